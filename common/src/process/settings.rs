@@ -1,0 +1,112 @@
+//! Building blocks of the settings: texts that may hold secrets, durations with their unit, the settings that all
+//! processes share.
+
+use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+/// A setting that holds a secret. Reading it never fails, so that no error message can quote it; `Debug` is silent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText(String);
+
+impl SecretText {
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SecretText {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// A setting is missing or does not make sense. Never quotes a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {problem}")]
+pub struct SettingError {
+    pub name: &'static str,
+    pub problem: String,
+}
+
+impl SettingError {
+    pub fn new(name: &'static str, problem: impl fmt::Display) -> Self {
+        Self { name, problem: problem.to_string() }
+    }
+}
+
+/// Reads a whole number of seconds, at least one.
+///
+/// # Errors
+/// For anything else.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    positive(text).map(Duration::from_secs)
+}
+
+/// Reads a whole number of milliseconds, at least one.
+///
+/// # Errors
+/// For anything else.
+pub fn milliseconds(text: &str) -> Result<Duration, String> {
+    positive(text).map(Duration::from_millis)
+}
+
+fn positive(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|n| (1..=86_400_000).contains(n))
+        .ok_or_else(|| "has to be a whole number of at least 1".into())
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line
+    Json,
+    /// For people
+    Text,
+}
+
+/// Settings of every long-running process.
+#[derive(Debug, Clone, Args)]
+pub struct ProcessSettings {
+    /// What to log: a level, or a list of target=level
+    #[arg(long, env = "LETTERBOX_LOG", default_value = "info")]
+    pub log: String,
+
+    /// How log lines look
+    #[arg(long, env = "LETTERBOX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+
+    /// How long a stopping process may take to finish what it has accepted, in seconds
+    #[arg(long, env = "LETTERBOX_SHUTDOWN_SECONDS", value_name = "SECONDS", default_value = "25", value_parser = seconds)]
+    pub shutdown_timeout: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_positive_whole_numbers() {
+        assert_eq!(seconds("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(milliseconds("2"), Ok(Duration::from_millis(2)));
+        for text in ["", "0", "-1", "1.5", "1s", "99999999999999999999"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        let Ok(secret) = "canary".parse::<SecretText>();
+        assert!(!format!("{secret:?}").contains("canary"));
+    }
+}

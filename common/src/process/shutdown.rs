@@ -1,0 +1,48 @@
+//! Stopping: SIGTERM and SIGINT turn into one token, and every step of a stop has a deadline.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A token that is cancelled when the process is told to stop. A second signal ends the process at once.
+///
+/// # Errors
+/// When the operating system refuses the signal handlers.
+pub fn on_signal() -> std::io::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
+        let name = next().await;
+        tracing::info!(signal = name, "stopping");
+        told.cancel();
+        let name = next().await;
+        tracing::warn!(signal = name, "told twice: ending at once");
+        std::process::exit(1);
+    });
+    Ok(stop)
+}
+
+/// The time that is left of a stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(tokio::time::Instant);
+
+impl Deadline {
+    #[must_use]
+    pub fn after(time: Duration) -> Self {
+        Self(tokio::time::Instant::now() + time)
+    }
+
+    /// Waits for one step of the stop, and says in the log if the step did not end in time.
+    pub async fn step(self, name: &'static str, step: impl Future<Output = ()>) -> bool {
+        let ended = tokio::time::timeout_at(self.0, step).await.is_ok();
+        if ended {
+            tracing::debug!(step = name, "stop: done");
+        } else {
+            tracing::warn!(step = name, "stop: did not end in time");
+        }
+        ended
+    }
+}

@@ -1,0 +1,73 @@
+//! The address of a webhook: `<workspace id>.<webhook id>`, the last segment of its URL.
+
+use std::{fmt, str::FromStr};
+
+use crate::{
+    ids::{InvalidId, WebhookId, WorkspaceId},
+    sealing::Place,
+};
+
+/// Names one webhook of one workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WebhookAddress {
+    pub workspace: WorkspaceId,
+    pub webhook: WebhookId,
+}
+
+impl WebhookAddress {
+    /// An address that nobody has.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self { workspace: WorkspaceId::generate(), webhook: WebhookId::generate() }
+    }
+}
+
+impl FromStr for WebhookAddress {
+    type Err = InvalidId;
+
+    fn from_str(token: &str) -> Result<Self, InvalidId> {
+        let (workspace, webhook) = token.split_once('.').ok_or(InvalidId)?;
+        Ok(Self { workspace: workspace.parse()?, webhook: webhook.parse()? })
+    }
+}
+
+impl fmt::Display for WebhookAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.workspace, self.webhook)
+    }
+}
+
+/// Where a webhook's secret is sealed to.
+#[must_use]
+pub fn seal_place(address: &WebhookAddress) -> Place<'_> {
+    Place { table: "webhooks", column: "secret_sealed", workspace: address.workspace, row: address.webhook.as_bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_is_written_the_same(token in "[0-9a-fA-F.-]{0,80}|\\PC{0,80}") {
+            if let Ok(address) = token.parse::<WebhookAddress>() {
+                prop_assert_eq!(address.to_string(), token);
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read_back_and_nothing_near_it(extra in "\\PC", at in 0_usize..=73) {
+            let address = WebhookAddress::generate();
+            let token = address.to_string();
+            prop_assert_eq!(token.parse::<WebhookAddress>(), Ok(address));
+            let mut longer = token.clone();
+            longer.insert_str(at, &extra);
+            prop_assert!(longer.parse::<WebhookAddress>().is_err());
+            let mut shorter = token;
+            shorter.remove(at.min(72));
+            prop_assert!(shorter.parse::<WebhookAddress>().is_err());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The gateway's settings: every one an environment variable and a flag, read once, checked before anything starts.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::Parser;
+use letterbox_common::{
+    broker::{BrokerSettings, BrokerTarget},
+    database::{self, DatabaseSettings, Role},
+    process::settings::{ProcessSettings, SecretText, SettingError, milliseconds, seconds},
+    sealing::KeyRing,
+};
+use url::Url;
+
+use crate::cors::AllowedOrigins;
+
+/// Letterbox's public door: takes form submissions and signed webhook deliveries and hands them to RabbitMQ
+#[derive(Debug, Clone, Parser)]
+#[command(name = "letterbox-gateway", version)]
+pub struct Settings {
+    /// Where senders connect; HTTP/1.1, meant to stand behind a proxy that terminates TLS
+    #[arg(long, env = "LETTERBOX_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+
+    /// Where /livez, /readyz and /metrics are; keep it private
+    #[arg(long, env = "LETTERBOX_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9080")]
+    pub admin_listen: SocketAddr,
+
+    /// Address of this service as senders see it
+    #[arg(long, env = "LETTERBOX_BASE_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub base_url: Url,
+
+    /// Address of the app; browsers may call from its origin [default: the base URL]
+    #[arg(long, env = "LETTERBOX_APP_URL", value_name = "URL")]
+    pub app_url: Option<Url>,
+
+    /// Keys that open webhook secrets, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the first one seals
+    #[arg(long, env = "LETTERBOX_SEALING_KEYS", value_name = "KEYS", hide_env_values = true)]
+    pub sealing_keys: SecretText,
+
+    /// Connections that may be open at once; further ones wait to be accepted
+    #[arg(long, env = "LETTERBOX_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+
+    /// How long a claim holds a delivery before a retry may take it over, in seconds
+    #[arg(long, env = "LETTERBOX_CLAIM_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = seconds)]
+    pub claim_lease: Duration,
+
+    /// How long to wait for the broker's confirm, in milliseconds; less than the lease
+    #[arg(long, env = "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", value_name = "MS", default_value = "4000", value_parser = milliseconds)]
+    pub publish_timeout: Duration,
+
+    /// AMQP channels to publish on
+    #[arg(long, env = "LETTERBOX_PUBLISH_CHANNELS", value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub publish_channels: u16,
+
+    #[command(flatten)]
+    pub database: DatabaseSettings,
+
+    #[command(flatten)]
+    pub broker: BrokerSettings,
+
+    #[command(flatten)]
+    pub process: ProcessSettings,
+}
+
+/// The settings, checked and ready to use.
+pub struct Config {
+    pub pool: deadpool_postgres::Pool,
+    pub broker: BrokerTarget,
+    pub keys: KeyRing,
+    pub origins: AllowedOrigins,
+    pub max_connections: usize,
+    pub claim_lease: Duration,
+    pub publish_timeout: Duration,
+    pub publish_channels: u16,
+    pub shutdown_timeout: Duration,
+    /// Names this process to its servers: `letterbox-gateway@host`.
+    pub name: String,
+}
+
+impl Config {
+    /// Checks the settings. Connects to nothing.
+    ///
+    /// # Errors
+    /// Names the first setting that does not make sense.
+    pub fn from_settings(settings: &Settings) -> Result<Self, SettingError> {
+        if settings.publish_timeout >= settings.claim_lease {
+            return Err(SettingError::new(
+                "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS",
+                "has to be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlive its publish",
+            ));
+        }
+        let name = letterbox_common::process::name("letterbox-gateway");
+        let keys = settings.sealing_keys.expose().parse();
+        let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
+        Ok(Self {
+            pool: database::create_pool(&settings.database, Role::Gateway, &name)?,
+            broker: settings.broker.target()?,
+            keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
+            origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
+            max_connections: settings.max_connections as usize,
+            claim_lease: settings.claim_lease,
+            publish_timeout: settings.publish_timeout,
+            publish_channels: settings.publish_channels,
+            shutdown_timeout: settings.process.shutdown_timeout,
+            name,
+        })
+    }
+}

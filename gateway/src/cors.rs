@@ -1,0 +1,98 @@
+//! Which origins browsers may call from: the app's and the gateway's own, nothing else.
+//!
+//! The check is the server's, before anything has an effect: a simple cross-origin POST is sent without asking first and
+//! takes effect whatever the answer's headers say. A request without `Origin` comes from a server and is served.
+
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use url::Url;
+
+use crate::{
+    answer::{self, Answer},
+    error::Refusal,
+};
+
+/// The origins that are served, as browsers write them.
+#[derive(Debug, Clone)]
+pub struct AllowedOrigins(Vec<HeaderValue>);
+
+impl AllowedOrigins {
+    pub fn of(urls: &[&Url]) -> Self {
+        let origins = urls.iter().map(|url| url.origin().ascii_serialization());
+        Self(
+            origins.filter_map(|origin| HeaderValue::try_from(origin).ok()).filter(|origin| origin != "null").collect(),
+        )
+    }
+
+    /// The request's own origin if it has an allowed one, nothing if it has none.
+    ///
+    /// # Errors
+    /// Refuses every other origin, `null`, and two at once.
+    pub fn check(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
+        let mut given = headers.get_all(header::ORIGIN).iter();
+        match (given.next(), given.next()) {
+            (None, _) => Ok(None),
+            (Some(origin), None) if self.0.contains(origin) => Ok(Some(origin.clone())),
+            _ => Err(Refusal::origin_not_allowed()),
+        }
+    }
+}
+
+/// Whether a request asks if another one may be sent.
+pub fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool {
+    method == hyper::Method::OPTIONS
+        && headers.contains_key(header::ORIGIN)
+        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// The answer to a preflight of an allowed origin. The signature header is not offered: secrets do not belong in browsers.
+pub fn preflight(methods: &'static str) -> Answer {
+    let mut answer = answer::no_content();
+    let headers = answer.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("Content-Type"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    answer
+}
+
+/// Lets a page of an allowed origin read the answer.
+pub fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
+    const EXPOSED: HeaderName = header::ACCESS_CONTROL_EXPOSE_HEADERS;
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(EXPOSED, HeaderValue::from_static("Retry-After"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_the_own_origins() {
+        let urls = ["https://app.example.com/path", "https://in.example.com:8443"].map(|url| url.parse().unwrap());
+        let allowed = AllowedOrigins::of(&[&urls[0], &urls[1]]);
+        let check = |origins: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for origin in origins {
+                headers.append(header::ORIGIN, HeaderValue::from_static(origin));
+            }
+            allowed.check(&headers).map(|origin| origin.is_some())
+        };
+        assert_eq!(check(&[]), Ok(false));
+        assert_eq!(check(&["https://app.example.com"]), Ok(true));
+        assert_eq!(check(&["https://in.example.com:8443"]), Ok(true));
+        for other in [
+            "null",
+            "",
+            "*",
+            "http://app.example.com",
+            "https://app.example.com:8443",
+            "https://app.example.com/",
+            "https://APP.example.com",
+            "https://app.example.com.evil.com",
+            "https://evilapp.example.com",
+            "https://in.example.com",
+        ] {
+            assert_eq!(check(&[other]), Err(Refusal::origin_not_allowed()), "{other}");
+        }
+        assert!(check(&["https://app.example.com", "https://app.example.com"]).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Refusals: the one type that renders the error envelope `{"error":{"code","message"}}`.
+//!
+//! A refusal holds only what the sender may know. Causes are logged where they are met and do not travel in here.
+
+use std::borrow::Cow;
+
+use hyper::{
+    StatusCode,
+    header::{self, HeaderValue},
+};
+use serde::Serialize;
+
+use crate::answer::{self, Answer};
+
+/// Seconds after which a sender should try again when a server is away.
+const RETRY_OUTAGE: u64 = 5;
+/// Seconds after which an identical delivery will be through or free.
+const RETRY_IN_PROGRESS: u64 = 1;
+
+/// An answer that refuses, as the sender sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    message: Cow<'static, str>,
+    retry_after: Option<u64>,
+    allow: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: Content<'a>,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, code, message: message.into(), retry_after: None, allow: None }
+    }
+
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", "There is nothing at this address")
+    }
+
+    pub fn method_not_allowed(allow: &'static str) -> Self {
+        let message = "This address does not take this method";
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
+    }
+
+    pub fn origin_not_allowed() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "origin_not_allowed", "Requests from this origin are not accepted")
+    }
+
+    pub fn payload_too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is larger than 65536 bytes")
+    }
+
+    pub fn request_timeout() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body did not arrive in time")
+    }
+
+    pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_input", message)
+    }
+
+    pub fn invalid_signature() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", "The signature is missing or wrong")
+    }
+
+    pub fn temporarily_unavailable() -> Self {
+        let message = "Temporarily unavailable, please retry";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self { retry_after: Some(RETRY_OUTAGE), ..Self::new(status, "temporarily_unavailable", message) }
+    }
+
+    pub fn delivery_in_progress() -> Self {
+        let message = "An identical delivery is still being processed, please retry";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self { retry_after: Some(RETRY_IN_PROGRESS), ..Self::new(status, "delivery_in_progress", message) }
+    }
+
+    /// What was received is not HTTP/1.1, or its head is too large: `status` is what hyper made of it.
+    pub fn unreadable(status: StatusCode) -> Self {
+        let (code, message) = match status {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => ("headers_too_large", "The request's headers are too large"),
+            StatusCode::URI_TOO_LONG => ("uri_too_long", "The request's address is too long"),
+            _ => ("invalid_input", "The request is not valid HTTP/1.1"),
+        };
+        Self::new(status, code, message)
+    }
+
+    /// The envelope's bytes.
+    pub fn body(&self) -> Vec<u8> {
+        let content = Content { code: self.code, message: &self.message };
+        // Two strings always serialize.
+        serde_json::to_vec(&Envelope { error: content }).unwrap_or_default()
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        let mut answer = answer::json(refusal.status, refusal.body());
+        let headers = answer.headers_mut();
+        if let Some(seconds) = refusal.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(methods) = refusal.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renders_the_envelope() {
+        let text = String::from_utf8(Refusal::invalid_input("a \"b\"").body()).unwrap();
+        assert_eq!(text, r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#);
+        let answer = Answer::from(Refusal::temporarily_unavailable());
+        assert_eq!(answer.status(), 503);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
+        assert_eq!(Answer::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW], "POST");
+    }
+}

@@ -1,0 +1,3 @@
+//! One file a route: from a request to an answer.
+
+pub mod incoming_webhook;

@@ -1,0 +1,83 @@
+//! A signed delivery, from its URL to its answer. The order of the stages is the contract's.
+
+use bytes::Bytes;
+use hyper::{
+    Request,
+    body::Incoming,
+    header::{HeaderMap, HeaderName},
+};
+use jiff::Timestamp;
+use letterbox_common::webhook::{SIGNATURE_HEADER, Signature, WebhookAddress};
+
+use super::{Accepted, acceptance::Delivery, content_type};
+use crate::{body, error::Refusal, json, server::Gateway, trace, webhook_secrets::VerifyError};
+
+/// What the sender hears about an accepted delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receipt {
+    First,
+    Duplicate,
+}
+
+/// Takes one delivery for the webhook that `token`, the last segment of the URL, names.
+///
+/// # Errors
+/// The first stage that fails answers.
+pub async fn receive(gateway: &Gateway, token: &str, request: Request<Incoming>) -> Result<Receipt, Refusal> {
+    let received_at = Timestamp::now();
+
+    // The shape of the URL.
+    let address: WebhookAddress = token.parse().map_err(|_| Refusal::not_found())?;
+
+    // Size.
+    let (head, incoming) = request.into_parts();
+    let body = body::read(&head.headers, incoming).await?;
+
+    // Everything that needs a server, within the time that a sender will wait.
+    let answering = answer(gateway, address, &head.headers, body, received_at);
+    tokio::time::timeout(gateway.answer_deadline, answering)
+        .await
+        .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
+}
+
+async fn answer(
+    gateway: &Gateway,
+    address: WebhookAddress,
+    headers: &HeaderMap,
+    body: Bytes,
+    received_at: Timestamp,
+) -> Result<Receipt, Refusal> {
+    // Signature, before anything is parsed.
+    gateway.secrets.verify(address, &body, signature(headers)).await.map_err(|error| match error {
+        VerifyError::Refused => Refusal::invalid_signature(),
+        VerifyError::Unavailable => Refusal::temporarily_unavailable(),
+    })?;
+
+    // Content type, UTF-8, JSON.
+    if !content_type::is_json(headers) {
+        return Err(Refusal::invalid_input("The Content-Type has to be application/json"));
+    }
+    json::check(&body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
+
+    // Claim, publish, confirm.
+    let delivery = Delivery { address, body, received_at, traceparent: trace::traceparent(headers) };
+    match gateway.acceptance.accept(delivery).await {
+        Accepted::First => Ok(Receipt::First),
+        Accepted::Duplicate => Ok(Receipt::Duplicate),
+        Accepted::InProgress => Err(Refusal::delivery_in_progress()),
+        Accepted::Unavailable => Err(Refusal::temporarily_unavailable()),
+        Accepted::Gone => {
+            gateway.secrets.forget(address);
+            Err(Refusal::invalid_signature())
+        }
+    }
+}
+
+/// The one signature of a request; missing, repeated and malformed are alike.
+fn signature(headers: &HeaderMap) -> Option<Signature> {
+    let mut given = headers.get_all(HeaderName::from_static(SIGNATURE_HEADER)).iter();
+    match (given.next(), given.next()) {
+        (Some(value), None) => Signature::parse(value.as_bytes()).ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! An envelope for what hyper refuses by itself.
+//!
+//! A head that hyper can't read, or that is too large, never reaches the router: hyper answers with a bare status line and
+//! closes. It offers no hook for that answer, so it is recognised where it leaves, by what it lacks: every answer of the
+//! service bears a header (`answer::HALLMARK`) that hyper's own does not.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes};
+use hyper::{StatusCode, header::HeaderMap};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{answer, error::Refusal};
+
+/// A stream whose bare refusals are replaced by envelopes.
+pub struct Enveloping<S> {
+    stream: S,
+    /// What stands in for an answer that hyper believes written.
+    envelope: Bytes,
+}
+
+impl<S> Enveloping<S> {
+    pub fn new(stream: S) -> Self {
+        Self { stream, envelope: Bytes::new() }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Enveloping<S> {
+    fn poll_envelope(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.envelope.has_remaining() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.envelope))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.envelope.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Enveloping<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_envelope(cx))?;
+        match bare_refusal(bytes) {
+            Some(status) => {
+                self.envelope = render(status);
+                // The rest of it, if any, follows on the next write or flush.
+                let _ = self.poll_envelope(cx)?;
+                Poll::Ready(Ok(bytes.len()))
+            }
+            None => Pin::new(&mut self.stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_envelope(cx))?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_envelope(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Enveloping<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+/// The status of an answer that hyper wrote by itself: a whole head, a client error, not ours.
+fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
+    let status = bytes.strip_prefix(b"HTTP/1.1 ").or_else(|| bytes.strip_prefix(b"HTTP/1.0 "))?.get(..3)?;
+    if status[0] != b'4' || !bytes.ends_with(b"\r\n\r\n") {
+        return None;
+    }
+    let hallmark = answer::HALLMARK;
+    let is_ours = bytes.windows(hallmark.as_str().len()).any(|part| part == hallmark.as_str().as_bytes());
+    if is_ours { None } else { StatusCode::from_bytes(status).ok() }
+}
+
+fn render(status: StatusCode) -> Bytes {
+    let body = Refusal::unreadable(status).body();
+    let mut headers = HeaderMap::new();
+    answer::add_common_headers(&mut headers);
+    let mut bytes =
+        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in &headers {
+        bytes += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
+    }
+    bytes += "connection: close\r\n\r\n";
+    let mut bytes = bytes.into_bytes();
+    bytes.extend(body);
+    bytes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bare_refusals_are_replaced() {
+        let bare = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
+        assert_eq!(bare_refusal(bare), Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        let ours = b"HTTP/1.1 404 Not Found\r\nx-content-type-options: nosniff\r\n\r\n";
+        let others: [&[u8]; 4] =
+            [ours, b"HTTP/1.1 202 Accepted\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 4"];
+        for bytes in others {
+            assert_eq!(bare_refusal(bytes), None, "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

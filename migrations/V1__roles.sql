@@ -1,0 +1,26 @@
+-- Why: each process works under a role that can do what it must and nothing else, so that a gateway that has been
+-- taken over can't read what became of what it accepted. A process takes its role when it connects; the login in
+-- its DATABASE_URL has to be the role itself or a member of it.
+--
+-- Roles belong to the whole server: another database of the same server may have made them already.
+
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['letterbox_gateway', 'letterbox_worker', 'letterbox_operator'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+            EXECUTE format('COMMENT ON ROLE %I IS %L', wanted, 'Least rights of one Letterbox process');
+        END IF;
+        BEGIN
+            EXECUTE format('GRANT %I TO current_user', wanted);
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE NOTICE 'The logins of Letterbox''s processes must be members of % already', wanted;
+        END;
+    END LOOP;
+END
+$$;
+
+-- Every process checks at its start that it knows the schema.
+GRANT SELECT ON refinery_schema_history TO letterbox_gateway, letterbox_worker, letterbox_operator;

@@ -1,0 +1,189 @@
+//! The consumer: receive, batch, apply, acknowledge — in that order, so that a crash at any point means a redelivery and
+//! never a loss.
+//!
+//! One channel a queue, one batch at a time: when a batch is through, one acknowledgement covers it. While the database is
+//! away the batch is held, unacknowledged, for as long as the broker bears it; the consumer does not subscribe before the
+//! database answers. When a consumer is cancelled (its queue was deleted), the session ends, and the next one declares the
+//! queue anew.
+
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use futures_util::{StreamExt, future};
+use lapin::{Channel, Connection, message::Delivery, options::*, types::FieldTable};
+use letterbox_common::{
+    broker::{BrokerError, Publisher, Session, topology},
+    database::health,
+    process::readiness::Part,
+};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    apply::{self, Read},
+    dead_letters,
+    outcome::{self, Outcome},
+};
+
+const QUEUES: [&str; 2] = [topology::WEBHOOKS_QUEUE, topology::UNROUTED_QUEUE];
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long messages are held while the database is away. Well under the broker's own patience (30 minutes), which ends
+/// in a return of every message.
+const HOLD_AT_MOST: Duration = Duration::from_secs(600);
+
+/// Consumes the work queues on one connection.
+pub struct Consumer {
+    pub pool: Pool,
+    /// For dead letters; on another connection.
+    pub publisher: Publisher,
+    pub prefetch: u16,
+    pub batch_size: usize,
+    pub name: String,
+}
+
+impl Session for Consumer {
+    async fn run(&self, connection: &Connection, part: &Part, stop: &CancellationToken) -> Result<(), BrokerError> {
+        if !self.database_answers(part, stop).await {
+            return Ok(());
+        }
+        let subscribing = QUEUES.map(|queue| self.subscribe(connection, queue));
+        let subscriptions = future::try_join_all(subscribing).await?;
+        part.ready();
+        future::try_join_all(subscriptions.into_iter().map(|subscription| self.consume(subscription, stop)))
+            .await
+            .map(drop)
+    }
+
+    /// Acknowledgements pass while the broker blocks publishers.
+    fn blocked(&self, _: &Part, _: Option<String>) {}
+}
+
+struct Subscription {
+    queue: &'static str,
+    channel: Channel,
+    deliveries: lapin::Consumer,
+}
+
+impl Consumer {
+    /// Waits for the database. False when told to stop before.
+    async fn database_answers(&self, part: &Part, stop: &CancellationToken) -> bool {
+        for pause in outcome::pauses() {
+            match health::check(&self.pool).await {
+                Ok(()) => return true,
+                Err(reason) => part.waits_for(format!("waiting for the database: {reason}")),
+            }
+            tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => break }
+        }
+        false
+    }
+
+    async fn subscribe(&self, connection: &Connection, queue: &'static str) -> Result<Subscription, BrokerError> {
+        let subscribing = async {
+            let channel = connection.create_channel().await?;
+            // Before consuming: without a bound the broker sends everything it has.
+            channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+            let tag = self.name.as_str().into();
+            let options = BasicConsumeOptions::default();
+            let deliveries = channel.basic_consume(queue.into(), tag, options, FieldTable::default()).await?;
+            Ok::<_, lapin::Error>(Subscription { queue, channel, deliveries })
+        };
+        timeout(ANSWER_TIMEOUT, subscribing)
+            .await
+            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))?
+            .map_err(Into::into)
+    }
+
+    /// Works until `stop`; then takes nothing more, and finishes what has been fetched.
+    async fn consume(&self, subscription: Subscription, stop: &CancellationToken) -> Result<(), BrokerError> {
+        let Subscription { queue, channel, deliveries } = subscription;
+        let tag = deliveries.tag();
+        let mut batches = deliveries.ready_chunks(self.batch_size);
+        let mut stopping = std::pin::pin!(stop.cancelled());
+        let mut cancelled = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = stopping.as_mut(), if !cancelled => {
+                    cancelled = true;
+                    let cancelling = channel.basic_cancel(tag.clone(), BasicCancelOptions::default());
+                    timeout(ANSWER_TIMEOUT, cancelling).await.map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
+                }
+                batch = batches.next() => match batch {
+                    Some(batch) => {
+                        let batch = batch.into_iter().collect::<lapin::Result<Vec<_>>>()?;
+                        self.process(queue, &batch, stop).await?;
+                    }
+                    None if cancelled => return Ok(()),
+                    None => return Err(BrokerError::Ended(format!("the broker cancelled the consumer of {queue}"))),
+                },
+            }
+        }
+    }
+
+    /// Brings every message of a batch to its end and acknowledges them all.
+    async fn process(&self, queue: &str, batch: &[Delivery], stop: &CancellationToken) -> Result<(), BrokerError> {
+        metrics::histogram!("letterbox_consumed_batch_size", "queue" => queue.to_owned()).record(batch.len() as f64);
+        let began = Instant::now();
+        let mut open: Vec<Read<'_>> = batch.iter().map(Read::new).collect();
+        let mut pauses = outcome::pauses();
+        loop {
+            open = self.advance(queue, open).await;
+            if open.is_empty() {
+                return acknowledge(batch).await;
+            }
+            if began.elapsed() > HOLD_AT_MOST {
+                return Err(BrokerError::Ended("the database has been away for too long to hold messages".into()));
+            }
+            let pause = pauses.next().unwrap_or(HOLD_AT_MOST);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // What is not through returns to the queue.
+                () = stop.cancelled() => return Err(BrokerError::Ended("stopped while the database is away".into())),
+            }
+        }
+    }
+
+    /// One try; returns what has to be tried again.
+    async fn advance<'a>(&self, queue: &str, open: Vec<Read<'a>>) -> Vec<Read<'a>> {
+        let outcomes = apply::apply(&self.pool, &open).await;
+        let mut again = Vec::new();
+        for (read, outcome) in open.into_iter().zip(outcomes) {
+            let outcome = match outcome {
+                Outcome::Reject(reason) => self.dead_letter(queue, read.message, reason).await,
+                other => other,
+            };
+            metrics::counter!("letterbox_messages_total", "queue" => queue.to_owned(), "outcome" => outcome.label())
+                .increment(1);
+            if outcome == Outcome::Retry {
+                again.push(read);
+            }
+        }
+        again
+    }
+
+    async fn dead_letter(&self, queue: &str, message: &Delivery, reason: String) -> Outcome {
+        match dead_letters::publish(&self.publisher, queue, message, &reason).await {
+            Ok(()) => {
+                let message_id = message.properties.message_id().as_ref().map(ToString::to_string);
+                tracing::error!(queue, message_id, reason, "dead-lettered");
+                Outcome::Reject(reason)
+            }
+            Err(error) => {
+                tracing::warn!(queue, %error, "a dead letter could not be published");
+                Outcome::Retry
+            }
+        }
+    }
+}
+
+/// Acknowledges a whole batch: it is everything that was fetched on its channel up to its last message.
+async fn acknowledge(batch: &[Delivery]) -> Result<(), BrokerError> {
+    let Some(last) = batch.last() else { return Ok(()) };
+    match timeout(ANSWER_TIMEOUT, last.ack(BasicAckOptions { multiple: true })).await {
+        Ok(Ok(true)) => Ok(()),
+        // `false` is lapin's word for 'not sent'.
+        Ok(Ok(false)) => Err(BrokerError::Ended("the channel closed before the acknowledgement".into())),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
+    }
+}

@@ -1,0 +1,173 @@
+//! Amounts of money, exact: read from a number's digits, never through a binary float.
+
+use std::fmt;
+
+/// Most that an amount may be, in ten-thousandths: 1,000,000,000,000.
+const MAX: u64 = 1_000_000_000_000 * 10_000;
+const PLACES: i64 = 4;
+/// Digits of [`MAX`] before its decimal point.
+const WHOLE_DIGITS: i64 = 13;
+
+/// An amount between 0 and 1,000,000,000,000 with at most four decimal places, and its currency.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amount {
+    ten_thousandths: u64,
+    /// Three capital ASCII letters.
+    pub currency: String,
+}
+
+impl Amount {
+    #[must_use]
+    pub fn new(value: Value, currency: String) -> Self {
+        Self { ten_thousandths: value.0, currency }
+    }
+
+    /// The value in decimal notation, without superfluous zeros.
+    #[must_use]
+    pub fn value(&self) -> String {
+        Value(self.ten_thousandths).to_string()
+    }
+}
+
+/// The number of an amount, in ten-thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Value(u64);
+
+/// Why a JSON number is no amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueError {
+    OutOfRange,
+    TooManyPlaces,
+}
+
+impl Value {
+    /// Reads the text of a JSON number. What counts is its value: `1.50000` and `15e-1` have one decimal place.
+    ///
+    /// # Errors
+    /// See [`ValueError`].
+    pub fn read(number: &str) -> Result<Self, ValueError> {
+        let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let (negative, whole) = whole.strip_prefix('-').map_or((false, whole), |whole| (true, whole));
+
+        let written: String = [whole, fraction].concat();
+        let significant = written.trim_start_matches('0');
+        let digits = significant.trim_end_matches('0');
+        if digits.is_empty() {
+            return Ok(Self(0));
+        }
+        if negative {
+            return Err(ValueError::OutOfRange);
+        }
+        // The value is `digits` times ten to this power. Lengths are those of a body, so only the exponent can overflow.
+        let dropped_zeros = (significant.len() - digits.len()) as i64;
+        let power = read_exponent(exponent).saturating_sub(fraction.len() as i64).saturating_add(dropped_zeros);
+        if (digits.len() as i64).saturating_add(power) > WHOLE_DIGITS {
+            return Err(ValueError::OutOfRange);
+        }
+        if power < -PLACES {
+            return Err(ValueError::TooManyPlaces);
+        }
+        let scale = 10_u64.pow((power + PLACES) as u32);
+        let value = digits.parse::<u64>().ok().and_then(|digits| digits.checked_mul(scale));
+        value.filter(|value| *value <= MAX).map(Self).ok_or(ValueError::OutOfRange)
+    }
+}
+
+/// An exponent of any length; one that no amount can have is as good as any other such.
+fn read_exponent(text: &str) -> i64 {
+    const HUGE: i64 = 1 << 40;
+    let saturated = if text.starts_with('-') { -HUGE } else { HUGE };
+    text.strip_prefix('+').unwrap_or(text).parse::<i64>().map_or(saturated, |exponent| exponent.clamp(-HUGE, HUGE))
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.0 / 10_000, self.0 % 10_000);
+        if part == 0 {
+            return write!(f, "{whole}");
+        }
+        let part = format!("{part:04}");
+        write!(f, "{whole}.{}", part.trim_end_matches('0'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(number: &str) -> Result<String, ValueError> {
+        Value::read(number).map(|value| value.to_string())
+    }
+
+    #[test]
+    fn values_are_exact() {
+        let zeros = format!("0.{}e60001", "0".repeat(60_000));
+        let long = format!("1{}e-60000", "0".repeat(60_000));
+        let cases = [
+            ("0", "0"),
+            ("-0", "0"),
+            ("-0.0e5", "0"),
+            ("0e99999999999999999999", "0"),
+            ("0e-99999999999999999999", "0"),
+            ("0.1", "0.1"),
+            ("0.0001", "0.0001"),
+            ("1e-4", "0.0001"),
+            ("10E-5", "0.0001"),
+            ("1.50000", "1.5"),
+            ("15e-1", "1.5"),
+            ("1e3", "1000"),
+            ("1E+3", "1000"),
+            ("0.00001e1", "0.0001"),
+            ("1e12", "1000000000000"),
+            ("1000000000000.0000", "1000000000000"),
+            ("999999999999.9999", "999999999999.9999"),
+            ("9999999999999999e-4", "999999999999.9999"),
+            (&zeros, "0"),
+            (&long, "1"),
+        ];
+        for (number, value) in cases {
+            assert_eq!(read(number).as_deref(), Ok(value), "{}", &number[..number.len().min(40)]);
+        }
+    }
+
+    #[test]
+    fn beyond_the_bounds_is_refused() {
+        for number in [
+            "-1",
+            "-0.0001",
+            "-1e-400",
+            "1000000000000.0001",
+            "1000000000001",
+            "1e13",
+            "1e400",
+            "1e99999999999999999999",
+        ] {
+            assert_eq!(read(number), Err(ValueError::OutOfRange), "{number}");
+        }
+        for number in ["0.00001", "1.23456", "1e-5", "1e-400", "1e-99999999999999999999", "999999999999.99991"] {
+            assert_eq!(read(number), Err(ValueError::TooManyPlaces), "{number}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_amount_is_read_as_it_is_written(ten_thousandths in 0..=MAX, shift in 0_usize..6) {
+            let text = Value(ten_thousandths).to_string();
+            prop_assert_eq!(Value::read(&text), Ok(Value(ten_thousandths)));
+            // The same value in another notation.
+            let scaled = format!("{ten_thousandths}{}e-{}", "0".repeat(shift), 4 + shift);
+            prop_assert_eq!(Value::read(&scaled), Ok(Value(ten_thousandths)));
+        }
+
+        #[test]
+        fn no_number_panics(number in "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,25})?") {
+            if let (Ok(value), Ok(float)) = (Value::read(&number), number.parse::<f64>()) {
+                let close = value.to_string().parse::<f64>().unwrap();
+                prop_assert!((close - float).abs() <= float.abs() * 1e-12, "{number} became {value}");
+            }
+        }
+    }
+}

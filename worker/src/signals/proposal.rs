@@ -1,0 +1,245 @@
+//! The proposal contract: which bodies become native signals, and which rule another body breaks first.
+//!
+//! Pure. A body is native when it is an object and every rule holds; the rules are checked in the order of the contract's
+//! table. Anything else is a generic signal with the first broken rule; nothing is refused here.
+
+use serde_json::value::RawValue;
+
+use super::{
+    amount::{Amount, Value, ValueError},
+    members,
+};
+
+/// What a native signal is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    ProposalCreated,
+    ProposalWon,
+    ClientCreated,
+}
+
+impl Kind {
+    /// As in a body's `type`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ProposalCreated => "proposal.created",
+            Self::ProposalWon => "proposal.won",
+            Self::ClientCreated => "client.created",
+        }
+    }
+}
+
+/// The members of a native signal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Native {
+    pub kind: Kind,
+    pub entity: String,
+    pub source_tool: String,
+    pub amount: Option<Amount>,
+    pub event_id: Option<String>,
+}
+
+/// What a body is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mapped {
+    Native(Native),
+    /// The first rule that failed; never quotes the body.
+    Generic(&'static str),
+}
+
+/// Maps a body.
+#[must_use]
+pub fn map(body: &[u8]) -> Mapped {
+    match native(body) {
+        Ok(native) => Mapped::Native(native),
+        Err(rule) => Mapped::Generic(rule),
+    }
+}
+
+fn native(body: &[u8]) -> Result<Native, &'static str> {
+    let text = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8")?;
+    let wanted = ["type", "entity", "sourceTool", "amount", "eventId"];
+    let [kind, entity, source_tool, amount, event_id] =
+        members::find(text, wanted).ok_or("the body is not an object")?;
+
+    let kind = read_kind(kind)?;
+    let entity = required(entity, "entity is missing")?;
+    let entity = string(entity, 200).ok_or("entity is not a string of 1 to 200 characters")?;
+    if entity.trim().is_empty() {
+        return Err("entity is blank");
+    }
+    let source_tool = required(source_tool, "sourceTool is missing")?;
+    let source_tool = string(source_tool, 100).ok_or("sourceTool is not a string of 1 to 100 characters")?;
+    let amount = match (kind, amount) {
+        (Kind::ProposalCreated | Kind::ProposalWon, None) => return Err("amount is missing"),
+        (_, amount) => amount.map(read_amount).transpose()?,
+    };
+    let event_id =
+        event_id.map(|id| string(id, 200).ok_or("eventId is not a string of 1 to 200 characters")).transpose()?;
+    Ok(Native { kind, entity, source_tool, amount, event_id })
+}
+
+fn required<'a>(member: Option<&'a RawValue>, rule: &'static str) -> Result<&'a RawValue, &'static str> {
+    member.ok_or(rule)
+}
+
+fn read_kind(member: Option<&RawValue>) -> Result<Kind, &'static str> {
+    let kind = required(member, "type is missing")?;
+    let kind: Option<String> = serde_json::from_str(kind.get()).ok();
+    [Kind::ProposalCreated, Kind::ProposalWon, Kind::ClientCreated]
+        .into_iter()
+        .find(|known| kind.as_deref() == Some(known.as_str()))
+        .ok_or("type is not proposal.created, proposal.won or client.created")
+}
+
+/// A string of Unicode characters, 1 to `most` of them.
+fn string(member: &RawValue, most: usize) -> Option<String> {
+    let text: String = serde_json::from_str(member.get()).ok()?;
+    (1..=most).contains(&text.chars().count()).then_some(text)
+}
+
+fn read_amount(member: &RawValue) -> Result<Amount, &'static str> {
+    let [value, currency] = members::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
+    let value = required(value, "amount.value is missing")?.get();
+    if !value.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return Err("amount.value is not a number");
+    }
+    let value = Value::read(value).map_err(|error| match error {
+        ValueError::OutOfRange => "amount.value is not between 0 and 1000000000000",
+        ValueError::TooManyPlaces => "amount.value has more than 4 decimal places",
+    })?;
+    let currency = required(currency, "amount.currency is missing")?;
+    let currency = string(currency, 3)
+        .filter(|code| code.len() == 3 && code.bytes().all(|b| b.is_ascii_uppercase()))
+        .ok_or("amount.currency is not three capital letters")?;
+    Ok(Amount::new(value, currency))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn rule(body: &str) -> &'static str {
+        match map(body.as_bytes()) {
+            Mapped::Generic(rule) => rule,
+            Mapped::Native(_) => "native",
+        }
+    }
+
+    fn with(member: &str) -> String {
+        // Of a repeated name the last one counts, so a member at the end replaces the good one.
+        format!(
+            r#"{{"type":"proposal.won","entity":"E","sourceTool":"T","amount":{{"value":1,"currency":"EUR"}},{member}}}"#
+        )
+    }
+
+    #[test]
+    fn a_native_body_keeps_everything_exactly() {
+        let body = r#"{"type":"proposal.won","entity":"Ä\u0000","sourceTool":"crm","eventId":"e1","x":[[]],
+                       "amount":{"value":999999999999.9999,"currency":"EUR","y":1e400}}"#;
+        let Mapped::Native(native) = map(body.as_bytes()) else { panic!("{}", rule(body)) };
+        assert_eq!(native.kind, Kind::ProposalWon);
+        assert_eq!((native.entity.as_str(), native.source_tool.as_str()), ("Ä\0", "crm"));
+        assert_eq!(native.event_id.as_deref(), Some("e1"));
+        let amount = native.amount.unwrap();
+        assert_eq!((amount.value().as_str(), amount.currency.as_str()), ("999999999999.9999", "EUR"));
+    }
+
+    #[test]
+    fn each_rule_on_both_sides_of_its_bound() {
+        let text = |name: &str, length: usize| with(&format!(r#""{name}":"{}""#, "é".repeat(length)));
+        let money = |amount: &str| with(&format!(r#""amount":{amount}"#));
+        let cases = [
+            (with(r#""x":1"#), "native"),
+            (text("entity", 200), "native"),
+            (text("entity", 201), "entity is not a string of 1 to 200 characters"),
+            (with(r#""entity":"""#), "entity is not a string of 1 to 200 characters"),
+            (with(r#""entity":7"#), "entity is not a string of 1 to 200 characters"),
+            (with(r#""entity":"\ud800""#), "entity is not a string of 1 to 200 characters"),
+            (with(r#""entity":" \t\u00a0 ""#), "entity is blank"),
+            (text("sourceTool", 100), "native"),
+            (text("sourceTool", 101), "sourceTool is not a string of 1 to 100 characters"),
+            (with(r#""sourceTool":" ""#), "native"),
+            (text("eventId", 200), "native"),
+            (text("eventId", 201), "eventId is not a string of 1 to 200 characters"),
+            (with(r#""eventId":null"#), "eventId is not a string of 1 to 200 characters"),
+            (money("null"), "amount is not an object"),
+            (money("5"), "amount is not an object"),
+            (money(r#"{"currency":"EUR"}"#), "amount.value is missing"),
+            (money(r#"{"value":"5","currency":"EUR"}"#), "amount.value is not a number"),
+            (money(r#"{"value":1000000000000,"currency":"EUR"}"#), "native"),
+            (
+                money(r#"{"value":1000000000000.0001,"currency":"EUR"}"#),
+                "amount.value is not between 0 and 1000000000000",
+            ),
+            (money(r#"{"value":-0,"currency":"EUR"}"#), "native"),
+            (money(r#"{"value":-1,"currency":"EUR"}"#), "amount.value is not between 0 and 1000000000000"),
+            (money(r#"{"value":1.2345,"currency":"EUR"}"#), "native"),
+            (money(r#"{"value":1.23456,"currency":"EUR"}"#), "amount.value has more than 4 decimal places"),
+            (money(r#"{"value":5}"#), "amount.currency is missing"),
+            (money(r#"{"value":5,"currency":"eur"}"#), "amount.currency is not three capital letters"),
+            (money(r#"{"value":5,"currency":"EURO"}"#), "amount.currency is not three capital letters"),
+            (money(r#"{"value":5,"currency":"ÄÖÜ"}"#), "amount.currency is not three capital letters"),
+            (with(r#""type":"proposal.lost""#), "type is not proposal.created, proposal.won or client.created"),
+            (with(r#""type":["proposal.won"]"#), "type is not proposal.created, proposal.won or client.created"),
+            ("{}".into(), "type is missing"),
+            (r#"{"type":"client.created"}"#.into(), "entity is missing"),
+            (r#"{"type":"client.created","entity":"E"}"#.into(), "sourceTool is missing"),
+            (r#"{"type":"client.created","entity":"E","sourceTool":"T"}"#.into(), "native"),
+            (r#"{"type":"client.created","entity":"E","sourceTool":"T","amount":1}"#.into(), "amount is not an object"),
+            (r#"{"type":"proposal.created","entity":"E","sourceTool":"T"}"#.into(), "amount is missing"),
+            ("[]".into(), "the body is not an object"),
+            ("null".into(), "the body is not an object"),
+            ("[".repeat(32_000) + &"]".repeat(32_000), "the body is not an object"),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(rule(&body), expected, "{}", &body[..body.len().min(160)]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_keeps_the_rules_is_native(
+            kind in prop::sample::select(vec!["proposal.created", "proposal.won", "client.created"]),
+            entity in "\\PC{1,200}",
+            tool in "(?s).{1,100}",
+            event in prop::option::of("(?s).{1,200}"),
+            cents in 0_u64..100_000_000_000_000,
+            currency in "[A-Z]{3}",
+        ) {
+            prop_assume!(!entity.trim().is_empty());
+            let mut body = json!({"type": kind, "entity": &entity, "sourceTool": &tool, "more": {"deep": [cents]}});
+            if let Some(event) = &event {
+                body["eventId"] = json!(event);
+            }
+            let amount = format!(r#","amount":{{"value":{}.{:02},"currency":"{currency}"}}}}"#, cents / 100, cents % 100);
+            let mut text = body.to_string();
+            text.pop();
+            text += &amount;
+            let Mapped::Native(native) = map(text.as_bytes()) else { panic!("{}: {text}", rule(&text)) };
+            prop_assert_eq!(native.kind.as_str(), kind);
+            prop_assert_eq!(native.entity, entity);
+            prop_assert_eq!(native.source_tool, tool);
+            prop_assert_eq!(native.event_id, event);
+            prop_assert_eq!(native.amount.unwrap().currency, currency);
+        }
+
+        #[test]
+        fn no_body_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = map(&body);
+        }
+
+        #[test]
+        fn no_object_panics(
+            kind in "(proposal.won|client.created|x)",
+            entity in prop_oneof![Just("null".to_owned()), "\"[a-z\\\\]{0,9}\"", "[0-9]{1,3}"],
+            value in "-?[0-9]{1,20}(\\.[0-9]{1,9})?(e[+-]?[0-9]{1,22})?",
+        ) {
+            let _ = map(format!(r#"{{"type":"{kind}","entity":{entity},"sourceTool":"T","amount":{{"value":{value},"currency":"EUR"}}}}"#).as_bytes());
+        }
+    }
+}
