@@ -1,0 +1,77 @@
+# What the deploy scripts share: where things are, how to speak, free ports, processes by pid. Sourced, not run.
+
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+LOCAL="$ROOT/.local"
+RUST_MINIMUM=1.92
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+fail() { printf '\033[1;31merror:\033[0m %s\n' "$*" >&2; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else return 127; fi
+}
+
+# Installs the Debian packages that are missing; elsewhere says which programs are wanted.
+need_packages() {
+    local missing=() package
+    if ! command -v dpkg-query >/dev/null; then
+        command -v openssl >/dev/null && command -v curl >/dev/null && return
+        fail "this is not Debian: please install PostgreSQL 15 or later, RabbitMQ 3.10 or later, curl, openssl and a C compiler, or set DATABASE_URL and AMQP_URL"
+    fi
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] && return
+    say "installing ${missing[*]}"
+    # The packages would start servers of their own; ours are private.
+    local policy=/usr/sbin/policy-rc.d made=
+    if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod +x $policy && made=yes; fi
+    local log="$LOCAL/install.log" result=0
+    mkdir -p "$LOCAL"
+    { as_root apt-get update -q && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || result=$?
+    [ -z "$made" ] || as_root rm -f $policy
+    [ $result = 0 ] || { tail -n 5 "$log" >&2; fail "could not install ${missing[*]} (as root: apt-get install ${missing[*]}); the whole story is in $log"; }
+}
+
+need_rust() {
+    command -v cargo >/dev/null || fail "Rust is missing: install it from https://rustup.rs, then run this again"
+    local version
+    version=$(rustc --version | cut -d' ' -f2)
+    [ "$(printf '%s\n%s\n' $RUST_MINIMUM "$version" | sort -V | head -n1)" = $RUST_MINIMUM ] ||
+        fail "Rust $version is too old: $RUST_MINIMUM or later is needed ('rustup update stable')"
+}
+
+is_listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# A port that nobody listens on, below 32768: above, the system may hand it to an outgoing connection at any moment.
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+        is_listening $port || { echo $port; return; }
+    done
+}
+
+# remember FILE NAME: the port noted under NAME in FILE, or a free one, noted there.
+remember() {
+    local port
+    port=$(sed -n "s/^$2=//p" "$1" 2>/dev/null || true)
+    if [ -z "$port" ]; then port=$(free_port); echo "$2=$port" >>"$1"; fi
+    echo "$port"
+}
+
+# Whether the process with this pid runs a program whose command line holds this word.
+runs() { [ -n "${1:-}" ] && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -q -- "$2"; }
+
+# Asks a process to end, waits, and ends it for good when it does not.
+stop_pid() {
+    local pid=$1 seconds=${2:-30} i
+    kill -TERM "$pid" 2>/dev/null || return 0
+    for ((i = 0; i < seconds * 10; i++)); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+    kill -KILL "$pid" 2>/dev/null || true
+}
+
+random_hex() { head -c "$1" /dev/urandom | od -An -tx1 | tr -d ' \n'; }

@@ -1,0 +1,110 @@
+//! Results, for people as tables and for programs as JSON. The only place of the command line that prints.
+//!
+//! What came from outside may hold anything: control characters are escaped before a terminal sees them.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What a command has to say.
+pub enum Output {
+    One(Value),
+    Many { rows: Vec<Value>, columns: &'static [&'static str] },
+}
+
+impl Output {
+    /// One thing, all of it.
+    pub fn one(thing: &impl Serialize) -> Self {
+        Self::One(serde_json::to_value(thing).unwrap_or_default())
+    }
+
+    /// Many things; people see these columns, programs everything.
+    pub fn many(things: &[impl Serialize], columns: &'static [&'static str]) -> Self {
+        Self::Many {
+            rows: things.iter().map(|thing| serde_json::to_value(thing).unwrap_or_default()).collect(),
+            columns,
+        }
+    }
+
+    /// Prints to standard output.
+    pub fn print(self, json: bool) -> ExitCode {
+        let text = if json { self.json() } else { self.table() };
+        // A reader that has gone away (`| head`) is no failure.
+        match writeln!(io::stdout(), "{text}") {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        }
+    }
+
+    fn json(self) -> String {
+        match self {
+            Self::One(value) => format!("{value:#}"),
+            Self::Many { rows, .. } => format!("{:#}", Value::Array(rows)),
+        }
+    }
+
+    fn table(self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        match self {
+            Self::One(Value::Object(members)) => {
+                for (name, value) in members {
+                    table.add_row([name, plain(&value)]);
+                }
+            }
+            Self::One(value) => return plain(&value),
+            Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
+            Self::Many { rows, columns } => {
+                table.set_header(columns);
+                for row in rows {
+                    table.add_row(columns.iter().map(|column| plain(&row[column])));
+                }
+            }
+        }
+        table.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A value as people read it, harmless to a terminal.
+fn plain(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    };
+    text.chars().map(|c| if is_harmless(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
+}
+
+/// Controls move the cursor; directional marks reorder what is read.
+fn is_harmless(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Prints to standard error.
+pub fn error(message: &str) {
+    let _ = writeln!(io::stderr(), "letterbox: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_safe_from_what_came_from_outside() {
+        let shown = plain(&Value::from("a\u{1b}[2Jb\u{9b}\u{202e}c\n"));
+        assert_eq!(shown, r"a\u{1b}[2Jb\u{9b}\u{202e}c\u{a}");
+    }
+
+    #[test]
+    fn programs_get_everything_and_people_the_columns() {
+        let rows = [serde_json::json!({"id": "1", "name": "n", "more": null})];
+        assert_eq!(Output::many(&rows, &["id", "more"]).table(), "id  more\n1   -");
+        assert!(Output::many(&rows, &["id"]).json().contains("\"name\": \"n\""));
+    }
+}
