@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use letterbox_common::{
     broker::{self, publisher},
     database::health,
-    process::{admin, readiness::Readiness, shutdown::Deadline},
+    process::{admin, bind, readiness::Readiness, shutdown::Deadline},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -30,12 +30,8 @@ impl Sockets {
     /// # Errors
     /// Names the address that is not to be had.
     pub async fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
-        Ok(Self { public: bind(public).await?, admin: bind(admin).await? })
+        Ok(Self { public: bind("public", public).await?, admin: bind("admin", admin).await? })
     }
-}
-
-async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| std::io::Error::new(error.kind(), format!("{address}: {error}")))
 }
 
 /// What handlers work with.

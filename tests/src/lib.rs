@@ -1,1 +1,16 @@
+//! The harness: a world of its own for every test — a database, a virtual host, real gateway and worker processes — on
+//! servers that `deploy/test` has started once.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
+
+mod process;
+mod proxy;
+mod sender;
+mod servers;
+mod world;
+
+pub use process::{Process, debug_binary};
+pub use proxy::Proxy;
+pub use sender::{Answer, Webhook, raw, sign};
+pub use servers::{PrivateBroker, PrivateDatabase, Servers};
+pub use world::{World, eventually};

@@ -18,7 +18,7 @@ use crate::{
 /// Reads a message. The reason why it can't be read is fit for a header: it does not quote the message.
 fn read(message: &Delivery) -> Result<Signal, String> {
     let Envelope::WebhookDelivery(envelope) = Envelope::read(&message.properties).map_err(|error| error.to_string())?;
-    catch_unwind(AssertUnwindSafe(|| signals::read(envelope, &message.data)))
+    catch_unwind(AssertUnwindSafe(|| signals::read(&envelope, &message.data)))
         .map_err(|_| "the mapping panicked: a bug in Letterbox".to_owned())
 }
 

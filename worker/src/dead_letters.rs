@@ -4,10 +4,7 @@
 //! A dead letter keeps its body, properties and headers, so moving it back to a queue replays it.
 
 use jiff::Timestamp;
-use lapin::{
-    message::Delivery,
-    types::{AMQPValue, FieldTable},
-};
+use lapin::{message::Delivery, types::AMQPValue};
 use letterbox_common::broker::{Message, PublishError, Publisher, topology};
 
 const REASON_HEADER: &str = "dead_letter_reason";
@@ -20,7 +17,7 @@ const REASON_LENGTH: usize = 500;
 /// # Errors
 /// When the broker has not confirmed: then the message may not be acknowledged.
 pub async fn publish(publisher: &Publisher, queue: &str, message: &Delivery, reason: &str) -> Result<(), PublishError> {
-    let mut headers = message.properties.headers().clone().unwrap_or_else(FieldTable::default);
+    let mut headers = message.properties.headers().clone().unwrap_or_default();
     let reason: String = reason.chars().take(REASON_LENGTH).collect();
     headers.insert(REASON_HEADER.into(), AMQPValue::LongString(reason.into()));
     headers.insert(TIME_HEADER.into(), AMQPValue::LongString(format!("{:.3}", Timestamp::now()).into()));

@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use letterbox_common::process::{admin, logging, shutdown};
+use letterbox_common::process::{admin, bind, logging, shutdown};
 use letterbox_worker::{
     config::{Config, Settings},
     run,
 };
-use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -26,8 +25,7 @@ async fn start(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
     let config = Config::from_settings(&settings)?;
     let metrics = admin::start_metrics()?;
-    let address = settings.admin_listen;
-    let socket = TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
+    let socket = bind("admin", settings.admin_listen).await?;
     run(config, socket, metrics, shutdown::on_signal()?).await;
     Ok(())
 }

@@ -6,8 +6,23 @@ pub mod readiness;
 pub mod settings;
 pub mod shutdown;
 
+use std::{io, net::SocketAddr};
+
+use tokio::net::TcpListener;
+
 /// The name under which a process shows itself to its servers: `program@host`.
 #[must_use]
 pub fn name(program: &str) -> String {
     format!("{program}@{}", gethostname::gethostname().to_string_lossy())
+}
+
+/// Binds a socket and logs its address, which tells the port where the setting says 0.
+///
+/// # Errors
+/// Names the address that is not to be had.
+pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
+    let listener = TcpListener::bind(address).await.map_err(name)?;
+    tracing::info!(socket, address = %listener.local_addr()?, "listening");
+    Ok(listener)
 }

@@ -31,7 +31,7 @@ pub struct Signal {
 
 /// Maps a delivery. Whatever its body is, there is a signal for it.
 #[must_use]
-pub fn read(envelope: WebhookDelivery, body: &[u8]) -> Signal {
+pub fn read(envelope: &WebhookDelivery, body: &[u8]) -> Signal {
     Signal {
         id: envelope.delivery,
         workspace: envelope.workspace,

@@ -1,0 +1,111 @@
+//! A sender: signs, posts, reads the answer; and raw bytes for what no client would send.
+
+use letterbox_common::{
+    sealing::Secret,
+    webhook::{SIGNATURE_HEADER, SigningKey, WebhookAddress},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// The signature of a body.
+pub fn sign(secret: &str, body: &[u8]) -> String {
+    SigningKey::new(&Secret::new(secret.as_bytes().to_vec())).sign(body).to_string()
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+    /// Without the date.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Answer {
+    pub async fn of(response: reqwest::Response) -> Self {
+        let headers =
+            response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+        let headers = headers.filter(|(name, _)| name != "date").collect();
+        Self { status: response.status().as_u16(), headers, body: response.text().await.unwrap() }
+    }
+
+    pub fn is_first(&self) -> bool {
+        self.status == 202 && self.body == r#"{"received":true}"#
+    }
+
+    pub fn is_duplicate(&self) -> bool {
+        self.status == 202 && self.body == r#"{"received":true,"deduplicated":true}"#
+    }
+
+    pub fn code(&self) -> String {
+        let body: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
+        assert!(body["error"]["message"].is_string(), "no envelope: {self:?}");
+        body["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A webhook as its sender knows it.
+#[derive(Clone)]
+pub struct Webhook {
+    pub address: WebhookAddress,
+    pub secret: String,
+    pub url: String,
+    pub http: reqwest::Client,
+}
+
+impl Webhook {
+    pub fn new(gateway: String, address: WebhookAddress, secret: String) -> Self {
+        Self { url: format!("{gateway}/webhooks/incoming/{address}"), address, secret, http: reqwest::Client::new() }
+    }
+
+    /// The same webhook behind another gateway.
+    pub fn at(&self, gateway: &crate::Process) -> Self {
+        Self::new(gateway.public_url(), self.address, self.secret.clone())
+    }
+
+    /// A signed request that has not been sent.
+    pub fn request(&self, body: impl Into<Vec<u8>>) -> reqwest::RequestBuilder {
+        let body = body.into();
+        let signature = sign(&self.secret, &body);
+        let request = self.http.post(&self.url).header("content-type", "application/json");
+        request.header(SIGNATURE_HEADER, signature).body(body)
+    }
+
+    /// Signs and posts.
+    pub async fn send(&self, body: impl Into<Vec<u8>>) -> Answer {
+        Answer::of(self.request(body).send().await.unwrap()).await
+    }
+
+    /// Sends until it is accepted; returns that answer.
+    pub async fn send_until_accepted(&self, body: &str) -> Answer {
+        let mut answer = self.send(body).await;
+        crate::eventually("accepted", async || {
+            if answer.status == 503 {
+                answer = self.send(body).await;
+            }
+            answer.status != 503
+        })
+        .await;
+        answer
+    }
+}
+
+/// Sends bytes as they are, and reads until the other side closes or falls silent.
+pub async fn raw(address: &str, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The other side may close while it is written to.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    let silence = std::time::Duration::from_millis(1500);
+    while let Ok(Ok(read @ 1..)) = tokio::time::timeout(silence, stream.read(&mut buffer)).await {
+        answer.extend_from_slice(&buffer[..read]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}

@@ -1,0 +1,115 @@
+//! The servers that all tests share, and private ones for tests that break their server.
+
+use std::{path::PathBuf, process::Command, sync::OnceLock};
+
+use uuid::Uuid;
+
+/// Where the shared servers are.
+pub struct Servers {
+    pub database_url: String,
+    pub amqp_url: String,
+    pub dashboard_url: String,
+    pub folder: PathBuf,
+}
+
+impl Servers {
+    #[expect(clippy::disallowed_methods, reason = "the tests' settings; they have no flags")]
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Servers> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            // The harness's own HTTP client speaks to 127.0.0.1 only, but is built for TLS.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let get = |name: &str| {
+                std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests with deploy/test"))
+            };
+            Self {
+                database_url: get("LETTERBOX_TEST_DATABASE_URL"),
+                amqp_url: get("LETTERBOX_TEST_AMQP_URL"),
+                dashboard_url: get("LETTERBOX_TEST_DASHBOARD_URL"),
+                folder: PathBuf::from(get("LETTERBOX_TEST_FOLDER")),
+            }
+        })
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/lib").join(name)
+}
+
+/// A server of one test's own, started by the same script that `deploy/up` uses, stopped when dropped.
+struct Private {
+    script: PathBuf,
+    folder: PathBuf,
+}
+
+impl Private {
+    fn new(kind: &str) -> Self {
+        let folder = Servers::shared().folder.join(format!("{kind}-{}", Uuid::new_v4().simple()));
+        Self { script: script(kind), folder }
+    }
+
+    fn run(&self, verb: &str, arguments: &[&str], settings: &[(&str, &str)]) -> String {
+        let output = Command::new(&self.script)
+            .arg(verb)
+            .arg(&self.folder)
+            .args(arguments)
+            .envs(settings.iter().copied())
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("the script runs");
+        assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = Command::new(&self.script).arg("stop").arg(&self.folder).status();
+    }
+}
+
+/// A RabbitMQ node that a test may block, kill and start again.
+pub struct PrivateBroker(Private);
+
+impl PrivateBroker {
+    /// `settings` are lines for rabbitmq.conf.
+    pub fn start(settings: &str) -> Self {
+        let private = Private::new("rabbitmq");
+        private.run("start", &[], &[("LETTERBOX_RABBITMQ_SETTINGS", settings)]);
+        Self(private)
+    }
+
+    pub fn start_again(&self) {
+        self.0.run("start", &[], &[]);
+    }
+
+    pub fn url(&self) -> String {
+        self.0.run("url", &[], &[])
+    }
+
+    pub fn ctl(&self, arguments: &[&str]) {
+        self.0.run("ctl", arguments, &[]);
+    }
+
+    /// Ends the node as a crash would.
+    pub fn kill(&self) {
+        let pid = self.0.run("pid", &[], &[]);
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
+    }
+}
+
+/// A PostgreSQL of its own.
+pub struct PrivateDatabase(Private);
+
+impl PrivateDatabase {
+    /// `options` are for the server's command line.
+    pub fn start(options: &str) -> Self {
+        let private = Private::new("postgres");
+        private.run("start", &[], &[("LETTERBOX_POSTGRES_OPTIONS", options)]);
+        Self(private)
+    }
+
+    pub fn url(&self) -> String {
+        self.0.run("url", &[], &[])
+    }
+}

@@ -1,0 +1,182 @@
+//! A world: one test's database and virtual host, with an operator's and an observer's view of them.
+
+use std::time::Duration;
+
+use lapin::{
+    Connection, ConnectionProperties,
+    options::{BasicAckOptions, BasicGetOptions},
+};
+use letterbox_common::{
+    database::{self, Role},
+    sealing::KeyRing,
+};
+use letterbox_worker::owner::{Owner, migrate};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::{Process, Servers, Webhook};
+
+const TEMPLATE: &str = "letterbox_template";
+pub const KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Everything that one test needs.
+pub struct World {
+    pub database_url: String,
+    pub amqp_url: String,
+    pub keys: String,
+    /// The database under the login that owns it: sees everything.
+    pub database: tokio_postgres::Client,
+}
+
+impl World {
+    /// A database with the schema and an empty virtual host.
+    pub async fn new() -> Self {
+        let servers = Servers::shared();
+        let name = format!("t{}", Uuid::new_v4().simple());
+        let database_url = create_database(servers, &name).await;
+        let amqp_url = create_vhost(servers, &name).await;
+        Self::on(database_url, amqp_url).await
+    }
+
+    /// A world on given, migrated servers.
+    pub async fn on(database_url: String, amqp_url: String) -> Self {
+        let database = connect(&database_url).await;
+        Self { database_url, amqp_url, keys: KEYS.into(), database }
+    }
+
+    pub async fn owner(&self) -> Owner {
+        Owner::connect(&self.database_url.parse().unwrap()).await.unwrap()
+    }
+
+    /// A webhook in a workspace of its own, on `gateway`.
+    pub async fn webhook(&self, gateway: &Process) -> Webhook {
+        let owner = self.owner().await;
+        let workspace = owner.create_workspace("Test").await.unwrap();
+        let keys: KeyRing = self.keys.parse().unwrap();
+        let created = owner.create_webhook(&keys, workspace.workspace_id, "tool").await.unwrap();
+        let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
+        Webhook::new(gateway.public_url(), created.address, secret)
+    }
+
+    /// A gateway that is ready.
+    pub async fn gateway(&self) -> Process {
+        self.gateway_with(&[]).await
+    }
+
+    /// A gateway that is ready, with settings beside or instead of the usual ones.
+    pub async fn gateway_with(&self, settings: &[(&str, &str)]) -> Process {
+        let process = self.start("letterbox-gateway", settings);
+        process.await_ready().await;
+        process
+    }
+
+    /// A worker that is ready.
+    pub async fn worker(&self) -> Process {
+        self.worker_with(&[]).await
+    }
+
+    pub async fn worker_with(&self, settings: &[(&str, &str)]) -> Process {
+        let process = self.start("letterbox-worker", settings);
+        process.await_ready().await;
+        process
+    }
+
+    /// A process that may not get ready.
+    pub fn start(&self, program: &str, settings: &[(&str, &str)]) -> Process {
+        let mut all = vec![
+            ("DATABASE_URL", self.database_url.as_str()),
+            ("AMQP_URL", &self.amqp_url),
+            ("LETTERBOX_SEALING_KEYS", &self.keys),
+            ("LETTERBOX_LISTEN", "127.0.0.1:0"),
+            ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
+            ("LETTERBOX_LOG", "trace"),
+        ];
+        all.extend(settings);
+        Process::start(program, &all)
+    }
+
+    /// How many signals there are.
+    pub async fn signals(&self) -> i64 {
+        self.count("SELECT count(*) FROM signals").await
+    }
+
+    /// What a counting query counts.
+    pub async fn count(&self, query: &str) -> i64 {
+        self.database.query_one(query, &[]).await.unwrap().get(0)
+    }
+
+    /// Waits until there are this many signals, and no more.
+    pub async fn await_signals(&self, expected: i64) {
+        eventually("all signals are stored", async || self.signals().await >= expected).await;
+        assert_eq!(self.signals().await, expected);
+    }
+
+    /// A connection to the broker, for looking and for mischief.
+    pub async fn broker(&self) -> Connection {
+        let runtime = async_rs::Runtime::tokio_current();
+        Connection::connect_with_runtime(&self.amqp_url, ConnectionProperties::default(), runtime).await.unwrap()
+    }
+
+    /// How many messages are ready in a queue.
+    pub async fn messages(&self, queue: &str) -> u32 {
+        let connection = self.broker().await;
+        let channel = connection.create_channel().await.unwrap();
+        let options = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
+        let queue = channel.queue_declare(queue.into(), options, Default::default()).await.unwrap();
+        queue.message_count()
+    }
+
+    /// Takes one message out of a queue.
+    pub async fn take_message(&self, queue: &str) -> Option<lapin::message::Delivery> {
+        let connection = self.broker().await;
+        let channel = connection.create_channel().await.unwrap();
+        let message = channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?.delivery;
+        message.ack(BasicAckOptions::default()).await.unwrap();
+        // The acknowledgement has arrived when the next answer comes.
+        channel.close(200, "".into()).await.unwrap();
+        Some(message)
+    }
+}
+
+/// Waits until something holds; panics when it does not come true.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn connect(url: &str) -> tokio_postgres::Client {
+    database::connect_once(&url.parse().unwrap(), Role::Login, "test").await.unwrap()
+}
+
+/// A copy of a database that has been migrated once.
+async fn create_database(servers: &Servers, name: &str) -> String {
+    static MIGRATED: OnceCell<()> = OnceCell::const_new();
+    let sibling = |name: &str| {
+        servers.database_url.replace("/letterbox", &format!("/{name}")).replacen(&format!("/{name}:"), "/letterbox:", 1)
+    };
+    let admin = connect(&servers.database_url).await;
+    MIGRATED
+        .get_or_init(async || {
+            admin.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
+            migrate(&sibling(TEMPLATE).parse().unwrap()).await.unwrap();
+            let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'");
+            eventually("the template is free", async || {
+                admin.query_one(&gone, &[]).await.unwrap().get::<_, i64>(0) == 0
+            })
+            .await;
+        })
+        .await;
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await.unwrap();
+    sibling(name)
+}
+
+async fn create_vhost(servers: &Servers, name: &str) -> String {
+    let url = format!("{}api/vhosts/{name}", servers.dashboard_url);
+    let answer = reqwest::Client::new().put(url).header("content-type", "application/json").send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.status());
+    servers.amqp_url.replace("%2f", name)
+}

@@ -1,0 +1,60 @@
+//! The confirm of one publish can't be taken for another's: a queue that refuses beside one that accepts, many callers.
+
+use futures_util::future::join_all;
+use lapin::{
+    BasicProperties,
+    options::QueueDeclareOptions,
+    types::{AMQPValue, FieldTable},
+};
+use letterbox_common::{
+    broker::{BrokerTarget, Message, PublishError, publisher, supervise},
+    process::readiness::Readiness,
+};
+use letterbox_tests::{World, eventually};
+use tokio_util::sync::CancellationToken;
+
+const CALLERS: usize = 64;
+const EACH: usize = 100;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_caller_hears_of_its_own_message() {
+    let world = World::new().await;
+    let connection = world.broker().await;
+    let channel = connection.create_channel().await.unwrap();
+    let mut always_full = FieldTable::default();
+    always_full.insert("x-max-length".into(), AMQPValue::LongInt(0));
+    always_full.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    channel.queue_declare("full".into(), QueueDeclareOptions::default(), always_full).await.unwrap();
+    channel.queue_declare("open".into(), QueueDeclareOptions::default(), FieldTable::default()).await.unwrap();
+
+    let (publisher, session) = publisher(4, std::time::Duration::from_secs(30));
+    let (readiness, stop) = (Readiness::default(), CancellationToken::new());
+    let (target, part, stopping): (BrokerTarget, _, _) =
+        (world.amqp_url.parse().unwrap(), readiness.part("broker"), stop.clone());
+    let supervised = tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    eventually("connected", async || readiness.waiting().is_empty()).await;
+
+    let callers = (0..CALLERS).map(|caller| {
+        let publisher = publisher.clone();
+        tokio::spawn(async move {
+            for n in 0..EACH {
+                let queue = if (caller + n) % 2 == 0 { "open" } else { "full" };
+                let message = Message {
+                    exchange: "",
+                    routing_key: queue.into(),
+                    properties: BasicProperties::default(),
+                    body: "x".into(),
+                };
+                let expected = if queue == "open" { Ok(()) } else { Err(PublishError::Refused) };
+                assert_eq!(publisher.publish(message).await, expected, "caller {caller}, message {n}");
+            }
+        })
+    });
+    for caller in join_all(callers).await {
+        caller.unwrap();
+    }
+    assert_eq!(world.messages("open").await as usize, CALLERS * EACH / 2);
+    assert_eq!(world.messages("full").await, 0);
+    stop.cancel();
+    supervised.await.unwrap();
+}

@@ -1,0 +1,79 @@
+//! PostgreSQL away, for either process.
+
+use letterbox_tests::{Proxy, World, eventually};
+
+/// The worker waits an outage out: nothing is dead-lettered, nothing returned, everything stored afterwards.
+#[tokio::test]
+async fn the_worker_waits() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let database = Proxy::before(&world.database_url).await;
+    let worker = world.worker_with(&[("DATABASE_URL", &database.url)]).await;
+    assert!(webhook.send("\"before\"").await.is_first());
+    world.await_signals(1).await;
+
+    database.cut();
+    worker.await_not_ready().await;
+    for n in 0..30 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    eventually("the worker has tried", async || worker.metric("letterbox_messages_total").await >= 3.0).await;
+    assert_eq!(world.signals().await, 1);
+
+    database.pass();
+    worker.await_ready().await;
+    world.await_signals(31).await;
+    assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
+}
+
+/// A read-only database is an outage, too.
+#[tokio::test]
+async fn a_read_only_database_is_waited_out() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("1").await.is_first());
+    let name = world.database_url.rsplit('/').next().unwrap();
+    world
+        .database
+        .batch_execute(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on"))
+        .await
+        .unwrap();
+    let worker = world.worker().await;
+    eventually("the worker has tried", async || worker.metric("letterbox_messages_total").await >= 2.0).await;
+    world.database.batch_execute(&format!("ALTER DATABASE {name} RESET default_transaction_read_only")).await.unwrap();
+    // Sessions keep their setting; the worker has closed those that failed.
+    world.await_signals(1).await;
+    assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
+}
+
+/// The gateway answers 503 while the database is away or stuck, and works again by itself.
+#[tokio::test]
+async fn the_gateway_refuses_and_recovers() {
+    let world = World::new().await;
+    let database = Proxy::before(&world.database_url).await;
+    let gateway = world.gateway_with(&[("DATABASE_URL", &database.url)]).await;
+    let _worker = world.worker().await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("\"before\"").await.is_first());
+
+    database.cut();
+    let answer = webhook.send("1").await;
+    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    let wrongly_signed = reqwest::Client::new().post(&webhook.url).header("x-service-signature", "x").body("1");
+    assert_eq!(wrongly_signed.send().await.unwrap().status(), 503, "not 401: that would be a guess");
+    gateway.await_not_ready().await;
+    database.pass();
+    gateway.await_ready().await;
+    assert!(webhook.send_until_accepted("1").await.is_first());
+
+    database.stall();
+    let answer = webhook.send("2").await;
+    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    gateway.await_not_ready().await;
+    database.pass();
+    gateway.await_ready().await;
+    assert_eq!(webhook.send_until_accepted("2").await.status, 202);
+    world.await_signals(3).await;
+}

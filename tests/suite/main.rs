@@ -1,0 +1,15 @@
+//! The suite: one file a behaviour, all of it on real servers and real processes. Run it with `deploy/test`.
+
+mod broker_confirms;
+mod broker_outages;
+mod database_outages;
+mod dead_letters;
+mod delivery_once;
+mod http_contract;
+mod operator;
+mod process_life;
+mod schema;
+mod signal_mapping;
+mod source_tree;
+mod tls;
+mod webhook_contract;

@@ -1,0 +1,69 @@
+//! The schema: least rights, tenancy, explanations.
+
+use letterbox_common::database::{Role, connect_once};
+use letterbox_tests::World;
+
+async fn session(world: &World, role: Role) -> tokio_postgres::Client {
+    connect_once(&world.database_url.parse().unwrap(), role, "test").await.unwrap()
+}
+
+#[tokio::test]
+async fn every_statement_fits_the_schema_under_its_role() {
+    let world = World::new().await;
+    let gateway = letterbox_gateway::claims::STATEMENTS;
+    let worker = [letterbox_worker::signals::INSERT_SIGNALS];
+    let operator = letterbox_worker::owner::STATEMENTS;
+    for (role, statements) in [(Role::Gateway, &gateway[..]), (Role::Worker, &worker), (Role::Operator, &operator)] {
+        let client = session(&world, role).await;
+        for statement in statements {
+            client.prepare(statement).await.unwrap_or_else(|error| panic!("{role:?}: {error:?}: {statement}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_role_can_do_its_work_and_no_more() {
+    let world = World::new().await;
+    let denied = [
+        (Role::Gateway, "SELECT * FROM signals"),
+        (Role::Gateway, "SELECT body FROM signals"),
+        (Role::Gateway, "SELECT * FROM members"),
+        (Role::Gateway, "SELECT name FROM webhooks"),
+        (Role::Gateway, "UPDATE webhooks SET deleted_at = now()"),
+        (Role::Gateway, "DELETE FROM webhook_deliveries"),
+        (Role::Gateway, "INSERT INTO signals DEFAULT VALUES"),
+        (Role::Worker, "SELECT secret_sealed FROM webhooks"),
+        (Role::Worker, "SELECT body FROM signals"),
+        (Role::Worker, "UPDATE signals SET kind = 'generic'"),
+        (Role::Worker, "DELETE FROM signals"),
+        (Role::Operator, "DROP TABLE signals"),
+    ];
+    for (role, statement) in denied {
+        let error = session(&world, role).await.batch_execute(statement).await.unwrap_err();
+        let code = error.code().map(|code| code.code().to_owned());
+        assert_eq!(code.as_deref(), Some("42501"), "{role:?}: {statement}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() {
+    let world = World::new().await;
+    let keyless = "
+        SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace AND nspname = 'public'
+        WHERE relkind = 'r' AND relname NOT IN ('users', 'refinery_schema_history') AND NOT EXISTS (
+            SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+            WHERE i.indrelid = c.oid AND i.indisprimary AND a.attname = 'workspace_id')";
+    assert_eq!(world.count(keyless).await, 0, "a table without workspace_id at the head of its key");
+    let crossing = "
+        SELECT count(*) FROM pg_constraint k JOIN pg_class target ON target.oid = k.confrelid
+        WHERE k.contype = 'f' AND target.relname <> 'users' AND NOT EXISTS (
+            SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) AND a.attname = 'workspace_id')";
+    assert_eq!(world.count(crossing).await, 0, "a foreign key that could point into another workspace");
+    let unexplained = "
+        SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace AND nspname = 'public'
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum >= 0 AND NOT a.attisdropped
+        WHERE relkind = 'r' AND relname <> 'refinery_schema_history'
+          AND (col_description(c.oid, a.attnum) IS NULL OR obj_description(c.oid) IS NULL)";
+    assert_eq!(world.count(unexplained).await, 0, "a table or column without a comment");
+    assert!(world.count("SELECT count(*) FROM pg_class WHERE relname = 'signals'").await == 1);
+}
