@@ -1,8 +1,6 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and worker processes — on
 //! servers that `deploy/test` has started once.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
-
 mod process;
 mod proxy;
 mod sender;

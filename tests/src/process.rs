@@ -42,7 +42,8 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let (log, public, admin) = (Shared::default(), Shared::default(), Shared::default());
+        let log = Shared::<Vec<String>>::default();
+        let (public, admin) = (Shared::<Option<String>>::default(), Shared::<Option<String>>::default());
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (kept, heard_public, heard_admin) = (log.clone(), public.clone(), admin.clone());
         tokio::spawn(async move {

@@ -60,13 +60,13 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    pub fn new(gateway: String, address: WebhookAddress, secret: String) -> Self {
+    pub fn new(gateway: &str, address: WebhookAddress, secret: String) -> Self {
         Self { url: format!("{gateway}/webhooks/incoming/{address}"), address, secret, http: reqwest::Client::new() }
     }
 
     /// The same webhook behind another gateway.
     pub fn at(&self, gateway: &crate::Process) -> Self {
-        Self::new(gateway.public_url(), self.address, self.secret.clone())
+        Self::new(&gateway.public_url(), self.address, self.secret.clone())
     }
 
     /// A signed request that has not been sent.

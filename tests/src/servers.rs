@@ -13,7 +13,6 @@ pub struct Servers {
 }
 
 impl Servers {
-    #[expect(clippy::disallowed_methods, reason = "the tests' settings; they have no flags")]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Servers> = OnceLock::new();
         SHARED.get_or_init(|| {

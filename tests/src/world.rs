@@ -56,7 +56,7 @@ impl World {
         let keys: KeyRing = self.keys.parse().unwrap();
         let created = owner.create_webhook(&keys, workspace.workspace_id, "tool").await.unwrap();
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
-        Webhook::new(gateway.public_url(), created.address, secret)
+        Webhook::new(&gateway.public_url(), created.address, secret)
     }
 
     /// A gateway that is ready.

@@ -72,7 +72,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
 
     let elsewhere = |workspace, id| {
         let address = WebhookAddress { workspace, webhook: id };
-        Webhook::new(gateway.public_url(), address, webhook.secret.clone())
+        Webhook::new(&gateway.public_url(), address, webhook.secret.clone())
     };
     let unknown = elsewhere(webhook.address.workspace, WebhookAddress::generate().webhook);
     let foreign = elsewhere(other.address.workspace, webhook.address.webhook);

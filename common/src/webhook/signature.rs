@@ -139,7 +139,7 @@ mod tests {
             other[at] ^= 1;
             prop_assert!(!key(&other).verifies(&body, &parsed));
 
-            let mut wrong = text.clone().into_bytes();
+            let mut wrong = text.into_bytes();
             let at = flip.index(wrong.len());
             wrong[at] = if wrong[at] == b'0' { b'1' } else { b'0' };
             prop_assert!(!key(&secret).verifies(&body, &Signature::parse(&wrong).unwrap()));
