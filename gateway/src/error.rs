@@ -87,8 +87,9 @@ impl Refusal {
     /// What was received is not HTTP/1.1, or its head is too large: `status` is what hyper made of it.
     pub fn unreadable(status: StatusCode) -> Self {
         let (code, message) = match status {
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => ("headers_too_large", "The request's headers are too large"),
-            StatusCode::URI_TOO_LONG => ("uri_too_long", "The request's address is too long"),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                ("headers_too_large", "The request's address and headers are too large")
+            }
             _ => ("invalid_input", "The request is not valid HTTP/1.1"),
         };
         Self::new(status, code, message)

@@ -66,7 +66,7 @@ async fn what_is_not_http_gets_an_envelope_too() {
         ("POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n".into(), 400, "invalid_input"),
         (format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {long}\r\n\r\n"), 431, "headers_too_large"),
         (format!("GET / HTTP/1.1\r\nhost: x\r\n{many}\r\n"), 431, "headers_too_large"),
-        (format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(70_000)), 414, "uri_too_long"),
+        (format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(70_000)), 431, "headers_too_large"),
     ];
     for (request, status, code) in cases {
         let answer = raw(&address, request.as_bytes()).await;

@@ -75,8 +75,8 @@ fn http_is_at_the_edge() {
 
 #[test]
 fn services_do_not_know_each_other() {
-    assert_only(&["common/src"], &["letterbox_gateway", "letterbox_worker"], &[]);
-    assert_only(&["gateway/src"], &["letterbox_worker"], &[]);
+    assert_only(&["common/src"], &["letterbox_gateway::", "letterbox_worker::"], &[]);
+    assert_only(&["gateway/src"], &["letterbox_worker::"], &[]);
     assert_only(&["worker/src"], &["letterbox_gateway::"], &[]);
 }
 
