@@ -7,8 +7,8 @@ mod sender;
 mod servers;
 mod world;
 
-pub use process::{Process, debug_binary};
+pub use process::{Process, binary};
 pub use proxy::Proxy;
-pub use sender::{Answer, Webhook, raw, sign};
+pub use sender::{Answer, Webhook, http_client, raw, sign};
 pub use servers::{PrivateBroker, PrivateDatabase, Servers};
 pub use world::{World, eventually};

@@ -11,14 +11,14 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::eventually;
+use crate::{eventually, http_client};
 
-/// A program that `cargo build` has made.
-pub fn debug_binary(program: &str) -> PathBuf {
-    let suite = std::env::current_exe().unwrap();
-    let path = suite.parent().unwrap().parent().unwrap().join(program);
-    assert!(path.exists(), "{} is missing: run the tests with deploy/test", path.display());
-    path
+/// A program that `cargo build` has made, in the profile of the running one.
+pub fn binary(program: &str) -> PathBuf {
+    let running = std::env::current_exe().unwrap();
+    let folders = running.ancestors().skip(1).take(2);
+    let found = folders.map(|folder| folder.join(program)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{program} is not built: use deploy/test or deploy/bench"))
 }
 
 type Shared<T> = Arc<Mutex<T>>;
@@ -34,7 +34,7 @@ pub struct Process {
 
 impl Process {
     pub fn start(program: &str, settings: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(debug_binary(program))
+        let mut child = Command::new(binary(program))
             .env_clear()
             .envs(settings.iter().copied())
             .stdin(Stdio::null())
@@ -57,7 +57,7 @@ impl Process {
                 kept.lock().unwrap().push(line);
             }
         });
-        Self { child, log, public, admin, http: reqwest::Client::new() }
+        Self { child, log, public, admin, http: http_client() }
     }
 
     pub fn public_url(&self) -> String {

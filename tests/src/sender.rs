@@ -9,6 +9,12 @@ use tokio::{
     net::TcpStream,
 };
 
+/// An HTTP client. It speaks to 127.0.0.1 only, but is built for TLS and wants to know with what.
+pub fn http_client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
 /// The signature of a body.
 pub fn sign(secret: &str, body: &[u8]) -> String {
     SigningKey::new(&Secret::new(secret.as_bytes().to_vec())).sign(body).to_string()
@@ -61,7 +67,7 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(gateway: &str, address: WebhookAddress, secret: String) -> Self {
-        Self { url: format!("{gateway}/webhooks/incoming/{address}"), address, secret, http: reqwest::Client::new() }
+        Self { url: format!("{gateway}/webhooks/incoming/{address}"), address, secret, http: http_client() }
     }
 
     /// The same webhook behind another gateway.

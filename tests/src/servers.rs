@@ -16,8 +16,6 @@ impl Servers {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Servers> = OnceLock::new();
         SHARED.get_or_init(|| {
-            // The harness's own HTTP client speaks to 127.0.0.1 only, but is built for TLS.
-            let _ = rustls::crypto::ring::default_provider().install_default();
             let get = |name: &str| {
                 std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests with deploy/test"))
             };

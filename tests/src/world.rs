@@ -14,7 +14,7 @@ use letterbox_worker::owner::{Owner, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::{Process, Servers, Webhook};
+use crate::{Process, Servers, Webhook, http_client};
 
 const TEMPLATE: &str = "letterbox_template";
 pub const KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -176,7 +176,7 @@ async fn create_database(servers: &Servers, name: &str) -> String {
 
 async fn create_vhost(servers: &Servers, name: &str) -> String {
     let url = format!("{}api/vhosts/{name}", servers.dashboard_url);
-    let answer = reqwest::Client::new().put(url).header("content-type", "application/json").send().await.unwrap();
+    let answer = http_client().put(url).header("content-type", "application/json").send().await.unwrap();
     assert!(answer.status().is_success(), "{}", answer.status());
     servers.amqp_url.replace("%2f", name)
 }

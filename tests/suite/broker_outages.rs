@@ -100,7 +100,7 @@ async fn connections_bear_their_process_names() {
     let url = format!("{}api/vhosts/{vhost}/connections", letterbox_tests::Servers::shared().dashboard_url);
     let mut text = String::new();
     eventually("the dashboard lists them", async || {
-        text = reqwest::get(&url).await.unwrap().text().await.unwrap();
+        text = letterbox_tests::http_client().get(&url).send().await.unwrap().text().await.unwrap();
         text.contains("letterbox-gateway@") && text.matches("letterbox-worker@").count() >= 2
     })
     .await;

@@ -61,7 +61,7 @@ async fn the_gateway_refuses_and_recovers() {
     database.cut();
     let answer = webhook.send("1").await;
     assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
-    let wrongly_signed = reqwest::Client::new().post(&webhook.url).header("x-service-signature", "x").body("1");
+    let wrongly_signed = letterbox_tests::http_client().post(&webhook.url).header("x-service-signature", "x").body("1");
     assert_eq!(wrongly_signed.send().await.unwrap().status(), 503, "not 401: that would be a guess");
     gateway.await_not_ready().await;
     database.pass();

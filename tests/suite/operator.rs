@@ -2,13 +2,13 @@
 
 use std::process::{Command, Output};
 
-use letterbox_tests::{World, debug_binary, sign};
+use letterbox_tests::{World, binary, sign};
 use serde_json::Value;
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
 
 fn run(world: &World, keys: &str, arguments: &[&str]) -> Output {
-    Command::new(debug_binary("letterbox"))
+    Command::new(binary("letterbox"))
         .args(arguments)
         .env_clear()
         .envs([("DATABASE_URL", world.database_url.as_str()), ("LETTERBOX_SEALING_KEYS", keys)])

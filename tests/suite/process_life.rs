@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use futures_util::future::join_all;
-use letterbox_tests::{Proxy, World, debug_binary, eventually};
+use letterbox_tests::{Proxy, World, binary, eventually};
 
 #[tokio::test]
 async fn settings_are_listed_and_checked_without_quoting_secrets() {
@@ -12,7 +12,7 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
         ("letterbox-worker", "LETTERBOX_PREFETCH"),
         ("letterbox", "LETTERBOX_BASE_URL"),
     ] {
-        let help = Command::new(debug_binary(program)).arg("--help").env("DATABASE_URL", "canary").output().unwrap();
+        let help = Command::new(binary(program)).arg("--help").env("DATABASE_URL", "canary").output().unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
         assert!(help.status.success() && text.contains("DATABASE_URL") && text.contains(setting), "{text}");
         assert!(!text.contains("canary"), "{text}");
@@ -33,7 +33,7 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "4"),
         ("LETTERBOX_LOG", "a=b=c"),
     ] {
-        let mut command = Command::new(debug_binary("letterbox-gateway"));
+        let mut command = Command::new(binary("letterbox-gateway"));
         let output = command.env_clear().envs(good).env(name, value).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{name}={value}");

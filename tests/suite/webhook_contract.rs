@@ -4,7 +4,7 @@ use letterbox_common::webhook::WebhookAddress;
 use letterbox_tests::{Answer, Webhook, World, raw, sign};
 
 async fn post(webhook: &Webhook, signatures: &[&str], body: impl Into<reqwest::Body>) -> Answer {
-    let mut request = reqwest::Client::new().post(&webhook.url).header("content-type", "application/json");
+    let mut request = letterbox_tests::http_client().post(&webhook.url).header("content-type", "application/json");
     for signature in signatures {
         request = request.header("x-service-signature", *signature);
     }
@@ -201,7 +201,7 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
         );
     }
     for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx"] {
-        let request = reqwest::Client::new().post(&webhook.url).header("content-type", content_type);
+        let request = letterbox_tests::http_client().post(&webhook.url).header("content-type", content_type);
         let request = request.header("x-service-signature", sign(&webhook.secret, b"7")).body("7");
         let answer = Answer::of(request.send().await.unwrap()).await;
         assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_input"), "{content_type}");
