@@ -21,6 +21,24 @@ async fn every_statement_fits_the_schema_under_its_role() {
     }
 }
 
+/// A plan that is made while the tables are empty is kept when they are large.
+#[tokio::test]
+async fn the_gateway_finds_rows_by_their_keys_only() {
+    let world = World::new().await;
+    let client = session(&world, Role::Gateway).await;
+    client.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+    for statement in letterbox_gateway::claims::STATEMENTS {
+        let parameters = (1..=9).filter(|n| statement.contains(&format!("${n}"))).count();
+        client.batch_execute(&format!("PREPARE it AS {statement}")).await.unwrap();
+        let explain = format!("EXPLAIN EXECUTE it({})", vec!["NULL"; parameters].join(","));
+        let plan: Vec<String> =
+            client.query(&explain, &[]).await.unwrap().iter().map(|row| row.get::<_, String>(0)).collect();
+        assert!(plan.iter().any(|line| line.contains("Index")), "{plan:#?}");
+        assert!(!plan.iter().any(|line| line.contains("Seq Scan") || line.contains("Hash Join")), "{plan:#?}");
+        client.batch_execute("DEALLOCATE it").await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn each_role_can_do_its_work_and_no_more() {
     let world = World::new().await;

@@ -32,6 +32,17 @@ impl Role {
     }
 }
 
+impl Role {
+    /// The gateway touches rows by their keys and never reads a table through. It says so, because a plan that was made
+    /// while a table was small and kept since would do just that, for every batch.
+    fn planning(self) -> &'static str {
+        match self {
+            Self::Gateway => " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off",
+            _ => "",
+        }
+    }
+}
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a caller waits for a free connection before it hears that the database is not to be had.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -72,8 +83,8 @@ pub async fn connect_once(target: &DatabaseTarget, role: Role, application: &str
 fn session(target: &DatabaseTarget, role: Role, application: &str) -> Config {
     let mut config = target.config.clone();
     let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
-    if let Some(role) = role.name() {
-        config.options(format!("{given}{SESSION} -c role={role}"));
+    if let Some(name) = role.name() {
+        config.options(format!("{given}{SESSION}{} -c role={name}", role.planning()));
     }
     config
         .application_name(application)
