@@ -37,12 +37,13 @@ fn script(name: &str) -> PathBuf {
 struct Private {
     script: PathBuf,
     folder: PathBuf,
+    last_verb: &'static str,
 }
 
 impl Private {
-    fn new(kind: &str) -> Self {
+    fn new(kind: &str, last_verb: &'static str) -> Self {
         let folder = Servers::shared().folder.join(format!("{kind}-{}", Uuid::new_v4().simple()));
-        Self { script: script(kind), folder }
+        Self { script: script(kind), folder, last_verb }
     }
 
     fn run(&self, verb: &str, arguments: &[&str], settings: &[(&str, &str)]) -> String {
@@ -61,7 +62,7 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        let _ = Command::new(&self.script).arg("stop").arg(&self.folder).status();
+        let _ = Command::new(&self.script).arg(self.last_verb).arg(&self.folder).status();
     }
 }
 
@@ -71,7 +72,7 @@ pub struct PrivateBroker(Private);
 impl PrivateBroker {
     /// `settings` are lines for rabbitmq.conf.
     pub fn start(settings: &str) -> Self {
-        let private = Private::new("rabbitmq");
+        let private = Private::new("rabbitmq", "stop");
         private.run("start", &[], &[("LETTERBOX_RABBITMQ_SETTINGS", settings)]);
         Self(private)
     }
@@ -101,7 +102,7 @@ pub struct PrivateDatabase(Private);
 impl PrivateDatabase {
     /// `options` are for the server's command line.
     pub fn start(options: &str) -> Self {
-        let private = Private::new("postgres");
+        let private = Private::new("postgres", "delete");
         private.run("start", &[], &[("LETTERBOX_POSTGRES_OPTIONS", options)]);
         Self(private)
     }

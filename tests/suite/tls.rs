@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use letterbox_common::database::{Role, connect_once};
-use letterbox_tests::{PrivateBroker, PrivateDatabase, Servers, World};
+use letterbox_tests::{PrivateBroker, PrivateDatabase, World};
 use letterbox_worker::owner::migrate;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -29,7 +29,8 @@ fn run(command: &mut std::process::Command) {
 
 #[tokio::test]
 async fn a_delivery_travels_over_tls_on_both_legs() {
-    let folder = Servers::shared().folder.join("tls");
+    // Where the server's user can read it, wherever the project is.
+    let folder = std::env::temp_dir().join(format!("letterbox-tls-{}", uuid::Uuid::new_v4().simple()));
     certificates(&folder);
     certificates(&folder.join("other"));
     let path = |file: &str| folder.join(file).display().to_string();
@@ -72,4 +73,5 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     let distrusting = world.start("letterbox-gateway", &[("AMQP_URL", &with_roots("other/ca.pem"))]);
     letterbox_tests::eventually("refused", async || distrusting.log().contains("broker connection ended")).await;
     assert!(!distrusting.is_ready().await);
+    std::fs::remove_dir_all(folder).unwrap();
 }
