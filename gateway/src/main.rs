@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use letterbox_common::process::{admin, logging, shutdown};
+use letterbox_common::process::{self, admin, logging, shutdown};
 use letterbox_gateway::{
     Sockets,
     config::{Config, Settings},
@@ -12,14 +12,7 @@ use letterbox_gateway::{
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match start(Settings::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "letterbox-gateway: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    process::exit_code("letterbox-gateway", start(Settings::parse()).await)
 }
 
 async fn start(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use letterbox_common::process::{admin, bind, logging, shutdown};
+use letterbox_common::process::{self, admin, bind, logging, shutdown};
 use letterbox_worker::{
     config::{Config, Settings},
     run,
@@ -11,14 +11,7 @@ use letterbox_worker::{
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match start(Settings::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "letterbox-worker: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    process::exit_code("letterbox-worker", start(Settings::parse()).await)
 }
 
 async fn start(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {

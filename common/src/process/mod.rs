@@ -6,7 +6,7 @@ pub mod readiness;
 pub mod settings;
 pub mod shutdown;
 
-use std::{io, net::SocketAddr};
+use std::{error::Error, io, io::Write, net::SocketAddr, process::ExitCode};
 
 use tokio::net::TcpListener;
 
@@ -25,4 +25,13 @@ pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpLi
     let listener = TcpListener::bind(address).await.map_err(name)?;
     tracing::info!(socket, address = %listener.local_addr()?, "listening");
     Ok(listener)
+}
+
+/// The exit code of a program that has ended, after saying on standard error why it could not run.
+#[must_use]
+pub fn exit_code(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    // Nobody may be reading.
+    let _ = writeln!(io::stderr(), "{program}: {error}");
+    ExitCode::FAILURE
 }

@@ -18,7 +18,7 @@ use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
 pub use self::store::FIND_SECRETS;
-use self::store::Lookup;
+use self::store::{Found, Lookup};
 use crate::batcher::{Batcher, Limits};
 
 const KEPT_WEBHOOKS: u64 = 10_000;
@@ -44,7 +44,7 @@ pub struct WebhookSecrets {
 
 /// Stands in for a webhook that is not there, so that its absence takes no less work.
 struct Decoy {
-    key: Arc<SigningKey>,
+    key: SigningKey,
     address: WebhookAddress,
     sealed: Vec<u8>,
 }
@@ -55,9 +55,11 @@ impl WebhookSecrets {
     /// # Errors
     /// When the operating system gives no random bytes for the decoy.
     pub fn start(pool: Pool, keys: KeyRing, tasks: &TaskTracker) -> Result<Self, SealError> {
+        let decoy = Decoy::new(&keys)?;
+        let lookup = Lookup { pool, decoy: decoy.sealed.clone() };
         Ok(Self {
-            lookup: Batcher::start("webhook_secrets", LOOKUPS, Lookup { pool }, tasks),
-            decoy: Decoy::new(&keys)?,
+            lookup: Batcher::start("webhook_secrets", LOOKUPS, lookup, tasks),
+            decoy,
             keys,
             kept: Cache::builder().max_capacity(KEPT_WEBHOOKS).time_to_live(KEPT_FOR).build(),
         })
@@ -77,14 +79,12 @@ impl WebhookSecrets {
         if check(kept.as_deref(), &self.decoy.key, body, signature) {
             return Ok(());
         }
-        let sealed = self.lookup.submit(address).await.map_err(|_| VerifyError::Unavailable)?;
-        let found = self.open(address, sealed)?;
-        if !check(found.as_deref(), &self.decoy.key, body, signature) {
+        let found = self.lookup.submit(address).await.map_err(|_| VerifyError::Unavailable)?;
+        let key = self.open(address, &found)?;
+        if !check(found.lives.then_some(&key), &key, body, signature) {
             return Err(VerifyError::Refused);
         }
-        if let Some(key) = found {
-            self.kept.insert(address, key);
-        }
+        self.kept.insert(address, Arc::new(key));
         Ok(())
     }
 
@@ -93,21 +93,15 @@ impl WebhookSecrets {
         self.kept.invalidate(&address);
     }
 
-    fn open(&self, address: WebhookAddress, sealed: Option<Vec<u8>>) -> Result<Option<Arc<SigningKey>>, VerifyError> {
-        let Some(sealed) = sealed else {
-            // The decoy opens by construction; what matters is that it took the same work.
-            let opened = self.keys.open(seal_place(&self.decoy.address), &self.decoy.sealed);
-            std::hint::black_box(opened.map(|secret| SigningKey::new(&secret)).ok());
-            return Ok(None);
-        };
-        match self.keys.open(seal_place(&address), &sealed) {
-            Ok(secret) => Ok(Some(Arc::new(SigningKey::new(&secret)))),
-            Err(error) => {
-                metrics::counter!("letterbox_unsealing_failures_total").increment(1);
-                tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook, %error, "a webhook's secret does not open");
-                Err(VerifyError::Unavailable)
-            }
-        }
+    /// The key of what was found: the webhook's, or the decoy's.
+    fn open(&self, address: WebhookAddress, found: &Found) -> Result<SigningKey, VerifyError> {
+        let sealed_to = if found.lives { address } else { self.decoy.address };
+        let opened = self.keys.open(seal_place(&sealed_to), &found.sealed);
+        opened.map(|secret| SigningKey::new(&secret)).map_err(|error| {
+            metrics::counter!("letterbox_unsealing_failures_total").increment(1);
+            tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook, %error, "a webhook's secret does not open");
+            VerifyError::Unavailable
+        })
     }
 }
 
@@ -122,6 +116,6 @@ impl Decoy {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
         let sealed = keys.seal(seal_place(&address), secret.expose())?;
-        Ok(Self { key: Arc::new(SigningKey::new(&secret)), address, sealed })
+        Ok(Self { key: SigningKey::new(&secret), address, sealed })
     }
 }

@@ -13,34 +13,45 @@ use crate::batcher::Work;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// find_secrets: the sealed secrets of those webhooks that live
+/// find_secrets: the sealed secret of every webhook that is asked for, or the decoy ($3) where no such webhook lives: as
+/// many rows, and as many bytes, for what is not there
 pub const FIND_SECRETS: &str = "
-SELECT w.workspace_id, w.webhook_id, w.secret_sealed
+SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS lives, coalesce(w.secret_sealed, $3::bytea)
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
-JOIN webhooks w USING (workspace_id, webhook_id)
-WHERE w.deleted_at IS NULL";
+LEFT JOIN webhooks w
+    ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id AND w.deleted_at IS NULL";
 
-/// Looks up webhooks; the output is the sealed secret, or nothing where no such webhook lives.
+/// What stands behind an address.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Whether a webhook lives there; if not, `sealed` is the decoy.
+    pub lives: bool,
+    pub sealed: Vec<u8>,
+}
+
+/// Looks up webhooks by their addresses.
 pub struct Lookup {
     pub pool: Pool,
+    pub decoy: Vec<u8>,
 }
 
 impl Work for Lookup {
     type Item = WebhookAddress;
-    type Output = Option<Vec<u8>>;
+    type Output = Found;
     type Error = DatabaseError;
 
-    async fn run(&self, items: Vec<WebhookAddress>) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+    async fn run(&self, items: Vec<WebhookAddress>) -> Result<Vec<Found>, DatabaseError> {
         let looking = tokio::time::timeout(DEADLINE, self.find(&items));
         let found =
             looking.await.unwrap_or_else(|_| Err(DatabaseError::transient("looking up webhooks took too long")));
         let found = found.inspect_err(|error| tracing::warn!(%error, "webhooks could not be looked up"))?;
-        Ok(items.iter().map(|address| found.get(address).cloned()).collect())
+        Ok(items.iter().map(|address| found[address].clone()).collect())
     }
 }
 
 impl Lookup {
-    async fn find(&self, items: &[WebhookAddress]) -> Result<HashMap<WebhookAddress, Vec<u8>>, DatabaseError> {
+    /// One entry for each distinct address.
+    async fn find(&self, items: &[WebhookAddress]) -> Result<HashMap<WebhookAddress, Found>, DatabaseError> {
         let mut wanted = items.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
@@ -49,10 +60,13 @@ impl Lookup {
 
         let client = Checkout::get(&self.pool).await?;
         let statement = client.prepare_cached(FIND_SECRETS).await?;
-        let rows = client.query(&statement, &[&workspaces, &webhooks]).await?;
+        let rows = client.query(&statement, &[&workspaces, &webhooks, &self.decoy]).await?;
         client.done();
         rows.iter()
-            .map(|row| Ok((WebhookAddress { workspace: row.try_get(0)?, webhook: row.try_get(1)? }, row.try_get(2)?)))
+            .map(|row| {
+                let address = WebhookAddress { workspace: row.try_get(0)?, webhook: row.try_get(1)? };
+                Ok((address, Found { lives: row.try_get(2)?, sealed: row.try_get(3)? }))
+            })
             .collect()
     }
 }
