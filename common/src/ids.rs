@@ -1,7 +1,7 @@
 //! One type per id, so that a workspace's id can't be passed where a webhook's is wanted.
 //!
-//! Ids of things that are made rarely are random (UUIDv4) and tell nothing. Ids of deliveries are UUIDv7: they sort by
-//! the time they were made, which keeps the tables they end in dense.
+//! Ids of things that are made rarely are random (UUIDv4) and tell nothing. Ids of deliveries and submissions are UUIDv7: they
+//! sort by the time they were made, which keeps the tables they end in dense.
 
 use std::fmt;
 
@@ -66,7 +66,11 @@ macro_rules! id {
 id!(/** A tenant; `orgId` in a webhook URL. */ WorkspaceId, new_v4);
 id!(/** A person. */ UserId, new_v4);
 id!(/** A webhook. */ WebhookId, new_v4);
+id!(/** A workflow, over all its releases. */ WorkflowId, new_v4);
+id!(/** What one deploy made of a workflow. */ ReleaseId, new_v4);
+id!(/** A form link; tells nothing of its token. */ FormLinkId, new_v4);
 id!(/** A delivery, the message that carries it and the signal it becomes. */ DeliveryId, now_v7);
+id!(/** A form submission, the message that carries it and the run that it starts. */ RunId, now_v7);
 
 #[cfg(test)]
 mod tests {

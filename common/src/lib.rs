@@ -3,7 +3,9 @@
 
 pub mod broker;
 pub mod database;
+pub mod form;
 pub mod ids;
+pub mod members;
 pub mod process;
 pub mod sealing;
 pub mod webhook;

@@ -1,4 +1,4 @@
-//! What every answer has in common: JSON, never cached, never sniffed, and no trace of where the sender came from.
+//! What every answer has in common: never cached, never sniffed, and no trace of where the sender came from.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -14,9 +14,15 @@ pub const HALLMARK: HeaderName = header::X_CONTENT_TYPE_OPTIONS;
 
 /// An answer with a JSON body.
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = content("application/json", body);
     *answer.status_mut() = status;
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// An answer with a body of any type.
+pub fn content(media_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     answer
 }
 

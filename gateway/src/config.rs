@@ -11,7 +11,7 @@ use letterbox_common::{
 };
 use url::Url;
 
-use crate::cors::AllowedOrigins;
+use crate::{client_address::TrustedProxies, cors::AllowedOrigins, form_page::FormPage};
 
 /// Letterbox's public door: takes form submissions and signed webhook deliveries and hands them to RabbitMQ
 #[derive(Debug, Clone, Parser)]
@@ -33,6 +33,16 @@ pub struct Settings {
     #[arg(long, env = "LETTERBOX_APP_URL", value_name = "URL")]
     pub app_url: Option<Url>,
 
+    /// Proxies in front of the gateway, whose X-Forwarded-For is believed, as CIDR[,CIDR...] [default: none]
+    #[arg(
+        long,
+        env = "LETTERBOX_TRUSTED_PROXIES",
+        value_name = "NETWORKS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub trusted_proxies: String,
+
     /// Keys that open webhook secrets, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the first one seals
     #[arg(long, env = "LETTERBOX_SEALING_KEYS", value_name = "KEYS", hide_env_values = true)]
     pub sealing_keys: SecretText,
@@ -42,7 +52,7 @@ pub struct Settings {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
 
-    /// How long a claim holds a delivery before a retry may take it over, in seconds
+    /// How long a claim holds a delivery or submission before a retry may take it over, in seconds
     #[arg(long, env = "LETTERBOX_CLAIM_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     pub claim_lease: Duration,
 
@@ -71,6 +81,8 @@ pub struct Config {
     pub broker: BrokerTarget,
     pub keys: KeyRing,
     pub origins: AllowedOrigins,
+    pub proxies: TrustedProxies,
+    pub page: FormPage,
     pub max_connections: usize,
     pub claim_lease: Duration,
     pub publish_timeout: Duration,
@@ -92,14 +104,24 @@ impl Config {
                 "has to be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlive its publish",
             ));
         }
+        for (name, url) in
+            [("LETTERBOX_BASE_URL", Some(&settings.base_url)), ("LETTERBOX_APP_URL", settings.app_url.as_ref())]
+        {
+            if url.is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
+                return Err(SettingError::new(name, "has to begin with http:// or https://"));
+            }
+        }
         let name = letterbox_common::process::name("letterbox-gateway");
         let keys = settings.sealing_keys.expose().parse();
+        let proxies = settings.trusted_proxies.parse();
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             pool: database::create_pool(&settings.database, Role::Gateway, &name)?,
             broker: settings.broker.target()?,
             keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
+            proxies: proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
+            page: FormPage::new(&settings.base_url),
             max_connections: settings.max_connections as usize,
             claim_lease: settings.claim_lease,
             publish_timeout: settings.publish_timeout,

@@ -2,7 +2,7 @@
 //!
 //! A refusal holds only what the sender may know. Causes are logged where they are met and do not travel in here.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use hyper::{
     StatusCode,
@@ -78,6 +78,18 @@ impl Refusal {
         Self { retry_after: Some(RETRY_OUTAGE), ..Self::new(status, "temporarily_unavailable", message) }
     }
 
+    /// `next_in`: when the next request would pass.
+    pub fn rate_limited(next_in: Duration) -> Self {
+        let seconds = next_in.as_secs() + u64::from(next_in.subsec_nanos() > 0);
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Rate limit exceeded");
+        Self { retry_after: Some(seconds.max(1)), ..refusal }
+    }
+
+    /// Whatever is wrong with a token, it looks like this.
+    pub fn form_unavailable() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "workflow_public_form_unavailable", "This form is not available")
+    }
+
     pub fn delivery_in_progress() -> Self {
         let message = "An identical delivery is still being processed, please retry";
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -129,5 +141,12 @@ mod tests {
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
         assert_eq!(Answer::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW], "POST");
+        for (next_in, seconds) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (59_999, "60"), (60_000, "60")] {
+            let answer = Answer::from(Refusal::rate_limited(Duration::from_millis(next_in)));
+            assert_eq!(
+                (answer.status().as_u16(), &answer.headers()[header::RETRY_AFTER]),
+                (429, &HeaderValue::from_static(seconds))
+            );
+        }
     }
 }

@@ -2,58 +2,81 @@
 //!
 //! Paths are compared as they are: nothing is decoded, no slash is added or forgiven.
 
-use hyper::{Method, Request, body::Incoming, header::HeaderMap};
+use std::net::IpAddr;
+
+use hyper::{Method, Request, body::Incoming};
 
 use crate::{
     answer::{self, Answer},
     cors,
     error::Refusal,
-    handlers::incoming_webhook,
+    form_page::FormPage,
+    handlers::{form_read, form_submit, incoming_webhook},
     server::Gateway,
 };
 
 /// A known path.
+#[derive(Clone, Copy)]
 enum Route<'a> {
     IncomingWebhook { token: &'a str },
+    FormRead,
+    FormSubmit,
+    FormPage,
+    FormStyle,
+    FormScript,
 }
 
 impl<'a> Route<'a> {
     fn find(path: &'a str) -> Option<Self> {
-        let token = path.strip_prefix("/webhooks/incoming/")?;
-        (!token.contains('/')).then_some(Self::IncomingWebhook { token })
+        match path {
+            "/public/workflow-forms/forms" => Some(Self::FormRead),
+            "/public/workflow-forms/forms/submit" => Some(Self::FormSubmit),
+            "/forms" => Some(Self::FormPage),
+            "/forms/form.css" => Some(Self::FormStyle),
+            "/forms/form.js" => Some(Self::FormScript),
+            _ => {
+                let token = path.strip_prefix("/webhooks/incoming/")?;
+                (!token.contains('/')).then_some(Self::IncomingWebhook { token })
+            }
+        }
     }
 
     /// Name in metrics and logs: paths hold ids.
-    fn name(&self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::IncomingWebhook { .. } => "incoming_webhook",
+            Self::FormRead => "form_read",
+            Self::FormSubmit => "form_submit",
+            Self::FormPage | Self::FormStyle | Self::FormScript => "form_page",
         }
     }
 
-    fn method(&self) -> Method {
+    fn takes(self, method: &Method) -> bool {
         match self {
-            Self::IncomingWebhook { .. } => Method::POST,
+            Self::IncomingWebhook { .. } | Self::FormSubmit => method == Method::POST,
+            // hyper keeps the body of an answer to HEAD to itself.
+            Self::FormRead | Self::FormPage | Self::FormStyle | Self::FormScript => {
+                method == Method::GET || method == Method::HEAD
+            }
         }
     }
 
-    fn allow(&self) -> &'static str {
-        match self {
-            Self::IncomingWebhook { .. } => "POST, OPTIONS",
-        }
+    fn allow(self) -> &'static str {
+        if self.takes(&Method::POST) { "POST, OPTIONS" } else { "GET, HEAD, OPTIONS" }
     }
 }
 
-/// Answers one request, always.
-pub async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Answer {
+/// Answers one request, always. `peer` is the other end of its connection.
+pub async fn answer(gateway: &Gateway, peer: IpAddr, request: Request<Incoming>) -> Answer {
     let began = std::time::Instant::now();
     let path = request.uri().path().to_owned();
     let route = Route::find(&path);
-    let name = route.as_ref().map_or("unknown", Route::name);
+    let name = route.map_or("unknown", Route::name);
 
     let mut answer = match gateway.origins.check(request.headers()) {
         Err(refusal) => refusal.into(),
         Ok(origin) => {
-            let mut answer = dispatch(gateway, route, request).await.unwrap_or_else(Answer::from);
+            let mut answer = dispatch(gateway, peer, route, request).await.unwrap_or_else(Answer::from);
             if let Some(origin) = origin {
                 cors::allow(answer.headers_mut(), origin);
             }
@@ -69,20 +92,25 @@ pub async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Answer {
     answer
 }
 
-async fn dispatch(gateway: &Gateway, route: Option<Route<'_>>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+async fn dispatch(
+    gateway: &Gateway,
+    peer: IpAddr,
+    route: Option<Route<'_>>,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
     let route = route.ok_or_else(Refusal::not_found)?;
-    if is_preflight(&request) {
+    if cors::is_preflight(request.method(), request.headers()) {
         return Ok(cors::preflight(route.allow()));
     }
-    if *request.method() != route.method() {
+    if !route.takes(request.method()) {
         return Err(Refusal::method_not_allowed(route.allow()));
     }
     match route {
         Route::IncomingWebhook { token } => incoming_webhook::handle(gateway, token, request).await,
+        Route::FormRead => form_read::handle(gateway, peer, request).await,
+        Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
+        Route::FormPage => Ok(gateway.page.html()),
+        Route::FormStyle => Ok(FormPage::style()),
+        Route::FormScript => Ok(FormPage::script()),
     }
-}
-
-fn is_preflight(request: &Request<Incoming>) -> bool {
-    let headers: &HeaderMap = request.headers();
-    cors::is_preflight(request.method(), headers)
 }

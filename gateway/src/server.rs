@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use deadpool_postgres::Pool;
 use letterbox_common::{
-    broker::{self, publisher},
+    broker::{self, Publisher, publisher},
     database::health,
     process::{admin, bind, readiness::Readiness, shutdown::Deadline},
 };
@@ -12,7 +13,16 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    claims::Claims, config::Config, cors::AllowedOrigins, intake::Acceptance, listener, webhook_secrets::WebhookSecrets,
+    claims::Claims,
+    client_address::TrustedProxies,
+    config::Config,
+    cors::AllowedOrigins,
+    form_page::FormPage,
+    forms::Forms,
+    intake::{Acceptance, Parcel, form::Submission, webhook::Delivery},
+    listener,
+    rate_limits::RateLimits,
+    webhook_secrets::WebhookSecrets,
 };
 
 /// How long an answer may take beyond the wait for the broker: the time for the database.
@@ -37,8 +47,13 @@ impl Sockets {
 /// What handlers work with.
 pub struct Gateway {
     pub origins: AllowedOrigins,
+    pub proxies: TrustedProxies,
+    pub page: FormPage,
     pub secrets: WebhookSecrets,
-    pub acceptance: Acceptance,
+    pub forms: Forms,
+    pub rate_limits: RateLimits,
+    pub deliveries: Acceptance<Delivery>,
+    pub submissions: Acceptance<Submission>,
     /// A sender hears something within this time after its body has arrived.
     pub answer_deadline: Duration,
 }
@@ -66,14 +81,18 @@ pub async fn run(config: Config, sockets: Sockets, metrics: PrometheusHandle, st
         Ok(secrets) => secrets,
         Err(error) => return tracing::error!(%error, "can't start"),
     };
-    let acceptance = Acceptance {
-        claims: Claims::start(config.pool.clone(), config.claim_lease, &batchers),
-        publisher,
-        tasks: claimed.clone(),
-        app_id: config.name.as_str().into(),
-    };
-    let answer_deadline = config.publish_timeout + DATABASE_SHARE;
-    let gateway = Arc::new(Gateway { origins: config.origins, secrets, acceptance, answer_deadline });
+    let gateway = Arc::new(Gateway {
+        origins: config.origins,
+        proxies: config.proxies,
+        page: config.page,
+        secrets,
+        forms: Forms::start(config.pool.clone(), &batchers),
+        rate_limits: RateLimits::start(config.pool.clone(), &batchers, &background, over.clone()),
+        deliveries: acceptance(&config.pool, config.claim_lease, &publisher, &config.name, &claimed, &batchers),
+        submissions: acceptance(&config.pool, config.claim_lease, &publisher, &config.name, &claimed, &batchers),
+        answer_deadline: config.publish_timeout + DATABASE_SHARE,
+    });
+    drop(publisher);
 
     serving.ready();
     listener::serve(sockets.public, gateway.clone(), config.max_connections, &connections, stop).await;
@@ -83,7 +102,7 @@ pub async fn run(config: Config, sockets: Sockets, metrics: PrometheusHandle, st
     connections.close();
     let mut in_order = deadline.step("connections", connections.wait()).await;
     claimed.close();
-    in_order &= deadline.step("deliveries", claimed.wait()).await;
+    in_order &= deadline.step("claimed", claimed.wait()).await;
     drop(gateway);
     batchers.close();
     in_order &= deadline.step("batchers", batchers.wait()).await;
@@ -94,4 +113,16 @@ pub async fn run(config: Config, sockets: Sockets, metrics: PrometheusHandle, st
     background.close();
     in_order &= deadline.step("admin", background.wait()).await;
     tracing::info!(in_order, "stopped");
+}
+
+fn acceptance<P: Parcel>(
+    pool: &Pool,
+    lease: Duration,
+    publisher: &Publisher,
+    name: &str,
+    tasks: &TaskTracker,
+    batchers: &TaskTracker,
+) -> Acceptance<P> {
+    let claims = Claims::start(pool.clone(), lease, batchers);
+    Acceptance { claims, publisher: publisher.clone(), tasks: tasks.clone(), app_id: name.into() }
 }

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use letterbox_common::{
-    broker::{BrokerTarget, Envelope, Message, Publisher, WebhookDelivery, publisher, supervise, topology},
+    broker::{BrokerTarget, Envelope, Message, Publisher, Receipt, WebhookDelivery, publisher, supervise, topology},
     database::{DatabaseSettings, Role, create_pool},
     ids::DeliveryId,
     process::readiness::Readiness,
@@ -103,8 +103,10 @@ async fn publish(publisher: Publisher, address: WebhookAddress) {
         delivery: DeliveryId::generate(),
         workspace: address.workspace,
         webhook: address.webhook,
-        received_at: jiff::Timestamp::now(),
-        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        receipt: Receipt {
+            received_at: jiff::Timestamp::now(),
+            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        },
     });
     let message = Message {
         exchange: topology::EXCHANGE,
@@ -124,7 +126,7 @@ pub async fn claims_alone(world: &World, address: WebhookAddress) -> f64 {
     rate(move || claim(claims.clone(), address)).await
 }
 
-async fn claim(claims: Claims, address: WebhookAddress) {
+async fn claim(claims: Claims<DeliveryKey>, address: WebhookAddress) {
     let key = DeliveryKey { address, body_sha256: Sha256::digest(load::body()).into() };
     match claims.claim(key).await.expect("claimed") {
         Claimed::Held(claim) => claims.settle(claim).await.expect("settled"),

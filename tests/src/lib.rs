@@ -1,12 +1,14 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and worker processes — on
 //! servers that `deploy/test` has started once.
 
+mod form;
 mod process;
 mod proxy;
 mod sender;
 mod servers;
 mod world;
 
+pub use form::{DEFINITION, Form, payload};
 pub use process::{Process, binary};
 pub use proxy::Proxy;
 pub use sender::{Answer, Webhook, http_client, raw, sign};

@@ -14,7 +14,7 @@ use letterbox_worker::owner::{Owner, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::{Process, Servers, Webhook, http_client};
+use crate::{DEFINITION, Form, Process, Servers, Webhook, http_client};
 
 const TEMPLATE: &str = "letterbox_template";
 pub const KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -52,11 +52,40 @@ impl World {
     /// A webhook in a workspace of its own, on `gateway`.
     pub async fn webhook(&self, gateway: &Process) -> Webhook {
         let owner = self.owner().await;
-        let workspace = owner.create_workspace("Test").await.unwrap();
+        let workspace = owner.create_workspace("Test", None).await.unwrap();
         let keys: KeyRing = self.keys.parse().unwrap();
         let created = owner.create_webhook(&keys, workspace.workspace_id, "tool").await.unwrap();
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
         Webhook::new(&gateway.public_url(), created.address, secret)
+    }
+
+    /// A deployed workflow in a workspace of its own, whose form is on `gateway`.
+    pub async fn form(&self, gateway: &Process) -> Form {
+        let mut owner = self.owner().await;
+        let workspace = owner.create_workspace("Test", None).await.unwrap().workspace_id;
+        let email = format!("{}@example.com", Uuid::new_v4());
+        let user = owner.create_user(&email, "Owner").await.unwrap().user_id;
+        owner.set_member(workspace, user, "owner", false).await.unwrap();
+        let workflow = owner.create_workflow(workspace, user, "Contact", DEFINITION).await.unwrap().workflow_id;
+        owner.deploy(workflow, None).await.unwrap();
+        let link = owner.create_form_link(workflow).await.unwrap();
+        Form::new(&gateway.public_url(), workspace, user, workflow, link.token.expose())
+    }
+
+    /// Lets a minute pass for the rate limits, as far as the database knows of it.
+    pub async fn forget_hits(&self) {
+        self.database.execute("UPDATE rate_limits SET hits = '{}'", &[]).await.unwrap();
+    }
+
+    /// How many runs there are.
+    pub async fn runs(&self) -> i64 {
+        self.count("SELECT count(*) FROM runs").await
+    }
+
+    /// Waits until there are this many runs, and no more.
+    pub async fn await_runs(&self, expected: i64) {
+        eventually("all runs are recorded", async || self.runs().await >= expected).await;
+        assert_eq!(self.runs().await, expected);
     }
 
     /// A gateway that is ready.
@@ -90,6 +119,7 @@ impl World {
             ("LETTERBOX_SEALING_KEYS", &self.keys),
             ("LETTERBOX_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
+            ("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1"),
             ("LETTERBOX_LOG", "trace"),
         ];
         all.extend(settings);

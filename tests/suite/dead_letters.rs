@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use lapin::{BasicProperties, options::BasicPublishOptions, types::AMQPValue};
 use letterbox_common::{
-    broker::{Envelope, WebhookDelivery},
+    broker::{Envelope, Receipt, WebhookDelivery},
     ids::{DeliveryId, WebhookId, WorkspaceId},
 };
 use letterbox_tests::{World, eventually};
@@ -34,8 +34,10 @@ async fn bad_messages_are_isolated_and_kept_with_their_reason() {
             delivery: DeliveryId::generate(),
             workspace,
             webhook: WebhookId::generate(),
-            received_at: jiff::Timestamp::now(),
-            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+            receipt: Receipt {
+                received_at: jiff::Timestamp::now(),
+                traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+            },
         })
         .properties("test")
     };

@@ -5,6 +5,7 @@ mod broker_outages;
 mod database_outages;
 mod dead_letters;
 mod delivery_once;
+mod form_contract;
 mod http_contract;
 mod operator;
 mod process_life;

@@ -32,6 +32,8 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "0"),
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "4"),
         ("LETTERBOX_LOG", "a=b=c"),
+        ("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8,canary"),
+        ("LETTERBOX_BASE_URL", "ftp://canary"),
     ] {
         let mut command = Command::new(binary("letterbox-gateway"));
         let output = command.env_clear().envs(good).env(name, value).output().unwrap();
@@ -137,7 +139,7 @@ async fn metrics_tell_what_happened() {
         text.contains(r#"letterbox_request_duration_seconds_count{route="incoming_webhook",status="202"} 1"#),
         "{text}"
     );
-    assert!(text.contains(r#"letterbox_batch_size_count{batcher="claims"} 1"#), "{text}");
+    assert!(text.contains(r#"letterbox_batch_size_count{batcher="delivery_claims"} 1"#), "{text}");
     assert_eq!(worker.metric("letterbox_signals_total").await, 1.0);
     assert_eq!(gateway.admin("/livez").await.unwrap().0, 200);
     assert_eq!(gateway.admin("/nothing").await.unwrap().0, 404);

@@ -10,10 +10,18 @@ async fn session(world: &World, role: Role) -> tokio_postgres::Client {
 #[tokio::test]
 async fn every_statement_fits_the_schema_under_its_role() {
     let world = World::new().await;
-    let gateway = letterbox_gateway::claims::STATEMENTS;
-    let worker = [letterbox_worker::signals::INSERT_SIGNALS];
-    let operator = letterbox_worker::owner::STATEMENTS;
-    for (role, statements) in [(Role::Gateway, &gateway[..]), (Role::Worker, &worker), (Role::Operator, &operator)] {
+    let [lookups, limits] = [&letterbox_gateway::LOOKUPS[..], &letterbox_gateway::RATE_LIMIT_STATEMENTS];
+    let [signals, runs] = [&[letterbox_worker::signals::INSERT_SIGNALS][..], &letterbox_worker::runs::STATEMENTS];
+    let [owner, lifecycle] = [&letterbox_worker::owner::STATEMENTS[..], &letterbox_worker::owner::LIFECYCLE_STATEMENTS];
+    let all = [
+        (Role::Gateway, lookups),
+        (Role::Gateway, limits),
+        (Role::Worker, signals),
+        (Role::Worker, runs),
+        (Role::Operator, owner),
+        (Role::Operator, lifecycle),
+    ];
+    for (role, statements) in all {
         let client = session(&world, role).await;
         for statement in statements {
             client.prepare(statement).await.unwrap_or_else(|error| panic!("{role:?}: {error:?}: {statement}"));
@@ -27,7 +35,7 @@ async fn the_gateway_finds_rows_by_their_keys_only() {
     let world = World::new().await;
     let client = session(&world, Role::Gateway).await;
     client.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
-    for statement in letterbox_gateway::claims::STATEMENTS {
+    for statement in letterbox_gateway::LOOKUPS {
         let parameters = (1..=9).filter(|n| statement.contains(&format!("${n}"))).count();
         client.batch_execute(&format!("PREPARE it AS {statement}")).await.unwrap();
         let explain = format!("EXPLAIN EXECUTE it({})", vec!["NULL"; parameters].join(","));
@@ -50,10 +58,24 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Gateway, "UPDATE webhooks SET deleted_at = now()"),
         (Role::Gateway, "DELETE FROM webhook_deliveries"),
         (Role::Gateway, "INSERT INTO signals DEFAULT VALUES"),
+        (Role::Gateway, "SELECT * FROM workflows"),
+        (Role::Gateway, "SELECT * FROM releases"),
+        (Role::Gateway, "SELECT token_sha256 FROM form_links"),
+        (Role::Gateway, "SELECT * FROM runs"),
+        (Role::Gateway, "SELECT * FROM run_usage"),
+        (Role::Gateway, "DELETE FROM form_submissions"),
         (Role::Worker, "SELECT secret_sealed FROM webhooks"),
         (Role::Worker, "SELECT body FROM signals"),
         (Role::Worker, "UPDATE signals SET kind = 'generic'"),
         (Role::Worker, "DELETE FROM signals"),
+        (Role::Worker, "SELECT input FROM runs"),
+        (Role::Worker, "UPDATE runs SET state = 'queued'"),
+        (Role::Worker, "DELETE FROM runs"),
+        (Role::Worker, "SELECT * FROM form_links"),
+        (Role::Worker, "SELECT draft FROM workflows"),
+        (Role::Worker, "UPDATE workspaces SET run_allowance = NULL"),
+        (Role::Worker, "SELECT * FROM form_submissions"),
+        (Role::Worker, "SELECT * FROM rate_limits"),
         (Role::Operator, "DROP TABLE signals"),
     ];
     for (role, statement) in denied {
@@ -68,7 +90,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
     let world = World::new().await;
     let keyless = "
         SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace AND nspname = 'public'
-        WHERE relkind = 'r' AND relname NOT IN ('users', 'refinery_schema_history') AND NOT EXISTS (
+        WHERE relkind = 'r' AND relname NOT IN ('users', 'rate_limits', 'refinery_schema_history') AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
             WHERE i.indrelid = c.oid AND i.indisprimary AND a.attname = 'workspace_id')";
     assert_eq!(world.count(keyless).await, 0, "a table without workspace_id at the head of its key");

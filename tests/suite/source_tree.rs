@@ -67,6 +67,9 @@ fn http_is_at_the_edge() {
         "body.rs",
         "trace.rs",
         "intake/webhook.rs",
+        "intake/form.rs",
+        "client_address.rs",
+        "form_page.rs",
         "intake/content_type.rs",
         "process/admin.rs",
     ];

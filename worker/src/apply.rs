@@ -1,4 +1,4 @@
-//! What a batch of messages does to the database: one transaction for all of them, and where that fails for good, one for
+//! What a batch of messages does to the database: one transaction for all of a kind, and where that fails for good, one for
 //! each, so that a bad message can't take its neighbours along.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,50 +12,90 @@ use letterbox_common::{
 
 use crate::{
     outcome::Outcome,
+    runs::{self, Submission},
     signals::{self, Signal},
 };
 
-/// Reads a message. The reason why it can't be read is fit for a header: it does not quote the message.
-fn read(message: &Delivery) -> Result<Signal, String> {
-    let Envelope::WebhookDelivery(envelope) = Envelope::read(&message.properties).map_err(|error| error.to_string())?;
-    catch_unwind(AssertUnwindSafe(|| signals::read(&envelope, &message.data)))
-        .map_err(|_| "the mapping panicked: a bug in Letterbox".to_owned())
+/// What a message says.
+enum Content {
+    Signal(Signal),
+    Submission(Submission),
 }
 
 /// A message that has been read, or why it can't be.
 pub struct Read<'a> {
     pub message: &'a Delivery,
-    signal: Result<Signal, String>,
+    content: Result<Content, String>,
 }
 
 impl<'a> Read<'a> {
     pub fn new(message: &'a Delivery) -> Self {
-        Self { message, signal: read(message) }
+        Self { message, content: read(message) }
+    }
+}
+
+/// Reads a message. The reason why it can't be read is fit for a header: it does not quote the message.
+fn read(message: &Delivery) -> Result<Content, String> {
+    let envelope = Envelope::read(&message.properties).map_err(|error| error.to_string())?;
+    let reading = || match &envelope {
+        Envelope::WebhookDelivery(delivery) => Content::Signal(signals::read(delivery, &message.data)),
+        Envelope::FormSubmission(submission) => Content::Submission(runs::read(submission, &message.data)),
+    };
+    catch_unwind(AssertUnwindSafe(reading)).map_err(|_| "reading the message panicked: a bug in Letterbox".to_owned())
+}
+
+/// Something that is stored in batches, all or none.
+trait Stored: Sized + Sync {
+    fn store(pool: &Pool, batch: &[&Self]) -> impl Future<Output = Result<(), DatabaseError>> + Send;
+}
+
+impl Stored for Signal {
+    fn store(pool: &Pool, batch: &[&Self]) -> impl Future<Output = Result<(), DatabaseError>> + Send {
+        signals::store(pool, batch)
+    }
+}
+
+impl Stored for Submission {
+    fn store(pool: &Pool, batch: &[&Self]) -> impl Future<Output = Result<(), DatabaseError>> + Send {
+        runs::store(pool, batch)
     }
 }
 
 /// Stores what the messages say. One outcome a message, in their order; all `Retry` when the database is away.
 pub async fn apply(pool: &Pool, messages: &[Read<'_>]) -> Vec<Outcome> {
-    let signals: Vec<&Signal> = messages.iter().filter_map(|read| read.signal.as_ref().ok()).collect();
-    let together = signals::store(pool, &signals).await;
-    let mut outcomes = Vec::with_capacity(messages.len());
+    let (mut signals, mut submissions) = (Vec::new(), Vec::new());
     for read in messages {
-        outcomes.push(match (&read.signal, &together) {
-            (Err(reason), _) => Outcome::Reject(reason.clone()),
-            (Ok(_), Ok(())) => Outcome::Done,
-            (Ok(signal), Err(error)) => alone(pool, signal, error).await,
+        match &read.content {
+            Ok(Content::Signal(signal)) => signals.push(signal),
+            Ok(Content::Submission(submission)) => submissions.push(submission),
+            Err(_) => {}
+        }
+    }
+    let mut signals = store(pool, &signals).await.into_iter();
+    let mut submissions = store(pool, &submissions).await.into_iter();
+    let outcomes = messages.iter().map(|read| match &read.content {
+        Ok(Content::Signal(_)) => signals.next(),
+        Ok(Content::Submission(_)) => submissions.next(),
+        Err(reason) => Some(Outcome::Reject(reason.clone())),
+    });
+    outcomes.map(|outcome| outcome.unwrap_or(Outcome::Retry)).collect()
+}
+
+async fn store<T: Stored>(pool: &Pool, items: &[&T]) -> Vec<Outcome> {
+    if items.is_empty() {
+        return Vec::new();
+    }
+    let Err(error) = T::store(pool, items).await else { return vec![Outcome::Done; items.len()] };
+    if error.fault == Fault::Transient {
+        return vec![Outcome::Retry; items.len()];
+    }
+    // Not the database failed but something in the batch.
+    let mut outcomes = Vec::with_capacity(items.len());
+    for item in items {
+        outcomes.push(match T::store(pool, &[item]).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => Outcome::from(&error),
         });
     }
     outcomes
-}
-
-/// Tries one message for itself, when it was not the database that failed but something in the batch.
-async fn alone(pool: &Pool, signal: &Signal, together: &DatabaseError) -> Outcome {
-    if together.fault == Fault::Transient {
-        return Outcome::Retry;
-    }
-    match signals::store(pool, &[signal]).await {
-        Ok(()) => Outcome::Done,
-        Err(error) => Outcome::from(&error),
-    }
 }

@@ -9,7 +9,7 @@ use letterbox_common::{
     process::settings::{ProcessSettings, SettingError},
 };
 
-/// Letterbox's back room: takes accepted messages from RabbitMQ and makes signals of them
+/// Letterbox's back room: takes accepted messages from RabbitMQ and makes signals and runs of them
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-worker", version)]
 pub struct Settings {

@@ -25,7 +25,7 @@ use crate::{
     outcome::{self, Outcome},
 };
 
-const QUEUES: [&str; 2] = [topology::WEBHOOKS_QUEUE, topology::UNROUTED_QUEUE];
+const QUEUES: [&str; 3] = [topology::WEBHOOKS_QUEUE, topology::FORMS_QUEUE, topology::UNROUTED_QUEUE];
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long messages are held while the database is away. Well under the broker's own patience (30 minutes), which ends
 /// in a return of every message.

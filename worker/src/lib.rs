@@ -1,4 +1,4 @@
-//! The worker: takes what the gateways have published, makes signals of it, and acknowledges after its commit.
+//! The worker: takes what the gateways have published, makes signals and runs of it, and acknowledges after its commit.
 //!
 //! `consumer` receives and acknowledges, `apply` says what a batch of messages does to the database, `outcome` what an
 //! outcome means for a message. `owner` is what the operator command line (`bin/letterbox`) orders.
@@ -9,6 +9,7 @@ mod consumer;
 mod dead_letters;
 mod outcome;
 pub mod owner;
+pub mod runs;
 mod server;
 pub mod signals;
 

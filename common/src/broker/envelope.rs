@@ -1,6 +1,7 @@
 //! What travels with a body: AMQP properties and headers that people can read in the dashboard and workers can trust.
 //!
-//! The body of a message is the sender's bytes and nothing else. Everything that Letterbox adds stands beside it.
+//! The body of a message is the sender's bytes (deliveries) or the validated payload (submissions) and nothing else.
+//! Everything that Letterbox adds stands beside it.
 
 use jiff::Timestamp;
 use lapin::{
@@ -8,15 +9,17 @@ use lapin::{
     types::{AMQPValue, FieldTable, LongString},
 };
 
-use crate::ids::{DeliveryId, WebhookId, WorkspaceId};
+use crate::ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId};
 
 const PERSISTENT: u8 = 2;
 const WEBHOOK_DELIVERY: &str = "webhook.delivery";
+const FORM_SUBMISSION: &str = "form.submission";
 
 /// Everything that Letterbox sends through the broker, by the AMQP property `type`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope {
     WebhookDelivery(WebhookDelivery),
+    FormSubmission(FormSubmission),
 }
 
 /// A signed body that a webhook received.
@@ -26,6 +29,24 @@ pub struct WebhookDelivery {
     pub delivery: DeliveryId,
     pub workspace: WorkspaceId,
     pub webhook: WebhookId,
+    pub receipt: Receipt,
+}
+
+/// A payload that a form received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormSubmission {
+    /// `message_id`: the same for every attempt under one idempotency key.
+    pub run: RunId,
+    pub workspace: WorkspaceId,
+    pub workflow: WorkflowId,
+    /// The release that the payload was validated against.
+    pub release: ReleaseId,
+    pub receipt: Receipt,
+}
+
+/// When and in what context a request was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
     /// By the gateway's clock, kept to the millisecond.
     pub received_at: Timestamp,
     /// W3C trace context of the request.
@@ -45,25 +66,21 @@ impl Envelope {
     /// The properties to publish with; `app_id` names the publishing process.
     #[must_use]
     pub fn properties(&self, app_id: &str) -> BasicProperties {
-        let Self::WebhookDelivery(delivery) = self;
-        let mut headers = FieldTable::default();
-        let entries = [
-            ("workspace_id", delivery.workspace.to_string()),
-            ("webhook_id", delivery.webhook.to_string()),
-            ("received_at", format!("{:.3}", delivery.received_at)),
-            ("traceparent", delivery.traceparent.clone()),
-        ];
-        for (name, value) in entries {
-            headers.insert(name.into(), AMQPValue::LongString(LongString::from(value)));
+        match self {
+            Self::WebhookDelivery(delivery) => {
+                let ids =
+                    [("workspace_id", delivery.workspace.to_string()), ("webhook_id", delivery.webhook.to_string())];
+                write(WEBHOOK_DELIVERY, delivery.delivery.to_string(), ids, &delivery.receipt, app_id)
+            }
+            Self::FormSubmission(submission) => {
+                let ids = [
+                    ("workspace_id", submission.workspace.to_string()),
+                    ("workflow_id", submission.workflow.to_string()),
+                    ("release_id", submission.release.to_string()),
+                ];
+                write(FORM_SUBMISSION, submission.run.to_string(), ids, &submission.receipt, app_id)
+            }
         }
-        BasicProperties::default()
-            .with_type(WEBHOOK_DELIVERY.into())
-            .with_message_id(delivery.delivery.to_string().into())
-            .with_timestamp(u64::try_from(delivery.received_at.as_second()).unwrap_or(0))
-            .with_content_type("application/json".into())
-            .with_app_id(app_id.into())
-            .with_delivery_mode(PERSISTENT)
-            .with_headers(headers)
     }
 
     /// Reads what [`Self::properties`] wrote.
@@ -72,21 +89,54 @@ impl Envelope {
     /// See [`EnvelopeError`]; never quotes what it could not read.
     pub fn read(properties: &BasicProperties) -> Result<Self, EnvelopeError> {
         match properties.kind().as_ref().map(lapin::types::ShortString::as_str) {
-            Some(WEBHOOK_DELIVERY) => read_delivery(properties).map(Self::WebhookDelivery),
+            Some(WEBHOOK_DELIVERY) => Ok(Self::WebhookDelivery(WebhookDelivery {
+                delivery: message_id(properties)?,
+                workspace: header(properties, "workspace_id")?,
+                webhook: header(properties, "webhook_id")?,
+                receipt: read_receipt(properties)?,
+            })),
+            Some(FORM_SUBMISSION) => Ok(Self::FormSubmission(FormSubmission {
+                run: message_id(properties)?,
+                workspace: header(properties, "workspace_id")?,
+                workflow: header(properties, "workflow_id")?,
+                release: header(properties, "release_id")?,
+                receipt: read_receipt(properties)?,
+            })),
             _ => Err(EnvelopeError::UnknownType),
         }
     }
 }
 
-fn read_delivery(properties: &BasicProperties) -> Result<WebhookDelivery, EnvelopeError> {
+fn write(
+    kind: &str,
+    message_id: String,
+    ids: impl IntoIterator<Item = (&'static str, String)>,
+    receipt: &Receipt,
+    app_id: &str,
+) -> BasicProperties {
+    let mut headers = FieldTable::default();
+    let receipts =
+        [("received_at", format!("{:.3}", receipt.received_at)), ("traceparent", receipt.traceparent.clone())];
+    for (name, value) in ids.into_iter().chain(receipts) {
+        headers.insert(name.into(), AMQPValue::LongString(LongString::from(value)));
+    }
+    BasicProperties::default()
+        .with_type(kind.into())
+        .with_message_id(message_id.into())
+        .with_timestamp(u64::try_from(receipt.received_at.as_second()).unwrap_or(0))
+        .with_content_type("application/json".into())
+        .with_app_id(app_id.into())
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(headers)
+}
+
+fn read_receipt(properties: &BasicProperties) -> Result<Receipt, EnvelopeError> {
+    Ok(Receipt { received_at: header(properties, "received_at")?, traceparent: header(properties, "traceparent")? })
+}
+
+fn message_id<T: std::str::FromStr>(properties: &BasicProperties) -> Result<T, EnvelopeError> {
     let id = properties.message_id().as_ref().map(lapin::types::ShortString::as_str);
-    Ok(WebhookDelivery {
-        delivery: id.and_then(|id| id.parse().ok()).ok_or(EnvelopeError::Field("message_id"))?,
-        workspace: header(properties, "workspace_id")?,
-        webhook: header(properties, "webhook_id")?,
-        received_at: header(properties, "received_at")?,
-        traceparent: header(properties, "traceparent")?,
-    })
+    id.and_then(|id| id.parse().ok()).ok_or(EnvelopeError::Field("message_id"))
 }
 
 fn header<T: std::str::FromStr>(properties: &BasicProperties, name: &'static str) -> Result<T, EnvelopeError> {
@@ -103,37 +153,54 @@ fn header<T: std::str::FromStr>(properties: &BasicProperties, name: &'static str
 mod tests {
     use super::*;
 
-    fn envelope() -> Envelope {
-        Envelope::WebhookDelivery(WebhookDelivery {
-            delivery: DeliveryId::generate(),
-            workspace: WorkspaceId::generate(),
-            webhook: WebhookId::generate(),
+    fn envelopes() -> [Envelope; 2] {
+        let receipt = Receipt {
             received_at: Timestamp::from_millisecond(1_790_000_000_123).unwrap(),
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-        })
+        };
+        let workspace = WorkspaceId::generate();
+        [
+            Envelope::WebhookDelivery(WebhookDelivery {
+                delivery: DeliveryId::generate(),
+                workspace,
+                webhook: WebhookId::generate(),
+                receipt: receipt.clone(),
+            }),
+            Envelope::FormSubmission(FormSubmission {
+                run: RunId::generate(),
+                workspace,
+                workflow: WorkflowId::generate(),
+                release: ReleaseId::generate(),
+                receipt,
+            }),
+        ]
     }
 
     #[test]
     fn is_read_as_it_was_written() {
-        let envelope = envelope();
-        assert_eq!(Envelope::read(&envelope.properties("test")), Ok(envelope));
+        for envelope in envelopes() {
+            assert_eq!(Envelope::read(&envelope.properties("test")), Ok(envelope));
+        }
     }
 
     #[test]
     fn every_missing_part_is_named() {
         assert_eq!(Envelope::read(&BasicProperties::default()), Err(EnvelopeError::UnknownType));
-        let whole = envelope().properties("test");
-        let no_id = whole.clone().with_message_id("x".into());
-        assert_eq!(Envelope::read(&no_id), Err(EnvelopeError::Field("message_id")));
-        for name in ["workspace_id", "webhook_id", "received_at", "traceparent"] {
-            let mut headers = FieldTable::default();
-            for (key, value) in whole.headers().as_ref().unwrap().inner() {
-                if key.as_str() != name {
-                    headers.insert(key.clone(), value.clone());
+        for envelope in envelopes() {
+            let whole = envelope.properties("test");
+            let no_id = whole.clone().with_message_id("x".into());
+            assert_eq!(Envelope::read(&no_id), Err(EnvelopeError::Field("message_id")));
+            for missing in whole.headers().as_ref().unwrap().inner().keys() {
+                let mut headers = FieldTable::default();
+                for (name, value) in whole.headers().as_ref().unwrap().inner() {
+                    if name != missing {
+                        headers.insert(name.clone(), value.clone());
+                    }
                 }
+                let cut = whole.clone().with_headers(headers);
+                let Err(EnvelopeError::Field(named)) = Envelope::read(&cut) else { panic!("{missing} is not missed") };
+                assert_eq!(named, missing.as_str());
             }
-            let cut = whole.clone().with_headers(headers);
-            assert_eq!(Envelope::read(&cut), Err(EnvelopeError::Field(name)));
         }
     }
 }

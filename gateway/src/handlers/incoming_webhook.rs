@@ -5,7 +5,7 @@ use hyper::{Request, StatusCode, body::Incoming};
 use crate::{
     answer::{self, Answer},
     error::Refusal,
-    intake::webhook::{self, Receipt},
+    intake::webhook::{self, Recorded},
     server::Gateway,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 /// 400, 401, 404, 408, 413, 503 as the contract has them.
 pub async fn handle(gateway: &Gateway, token: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
     Ok(match webhook::receive(gateway, token, request).await? {
-        Receipt::First => answer::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
-        Receipt::Duplicate => answer::json(StatusCode::ACCEPTED, r#"{"received":true,"deduplicated":true}"#),
+        Recorded::First => answer::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
+        Recorded::Duplicate => answer::json(StatusCode::ACCEPTED, r#"{"received":true,"deduplicated":true}"#),
     })
 }

@@ -4,27 +4,26 @@
 //! any two of its steps the process may die: the claim's lease ends, a retry takes it over with the same id, and the worker
 //! takes every id once.
 
-use jiff::Timestamp;
-use letterbox_common::{
-    broker::{Envelope, Message, Publisher, WebhookDelivery, topology},
-    ids::DeliveryId,
-    webhook::WebhookAddress,
-};
-use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use letterbox_common::broker::{Envelope, Message, Publisher, topology};
 use tokio_util::task::TaskTracker;
 
-use crate::claims::{Claim, Claimed, Claims, DeliveryKey};
+use crate::claims::{Claim, ClaimKey, Claimed, Claims};
 
-/// A checked body, on its way in.
-#[derive(Debug, Clone)]
-pub struct Delivery {
-    pub address: WebhookAddress,
-    pub body: bytes::Bytes,
-    pub received_at: Timestamp,
-    pub traceparent: String,
+/// Something checked, on its way in.
+pub trait Parcel: Send + 'static {
+    type Key: ClaimKey;
+    /// Names the queue that takes it.
+    const ROUTING_KEY: &'static str;
+
+    fn key(&self) -> Self::Key;
+    fn envelope(&self, id: <Self::Key as ClaimKey>::Id) -> Envelope;
+    fn into_body(self) -> Bytes;
 }
 
-/// What became of a delivery.
+/// What became of a parcel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     /// Recorded, now.
@@ -33,33 +32,38 @@ pub enum Accepted {
     Duplicate,
     /// An identical one is under way.
     InProgress,
-    /// The webhook was deleted meanwhile.
+    /// The webhook or the form link has died meanwhile.
     Gone,
     /// Not known to be recorded: a server is away, or refuses. A retry is safe.
     Unavailable,
 }
 
-/// Accepts deliveries. Cheap to clone.
-#[derive(Clone)]
-pub struct Acceptance {
-    pub claims: Claims,
+/// Accepts parcels of one kind. Cheap to clone.
+pub struct Acceptance<P: Parcel> {
+    pub claims: Claims<P::Key>,
     pub publisher: Publisher,
     pub tasks: TaskTracker,
-    pub app_id: std::sync::Arc<str>,
+    pub app_id: Arc<str>,
 }
 
-impl Acceptance {
+impl<P: Parcel> Clone for Acceptance<P> {
+    fn clone(&self) -> Self {
+        let Self { claims, publisher, tasks, app_id } = self;
+        Self { claims: claims.clone(), publisher: publisher.clone(), tasks: tasks.clone(), app_id: app_id.clone() }
+    }
+}
+
+impl<P: Parcel> Acceptance<P> {
     /// Claims, publishes and settles in a task of its own. Dropping this future leaves that task alone.
-    pub async fn accept(&self, delivery: Delivery) -> Accepted {
+    pub async fn accept(&self, parcel: P) -> Accepted {
         let this = self.clone();
-        let task = self.tasks.spawn(async move { this.claim_and_publish(delivery).await });
+        let task = self.tasks.spawn(async move { this.claim_and_publish(parcel).await });
         task.await.unwrap_or(Accepted::Unavailable)
     }
 
-    async fn claim_and_publish(&self, delivery: Delivery) -> Accepted {
-        let key = DeliveryKey { address: delivery.address, body_sha256: Sha256::digest(&delivery.body).into() };
-        match self.claims.claim(key).await {
-            Ok(Claimed::Held(claim)) => self.publish(claim, delivery).await,
+    async fn claim_and_publish(&self, parcel: P) -> Accepted {
+        match self.claims.claim(parcel.key()).await {
+            Ok(Claimed::Held(claim)) => self.publish(claim, parcel).await,
             Ok(Claimed::InProgress) => Accepted::InProgress,
             Ok(Claimed::Duplicate) => Accepted::Duplicate,
             Ok(Claimed::Gone) => Accepted::Gone,
@@ -67,35 +71,25 @@ impl Acceptance {
         }
     }
 
-    async fn publish(&self, claim: Claim, delivery: Delivery) -> Accepted {
-        match self.publisher.publish(self.message(claim.delivery, delivery)).await {
+    async fn publish(&self, claim: Claim<P::Key>, parcel: P) -> Accepted {
+        let message = Message {
+            exchange: topology::EXCHANGE,
+            routing_key: P::ROUTING_KEY.into(),
+            properties: parcel.envelope(claim.id).properties(&self.app_id),
+            body: parcel.into_body(),
+        };
+        match self.publisher.publish(message).await {
             Ok(()) => {
                 // Unsettled it is safe all the same: a repeat publishes the same id once more.
                 let _ = self.claims.settle(claim).await;
                 Accepted::First
             }
             Err(error) => {
-                tracing::debug!(delivery_id = %claim.delivery, %error, "not published");
+                tracing::debug!(message_id = %claim.id, %error, "not published");
                 metrics::counter!("letterbox_publish_failures_total", "reason" => error.label()).increment(1);
                 let _ = self.claims.give_back(claim).await;
                 Accepted::Unavailable
             }
-        }
-    }
-
-    fn message(&self, id: DeliveryId, delivery: Delivery) -> Message {
-        let envelope = Envelope::WebhookDelivery(WebhookDelivery {
-            delivery: id,
-            workspace: delivery.address.workspace,
-            webhook: delivery.address.webhook,
-            received_at: delivery.received_at,
-            traceparent: delivery.traceparent,
-        });
-        Message {
-            exchange: topology::EXCHANGE,
-            routing_key: topology::WEBHOOKS_KEY.into(),
-            properties: envelope.properties(&self.app_id),
-            body: delivery.body,
         }
     }
 }

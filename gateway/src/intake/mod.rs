@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod content_type;
+pub mod form;
 pub mod webhook;
 
-pub use acceptance::{Acceptance, Accepted};
+pub use acceptance::{Acceptance, Accepted, Parcel};

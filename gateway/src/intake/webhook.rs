@@ -7,14 +7,44 @@ use hyper::{
     header::{HeaderMap, HeaderName},
 };
 use jiff::Timestamp;
-use letterbox_common::webhook::{SIGNATURE_HEADER, Signature, WebhookAddress};
+use letterbox_common::{
+    broker::{Envelope, Receipt, WebhookDelivery, topology},
+    ids::DeliveryId,
+    webhook::{SIGNATURE_HEADER, Signature, WebhookAddress},
+};
+use sha2::{Digest, Sha256};
 
-use super::{Accepted, acceptance::Delivery, content_type};
-use crate::{body, error::Refusal, json, server::Gateway, trace, webhook_secrets::VerifyError};
+use super::{Accepted, Parcel, content_type};
+use crate::{body, claims::DeliveryKey, error::Refusal, json, server::Gateway, trace, webhook_secrets::VerifyError};
+
+/// A checked body.
+pub struct Delivery {
+    address: WebhookAddress,
+    body: Bytes,
+    receipt: Receipt,
+}
+
+impl Parcel for Delivery {
+    type Key = DeliveryKey;
+    const ROUTING_KEY: &'static str = topology::WEBHOOKS_KEY;
+
+    fn key(&self) -> DeliveryKey {
+        DeliveryKey { address: self.address, body_sha256: Sha256::digest(&self.body).into() }
+    }
+
+    fn envelope(&self, id: DeliveryId) -> Envelope {
+        let WebhookAddress { workspace, webhook } = self.address;
+        Envelope::WebhookDelivery(WebhookDelivery { delivery: id, workspace, webhook, receipt: self.receipt.clone() })
+    }
+
+    fn into_body(self) -> Bytes {
+        self.body
+    }
+}
 
 /// What the sender hears about an accepted delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Receipt {
+pub enum Recorded {
     First,
     Duplicate,
 }
@@ -23,7 +53,7 @@ pub enum Receipt {
 ///
 /// # Errors
 /// The first stage that fails answers.
-pub async fn receive(gateway: &Gateway, token: &str, request: Request<Incoming>) -> Result<Receipt, Refusal> {
+pub async fn receive(gateway: &Gateway, token: &str, request: Request<Incoming>) -> Result<Recorded, Refusal> {
     let received_at = Timestamp::now();
 
     // The shape of the URL.
@@ -46,7 +76,7 @@ async fn answer(
     headers: &HeaderMap,
     body: Bytes,
     received_at: Timestamp,
-) -> Result<Receipt, Refusal> {
+) -> Result<Recorded, Refusal> {
     // Signature, before anything is parsed.
     gateway.secrets.verify(address, &body, signature(headers)).await.map_err(|error| match error {
         VerifyError::Refused => Refusal::invalid_signature(),
@@ -60,10 +90,10 @@ async fn answer(
     json::check(&body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
 
     // Claim, publish, confirm.
-    let delivery = Delivery { address, body, received_at, traceparent: trace::traceparent(headers) };
-    match gateway.acceptance.accept(delivery).await {
-        Accepted::First => Ok(Receipt::First),
-        Accepted::Duplicate => Ok(Receipt::Duplicate),
+    let receipt = Receipt { received_at, traceparent: trace::traceparent(headers) };
+    match gateway.deliveries.accept(Delivery { address, body, receipt }).await {
+        Accepted::First => Ok(Recorded::First),
+        Accepted::Duplicate => Ok(Recorded::Duplicate),
         Accepted::InProgress => Err(Refusal::delivery_in_progress()),
         Accepted::Unavailable => Err(Refusal::temporarily_unavailable()),
         Accepted::Gone => {

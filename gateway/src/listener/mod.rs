@@ -5,7 +5,7 @@
 
 mod unreadable;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -44,9 +44,9 @@ pub async fn serve(
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((stream, place)) => {
+            Ok((stream, peer, place)) => {
                 pause = ACCEPT_PAUSE;
-                connections.spawn(serve_connection(stream, place, gateway.clone(), stop.clone()));
+                connections.spawn(serve_connection(stream, peer, place, gateway.clone(), stop.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -58,15 +58,19 @@ pub async fn serve(
 }
 
 /// Takes a place first: connections beyond the cap wait in the system's backlog and cost nothing here.
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
+    let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    Ok((stream, place))
+    Ok((stream, peer.ip(), place))
 }
 
 async fn serve_connection(
     stream: TcpStream,
+    peer: IpAddr,
     place: OwnedSemaphorePermit,
     gateway: Arc<Gateway>,
     stop: CancellationToken,
@@ -75,7 +79,7 @@ async fn serve_connection(
     open.increment(1);
     let service = service_fn(move |request| {
         let gateway = gateway.clone();
-        async move { Ok::<_, Infallible>(router::answer(&gateway, request).await) }
+        async move { Ok::<_, Infallible>(router::answer(&gateway, peer, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,6 +1,9 @@
-//! What an owner or operator can order: workspaces, people, webhooks, a look at signals, new sealing keys. The command
-//! line is one way to order it. Each order is one transaction.
+//! What an owner or operator can order: workspaces, people, workflows and their form links, webhooks, a look at runs and
+//! signals, new sealing keys. The command line is one way to order it. Each order is one transaction.
 
+mod definition;
+mod lifecycle;
+mod runs;
 mod store;
 mod webhooks;
 
@@ -11,7 +14,10 @@ use letterbox_common::{
 use serde::Serialize;
 use tokio_postgres::{Client, error::SqlState};
 
-pub use store::{Member, STATEMENTS, SignalDetail, SignalRow, User, WebhookRow, Workspace};
+pub use lifecycle::{Move, NewFormLink, STATEMENTS as LIFECYCLE_STATEMENTS, WorkflowDetail, WorkflowRow};
+pub use store::{
+    Allowance, Member, RunDetail, RunRow, STATEMENTS, SignalDetail, SignalRow, User, WebhookRow, Workspace,
+};
 pub use webhooks::{NewWebhook, Rotation};
 
 /// Why an order was not carried out.
@@ -88,11 +94,14 @@ impl Owner {
         Ok(Self { client })
     }
 
+    /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is without limit.
+    ///
     /// # Errors
     /// When the name is empty or too long.
-    pub async fn create_workspace(&self, name: &str) -> Result<Workspace, OwnerError> {
+    pub async fn create_workspace(&self, name: &str, run_allowance: Option<u32>) -> Result<Workspace, OwnerError> {
         check_name(name)?;
-        Ok(store::create_workspace(&self.client, WorkspaceId::generate(), name).await?)
+        let allowance = runs::allowance(run_allowance)?;
+        Ok(store::create_workspace(&self.client, WorkspaceId::generate(), name, allowance).await?)
     }
 
     /// # Errors
@@ -114,12 +123,18 @@ impl Owner {
         })
     }
 
-    /// Adds a member, or gives one another role.
+    /// Adds a member, or changes one. A deactivated member may do nothing.
     ///
     /// # Errors
     /// When there is no such workspace or user.
-    pub async fn set_member(&self, workspace: WorkspaceId, user: UserId, role: &str) -> Result<Member, OwnerError> {
-        store::set_member(&self.client, workspace, user, role).await.map_err(|error| {
+    pub async fn set_member(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+        role: &str,
+        deactivated: bool,
+    ) -> Result<Member, OwnerError> {
+        store::set_member(&self.client, workspace, user, role, deactivated).await.map_err(|error| {
             OwnerError::explain(error, &SqlState::FOREIGN_KEY_VIOLATION, "there is no such workspace or no such user")
         })
     }

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use letterbox_common::{
-    ids::{DeliveryId, UserId, WebhookId, WorkspaceId},
+    ids::{DeliveryId, ReleaseId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId},
     webhook::WebhookAddress,
 };
 use serde::Serialize;
+use serde_json::Value;
 use tokio_postgres::{Client, Error, Row};
 
 /// A tenant.
@@ -13,7 +14,20 @@ use tokio_postgres::{Client, Error, Row};
 pub struct Workspace {
     pub workspace_id: WorkspaceId,
     pub name: String,
+    /// Runs that may start in a calendar month; without limit if there is none.
+    pub run_allowance: Option<i32>,
     pub created_at: Timestamp,
+}
+
+/// A workspace's allowance of runs, and how much of it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Allowance {
+    pub workspace_id: WorkspaceId,
+    pub run_allowance: Option<i32>,
+    /// This month (UTC), as `YYYY-MM`.
+    pub month: String,
+    /// Runs started in it.
+    pub started: i32,
 }
 
 /// A person.
@@ -33,6 +47,8 @@ pub struct Member {
     pub email: String,
     pub name: String,
     pub role: String,
+    pub deactivated_at: Option<Timestamp>,
+    pub may_run: bool,
 }
 
 /// A webhook, without its secret.
@@ -72,21 +88,80 @@ pub struct SignalDetail {
     pub body: String,
 }
 
-const CREATE_WORKSPACE: &str =
-    "INSERT INTO workspaces (workspace_id, name) VALUES ($1, $2) RETURNING workspace_id, name, created_at";
-
-pub async fn create_workspace(client: &Client, id: WorkspaceId, name: &str) -> Result<Workspace, Error> {
-    workspace(&client.query_one(CREATE_WORKSPACE, &[&id, &name]).await?)
+/// A run in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRow {
+    pub run_id: RunId,
+    pub workspace_id: WorkspaceId,
+    pub workflow_id: WorkflowId,
+    pub release_id: ReleaseId,
+    /// The user under whose identity it runs.
+    pub run_as: UserId,
+    pub state: String,
+    pub refused_reason: Option<String>,
+    pub received_at: Timestamp,
+    pub created_at: Timestamp,
 }
 
-const WORKSPACES: &str = "SELECT workspace_id, name, created_at FROM workspaces ORDER BY created_at, workspace_id";
+/// A run with everything that is known of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunDetail {
+    #[serde(flatten)]
+    pub row: RunRow,
+    /// `untrusted`: a stranger wrote the input.
+    pub input_trust: String,
+    pub input: Value,
+}
+
+const CREATE_WORKSPACE: &str = "
+INSERT INTO workspaces (workspace_id, name, run_allowance) VALUES ($1, $2, $3)
+RETURNING workspace_id, name, run_allowance, created_at";
+
+pub async fn create_workspace(
+    client: &Client,
+    id: WorkspaceId,
+    name: &str,
+    allowance: Option<i32>,
+) -> Result<Workspace, Error> {
+    workspace(&client.query_one(CREATE_WORKSPACE, &[&id, &name, &allowance]).await?)
+}
+
+const WORKSPACES: &str =
+    "SELECT workspace_id, name, run_allowance, created_at FROM workspaces ORDER BY created_at, workspace_id";
 
 pub async fn workspaces(client: &Client) -> Result<Vec<Workspace>, Error> {
     client.query(WORKSPACES, &[]).await?.iter().map(workspace).collect()
 }
 
 fn workspace(row: &Row) -> Result<Workspace, Error> {
-    Ok(Workspace { workspace_id: row.try_get(0)?, name: row.try_get(1)?, created_at: row.try_get(2)? })
+    Ok(Workspace {
+        workspace_id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        run_allowance: row.try_get(2)?,
+        created_at: row.try_get(3)?,
+    })
+}
+
+const ALLOWANCE: &str = "
+SELECT w.workspace_id, w.run_allowance, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM'), coalesce(u.started, 0)
+FROM workspaces w LEFT JOIN run_usage u
+    ON u.workspace_id = w.workspace_id AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+WHERE w.workspace_id = $1";
+
+pub async fn allowance(client: &Client, workspace: WorkspaceId) -> Result<Option<Allowance>, Error> {
+    let Some(row) = client.query_opt(ALLOWANCE, &[&workspace]).await? else { return Ok(None) };
+    Ok(Some(Allowance {
+        workspace_id: row.try_get(0)?,
+        run_allowance: row.try_get(1)?,
+        month: row.try_get(2)?,
+        started: row.try_get(3)?,
+    }))
+}
+
+const SET_ALLOWANCE: &str = "UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
+
+pub async fn set_allowance(client: &Client, workspace: WorkspaceId, runs: Option<i32>) -> Result<(), Error> {
+    client.execute(SET_ALLOWANCE, &[&workspace, &runs]).await.map(drop)
 }
 
 const WORKSPACE_EXISTS: &str = "SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1)";
@@ -104,27 +179,37 @@ pub async fn create_user(client: &Client, id: UserId, email: &str, name: &str) -
 
 const SET_MEMBER: &str = "
 WITH stored AS (
-    INSERT INTO members (workspace_id, user_id, role) VALUES ($1, $2, $3)
-    ON CONFLICT (workspace_id, user_id) DO UPDATE SET role = EXCLUDED.role
-    RETURNING workspace_id, user_id, role
+    INSERT INTO members (workspace_id, user_id, role, deactivated_at)
+    VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)
+    ON CONFLICT (workspace_id, user_id) DO UPDATE
+        SET role = EXCLUDED.role, deactivated_at = CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp()) END
+    RETURNING *
 )
-SELECT workspace_id, user_id, u.email, u.name, role FROM stored JOIN users u USING (user_id)";
+SELECT m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.may_run
+FROM stored m JOIN users u USING (user_id)";
 
-pub async fn set_member(client: &Client, workspace: WorkspaceId, user: UserId, role: &str) -> Result<Member, Error> {
-    member(&client.query_one(SET_MEMBER, &[&workspace, &user, &role]).await?)
+pub async fn set_member(
+    client: &Client,
+    workspace: WorkspaceId,
+    user: UserId,
+    role: &str,
+    deactivated: bool,
+) -> Result<Member, Error> {
+    member(&client.query_one(SET_MEMBER, &[&workspace, &user, &role, &deactivated]).await?)
 }
 
 const REMOVE_MEMBER: &str = "
-WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RETURNING workspace_id, user_id, role)
-SELECT workspace_id, user_id, u.email, u.name, role FROM removed JOIN users u USING (user_id)";
+WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RETURNING *)
+SELECT m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.may_run
+FROM removed m JOIN users u USING (user_id)";
 
 pub async fn remove_member(client: &Client, workspace: WorkspaceId, user: UserId) -> Result<Option<Member>, Error> {
     client.query_opt(REMOVE_MEMBER, &[&workspace, &user]).await?.map(|row| member(&row)).transpose()
 }
 
 const MEMBERS: &str = "
-SELECT workspace_id, user_id, u.email, u.name, role
-FROM members JOIN users u USING (user_id) WHERE workspace_id = $1 ORDER BY u.email";
+SELECT m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.may_run
+FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email";
 
 pub async fn members(client: &Client, workspace: WorkspaceId) -> Result<Vec<Member>, Error> {
     client.query(MEMBERS, &[&workspace]).await?.iter().map(member).collect()
@@ -137,6 +222,8 @@ fn member(row: &Row) -> Result<Member, Error> {
         email: row.try_get(2)?,
         name: row.try_get(3)?,
         role: row.try_get(4)?,
+        deactivated_at: row.try_get(5)?,
+        may_run: row.try_get(6)?,
     })
 }
 
@@ -235,11 +322,53 @@ fn signal_row(row: &Row) -> Result<SignalRow, Error> {
     })
 }
 
+const RUNS: &str = "
+SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, received_at, created_at
+FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2) ORDER BY run_id DESC LIMIT $3";
+
+pub async fn runs(
+    client: &Client,
+    workspace: WorkspaceId,
+    workflow: Option<WorkflowId>,
+    limit: u32,
+) -> Result<Vec<RunRow>, Error> {
+    client.query(RUNS, &[&workspace, &workflow, &i64::from(limit)]).await?.iter().map(run_row).collect()
+}
+
+/// Goes through the workspaces, because the key of a run begins with one.
+const RUN: &str = "
+SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason, r.received_at,
+       r.created_at, r.input_trust, r.input
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
+
+pub async fn run(client: &Client, id: RunId) -> Result<Option<RunDetail>, Error> {
+    let Some(row) = client.query_opt(RUN, &[&id]).await? else { return Ok(None) };
+    let input = String::from_utf8_lossy(row.try_get(10)?);
+    let input = serde_json::from_str(&input).unwrap_or_else(|_| input.into());
+    Ok(Some(RunDetail { row: run_row(&row)?, input_trust: row.try_get(9)?, input }))
+}
+
+fn run_row(row: &Row) -> Result<RunRow, Error> {
+    Ok(RunRow {
+        run_id: row.try_get(0)?,
+        workspace_id: row.try_get(1)?,
+        workflow_id: row.try_get(2)?,
+        release_id: row.try_get(3)?,
+        run_as: row.try_get(4)?,
+        state: row.try_get(5)?,
+        refused_reason: row.try_get(6)?,
+        received_at: row.try_get(7)?,
+        created_at: row.try_get(8)?,
+    })
+}
+
 /// Every statement of this store, for the test that prepares them against the schema under the operator's role.
-pub const STATEMENTS: [&str; 14] = [
+pub const STATEMENTS: [&str; 18] = [
     CREATE_WORKSPACE,
     WORKSPACES,
     WORKSPACE_EXISTS,
+    ALLOWANCE,
+    SET_ALLOWANCE,
     CREATE_USER,
     SET_MEMBER,
     REMOVE_MEMBER,
@@ -251,4 +380,6 @@ pub const STATEMENTS: [&str; 14] = [
     RESEAL_SECRET,
     SIGNALS,
     SIGNAL,
+    RUNS,
+    RUN,
 ];

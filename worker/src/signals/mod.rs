@@ -1,7 +1,6 @@
 //! Signals: what deliveries become. Reading one is pure; storing many is one statement.
 
 mod amount;
-mod members;
 pub mod proposal;
 mod store;
 
@@ -36,7 +35,7 @@ pub fn read(envelope: &WebhookDelivery, body: &[u8]) -> Signal {
         id: envelope.delivery,
         workspace: envelope.workspace,
         webhook: envelope.webhook,
-        received_at: envelope.received_at,
+        received_at: envelope.receipt.received_at,
         mapped: proposal::map(body),
         body: body.to_vec(),
     }

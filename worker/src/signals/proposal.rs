@@ -3,12 +3,10 @@
 //! Pure. A body is native when it is an object and every rule holds; the rules are checked in the order of the contract's
 //! table. Anything else is a generic signal with the first broken rule; nothing is refused here.
 
+use letterbox_common::members;
 use serde_json::value::RawValue;
 
-use super::{
-    amount::{Amount, Value, ValueError},
-    members,
-};
+use super::amount::{Amount, Value, ValueError};
 
 /// What a native signal is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,17 @@
 //! `letterbox`: the operator command line. Arguments in, an order carried out, its result out: as a table for people, as
 //! JSON for programs. Exit code 1 when refused or failed, 2 when the command itself makes no sense.
 
+mod file;
+mod form_link;
 mod keys;
 mod member;
 mod output;
+mod run;
 mod send;
 mod signal;
 mod user;
 mod webhook;
+mod workflow;
 mod workspace;
 
 use std::process::ExitCode;
@@ -22,7 +26,7 @@ use letterbox_worker::owner::{self, Owner, OwnerError};
 use output::Output;
 use url::Url;
 
-/// Manages a Letterbox: workspaces, people, webhooks, signals and keys
+/// Manages a Letterbox: workspaces, people, workflows and their forms, webhooks, runs, signals and keys
 #[derive(Parser)]
 #[command(name = "letterbox", version)]
 struct Cli {
@@ -56,6 +60,10 @@ struct Settings {
         default_value = "http://127.0.0.1:8080"
     )]
     base_url: Url,
+
+    /// Address of the app; begins the form links that are printed [default: the base URL]
+    #[arg(long, global = true, env = "LETTERBOX_APP_URL", value_name = "URL")]
+    app_url: Option<Url>,
 }
 
 #[derive(Subcommand)]
@@ -71,9 +79,18 @@ enum Noun {
     /// Who belongs to a workspace, and as what
     #[command(subcommand)]
     Member(member::Verb),
+    /// What public forms start
+    #[command(subcommand)]
+    Workflow(workflow::Verb),
+    /// Links to public forms
+    #[command(subcommand)]
+    FormLink(form_link::Verb),
     /// Addresses that other tools send signed events to
     #[command(subcommand)]
     Webhook(webhook::Verb),
+    /// What became of form submissions
+    #[command(subcommand)]
+    Run(run::Verb),
     /// What became of deliveries
     #[command(subcommand)]
     Signal(signal::Verb),
@@ -92,6 +109,8 @@ enum Failure {
     Setting(#[from] SettingError),
     #[error("{0}")]
     Owner(#[from] OwnerError),
+    #[error("{0}")]
+    File(#[from] file::FileError),
     #[error("{0}")]
     Send(#[from] send::SendError),
 }
@@ -136,7 +155,10 @@ async fn carry_out(settings: &Settings, noun: Noun) -> Result<Output, Failure> {
         Noun::Workspace(verb) => workspace::carry_out(&settings.owner().await?, verb).await,
         Noun::User(verb) => user::carry_out(&settings.owner().await?, verb).await,
         Noun::Member(verb) => member::carry_out(&settings.owner().await?, verb).await,
+        Noun::Workflow(verb) => workflow::carry_out(settings.owner().await?, verb).await,
+        Noun::FormLink(verb) => form_link::carry_out(settings, verb).await,
         Noun::Webhook(verb) => webhook::carry_out(settings, verb).await,
+        Noun::Run(verb) => run::carry_out(&settings.owner().await?, verb).await,
         Noun::Signal(verb) => signal::carry_out(&settings.owner().await?, verb).await,
         Noun::Send(verb) => send::carry_out(verb).await,
         Noun::Keys(verb) => keys::carry_out(settings, verb).await,

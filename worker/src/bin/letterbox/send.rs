@@ -1,4 +1,4 @@
-//! `letterbox send …`: signs and posts a file, for trying an endpoint.
+//! `letterbox send …`: posts a file to one of the doors, for trying it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,15 +8,26 @@ use letterbox_common::{
     sealing::Secret,
     webhook::{SIGNATURE_HEADER, SigningKey},
 };
-use serde_json::json;
+use serde_json::{json, value::RawValue};
 use url::Url;
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, file};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Subcommand)]
 pub enum Verb {
+    /// Submit a form, as anybody with its link can
+    Form {
+        /// The form link
+        #[arg(long)]
+        url: Url,
+        /// Names this submission: the same key again starts nothing more [default: a new one]
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// The payload, a JSON object with a value for each field; - reads standard input
+        file: PathBuf,
+    },
     /// Sign a file and post it to a webhook
     Webhook {
         /// The webhook's URL
@@ -36,8 +47,10 @@ pub enum Verb {
 /// Why nothing was sent, or what the answer was.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    #[error("{0}: {1}")]
-    File(String, std::io::Error),
+    #[error("the payload is not JSON: {0}")]
+    NotJson(serde_json::Error),
+    #[error("that is no form link: it has to be …/forms?token=…")]
+    NoFormLink,
     #[error("{0}")]
     Http(String),
     #[error("answered {status}: {body}")]
@@ -45,37 +58,57 @@ pub enum SendError {
 }
 
 pub async fn carry_out(verb: Verb) -> Result<Output, Failure> {
-    let Verb::Webhook { url, secret, secret_file, file } = verb;
-    let secret = match (secret, secret_file) {
-        (_, Some(file)) => read(&file)?.trim_ascii().to_vec(),
-        (secret, None) => secret.map(|secret| secret.expose().as_bytes().to_vec()).unwrap_or_default(),
-    };
-    let body = read(&file)?;
-    let signature = SigningKey::new(&Secret::new(secret)).sign(&body).to_string();
-    let (status, answer) = post(url, signature, body).await.map_err(|error| SendError::Http(describe(&error)))?;
+    match verb {
+        Verb::Form { url, idempotency_key, file } => send_form(&url, idempotency_key, &file).await,
+        Verb::Webhook { url, secret, secret_file, file } => {
+            let secret = match (secret, secret_file) {
+                (_, Some(file)) => file::read(&file)?.trim_ascii().to_vec(),
+                (secret, None) => secret.map(|secret| secret.expose().as_bytes().to_vec()).unwrap_or_default(),
+            };
+            let body = file::read(&file)?;
+            let signature = SigningKey::new(&Secret::new(secret)).sign(&body).to_string();
+            let answer = post(url, &[(SIGNATURE_HEADER, &signature)], body).await?;
+            Ok(Output::one(&answer))
+        }
+    }
+}
+
+async fn send_form(link: &Url, key: Option<String>, file: &std::path::Path) -> Result<Output, Failure> {
+    let token = link.query_pairs().find(|(name, _)| name == "token").map(|(_, token)| token.into_owned());
+    let base = link.path().strip_suffix("/forms");
+    let (Some(token), Some(base)) = (token, base) else { return Err(SendError::NoFormLink.into()) };
+    let mut url = link.clone();
+    url.set_path(&format!("{base}/public/workflow-forms/forms/submit"));
+    url.set_query(None);
+
+    let payload = RawValue::from_string(file::read_text(file)?).map_err(SendError::NotJson)?;
+    let key = key.unwrap_or_else(|| letterbox_common::ids::RunId::generate().to_string());
+    let body = format!(r#"{{"token":{},"idempotencyKey":{},"payload":{}}}"#, json!(token), json!(key), payload.get());
+    let mut answer = post(url, &[], body.into()).await?;
+    answer["idempotency_key"] = key.into();
+    Ok(Output::one(&answer))
+}
+
+/// Posts JSON; what is not an acceptance is an error.
+async fn post(url: Url, headers: &[(&str, &str)], body: Vec<u8>) -> Result<serde_json::Value, SendError> {
+    let failed = |error: reqwest::Error| SendError::Http(describe(&error));
+    let (status, answer) = exchange(url, headers, body).await.map_err(failed)?;
     if !(200..300).contains(&status) {
-        return Err(SendError::Refused { status, body: answer }.into());
+        return Err(SendError::Refused { status, body: answer });
     }
     let answer = serde_json::from_str::<serde_json::Value>(&answer).unwrap_or(answer.into());
-    Ok(Output::one(&json!({ "status": status, "answer": answer })))
+    Ok(json!({ "status": status, "answer": answer }))
 }
 
-fn read(file: &PathBuf) -> Result<Vec<u8>, SendError> {
-    let bytes = if file.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(file)
-    };
-    bytes.map_err(|error| SendError::File(file.display().to_string(), error))
-}
-
-async fn post(url: Url, signature: String, body: Vec<u8>) -> Result<(u16, String), reqwest::Error> {
+async fn exchange(url: Url, headers: &[(&str, &str)], body: Vec<u8>) -> Result<(u16, String), reqwest::Error> {
     // Installed once in this short-lived process; a second time would be an error, which is as good.
     let _ = rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
     let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).build()?;
-    let request = client.post(url).header("content-type", "application/json").header(SIGNATURE_HEADER, signature);
-    let response = request.body(body).send().await?;
+    let mut request = client.post(url).header("content-type", "application/json").body(body);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = request.send().await?;
     Ok((response.status().as_u16(), response.text().await?))
 }
 

@@ -1,4 +1,5 @@
-//! The members of a JSON object, of which some are wanted, at any depth of the others and without recursion.
+//! The members of a JSON object that came from outside: some that are wanted, or all, at any depth of their values and
+//! without recursion.
 //!
 //! Names that can't be Unicode text (lone surrogate escapes) are skipped like any other unknown name. Of a name that stands
 //! there twice, the last one counts, as in JavaScript and most parsers.
@@ -12,10 +13,40 @@ use serde::{
 use serde_json::value::RawValue;
 
 /// The wanted members of the object in `text`, each as its own JSON text; `None` if it is no object.
+#[must_use]
 pub fn find<'a, const N: usize>(text: &'a str, wanted: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
     let mut json = serde_json::Deserializer::from_str(text);
     let found = Wanted(wanted).deserialize(&mut json).ok()?;
     json.end().is_ok().then_some(found)
+}
+
+/// A member: its name (`None` where that is not Unicode text) and its value as JSON text.
+pub type Member<'a> = (Option<String>, &'a RawValue);
+
+/// All members of the object in `text`, in its order, repeated names included; `None` if it is no object.
+#[must_use]
+pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let members = json.deserialize_map(All).ok()?;
+    json.end().is_ok().then_some(members)
+}
+
+struct All;
+
+impl<'a> Visitor<'a> for All {
+    type Value = Vec<Member<'a>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+        let mut all = Vec::new();
+        while let Some((Name(name), value)) = members.next_entry()? {
+            all.push((String::from_utf8(name).ok(), value));
+        }
+        Ok(all)
+    }
 }
 
 struct Wanted<'n, const N: usize>([&'n str; N]);
@@ -71,6 +102,18 @@ impl<'de> Deserialize<'de> for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_of_them_in_order() {
+        let names =
+            |text| all(text).map(|all| all.into_iter().map(|(name, value)| (name, value.get())).collect::<Vec<_>>());
+        let a = || Some("a".to_owned());
+        assert_eq!(names(r#"{"a":1,"\ud800":[{}],"a":"x"}"#), Some(vec![(a(), "1"), (None, "[{}]"), (a(), r#""x""#)]));
+        assert_eq!(names("{}"), Some(vec![]));
+        assert_eq!(names("[]"), None);
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(30_000), "]".repeat(30_000));
+        assert_eq!(names(&deep).unwrap().len(), 1);
+    }
 
     fn find_a(text: &str) -> Option<Option<&str>> {
         find(text, ["a"]).map(|[a]| a.map(RawValue::get))

@@ -1,0 +1,179 @@
+//! Who is asking: the address of the client, which is not the address of the peer when a trusted proxy stands between.
+//!
+//! Only what a trusted proxy says counts. `X-Forwarded-For` is read from the right, over all its lines: every proxy adds
+//! the address it was called from at the end, so the first address from the right that is no trusted proxy is the client;
+//! what stands further left, the client may have made up. A list that can't be read is not believed at all.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    str::FromStr,
+};
+
+use hyper::header::HeaderMap;
+use ipnet::IpNet;
+
+const FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// A client as limits know it: an IPv4 address, or the /64 network of an IPv6 address, which one client has to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientAddress {
+    V4(Ipv4Addr),
+    V6Network([u8; 8]),
+}
+
+impl ClientAddress {
+    /// 4 or 8 bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::V4(address) => address.octets().to_vec(),
+            Self::V6Network(network) => network.to_vec(),
+        }
+    }
+}
+
+impl From<IpAddr> for ClientAddress {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Self::V6Network([a, b, c, d, e, f, g, h])
+            }
+        }
+    }
+}
+
+/// The proxies whose word counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustedProxies(Vec<IpNet>);
+
+/// What is not a list of networks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("has to be a list of networks in CIDR notation or of addresses, with commas between")]
+pub struct InvalidNetworks;
+
+impl FromStr for TrustedProxies {
+    type Err = InvalidNetworks;
+
+    /// Reads `10.0.0.0/8,fd00::/8,192.0.2.1`; nothing at all trusts nobody.
+    fn from_str(text: &str) -> Result<Self, InvalidNetworks> {
+        let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        let networks = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        networks.map(|text| network(text).map_err(|_| InvalidNetworks)).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl TrustedProxies {
+    /// The client of a request that came from `peer`.
+    #[must_use]
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+        let peer = peer.to_canonical();
+        if !self.trusts(peer) {
+            return peer.into();
+        }
+        let lines = headers.get_all(FORWARDED_FOR).iter().rev();
+        let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
+        let mut client = peer;
+        for entry in entries.filter(|entry| !entry.is_empty()) {
+            let Some(address) = read_address(entry) else { return peer.into() };
+            client = address;
+            if !self.trusts(address) {
+                break;
+            }
+        }
+        client.into()
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// An address as proxies write it: bare, with a port, in brackets, with a zone.
+fn read_address(entry: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(entry).ok()?;
+    let bare = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => host,
+            _ => text,
+        },
+    };
+    let bare = bare.split_once('%').map_or(bare, |(address, _)| address);
+    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn client(peer: &str, lines: &[&[u8]]) -> ClientAddress {
+        let proxies: TrustedProxies = "10.0.0.0/8, fd00::/8,127.0.0.1".parse().unwrap();
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FORWARDED_FOR, HeaderValue::from_bytes(line).unwrap());
+        }
+        proxies.client(peer.parse().unwrap(), &headers)
+    }
+
+    fn address(text: &str) -> ClientAddress {
+        text.parse::<IpAddr>().unwrap().into()
+    }
+
+    #[test]
+    fn the_first_from_the_right_that_is_no_trusted_proxy() {
+        let cases: [(&str, &[&[u8]], &str); 20] = [
+            // Nobody trusted speaks.
+            ("192.0.2.1", &[], "192.0.2.1"),
+            ("192.0.2.1", &[b"198.51.100.1"], "192.0.2.1"),
+            ("10.1.1.1", &[], "10.1.1.1"),
+            // A proxy speaks for a client, which may have lied to it.
+            ("10.1.1.1", &[b"198.51.100.1"], "198.51.100.1"),
+            ("127.0.0.1", &[b"1.1.1.1, 198.51.100.1"], "198.51.100.1"),
+            ("10.1.1.1", &[b"garbage, 198.51.100.1"], "198.51.100.1"),
+            // Proxies behind proxies, on one line or several.
+            ("10.1.1.1", &[b"1.1.1.1, 198.51.100.1, 10.2.2.2"], "198.51.100.1"),
+            ("10.1.1.1", &[b"1.1.1.1, 198.51.100.1", b"10.2.2.2,fd00::7"], "198.51.100.1"),
+            ("10.1.1.1", &[b"10.3.3.3, 10.2.2.2"], "10.3.3.3"),
+            // What can't be read is not believed.
+            ("10.1.1.1", &[b"198.51.100.1, garbage"], "10.1.1.1"),
+            ("10.1.1.1", &[b"198.51.100.1, \xff"], "10.1.1.1"),
+            ("10.1.1.1", &[b"198.51.100.1, unknown, 10.2.2.2"], "10.1.1.1"),
+            ("10.1.1.1", &[b"198.51.100.1, [2001:db8::1"], "10.1.1.1"),
+            ("10.1.1.1", &[b" , ,"], "10.1.1.1"),
+            // As proxies write addresses.
+            ("10.1.1.1", &[b"198.51.100.1:4711"], "198.51.100.1"),
+            ("10.1.1.1", &[b"[2001:db8::1]:4711"], "2001:db8::1"),
+            ("10.1.1.1", &[b"2001:db8::1%eth0"], "2001:db8::1"),
+            // IPv4 in IPv6's clothes, as client and as proxy.
+            ("10.1.1.1", &[b"::ffff:198.51.100.1"], "198.51.100.1"),
+            ("::ffff:10.1.1.1", &[b"198.51.100.1, ::ffff:10.2.2.2"], "198.51.100.1"),
+            ("::ffff:192.0.2.1", &[b"198.51.100.1"], "192.0.2.1"),
+        ];
+        for (peer, lines, expected) in cases {
+            let shown: Vec<_> = lines.iter().map(|line| String::from_utf8_lossy(line)).collect();
+            assert_eq!(client(peer, lines), address(expected), "{peer} {shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_has_a_network_of_ipv6_to_itself() {
+        assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::9"));
+        assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
+        assert_eq!(address("2001:db8:1:2::1").bytes(), [0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 2]);
+        assert_ne!(address("192.0.2.1"), address("192.0.2.2"));
+    }
+
+    #[test]
+    fn only_lists_of_networks_are_read() {
+        for good in ["", " ", "10.0.0.0/8", "10.0.0.1", "::1,fd00::/8 , 10.0.0.0/8,"] {
+            assert!(good.parse::<TrustedProxies>().is_ok(), "{good}");
+        }
+        for bad in ["x", "10.0.0.0/33", "10.0.0.0/8;10.0.0.0/8", "10.0.0.0/8 10.0.0.0/8", "*", "localhost", "10.0.0"] {
+            assert!(bad.parse::<TrustedProxies>().is_err(), "{bad}");
+        }
+    }
+}

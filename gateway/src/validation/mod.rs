@@ -1,0 +1,297 @@
+//! Whether a payload fits its form. Pure: what is checked is all there is.
+//!
+//! Fields are checked in the form's order, then what the form does not have. What goes on is written anew, so that nothing
+//! passes that was not looked at; numbers keep the digits they came with.
+
+mod email;
+
+use std::fmt;
+
+use bytes::Bytes;
+use letterbox_common::{
+    form::{Field, FieldType, Form},
+    members,
+};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Most characters (Unicode scalar values) of each type of field.
+const TEXT: usize = 500;
+const TEXTAREA: usize = 5_000;
+const EMAIL: usize = 200;
+/// As much of a name as a refusal repeats, in characters.
+const SHOWN: usize = 100;
+
+/// Which field is wrong, and what is wrong with it. Quotes no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Field {}: {problem}", Shown(.key))]
+pub struct Invalid {
+    key: String,
+    problem: Problem,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Problem {
+    #[error("this field is required")]
+    Missing,
+    #[error("this field must not be blank")]
+    Blank,
+    #[error("this box has to be ticked")]
+    NotTicked,
+    #[error("the value has to be a string")]
+    NotText,
+    #[error("the value has to be a finite number")]
+    NotNumber,
+    #[error("the value has to be true or false")]
+    NotBoolean,
+    #[error("the value may have at most {0} characters")]
+    TooLong(usize),
+    #[error("the value has to be a valid e-mail address")]
+    NotEmail,
+    #[error("the form has no such field")]
+    Undeclared,
+}
+
+/// A name in a message: cut, and with nothing in it that could be taken for something else.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cut: String = self.0.chars().take(SHOWN).collect();
+        write!(f, "{cut:?}")
+    }
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value<'a> {
+    Text(String),
+    Number(&'a RawValue),
+    Boolean(bool),
+}
+
+/// Checks the members of `payload`, an object, against `form`. Gives back what goes on, as JSON text. Of a name that stands
+/// there twice, the last one counts.
+///
+/// # Errors
+/// Names the first field that does not fit.
+pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
+    let members = members::all(payload.get()).unwrap_or_default();
+    let mut valid = Vec::with_capacity(form.fields.len());
+    for field in &form.fields {
+        let given = members.iter().rev().find(|(name, _)| name.as_ref() == Some(&field.key)).map(|(_, value)| *value);
+        let checked = check(field, given).map_err(|problem| Invalid { key: field.key.clone(), problem })?;
+        valid.extend(checked.map(|value| (field.key.as_str(), value)));
+    }
+    for (name, _) in members {
+        if !form.fields.iter().any(|field| name.as_ref() == Some(&field.key)) {
+            return Err(Invalid { key: name.unwrap_or_default(), problem: Problem::Undeclared });
+        }
+    }
+    Ok(write(&valid))
+}
+
+/// The value of one field, if it has one.
+fn check<'a>(field: &Field, given: Option<&'a RawValue>) -> Result<Option<Value<'a>>, Problem> {
+    let Some(given) = given else {
+        return if field.required { Err(Problem::Missing) } else { Ok(None) };
+    };
+    let value = match field.kind {
+        FieldType::Text => {
+            let text = text(given, TEXT)?;
+            if field.required && text.chars().all(char::is_whitespace) {
+                return Err(Problem::Blank);
+            }
+            Value::Text(text)
+        }
+        FieldType::Textarea => Value::Text(text(given, TEXTAREA)?),
+        FieldType::Email => {
+            let text = text(given, EMAIL)?;
+            if !email::is_valid(&text) {
+                return Err(Problem::NotEmail);
+            }
+            Value::Text(text)
+        }
+        FieldType::Number => Value::Number(number(given)?),
+        FieldType::Checkbox => match given.get() {
+            "true" => Value::Boolean(true),
+            "false" if field.required => return Err(Problem::NotTicked),
+            "false" => Value::Boolean(false),
+            _ => return Err(Problem::NotBoolean),
+        },
+    };
+    Ok(Some(value))
+}
+
+/// A string of Unicode text: lone surrogates are none.
+fn text(given: &RawValue, most: usize) -> Result<String, Problem> {
+    let text: String = serde_json::from_str(given.get()).map_err(|_| Problem::NotText)?;
+    if text.chars().count() > most { Err(Problem::TooLong(most)) } else { Ok(text) }
+}
+
+/// A number that a double can hold, as finite as it stands there.
+fn number(given: &RawValue) -> Result<&RawValue, Problem> {
+    let begins_like_one = given.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    let finite = given.get().parse().is_ok_and(f64::is_finite);
+    if begins_like_one && finite { Ok(given) } else { Err(Problem::NotNumber) }
+}
+
+fn write(members: &[(&str, Value<'_>)]) -> Bytes {
+    let mut json = Vec::new();
+    let mut serializer = serde_json::Serializer::new(&mut json);
+    // Texts, numbers and booleans under text names always serialize.
+    let written = serializer.collect_map(members.iter().map(|(name, value)| (name, value)));
+    debug_assert!(written.is_ok());
+    json.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(fields: &[(&str, FieldType, bool)]) -> Form {
+        let field = |(key, kind, required): &(&str, FieldType, bool)| Field {
+            key: (*key).to_owned(),
+            label: "Label".into(),
+            kind: *kind,
+            required: *required,
+            placeholder: None,
+        };
+        Form {
+            title: "Title".into(),
+            description: None,
+            confirmation_message: None,
+            fields: fields.iter().map(field).collect(),
+        }
+    }
+
+    fn with(form: &Form, payload: &str) -> Result<String, Invalid> {
+        let payload = RawValue::from_string(payload.to_owned()).unwrap();
+        validate(form, &payload).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    /// What becomes of one value in a form with one field.
+    fn one(kind: FieldType, required: bool, value: &str) -> Result<(), Problem> {
+        let payload = format!(r#"{{"k":{value}}}"#);
+        match with(&form(&[("k", kind, required)]), &payload) {
+            Ok(written) => {
+                assert!(members::all(&written).is_some_and(|members| members.len() == 1), "{written}");
+                Ok(())
+            }
+            Err(invalid) => {
+                assert_eq!(invalid.key, "k");
+                Err(invalid.problem)
+            }
+        }
+    }
+
+    fn string(characters: usize, character: char) -> String {
+        serde_json::to_string(&String::from_iter(std::iter::repeat_n(character, characters))).unwrap()
+    }
+
+    #[test]
+    fn every_rule_on_both_sides_of_its_bound() {
+        use FieldType::*;
+        use Problem::*;
+        let mail = |length: usize| {
+            let labels = ["d".repeat(63), "d".repeat(63), "d".repeat(length - 2 - 128)].join(".");
+            format!("\"a@{labels}\"")
+        };
+        let cases: Vec<(FieldType, bool, String, Result<(), Problem>)> = vec![
+            // Text: blank only where it is not required, 500 characters whatever their size.
+            (Text, true, r#""a""#.into(), Ok(())),
+            (Text, true, r#""""#.into(), Err(Blank)),
+            (Text, true, r#"" \t\n\u00a0\u2003""#.into(), Err(Blank)),
+            (Text, true, r#"" a ""#.into(), Ok(())),
+            (Text, true, r#""\u0000""#.into(), Ok(())),
+            (Text, false, r#""""#.into(), Ok(())),
+            (Text, false, r#""  ""#.into(), Ok(())),
+            (Text, true, string(500, 'a'), Ok(())),
+            (Text, true, string(501, 'a'), Err(TooLong(500))),
+            (Text, true, string(500, '\u{1f4ee}'), Ok(())),
+            (Text, true, string(501, '\u{1f4ee}'), Err(TooLong(500))),
+            (Text, true, format!("\"{}\"", r"\ud83d\udcee".repeat(500)), Ok(())),
+            (Text, true, r#""\ud83d""#.into(), Err(NotText)),
+            (Text, true, "1".into(), Err(NotText)),
+            (Text, true, "true".into(), Err(NotText)),
+            (Text, false, "null".into(), Err(NotText)),
+            (Text, false, r#"["a"]"#.into(), Err(NotText)),
+            (Text, false, r#"{"a":"a"}"#.into(), Err(NotText)),
+            // Textarea
+            (Textarea, true, r#""""#.into(), Ok(())),
+            (Textarea, true, string(5_000, 'ä'), Ok(())),
+            (Textarea, true, string(5_001, 'ä'), Err(TooLong(5_000))),
+            (Textarea, false, "null".into(), Err(NotText)),
+            (Textarea, false, "0".into(), Err(NotText)),
+            // E-mail
+            (Email, true, r#""a@b""#.into(), Ok(())),
+            (Email, true, r#""a""#.into(), Err(NotEmail)),
+            (Email, false, r#""""#.into(), Err(NotEmail)),
+            (Email, true, mail(200).replace('d', "e"), Err(NotEmail)),
+            (Email, false, "null".into(), Err(NotText)),
+            (Email, false, "[]".into(), Err(NotText)),
+            // Number: whatever a double can hold.
+            (Number, true, "0".into(), Ok(())),
+            (Number, true, "-0.5e-3".into(), Ok(())),
+            (Number, true, "1.7976931348623157e308".into(), Ok(())),
+            (Number, true, "1.7976931348623159e308".into(), Err(NotNumber)),
+            (Number, true, "1e400".into(), Err(NotNumber)),
+            (Number, true, "-1e400".into(), Err(NotNumber)),
+            (Number, true, "1e-400".into(), Ok(())),
+            (Number, true, r#""1""#.into(), Err(NotNumber)),
+            (Number, true, "true".into(), Err(NotNumber)),
+            (Number, false, "null".into(), Err(NotNumber)),
+            (Number, false, "[1]".into(), Err(NotNumber)),
+            (Number, false, "{}".into(), Err(NotNumber)),
+            // Checkbox
+            (Checkbox, true, "true".into(), Ok(())),
+            (Checkbox, true, "false".into(), Err(NotTicked)),
+            (Checkbox, false, "false".into(), Ok(())),
+            (Checkbox, false, "true".into(), Ok(())),
+            (Checkbox, true, r#""true""#.into(), Err(NotBoolean)),
+            (Checkbox, true, "1".into(), Err(NotBoolean)),
+            (Checkbox, false, "null".into(), Err(NotBoolean)),
+            (Checkbox, false, "[true]".into(), Err(NotBoolean)),
+        ];
+        for (kind, required, value, expected) in cases {
+            let shown: String = value.chars().take(60).collect();
+            assert_eq!(one(kind, required, &value), expected, "{kind:?} required={required} {shown}");
+        }
+    }
+
+    #[test]
+    fn an_email_address_has_two_hundred_characters_at_most() {
+        let of_length = |length: usize| {
+            let address = format!("{}@b.example", "a".repeat(length - "@b.example".len()));
+            one(FieldType::Email, true, &format!("\"{address}\""))
+        };
+        assert_eq!(of_length(200), Ok(()));
+        assert_eq!(of_length(201), Err(Problem::TooLong(200)));
+    }
+
+    #[test]
+    fn required_and_undeclared_fields() {
+        for (_, kind) in FieldType::ALL {
+            assert_eq!(with(&form(&[("k", kind, true)]), "{}").unwrap_err().problem, Problem::Missing);
+            assert_eq!(with(&form(&[("k", kind, false)]), "{}").unwrap(), "{}");
+        }
+        let form = form(&[("a", FieldType::Text, false), ("b", FieldType::Number, true)]);
+        let message = |payload: &str| with(&form, payload).unwrap_err().to_string();
+        assert_eq!(message(r#"{"x":1}"#), r#"Field "b": this field is required"#, "the form's fields come first");
+        assert_eq!(message(r#"{"b":1,"x":1}"#), r#"Field "x": the form has no such field"#);
+        assert_eq!(message(r#"{"b":1,"\ud800":1}"#), r#"Field "": the form has no such field"#);
+        assert_eq!(message(r#"{"b":1,"B":1}"#), r#"Field "B": the form has no such field"#);
+        assert_eq!(message(r#"{"b":1,"\u001b[2J":1}"#), r#"Field "\u{1b}[2J": the form has no such field"#);
+        assert!(message(&format!(r#"{{"b":1,"{}":1}}"#, "x".repeat(60_000))).len() < 200);
+    }
+
+    #[test]
+    fn what_goes_on_is_what_was_checked() {
+        let form =
+            form(&[("b", FieldType::Number, true), ("a", FieldType::Text, true), ("c", FieldType::Checkbox, false)]);
+        let written = with(&form, r#"{"a":"x\u0000\n\u00e4","b":-1.50e+2,"c":false}"#).unwrap();
+        assert_eq!(written, r#"{"b":-1.50e+2,"a":"x\u0000\nä","c":false}"#);
+        let twice = r#"{"a":1,"b":"x","\u0061":"last","b":2}"#;
+        assert_eq!(with(&form, twice).unwrap(), r#"{"b":2,"a":"last"}"#, "the last one counts");
+    }
+}

@@ -1,0 +1,118 @@
+//! A submitter: whoever holds a form's link.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
+use serde_json::{Value, json};
+
+use crate::{Answer, Process, http_client};
+
+/// A workflow with a field of every type.
+pub const DEFINITION: &str = r#"{
+    "form": {
+        "title": "Contact us",
+        "description": "We answer within a day.",
+        "fields": [
+            {"key": "name", "label": "Your name", "type": "text", "required": true, "placeholder": "Ada Lovelace"},
+            {"key": "email", "label": "E-mail address", "type": "email", "required": true},
+            {"key": "message", "label": "Message", "type": "textarea", "required": false},
+            {"key": "seats", "label": "Seats", "type": "number", "required": false},
+            {"key": "terms", "label": "I accept the terms", "type": "checkbox", "required": true}
+        ]
+    },
+    "actions": []
+}"#;
+
+/// A payload that fits [`DEFINITION`].
+pub fn payload() -> Value {
+    json!({"name": "Ada", "email": "ada@example.com", "message": "Hello\nthere", "seats": 3, "terms": true})
+}
+
+/// A form as the holder of its link knows it, and, for the test, what is behind it.
+#[derive(Clone)]
+pub struct Form {
+    pub workspace: WorkspaceId,
+    pub owner: UserId,
+    pub workflow: WorkflowId,
+    pub token: String,
+    base: String,
+    /// The address that requests come from; a new one for each where there is none.
+    client: Option<String>,
+    http: reqwest::Client,
+}
+
+impl Form {
+    pub fn new(gateway: &str, workspace: WorkspaceId, owner: UserId, workflow: WorkflowId, token: &str) -> Self {
+        let (base, token) = (gateway.to_owned(), token.to_owned());
+        Self { workspace, owner, workflow, token, base, client: None, http: http_client() }
+    }
+
+    /// The same form behind another gateway.
+    pub fn at(&self, gateway: &Process) -> Self {
+        Self { base: gateway.public_url(), ..self.clone() }
+    }
+
+    /// The same form, from one address only.
+    pub fn from(&self, client: &str) -> Self {
+        Self { client: Some(client.to_owned()), ..self.clone() }
+    }
+
+    /// The same form through another token.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    pub fn read_url(&self) -> String {
+        format!("{}/public/workflow-forms/forms", self.base)
+    }
+
+    pub fn submit_url(&self) -> String {
+        format!("{}/public/workflow-forms/forms/submit", self.base)
+    }
+
+    pub fn page_url(&self) -> String {
+        format!("{}/forms?token={}", self.base, self.token)
+    }
+
+    /// A request that is not yet sent.
+    pub fn request(&self, method: reqwest::Method, url: &str) -> reqwest::RequestBuilder {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let client = self.client.clone().unwrap_or_else(|| {
+            let [a, b, c, d] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+            format!("{}.{b}.{c}.{d}", 100 + a)
+        });
+        self.http.request(method, url).header("x-forwarded-for", client)
+    }
+
+    pub async fn read(&self) -> Answer {
+        let request = self.request(reqwest::Method::GET, &self.read_url()).query(&[("token", &self.token)]);
+        Answer::of(request.send().await.unwrap()).await
+    }
+
+    /// Posts a payload under a key.
+    pub async fn submit(&self, key: &str, payload: &Value) -> Answer {
+        self.post(json!({"token": self.token, "idempotencyKey": key, "payload": payload}).to_string()).await
+    }
+
+    /// Posts any body.
+    pub async fn post(&self, body: impl Into<reqwest::Body>) -> Answer {
+        let request =
+            self.request(reqwest::Method::POST, &self.submit_url()).header("content-type", "application/json");
+        Answer::of(request.body(body).send().await.unwrap()).await
+    }
+
+    /// Asserts that the link lives.
+    pub async fn assert_lives(&self) {
+        assert_eq!(self.read().await.status, 200);
+    }
+
+    /// Asserts that neither door knows the link.
+    pub async fn assert_dead(&self) {
+        for answer in [self.read().await, self.submit("dead", &payload()).await] {
+            assert_eq!((answer.status, answer.body.as_str()), (404, UNAVAILABLE), "{answer:?}");
+        }
+    }
+}
+
+const UNAVAILABLE: &str =
+    r#"{"error":{"code":"workflow_public_form_unavailable","message":"This form is not available"}}"#;
