@@ -21,7 +21,8 @@ $$;
 COMMENT ON FUNCTION refuse_change IS 'Keeps rows as they were made';
 CREATE TRIGGER releases_are_immutable BEFORE UPDATE ON releases FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
-ALTER TABLE workflows ADD COLUMN draft text;
+ALTER TABLE workflows ADD COLUMN draft text, ADD COLUMN form_links_made integer NOT NULL DEFAULT 0;
+COMMENT ON COLUMN workflows.form_links_made IS 'Counts the form links; its change is what a concurrent move notices';
 COMMENT ON COLUMN workflows.draft IS 'JSON text {"form", "actions"} that the next deploy makes a release of; null when there is none';
 
 -- Who may run.
@@ -32,7 +33,11 @@ ALTER TABLE members
 COMMENT ON COLUMN members.deactivated_at IS 'Since when the member may do nothing; null while active';
 COMMENT ON COLUMN members.may_run IS 'Whether workflows may run as this member';
 
--- The life of a link.
+-- The life of a link. Whoever makes a link or ends links writes the workflow's row first: of two transactions that don't
+-- see each other's work (REPEATABLE READ), one fails. Rows are locked in the order member, workflow, link.
+
+DROP INDEX form_links_by_token;
+CREATE UNIQUE INDEX form_links_by_token ON form_links (token_sha256); -- an ended link's token is never given again
 
 CREATE FUNCTION end_form_links(workspace uuid, workflow uuid) RETURNS void LANGUAGE sql AS $$
     UPDATE form_links SET ended_at = clock_timestamp()
@@ -58,15 +63,27 @@ BEGIN
     IF TG_OP = 'UPDATE' AND NEW.may_run AND (NEW.workspace_id, NEW.user_id) = (OLD.workspace_id, OLD.user_id) THEN
         RETURN NULL;
     END IF;
+    PERFORM FROM workflows WHERE workspace_id = OLD.workspace_id AND owner_id = OLD.user_id
+    ORDER BY workflow_id FOR NO KEY UPDATE;
+    UPDATE workflows SET form_links_made = form_links_made
+    WHERE workspace_id = OLD.workspace_id AND owner_id = OLD.user_id;
     PERFORM end_form_links(workspace_id, workflow_id) FROM workflows
-    WHERE workspace_id = OLD.workspace_id AND owner_id = OLD.user_id ORDER BY workflow_id;
+    WHERE workspace_id = OLD.workspace_id AND owner_id = OLD.user_id;
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION member_changes IS 'Ends the links of an owner who may no longer run';
 CREATE TRIGGER member_changes AFTER UPDATE OR DELETE ON members FOR EACH ROW EXECUTE FUNCTION member_changes();
 
--- Locks are taken in the order member, workflow, link, here and in every move: no two can wait for each other.
+CREATE FUNCTION refuse_truncation() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is not truncated: form links hang from each row', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END
+$$;
+COMMENT ON FUNCTION refuse_truncation IS 'TRUNCATE would pass by what happens for each row';
+CREATE TRIGGER members_are_not_truncated BEFORE TRUNCATE ON members
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_truncation();
+
 CREATE FUNCTION form_link_is_made() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     owner uuid;
@@ -76,10 +93,9 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the owner may not run workflows' USING ERRCODE = 'restrict_violation', CONSTRAINT = 'owner_may_run';
     END IF;
-    PERFORM FROM workflows
+    UPDATE workflows SET form_links_made = form_links_made + 1
     WHERE workspace_id = NEW.workspace_id AND workflow_id = NEW.workflow_id
-      AND state = 'deployed' AND live_release_id = NEW.release_id AND owner_id = owner
-    FOR NO KEY UPDATE;
+      AND state = 'deployed' AND live_release_id = NEW.release_id AND owner_id = owner;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the workflow is not deployed with this release'
             USING ERRCODE = 'restrict_violation', CONSTRAINT = 'workflow_is_deployed';

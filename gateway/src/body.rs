@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Limited};
 use hyper::{
     body::{Body, Incoming},
     header::{self, HeaderMap},
@@ -22,25 +22,40 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 /// Reads the whole body, or refuses it: by its announced length without reading a byte, else while it arrives.
 pub async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > LIMIT as u64 {
-        // Reading from a sender that waits for "100 Continue" would tell it to send.
-        if !headers.contains_key(header::EXPECT) {
-            drain(body);
-        }
+        discard(headers, body);
         return Err(Refusal::payload_too_large());
     }
-    let collecting = Limited::new(&mut body, LIMIT).collect();
-    let refusal = match tokio::time::timeout(DEADLINE, collecting).await {
-        Ok(Ok(collected)) => return Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Refusal::payload_too_large(),
-        Ok(Err(_)) => return Err(Refusal::invalid_input("The body could not be read")),
-        Err(_) => return Err(Refusal::request_timeout()),
+    let refusal = match tokio::time::timeout(DEADLINE, gather(&mut body)).await {
+        Ok(Ok(gathered)) => return Ok(gathered),
+        Ok(Err(refusal)) => refusal,
+        Err(_) => Refusal::request_timeout(),
     };
-    drain(body);
+    discard(headers, body);
     Err(refusal)
 }
 
-/// Closing a connection with unread bytes resets it, and the reset can overtake the answer.
-fn drain(body: Incoming) {
+/// Copies what arrives into one buffer. Kept as they come, small chunks would hold many times their size.
+async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(LIMIT);
+    let mut gathered = BytesMut::with_capacity(announced.min(LIMIT));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Refusal::invalid_input("The body could not be read"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if gathered.len() + data.len() > LIMIT {
+            return Err(Refusal::payload_too_large());
+        }
+        gathered.extend_from_slice(&data);
+    }
+    Ok(gathered.freeze())
+}
+
+/// Throws away the body of a request that is refused. Closing a connection with unread bytes resets it, and the reset can
+/// overtake the answer.
+pub fn discard(headers: &HeaderMap, body: Incoming) {
+    // Reading from a sender that waits for "100 Continue" would tell it to send.
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
     tokio::spawn(async move {
         let mut rest = Limited::new(body, DRAIN_LIMIT);
         let reading = async { while let Some(Ok(_)) = rest.frame().await {} };

@@ -8,7 +8,7 @@ use hyper::{Method, Request, body::Incoming};
 
 use crate::{
     answer::{self, Answer},
-    cors,
+    body, cors,
     error::Refusal,
     form_page::FormPage,
     handlers::{form_read, form_submit, incoming_webhook},
@@ -74,7 +74,7 @@ pub async fn answer(gateway: &Gateway, peer: IpAddr, request: Request<Incoming>)
     let name = route.map_or("unknown", Route::name);
 
     let mut answer = match gateway.origins.check(request.headers()) {
-        Err(refusal) => refusal.into(),
+        Err(refusal) => refuse(request, refusal).into(),
         Ok(origin) => {
             let mut answer = dispatch(gateway, peer, route, request).await.unwrap_or_else(Answer::from);
             if let Some(origin) = origin {
@@ -98,12 +98,12 @@ async fn dispatch(
     route: Option<Route<'_>>,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
-    let route = route.ok_or_else(Refusal::not_found)?;
+    let Some(route) = route else { return Err(refuse(request, Refusal::not_found())) };
     if cors::is_preflight(request.method(), request.headers()) {
         return Ok(cors::preflight(route.allow()));
     }
     if !route.takes(request.method()) {
-        return Err(Refusal::method_not_allowed(route.allow()));
+        return Err(refuse(request, Refusal::method_not_allowed(route.allow())));
     }
     match route {
         Route::IncomingWebhook { token } => incoming_webhook::handle(gateway, token, request).await,
@@ -113,4 +113,11 @@ async fn dispatch(
         Route::FormStyle => Ok(FormPage::style()),
         Route::FormScript => Ok(FormPage::script()),
     }
+}
+
+/// Refuses a request whose body nobody has read.
+fn refuse(request: Request<Incoming>, refusal: Refusal) -> Refusal {
+    let (head, incoming) = request.into_parts();
+    body::discard(&head.headers, incoming);
+    refusal
 }

@@ -101,6 +101,12 @@ impl Form {
         Answer::of(request.body(body).send().await.unwrap()).await
     }
 
+    /// Asserts that a submission is accepted.
+    pub async fn assert_accepts(&self, key: &str) {
+        let answer = self.submit(key, &payload()).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"status":"accepted"}"#), "{answer:?}");
+    }
+
     /// Asserts that the link lives.
     pub async fn assert_lives(&self) {
         assert_eq!(self.read().await.status, 200);

@@ -1,6 +1,7 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and worker processes — on
 //! servers that `deploy/test` has started once.
 
+mod browser;
 mod form;
 mod process;
 mod proxy;
@@ -8,9 +9,10 @@ mod sender;
 mod servers;
 mod world;
 
+pub use browser::Browser;
 pub use form::{DEFINITION, Form, payload};
 pub use process::{Process, binary};
-pub use proxy::Proxy;
+pub use proxy::{Front, Proxy};
 pub use sender::{Answer, Webhook, http_client, raw, sign};
 pub use servers::{PrivateBroker, PrivateDatabase, Servers};
 pub use world::{World, eventually};

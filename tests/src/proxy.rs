@@ -28,20 +28,40 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
 }
 
+/// An address that is known before the server behind it is.
+pub struct Front(TcpListener);
+
+impl Front {
+    pub async fn bind() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    /// `host:port`
+    pub fn address(&self) -> String {
+        self.0.local_addr().unwrap().to_string()
+    }
+
+    /// Begins to pass connections on to `server`, a `host:port`.
+    pub fn lead_to(self, server: String) -> Proxy {
+        let (mode, modes) = watch::channel(Mode::Pass);
+        let url = format!("http://{}", self.address());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = self.0.accept().await {
+                tokio::spawn(carry(client, server.clone(), modes.clone()));
+            }
+        });
+        Proxy { url, mode }
+    }
+}
+
 impl Proxy {
     /// In front of the server that `url` names.
     pub async fn before(url: &str) -> Self {
         let parsed = Url::parse(url).unwrap();
         let server = format!("{}:{}", parsed.host_str().unwrap(), parsed.port().unwrap());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let through = url.replace(&server, &listener.local_addr().unwrap().to_string());
-        let (mode, modes) = watch::channel(Mode::Pass);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, server.clone(), modes.clone()));
-            }
-        });
-        Self { url: through, mode }
+        let front = Front::bind().await;
+        let through = url.replace(&server, &front.address());
+        Self { url: through, ..front.lead_to(server) }
     }
 
     pub fn pass(&self) {

@@ -8,6 +8,7 @@ use lapin::{
 };
 use letterbox_common::{
     database::{self, Role},
+    ids::{UserId, WorkspaceId},
     sealing::KeyRing,
 };
 use letterbox_worker::owner::{Owner, migrate};
@@ -45,6 +46,11 @@ impl World {
         Self { database_url, amqp_url, keys: KEYS.into(), database }
     }
 
+    /// Another connection to the database, under a role.
+    pub async fn session(&self, role: Role) -> tokio_postgres::Client {
+        database::connect_once(&self.database_url.parse().unwrap(), role, "test").await.unwrap()
+    }
+
     pub async fn owner(&self) -> Owner {
         Owner::connect(&self.database_url.parse().unwrap()).await.unwrap()
     }
@@ -61,11 +67,17 @@ impl World {
 
     /// A deployed workflow in a workspace of its own, whose form is on `gateway`.
     pub async fn form(&self, gateway: &Process) -> Form {
-        let mut owner = self.owner().await;
+        let owner = self.owner().await;
         let workspace = owner.create_workspace("Test", None).await.unwrap().workspace_id;
         let email = format!("{}@example.com", Uuid::new_v4());
         let user = owner.create_user(&email, "Owner").await.unwrap().user_id;
         owner.set_member(workspace, user, "owner", false).await.unwrap();
+        self.form_in(gateway, workspace, user).await
+    }
+
+    /// A deployed workflow in a workspace that exists, under a member of it.
+    pub async fn form_in(&self, gateway: &Process, workspace: WorkspaceId, user: UserId) -> Form {
+        let mut owner = self.owner().await;
         let workflow = owner.create_workflow(workspace, user, "Contact", DEFINITION).await.unwrap().workflow_id;
         owner.deploy(workflow, None).await.unwrap();
         let link = owner.create_form_link(workflow).await.unwrap();

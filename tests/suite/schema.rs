@@ -1,11 +1,7 @@
 //! The schema: least rights, tenancy, explanations.
 
-use letterbox_common::database::{Role, connect_once};
+use letterbox_common::database::Role;
 use letterbox_tests::World;
-
-async fn session(world: &World, role: Role) -> tokio_postgres::Client {
-    connect_once(&world.database_url.parse().unwrap(), role, "test").await.unwrap()
-}
 
 #[tokio::test]
 async fn every_statement_fits_the_schema_under_its_role() {
@@ -22,7 +18,7 @@ async fn every_statement_fits_the_schema_under_its_role() {
         (Role::Operator, lifecycle),
     ];
     for (role, statements) in all {
-        let client = session(&world, role).await;
+        let client = world.session(role).await;
         for statement in statements {
             client.prepare(statement).await.unwrap_or_else(|error| panic!("{role:?}: {error:?}: {statement}"));
         }
@@ -33,7 +29,7 @@ async fn every_statement_fits_the_schema_under_its_role() {
 #[tokio::test]
 async fn the_gateway_finds_rows_by_their_keys_only() {
     let world = World::new().await;
-    let client = session(&world, Role::Gateway).await;
+    let client = world.session(Role::Gateway).await;
     client.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
     for statement in letterbox_gateway::LOOKUPS {
         let parameters = (1..=9).filter(|n| statement.contains(&format!("${n}"))).count();
@@ -79,7 +75,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Operator, "DROP TABLE signals"),
     ];
     for (role, statement) in denied {
-        let error = session(&world, role).await.batch_execute(statement).await.unwrap_err();
+        let error = world.session(role).await.batch_execute(statement).await.unwrap_err();
         let code = error.code().map(|code| code.code().to_owned());
         assert_eq!(code.as_deref(), Some("42501"), "{role:?}: {statement}: {error}");
     }

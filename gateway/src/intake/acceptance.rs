@@ -4,13 +4,16 @@
 //! any two of its steps the process may die: the claim's lease ends, a retry takes it over with the same id, and the worker
 //! takes every id once.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use letterbox_common::broker::{Envelope, Message, Publisher, topology};
 use tokio_util::task::TaskTracker;
 
 use crate::claims::{Claim, ClaimKey, Claimed, Claims};
+
+/// A database that was away is given this much time to come back before a settle is given up.
+const SETTLE_PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 
 /// Something checked, on its way in.
 pub trait Parcel: Send + 'static {
@@ -80,8 +83,9 @@ impl<P: Parcel> Acceptance<P> {
         };
         match self.publisher.publish(message).await {
             Ok(()) => {
-                // Unsettled it is safe all the same: a repeat publishes the same id once more.
-                let _ = self.claims.settle(claim).await;
+                if self.claims.settle(claim).await.is_err() {
+                    self.tasks.spawn(settle_later(self.claims.clone(), claim));
+                }
                 Accepted::First
             }
             Err(error) => {
@@ -90,6 +94,16 @@ impl<P: Parcel> Acceptance<P> {
                 let _ = self.claims.give_back(claim).await;
                 Accepted::Unavailable
             }
+        }
+    }
+}
+
+/// Tries again to note a confirm. Unsettled it is safe all the same: a repeat publishes the same id once more.
+async fn settle_later<K: ClaimKey>(claims: Claims<K>, claim: Claim<K>) {
+    for pause in SETTLE_PAUSES {
+        tokio::time::sleep(pause).await;
+        if claims.settle(claim).await.is_ok() {
+            return;
         }
     }
 }

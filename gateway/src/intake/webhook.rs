@@ -57,10 +57,13 @@ pub async fn receive(gateway: &Gateway, token: &str, request: Request<Incoming>)
     let received_at = Timestamp::now();
 
     // The shape of the URL.
-    let address: WebhookAddress = token.parse().map_err(|_| Refusal::not_found())?;
+    let (head, incoming) = request.into_parts();
+    let Ok(address) = token.parse() else {
+        body::discard(&head.headers, incoming);
+        return Err(Refusal::not_found());
+    };
 
     // Size.
-    let (head, incoming) = request.into_parts();
     let body = body::read(&head.headers, incoming).await?;
 
     // Everything that needs a server, within the time that a sender will wait.

@@ -1,7 +1,7 @@
 //! The public socket and every limit on what may come in through it.
 //!
-//! hyper brings limits for heads and none for connections, bodies or idleness; those it has are set here, the others are
-//! added here and in `body`. Its time-out for heads is silently off without a timer.
+//! hyper brings limits for heads and none for connections, bodies, idleness or peers that read nothing; those it has are set
+//! here, the others are added here and in `body`. Its time-out for heads is silently off without a timer.
 
 mod unreadable;
 
@@ -13,6 +13,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::unreadable::Enveloping;
@@ -20,6 +21,8 @@ use crate::{router, server::Gateway};
 
 /// How long a head may take, and so how long a connection may be idle: hyper waits for the next head all the while.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a peer may leave an answer lying without reading any of it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const HEAD_BYTES: usize = 16 * 1024;
 const HEADERS: usize = 64;
 /// Read buffer of one connection; bodies arrive through it in pieces.
@@ -64,7 +67,8 @@ async fn accept(
 ) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
-    stream.set_nodelay(true)?;
+    // Fails where the peer has gone already; that will show soon enough.
+    let _ = stream.set_nodelay(true);
     Ok((stream, peer.ip(), place))
 }
 
@@ -81,13 +85,15 @@ async fn serve_connection(
         let gateway = gateway.clone();
         async move { Ok::<_, Infallible>(router::answer(&gateway, peer, request).await) }
     });
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES)
         .max_headers(HEADERS)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(Enveloping::new(stream)), service);
+        .serve_connection(TokioIo::new(Enveloping::new(Box::pin(stream))), service);
     let mut connection = std::pin::pin!(connection);
     let outcome = tokio::select! {
         outcome = connection.as_mut() => outcome,

@@ -84,18 +84,18 @@ impl RateLimits {
     /// # Errors
     /// See [`Limited`].
     pub async fn take(&self, subject: Subject) -> Result<(), Limited> {
-        let next_in = self.exhausted.get(&subject).map(|until| until.saturating_duration_since(Instant::now()));
-        let taken = match next_in {
-            Some(next_in) if !next_in.is_zero() => Taken::Refused { next_in },
-            _ => self.hits.submit(subject).await.map_err(|_| Limited::Unavailable)?,
+        let known = self.exhausted.get(&subject).map(|until| until.saturating_duration_since(Instant::now()));
+        let next_in = match known {
+            Some(next_in) if !next_in.is_zero() => next_in,
+            _ => match self.hits.submit(subject).await.map_err(|_| Limited::Unavailable)? {
+                Taken::Granted => return Ok(()),
+                Taken::Refused { next_in } => {
+                    self.exhausted.insert(subject, Instant::now() + next_in);
+                    next_in
+                }
+            },
         };
-        match taken {
-            Taken::Granted => Ok(()),
-            Taken::Refused { next_in } => {
-                self.exhausted.insert(subject, Instant::now() + next_in);
-                metrics::counter!("letterbox_rate_limited_total", "subject" => subject.name()).increment(1);
-                Err(Limited::Exceeded { next_in })
-            }
-        }
+        metrics::counter!("letterbox_rate_limited_total", "subject" => subject.name()).increment(1);
+        Err(Limited::Exceeded { next_in })
     }
 }

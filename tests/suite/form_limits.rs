@@ -1,0 +1,168 @@
+//! Contract, section 3: rate limits. Time is moved in the database, never waited for.
+
+use futures_util::future::join_all;
+use letterbox_common::database::Role;
+use letterbox_tests::{Answer, Form, Proxy, World, eventually};
+use serde_json::json;
+
+fn assert_limited(answer: &Answer) -> u64 {
+    assert_eq!((answer.status, answer.code().as_str()), (429, "rate_limited"), "{answer:?}");
+    assert!(answer.body.contains("Rate limit exceeded"));
+    let seconds = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds), "{seconds}");
+    seconds
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_has_twenty_on_all_gateways_together() {
+    let world = World::new().await;
+    let gateways = [world.gateway().await, world.gateway().await];
+    let form = world.form(&gateways[0]).await;
+    let other = world.form(&gateways[0]).await;
+    let asking = (0..50).map(|n| {
+        let form = form.at(&gateways[n % 2]);
+        async move {
+            match n % 4 {
+                0 | 1 => form.read().await,
+                _ => form.submit("k", &letterbox_tests::payload()).await,
+            }
+        }
+    });
+    let answers = join_all(asking).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 20);
+    for refused in answers.iter().filter(|answer| answer.status != 200) {
+        assert!(assert_limited(refused) >= 50);
+    }
+    other.assert_lives().await;
+
+    // Refused requests have not counted: as many as have become old may pass, and not one more.
+    let aged = "UPDATE rate_limits SET hits = (SELECT array_agg(hit - CASE WHEN n <= 5 THEN interval '61 seconds' ELSE '0' END ORDER BY n)
+                FROM unnest(hits) WITH ORDINALITY AS h (hit, n)) WHERE cardinality(hits) = 20";
+    assert_eq!(world.database.execute(aged, &[]).await.unwrap(), 1);
+    let fresh = world.gateway().await;
+    let form = form.at(&fresh);
+    for _ in 0..5 {
+        form.assert_lives().await;
+    }
+    assert_limited(&form.read().await);
+}
+
+#[tokio::test]
+async fn a_client_has_sixty_whatever_it_asks_for() {
+    let world = World::new().await;
+    let gateways = [world.gateway().await, world.gateway().await];
+    let forms = join_all((0..4).map(|_| world.form(&gateways[0]))).await;
+    let from = |client: &'static str, n: usize| forms[n % 3].at(&gateways[n % 2]).from(client);
+    let dead = forms[0].with_token(&"x".repeat(40));
+    for n in 0..50 {
+        from("198.51.100.7", n).assert_lives().await;
+    }
+    for n in 50..60 {
+        assert_eq!(dead.at(&gateways[n % 2]).from("198.51.100.7").read().await.status, 404);
+    }
+    for gateway in &gateways {
+        let spelled = ["198.51.100.7", "::ffff:198.51.100.7", "198.51.100.7:80", "1.1.1.1, 198.51.100.7"];
+        for client in spelled {
+            assert_limited(&forms[3].at(gateway).from(client).read().await);
+            assert_limited(&dead.at(gateway).from(client).submit("k", &json!({})).await);
+        }
+    }
+    forms[3].from("198.51.100.8").assert_lives().await;
+
+    // A client has a whole /64 of IPv6.
+    for n in 0..60_usize {
+        let client = format!("2001:db8:1:2::{n:x}");
+        assert_eq!(dead.from(&client).read().await.status, 404);
+    }
+    assert_limited(&dead.from("2001:db8:1:2:ffff::1").read().await);
+    assert_eq!(dead.from("2001:db8:1:3::1").read().await.status, 404);
+}
+
+#[tokio::test]
+async fn who_is_not_trusted_speaks_for_itself_only() {
+    let world = World::new().await;
+    let gateway = world.gateway_with(&[("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8")]).await;
+    let form = world.form(&gateway).await.with_token(&"x".repeat(40));
+    for _ in 0..60 {
+        assert_eq!(form.read().await.status, 404, "each says that it comes from elsewhere");
+    }
+    assert_limited(&form.read().await);
+
+    // A trusted proxy that says what can't be read is taken for the client.
+    let gateway = world.gateway().await;
+    let form = form.at(&gateway);
+    assert_limited(&form.from("198.51.100.9, unknown").read().await);
+    assert_eq!(form.from("198.51.100.9").read().await.status, 404);
+}
+
+#[tokio::test]
+async fn retry_after_is_true_to_the_second() {
+    let world = World::new().await;
+    let first = world.gateway().await;
+    let form = world.form(&first).await;
+    form.assert_lives().await;
+    for (age, expected) in [("0.5 seconds", 60), ("50.5 seconds", 10), ("59.2 seconds", 1)] {
+        let hits = format!(
+            "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '{age}', ARRAY[20])
+             WHERE key = '\\x74'::bytea || sha256('{}')",
+            form.token
+        );
+        assert_eq!(world.database.execute(&hits, &[]).await.unwrap(), 1);
+        // One that has not refused yet, and so has to ask.
+        let fresh = world.gateway().await;
+        assert_eq!(assert_limited(&form.at(&fresh).read().await), expected, "{age}");
+    }
+    let gateway = world.gateway().await;
+    let aged = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '60.1 seconds', ARRAY[20])";
+    world.database.execute(aged, &[]).await.unwrap();
+    form.at(&gateway).assert_lives().await;
+}
+
+/// A gateway that has refused waits until the time is over, and then lets through.
+#[tokio::test]
+async fn what_was_exhausted_becomes_free() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    form.assert_lives().await;
+    let nearly = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '58.5 seconds', ARRAY[20])
+                  WHERE substring(key FROM 1 FOR 1) = 't'";
+    world.database.execute(nearly, &[]).await.unwrap();
+    assert!(assert_limited(&form.read().await) <= 2);
+    eventually("free again", async || form.read().await.status == 200).await;
+}
+
+#[tokio::test]
+async fn what_can_not_be_counted_is_refused() {
+    let world = World::new().await;
+    let database = Proxy::before(&world.database_url).await;
+    let gateway = world.gateway_with(&[("DATABASE_URL", &database.url)]).await;
+    let form = world.form(&gateway).await;
+    form.assert_lives().await;
+    database.stall();
+    for answer in [form.read().await, form.submit("k", &letterbox_tests::payload()).await] {
+        assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+        assert_eq!(answer.header("retry-after"), Some("5"));
+    }
+    database.pass();
+    eventually("back", async || form.read().await.status == 200).await;
+    form.assert_accepts("k").await;
+}
+
+#[tokio::test]
+async fn only_stale_rows_are_swept() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form: Form = world.form(&gateway).await;
+    form.from("198.51.100.1").assert_lives().await;
+    let rows = "INSERT INTO rate_limits SELECT sha256(n::text::bytea), ARRAY[clock_timestamp() - interval '61 seconds']
+                FROM generate_series(1, 12000) AS n";
+    world.database.execute(rows, &[]).await.unwrap();
+    world.database.execute("INSERT INTO rate_limits VALUES ('never', '{}')", &[]).await.unwrap();
+    let client = world.session(Role::Gateway).await;
+    let [_, sweep] = letterbox_gateway::RATE_LIMIT_STATEMENTS;
+    assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 10_000);
+    assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 2_001);
+    assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 0);
+    assert_eq!(world.count("SELECT count(*) FROM rate_limits").await, 2, "the client's and the token's");
+}

@@ -1,0 +1,257 @@
+//! Contract, section 3: the life of a form link. Each move is checked by the very next read and submit.
+
+use futures_util::future::join_all;
+use letterbox_common::{
+    database::Role,
+    ids::{UserId, WorkflowId, WorkspaceId},
+};
+use letterbox_tests::{DEFINITION, Form, World};
+use letterbox_worker::owner::{Move, Owner};
+
+/// What an owner can order that ends a link.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    NewerLink,
+    Deploy,
+    DeployAnother,
+    Activate,
+    Pause,
+    Draft,
+    Delete,
+    Remove,
+    Demote,
+    Deactivate,
+}
+
+const ORDERS: [Order; 10] = [
+    Order::NewerLink,
+    Order::Deploy,
+    Order::DeployAnother,
+    Order::Activate,
+    Order::Pause,
+    Order::Draft,
+    Order::Delete,
+    Order::Remove,
+    Order::Demote,
+    Order::Deactivate,
+];
+
+impl Order {
+    async fn carry_out(self, owner: &mut Owner, form: &Form) {
+        let workflow = form.workflow;
+        match self {
+            Self::NewerLink => drop(owner.create_form_link(workflow).await.unwrap()),
+            Self::Deploy => drop(owner.deploy(workflow, None).await.unwrap()),
+            Self::DeployAnother => drop(owner.deploy(workflow, Some(DEFINITION)).await.unwrap()),
+            Self::Activate => drop(owner.move_workflow(workflow, Move::Activate).await.unwrap()),
+            Self::Pause => drop(owner.move_workflow(workflow, Move::Pause).await.unwrap()),
+            Self::Draft => drop(owner.move_workflow(workflow, Move::Draft).await.unwrap()),
+            Self::Delete => drop(owner.move_workflow(workflow, Move::Delete).await.unwrap()),
+            Self::Remove => drop(owner.remove_member(form.workspace, form.owner).await.unwrap()),
+            Self::Demote => drop(owner.set_member(form.workspace, form.owner, "viewer", false).await.unwrap()),
+            Self::Deactivate => drop(owner.set_member(form.workspace, form.owner, "owner", true).await.unwrap()),
+        }
+    }
+}
+
+/// Brings the workflow and its owner back to where a link is possible; false where that can't be.
+async fn restore(owner: &mut Owner, form: &Form) -> bool {
+    owner.set_member(form.workspace, form.owner, "owner", false).await.unwrap();
+    owner.deploy(form.workflow, None).await.is_ok()
+}
+
+#[tokio::test]
+async fn every_order_ends_the_link_for_good() {
+    let world = World::new().await;
+    let gateways = [world.gateway().await, world.gateway().await];
+    let mut owner = world.owner().await;
+    for order in ORDERS {
+        let form = world.form(&gateways[0]).await;
+        for gateway in &gateways {
+            form.at(gateway).assert_lives().await;
+        }
+        order.carry_out(&mut owner, &form).await;
+        for gateway in &gateways {
+            form.at(gateway).assert_dead().await;
+        }
+        let restored = restore(&mut owner, &form).await;
+        assert_eq!(restored, !matches!(order, Order::Delete), "{order:?}");
+        form.assert_dead().await;
+        if restored {
+            let link = owner.create_form_link(form.workflow).await.unwrap();
+            let fresh = form.with_token(link.token.expose());
+            fresh.assert_lives().await;
+            fresh.assert_accepts("k").await;
+            form.assert_dead().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn plain_sql_ends_the_link_too() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let mut owner = world.owner().await;
+    let moves = [
+        "UPDATE workflows SET state = 'paused'",
+        "UPDATE workflows SET state = 'draft'",
+        "UPDATE workflows SET state = 'deployed'",
+        "UPDATE workflows SET state = 'paused'; UPDATE workflows SET state = 'deployed'",
+        "UPDATE workflows SET live_release_id = live_release_id",
+        "UPDATE members SET role = 'viewer'",
+        "UPDATE members SET deactivated_at = now()",
+        "UPDATE members SET role = 'viewer'; UPDATE members SET role = 'owner'",
+        "DELETE FROM members",
+        "UPDATE form_links SET ended_at = now() WHERE ended_at IS NULL",
+        "DELETE FROM form_links",
+        "UPDATE workflows SET state = 'deleted'",
+    ];
+    for change in moves {
+        let form = world.form(&gateway).await;
+        form.assert_lives().await;
+        world.database.batch_execute(change).await.unwrap();
+        form.assert_dead().await;
+        restore(&mut owner, &form).await;
+        form.assert_dead().await;
+    }
+
+    // A new owner, who may run.
+    let world = World::new().await;
+    let (gateway, owner) = (world.gateway().await, world.owner().await);
+    let form = world.form(&gateway).await;
+    let other = owner.create_user("other@example.com", "Other").await.unwrap().user_id;
+    owner.set_member(form.workspace, other, "runner", false).await.unwrap();
+    world.database.batch_execute(&format!("UPDATE workflows SET owner_id = '{other}'")).await.unwrap();
+    form.assert_dead().await;
+}
+
+#[tokio::test]
+async fn other_changes_leave_the_link_alone() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let owner = world.owner().await;
+    let form = world.form(&gateway).await;
+    let neighbour = world.form_in(&gateway, form.workspace, form.owner).await;
+    owner.set_member(form.workspace, form.owner, "runner", false).await.unwrap();
+    owner.set_allowance(form.workspace, Some(0)).await.unwrap();
+    world.database.batch_execute("UPDATE workflows SET name = 'Other'").await.unwrap();
+    owner.move_workflow(neighbour.workflow, Move::Pause).await.unwrap();
+    let stranger = owner.create_user("s@example.com", "S").await.unwrap().user_id;
+    owner.set_member(form.workspace, stranger, "viewer", false).await.unwrap();
+    owner.remove_member(form.workspace, stranger).await.unwrap();
+    form.assert_lives().await;
+    neighbour.assert_dead().await;
+}
+
+/// What the database never lets happen, whoever asks.
+#[tokio::test]
+async fn the_database_refuses_what_would_revive_a_link() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    let mut owner = world.owner().await;
+    owner.deploy(form.workflow, None).await.unwrap();
+    let again = "INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256)
+        SELECT l.workspace_id, gen_random_uuid(), l.workflow_id, w.live_release_id, ";
+    let from = " FROM form_links l JOIN workflows w USING (workspace_id, workflow_id)";
+    let refused = [
+        "UPDATE form_links SET ended_at = NULL".to_owned(),
+        "UPDATE form_links SET token_sha256 = sha256('x')".into(),
+        format!("{again} l.token_sha256 {from}"),
+        "UPDATE releases SET form = '{}'".into(),
+        "TRUNCATE members".into(),
+        "UPDATE workflows SET state = 'deleted'; UPDATE workflows SET state = 'deployed'".into(),
+        format!("UPDATE workflows SET state = 'paused'; {again} sha256('new') {from}"),
+        format!("UPDATE members SET role = 'viewer'; {again} sha256('new') {from}"),
+        format!(
+            "{again} sha256('new') {from}; UPDATE form_links SET ended_at = NULL WHERE token_sha256 <> sha256('new')"
+        ),
+    ];
+    for statement in refused {
+        let error = world.database.batch_execute(&statement).await.expect_err(&statement);
+        let code = error.code().unwrap().code();
+        assert!(["23001", "23505"].contains(&code), "{statement}: {code} {error}");
+        form.assert_dead().await;
+    }
+}
+
+/// A transaction that does not see a link that was made meanwhile can't leave it alive.
+#[tokio::test]
+async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    for (change, isolation) in [
+        ("UPDATE members SET role = 'viewer'", "REPEATABLE READ"),
+        ("UPDATE workflows SET state = 'deployed'", "REPEATABLE READ"),
+        ("UPDATE workflows SET state = 'paused'", "SERIALIZABLE"),
+        ("DELETE FROM members", "SERIALIZABLE"),
+    ] {
+        let form = world.form(&gateway).await;
+        let old = world.session(Role::Login).await;
+        old.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM form_links"))
+            .await
+            .unwrap();
+        let link = world.owner().await.create_form_link(form.workflow).await.unwrap();
+        let error = old.batch_execute(change).await.expect_err(change);
+        assert_eq!(error.code().unwrap().code(), "40001", "{change}");
+        old.batch_execute("ROLLBACK").await.unwrap();
+        let form = form.with_token(link.token.expose());
+        form.assert_lives().await;
+        old.batch_execute(change).await.unwrap();
+        form.assert_dead().await;
+    }
+}
+
+/// Links are made while the workflow and its owner move: whatever the order, none lives that should not.
+#[tokio::test(flavor = "multi_thread")]
+async fn links_and_moves_at_the_same_time() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    let (workflow, workspace, user) = (form.workflow, form.workspace, form.owner);
+    let live = "SELECT count(*) FROM form_links WHERE ended_at IS NULL";
+    for round in 0..12 {
+        let makers = (0..4).map(|_| {
+            let target = world.database_url.parse().unwrap();
+            tokio::spawn(async move {
+                let owner = Owner::connect(&target).await.unwrap();
+                // May be refused, must not fail otherwise.
+                if let Err(error) = owner.create_form_link(workflow).await {
+                    let refused = error.to_string();
+                    assert!(refused.contains("not deployed") || refused.contains("may not run"), "{refused}");
+                }
+            })
+        });
+        let makers: Vec<_> = makers.collect();
+        move_once(&world, round, workflow, workspace, user).await;
+        join_all(makers).await.into_iter().for_each(|maker| maker.unwrap());
+        assert_eq!(world.count(live).await, 0, "round {round}: a link outlived the move");
+        restore(&mut world.owner().await, &form).await;
+    }
+}
+
+async fn move_once(world: &World, round: usize, workflow: WorkflowId, workspace: WorkspaceId, user: UserId) {
+    let owner = world.owner().await;
+    match round % 3 {
+        0 => drop(owner.move_workflow(workflow, Move::Pause).await.unwrap()),
+        1 => drop(owner.set_member(workspace, user, "viewer", false).await.unwrap()),
+        _ => drop(owner.remove_member(workspace, user).await.unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_stored_as_their_hash_only() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    assert_eq!(form.token.len(), 64, "256 bits as hexadecimal digits");
+    let holds = "SELECT count(*) FROM form_links WHERE token_sha256 = sha256($1)";
+    let found: i64 = world.database.query_one(holds, &[&form.token.as_bytes()]).await.unwrap().get(0);
+    assert_eq!(found, 1);
+    let tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'";
+    for row in world.database.query(tables, &[]).await.unwrap() {
+        let table: String = row.get(0);
+        let holds = format!("SELECT count(*) FROM {table} t WHERE t::text LIKE '%{}%'", form.token);
+        assert_eq!(world.count(&holds).await, 0, "{table}");
+    }
+}

@@ -1,0 +1,177 @@
+//! One idempotency key, one run: over twins, link rotations, failures and redeliveries.
+
+use futures_util::future::join_all;
+use lapin::options::BasicPublishOptions;
+use letterbox_tests::{Answer, Proxy, World, eventually, payload};
+use serde_json::json;
+
+const CLAIMED: &str = "SELECT count(*) FROM form_submissions";
+
+fn assert_accepted(answer: &Answer) {
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"status":"accepted"}"#), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twins_are_all_accepted_and_run_once() {
+    let world = World::new().await;
+    let gateways = [world.gateway().await, world.gateway().await];
+    let form = world.form(&gateways[0]).await;
+    let twins = (0..15).map(|n| {
+        let form = form.at(&gateways[n % 2]);
+        // Each with other content: one of them counts.
+        async move { form.submit("twin", &json!({"name": n.to_string(), "email": "a@b", "terms": true})).await }
+    });
+    join_all(twins).await.iter().for_each(assert_accepted);
+    let _worker = world.worker().await;
+    world.await_runs(1).await;
+    assert_eq!(world.count(CLAIMED).await, 1);
+    eventually("nothing is left", async || world.messages("letterbox.v1.forms").await == 0).await;
+    assert_eq!(world.runs().await, 1);
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_the_workflow_not_to_the_link() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world.form(&gateway).await;
+    form.assert_accepts("key").await;
+    let mut owner = world.owner().await;
+    owner.deploy(form.workflow, None).await.unwrap();
+    let link = owner.create_form_link(form.workflow).await.unwrap();
+    let fresh = form.with_token(link.token.expose());
+    fresh.assert_accepts("key").await;
+    world.await_runs(1).await;
+    fresh.assert_accepts("Key").await;
+    let other = world.form_in(&gateway, form.workspace, form.owner).await;
+    other.assert_accepts("key").await;
+    world.await_runs(3).await;
+}
+
+#[tokio::test]
+async fn a_first_that_was_not_recorded_frees_its_key() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let form = world.form(&gateway).await;
+    broker.cut();
+    let answer = form.submit("key", &payload()).await;
+    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    assert_eq!(world.count(CLAIMED).await, 1);
+    broker.pass();
+    gateway.await_ready().await;
+    // Free: the payload counts again, and a good one is recorded.
+    assert_eq!(form.submit("key", &json!({})).await.status, 400);
+    form.assert_accepts("key").await;
+    assert_eq!(form.submit("key", &json!({})).await.status, 200, "known now");
+    let _worker = world.worker().await;
+    world.await_runs(1).await;
+}
+
+/// While a first is under way its twin waits, and hears what becomes of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_twin_waits_for_the_outcome() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let form = world.form(&gateway).await;
+    broker.stall();
+    let send = |payload| {
+        let form = form.clone();
+        tokio::spawn(async move { form.submit("key", &payload).await })
+    };
+    let first = send(payload());
+    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    let twin = send(json!({"nonsense": 1}));
+    eventually("the twin has come", async || {
+        gateway.metric("letterbox_batch_size_count{batcher=\"forms\"}").await >= 4.0
+    })
+    .await;
+    assert!(!first.is_finished() && !twin.is_finished());
+    broker.pass();
+    assert_accepted(&first.await.unwrap());
+    assert_accepted(&twin.await.unwrap());
+    let _worker = world.worker().await;
+    world.await_runs(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submitter_that_hangs_up_is_recorded_all_the_same() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let form = world.form(&gateway).await;
+    broker.stall();
+    let sending = tokio::spawn({
+        let form = form.clone();
+        async move { form.submit("key", &payload()).await }
+    });
+    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    sending.abort();
+    assert!(sending.await.unwrap_err().is_cancelled());
+    broker.pass();
+    eventually("settled", async || {
+        world.count("SELECT count(*) FROM form_submissions WHERE settled_at IS NOT NULL").await == 1
+    })
+    .await;
+    form.assert_accepts("key").await;
+    let _worker = world.worker().await;
+    world.await_runs(1).await;
+}
+
+/// A gateway dies between its claim and the confirm: another one takes over when the lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_gateways_claim_is_taken_over() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let mut doomed = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let form = world.form(&doomed).await;
+    broker.stall_to_server();
+    let sending = tokio::spawn({
+        let form = form.clone();
+        async move {
+            form.request(reqwest::Method::POST, &form.submit_url())
+                .header("content-type", "application/json")
+                .body(json!({"token": form.token, "idempotencyKey": "key", "payload": payload()}).to_string())
+                .send()
+                .await
+                .is_ok()
+        }
+    });
+    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    doomed.kill().await;
+    assert!(!sending.await.unwrap());
+    let heir = world.gateway().await;
+    let form = form.at(&heir);
+    let expired = "UPDATE form_submissions SET lease_until = clock_timestamp()";
+    world.database.execute(expired, &[]).await.unwrap();
+    form.assert_accepts("key").await;
+    assert_eq!(world.count("SELECT attempt::bigint FROM form_submissions").await, 2);
+    let _worker = world.worker().await;
+    world.await_runs(1).await;
+}
+
+#[tokio::test]
+async fn a_repeated_message_changes_nothing() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    form.assert_accepts("key").await;
+    let message = world.take_message("letterbox.v1.forms").await.unwrap();
+    let channel = world.broker().await.create_channel().await.unwrap();
+    for _ in 0..5 {
+        let options = BasicPublishOptions::default();
+        let publish = channel.basic_publish(
+            "letterbox.v1".into(),
+            "forms".into(),
+            options,
+            &message.data,
+            message.properties.clone(),
+        );
+        publish.await.unwrap();
+    }
+    let _workers = [world.worker().await, world.worker().await];
+    world.await_runs(1).await;
+    eventually("nothing is left", async || world.messages("letterbox.v1.forms").await == 0).await;
+    assert_eq!(world.runs().await, 1);
+    assert_eq!(world.count("SELECT started::bigint FROM run_usage").await, 1);
+}
