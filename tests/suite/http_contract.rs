@@ -2,6 +2,7 @@
 
 use letterbox_tests::{Answer, World, raw};
 use reqwest::Method;
+use tokio::io::AsyncWriteExt;
 
 const COMMON: [(&str, &str); 3] =
     [("cache-control", "no-store"), ("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")];
@@ -112,4 +113,43 @@ async fn browsers_may_call_from_the_own_origins_only() {
     }
     assert_eq!(world.count("SELECT count(*) FROM webhook_deliveries").await, 0, "a refused origin has no effect");
     assert!(webhook.send("{}").await.is_first(), "a server sends no origin");
+}
+
+/// Refused before its body is read: the sender gets to read why, whatever it is still sending.
+#[tokio::test]
+async fn early_refusals_reach_senders_of_large_bodies() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let base = gateway.public_url();
+    let large = vec![b'x'; 900_000];
+    for (path, origin, status) in [
+        ("/nothing", None, 404),
+        ("/webhooks/incoming/x", None, 404),
+        ("/forms", None, 405),
+        ("/public/workflow-forms/forms/submit", Some("https://evil.example.com"), 403),
+        ("/public/workflow-forms/forms/submit", None, 413),
+    ] {
+        for _ in 0..5 {
+            let mut request = gateway.http.post(format!("{base}{path}")).body(large.clone());
+            if let Some(origin) = origin {
+                request = request.header("origin", origin);
+            }
+            let answer = Answer::of(request.send().await.unwrap_or_else(|error| panic!("{path}: {error:?}"))).await;
+            assert_eq!(answer.status, status, "{path}");
+            answer.code();
+        }
+    }
+}
+
+/// A peer that asks and never reads does not keep its connection.
+#[tokio::test]
+async fn a_peer_that_reads_nothing_is_let_go() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(gateway.public_address().parse().unwrap()).await.unwrap();
+    let asked = "GET /forms/form.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    let asking = async { while stream.write_all(asked.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), asking).await.expect("the gateway closes the connection");
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use letterbox_tests::{World, binary, sign};
+use letterbox_tests::{DEFINITION, World, binary, sign};
 use serde_json::Value;
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
@@ -55,23 +55,122 @@ async fn from_a_workspace_to_a_signal() {
     assert_eq!(listed[0]["webhook_id"], webhook["webhook_id"]);
     assert!(!listed.to_string().contains(secret), "a secret is shown once");
 
-    let file = letterbox_tests::Servers::shared().folder.join(format!("{workspace}.json"));
-    std::fs::write(&file, r#"{"type":"client.created","entity":"\u001b[2J","sourceTool":"t"}"#).unwrap();
-    let sent = json(&world, &["send", "webhook", "--url", url, "--secret", secret, file.to_str().unwrap()]);
+    let body = r#"{"type":"client.created","entity":"\u001b[2J","sourceTool":"t"}"#;
+    let file = write(&format!("{workspace}.json"), body);
+    let sent = json(&world, &["send", "webhook", "--url", url, "--secret", secret, &file]);
     assert_eq!((sent["status"].as_u64(), &sent["answer"]["received"]), (Some(202), &Value::Bool(true)));
     world.await_signals(1).await;
     let signals = json(&world, &["signal", "list", "--workspace", &workspace]);
     let id = signals[0]["signal_id"].as_str().unwrap();
-    assert_eq!(json(&world, &["signal", "show", id])["body"], std::fs::read_to_string(&file).unwrap().as_str());
+    assert_eq!(json(&world, &["signal", "show", id])["body"], body);
     let table = run(&world, &world.keys, &["signal", "list", "--workspace", &workspace]);
     assert!(!table.stdout.contains(&0x1b), "a terminal is not to be steered from outside");
 
     json(&world, &["webhook", "delete", webhook["webhook_id"].as_str().unwrap()]);
-    let (code, error) = refused(&world, &["send", "webhook", "--url", url, "--secret", secret, file.to_str().unwrap()]);
+    let (code, error) = refused(&world, &["send", "webhook", "--url", url, "--secret", secret, &file]);
     assert_eq!(code, 1);
     assert!(error.contains("401") && error.contains("invalid_signature"), "{error}");
     let kept = world.count("SELECT count(*) FROM webhooks WHERE secret_sealed IS NOT NULL").await;
     assert_eq!(kept, 0, "a deleted webhook's secret is destroyed");
+}
+
+#[tokio::test]
+async fn from_a_workflow_to_a_run() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let base = gateway.public_url();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let created = json(&world, &["workspace", "create", "--name", "Acme", "--run-allowance", "1"]);
+    assert_eq!(created["run_allowance"], 1);
+    let workspace = text(&created["workspace_id"]);
+    let user = text(&json(&world, &["user", "create", "--email", "a@example.com", "--name", "Ann"])["user_id"]);
+    let definition = write(&format!("{workspace}.definition"), DEFINITION);
+    let create = [
+        "workflow",
+        "create",
+        "--workspace",
+        &workspace,
+        "--owner",
+        &user,
+        "--name",
+        "Contact",
+        "--definition",
+        &definition,
+    ];
+    assert!(refused(&world, &create).1.contains("may run"), "the owner is no member yet");
+    json(&world, &["member", "set", "--workspace", &workspace, "--user", &user, "--role", "editor"]);
+    let workflow = json(&world, &create);
+    assert_eq!((&workflow["state"], &workflow["release_id"]), (&Value::from("draft"), &Value::Null));
+    let workflow = text(&workflow["workflow_id"]);
+    assert!(refused(&world, &["form-link", "create", &workflow]).1.contains("not deployed"));
+
+    // A wrong definition deploys nothing and names every mistake.
+    let wrong =
+        write(&format!("{workspace}.wrong"), &DEFINITION.replace("Contact us", "").replace("textarea", "essay"));
+    let (code, error) = refused(&world, &["workflow", "deploy", &workflow, "--definition", &wrong]);
+    assert!(code == 1 && error.contains("form.title") && error.contains("form.fields[2].type"), "{error}");
+    let deployed = json(&world, &["workflow", "deploy", &workflow]);
+    assert_eq!(deployed["state"], "deployed");
+    let link = json(&world, &["--base-url", &base, "form-link", "create", &workflow]);
+    let (url, token) = (text(&link["url"]), text(&link["token"]));
+    assert_eq!(url, format!("{base}/forms?token={token}"));
+    let elsewhere = ["--base-url", &base, "--app-url", "https://app.example.com/", "form-link", "create", &workflow];
+    let elsewhere = json(&world, &elsewhere);
+    assert_eq!(text(&elsewhere["url"]), format!("https://app.example.com/forms?token={}", text(&elsewhere["token"])));
+    let url = format!("{base}/forms?token={}", text(&elsewhere["token"]));
+
+    let payload = write(&format!("{workspace}.payload"), &letterbox_tests::payload().to_string());
+    let sent = json(&world, &["send", "form", "--url", &url, "--idempotency-key", "k", &payload]);
+    assert_eq!((&sent["answer"]["status"], &sent["idempotency_key"]), (&Value::from("accepted"), &Value::from("k")));
+    json(&world, &["send", "form", "--url", &url, "--idempotency-key", "k", &payload]);
+    world.await_runs(1).await;
+    json(&world, &["send", "form", "--url", &url, &payload]);
+    world.await_runs(2).await;
+    let runs = json(&world, &["run", "list", "--workspace", &workspace]);
+    assert_eq!(
+        (&runs[0]["state"], &runs[0]["refused_reason"]),
+        (&Value::from("refused"), &Value::from("allowance_exhausted"))
+    );
+    assert_eq!((&runs[1]["state"], &runs[1]["run_as"]), (&Value::from("queued"), &Value::from(user.as_str())));
+    assert_eq!(json(&world, &["run", "list", "--workspace", &workspace, "--workflow", &workflow]), runs);
+    assert_eq!(json(&world, &["run", "list", "--workspace", &workspace, "--limit", "1"])[0], runs[0], "newest first");
+    let run = json(&world, &["run", "show", runs[1]["run_id"].as_str().unwrap()]);
+    assert_eq!((&run["input_trust"], &run["input"]), (&Value::from("untrusted"), &letterbox_tests::payload()));
+    assert_eq!(run["release_id"], deployed["release_id"]);
+
+    let allowance = json(&world, &["workspace", "allowance", &workspace]);
+    assert_eq!((&allowance["run_allowance"], &allowance["started"]), (&Value::from(1), &Value::from(1)));
+    assert_eq!(
+        json(&world, &["workspace", "allowance", &workspace, "--set", "unlimited"])["run_allowance"],
+        Value::Null
+    );
+
+    let (code, error) = refused(&world, &["send", "form", "--url", &format!("{base}/forms?token={token}"), &payload]);
+    assert!(code == 1 && error.contains("404"), "the first link is dead: {error}");
+    for (verb, state) in [("pause", "paused"), ("activate", "deployed"), ("activate", "deployed"), ("draft", "draft")] {
+        assert_eq!(json(&world, &["workflow", verb, &workflow])["state"], state);
+        assert_eq!(json(&world, &["workflow", "show", &workflow])["form_link_id"], Value::Null, "no link survives");
+    }
+    assert!(refused(&world, &["workflow", "pause", &workflow]).1.contains("draft"));
+    json(&world, &["workflow", "deploy", &workflow, "--definition", &definition]);
+    let shown = json(&world, &["workflow", "show", &workflow]);
+    assert_eq!(
+        (&shown["release_number"], &shown["definition"]["form"]["title"]),
+        (&Value::from(2), &Value::from("Contact us"))
+    );
+    assert_eq!(json(&world, &["workflow", "delete", &workflow])["state"], "deleted");
+    for verb in ["deploy", "activate", "pause", "draft", "delete"] {
+        assert_eq!(refused(&world, &["workflow", verb, &workflow]).0, 1, "{verb}");
+    }
+    assert_eq!(json(&world, &["workflow", "list", "--workspace", &workspace])[0]["state"], "deleted");
+    assert_eq!(json(&world, &["run", "list", "--workspace", &workspace]).as_array().unwrap().len(), 2, "runs stay");
+}
+
+/// A file for a command; its path.
+fn write(name: &str, text: &str) -> String {
+    let file = letterbox_tests::Servers::shared().folder.join(name);
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -85,6 +184,18 @@ async fn refusals_are_told_from_misuse() {
         vec!["member", "set", "--workspace", nobody, "--user", nobody, "--role", "owner"],
         vec!["member", "remove", "--workspace", nobody, "--user", nobody],
         vec!["signal", "show", nobody],
+        vec!["run", "show", nobody],
+        vec!["run", "list", "--workspace", nobody],
+        vec!["workflow", "show", nobody],
+        vec!["workflow", "deploy", nobody],
+        vec!["workflow", "pause", nobody],
+        vec!["workflow", "list", "--workspace", nobody],
+        vec!["form-link", "create", nobody],
+        vec!["workspace", "allowance", nobody],
+        vec!["workspace", "allowance", nobody, "--set", "1"],
+        vec!["workspace", "create", "--name", "x", "--run-allowance", "3000000000"],
+        vec!["workflow", "deploy", nobody, "--definition", "/nowhere/at/all"],
+        vec!["send", "form", "--url", "http://127.0.0.1:1/elsewhere", "/dev/null"],
         vec!["workspace", "create", "--name", " "],
         vec!["user", "create", "--email", "nobody", "--name", "x"],
     ] {
@@ -95,6 +206,8 @@ async fn refusals_are_told_from_misuse() {
     for arguments in [
         vec!["workspace"],
         vec!["webhook", "delete", "x"],
+        vec!["workspace", "create", "--name", "x", "--run-allowance", "-1"],
+        vec!["workspace", "allowance", nobody, "--set", "many"],
         vec!["member", "set", "--workspace", nobody, "--user", nobody, "--role", "king"],
         vec!["--database-url", "canary", "workspace", "list"],
     ] {
