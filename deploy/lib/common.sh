@@ -4,6 +4,8 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 LOCAL="$ROOT/.local"
 RUST_MINIMUM=1.92
+# Where cargo puts programs; the setting may be relative to the project.
+BIN=$(cd "$ROOT" && realpath -m "${CARGO_TARGET_DIR:-target}")/release
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 fail() { printf '\033[1;31merror:\033[0m %s\n' "$*" >&2; exit 1; }
@@ -43,6 +45,9 @@ need_rust() {
     [ "$(printf '%s\n%s\n' $RUST_MINIMUM "$version" | sort -V | head -n1)" = $RUST_MINIMUM ] ||
         fail "Rust $version is too old: $RUST_MINIMUM or later is needed ('rustup update stable')"
 }
+
+# Programs are found below target/ wherever they are built.
+link_target() { [ -e "$ROOT/target" ] || ln -sfn "$(dirname "$BIN")" "$ROOT/target"; }
 
 is_listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 

@@ -1,6 +1,7 @@
-//! The benchmark's result: one table for people, one file for programs.
+//! The benchmark's result: one table for people, one file for programs. Every figure is the median over the rounds; ratios
+//! are taken within a round, and shown with the lowest and the highest.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::load::Measured;
 
@@ -11,13 +12,16 @@ pub struct Intake {
     pub cpu_seconds: f64,
 }
 
-/// Everything that one run measured, in events a second.
-pub struct Report {
+/// Everything that was measured in one round, in events a second.
+pub struct Round {
     pub hyper: f64,
     pub publish: f64,
     pub claim: f64,
     pub intakes: Vec<Intake>,
 }
+
+/// All rounds; there is at least one, and each has measured the same.
+pub struct Report(pub Vec<Round>);
 
 impl Intake {
     fn cpu_micros_per_event(&self) -> f64 {
@@ -29,62 +33,102 @@ impl Intake {
     }
 }
 
-impl Report {
+impl Round {
     fn bound(&self) -> f64 {
         1.0 / (1.0 / self.hyper + 1.0 / self.publish + 1.0 / self.claim)
     }
+}
+
+/// Figures of one kind, one from each round, sorted.
+struct Figures(Vec<f64>);
+
+impl Figures {
+    fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
+    }
+
+    fn spread(&self) -> (f64, f64) {
+        (self.0[0], self.0[self.0.len() - 1])
+    }
+}
+
+impl Report {
+    fn figures(&self, figure: impl Fn(&Round) -> f64) -> Figures {
+        let mut figures: Vec<f64> = self.0.iter().map(figure).collect();
+        figures.sort_unstable_by(f64::total_cmp);
+        Figures(figures)
+    }
+
+    /// Each number of connections with its place in a round.
+    fn intakes(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0[0].intakes.iter().map(|intake| intake.connections).enumerate()
+    }
 
     pub fn print(&self) {
-        let bound = self.bound();
-        println!("{:<38}{:>10}{:>8}{:>10}{:>10}{:>14}", "", "events/s", "of A", "p50 ms", "p99 ms", "CPU us/event");
-        let parts = [
-            ("H  bare hyper answering 202", self.hyper),
-            ("B  confirmed publishing alone", self.publish),
-            ("C  claim and settle alone", self.claim),
-            ("A  additive bound 1/(1/H + 1/B + 1/C)", bound),
+        let ratio = |figures: &Figures| {
+            let (low, high) = figures.spread();
+            format!("{:.2} ({low:.2}-{high:.2})", figures.median())
+        };
+        println!("{:<38}{:>10}{:>18}{:>9}{:>9}{:>14}", "", "events/s", "of A", "p50 ms", "p99 ms", "CPU us/event");
+        let parts: [(&str, fn(&Round) -> f64); 4] = [
+            ("H  bare hyper answering 202", |round| round.hyper),
+            ("B  confirmed publishing alone", |round| round.publish),
+            ("C  claim and settle alone", |round| round.claim),
+            ("A  additive bound 1/(1/H + 1/B + 1/C)", Round::bound),
         ];
-        for (name, rate) in parts {
-            println!("{name:<38}{rate:>10.0}{:>8.2}", rate / bound);
+        for (name, part) in parts {
+            let of_bound = self.figures(|round| part(round) / round.bound());
+            println!("{name:<38}{:>10.0}{:>18}", self.figures(part).median(), ratio(&of_bound));
         }
-        for intake in &self.intakes {
-            let (rate, name) =
-                (intake.measured.per_second(), format!("signed intake, {} connections", intake.connections));
-            let (p50, p99, cpu) = (intake.millis(0.5), intake.millis(0.99), intake.cpu_micros_per_event());
-            print!("{name:<38}{rate:>10.0}{:>8.2}{p50:>10.2}{p99:>10.2}{cpu:>14.0}", rate / bound);
-            println!(
-                "{}",
-                if intake.measured.failures == 0 {
-                    String::new()
-                } else {
-                    format!("  {} refused", intake.measured.failures)
-                }
+        for (index, connections) in self.intakes() {
+            let figures = |figure: fn(&Intake) -> f64| self.figures(|round| figure(&round.intakes[index]));
+            let of_bound = self.figures(|round| round.intakes[index].measured.per_second() / round.bound());
+            print!(
+                "{:<38}{:>10.0}{:>18}{:>9.2}{:>9.2}{:>14.0}",
+                format!("signed intake, {connections} connections"),
+                figures(|intake| intake.measured.per_second()).median(),
+                ratio(&of_bound),
+                figures(|intake| intake.millis(0.5)).median(),
+                figures(|intake| intake.millis(0.99)).median(),
+                figures(Intake::cpu_micros_per_event).median(),
             );
+            let refused: u64 = self.0.iter().map(|round| round.intakes[index].measured.failures).sum();
+            println!("{}", if refused == 0 { String::new() } else { format!("  {refused} refused") });
         }
     }
 
     pub fn write(&self, file: &str) {
-        let intakes: Vec<_> = self
-            .intakes
-            .iter()
-            .map(|intake| {
-                json!({
-                    "connections": intake.connections,
-                    "events_per_second": intake.measured.per_second(),
-                    "of_bound": intake.measured.per_second() / self.bound(),
-                    "p50_milliseconds": intake.millis(0.5),
-                    "p99_milliseconds": intake.millis(0.99),
-                    "gateway_cpu_microseconds_per_event": intake.cpu_micros_per_event(),
-                    "refused": intake.measured.failures,
-                })
-            })
+        let rounds: Vec<Value> = self.0.iter().map(Round::json).collect();
+        let median =
+            |index: usize| self.figures(|round| round.intakes[index].measured.per_second() / round.bound()).median();
+        let of_bound: Vec<Value> = self
+            .intakes()
+            .map(|(index, connections)| json!({"connections": connections, "of_bound": median(index)}))
             .collect();
-        let report = json!({
+        let report = json!({ "median_of_bound": of_bound, "rounds": rounds });
+        std::fs::write(file, format!("{report:#}\n")).expect("the result can be written");
+    }
+}
+
+impl Round {
+    fn json(&self) -> Value {
+        let intakes = self.intakes.iter().map(|intake| {
+            json!({
+                "connections": intake.connections,
+                "events_per_second": intake.measured.per_second(),
+                "of_bound": intake.measured.per_second() / self.bound(),
+                "p50_milliseconds": intake.millis(0.5),
+                "p99_milliseconds": intake.millis(0.99),
+                "gateway_cpu_microseconds_per_event": intake.cpu_micros_per_event(),
+                "refused": intake.measured.failures,
+            })
+        });
+        json!({
             "bare_hyper_per_second": self.hyper,
             "confirmed_publish_per_second": self.publish,
             "claim_and_settle_per_second": self.claim,
             "additive_bound_per_second": self.bound(),
-            "intake": intakes,
-        });
-        std::fs::write(file, format!("{report:#}\n")).expect("the result can be written");
+            "intake": Value::from_iter(intakes),
+        })
     }
 }
