@@ -39,6 +39,9 @@ impl Round {
     }
 }
 
+/// Reads one figure off a round.
+type Figure = fn(&Round) -> f64;
+
 /// Figures of one kind, one from each round, sorted.
 struct Figures(Vec<f64>);
 
@@ -70,7 +73,7 @@ impl Report {
             format!("{:.2} ({low:.2}-{high:.2})", figures.median())
         };
         println!("{:<38}{:>10}{:>18}{:>9}{:>9}{:>14}", "", "events/s", "of A", "p50 ms", "p99 ms", "CPU us/event");
-        let parts: [(&str, fn(&Round) -> f64); 4] = [
+        let parts: [(&str, Figure); 4] = [
             ("H  bare hyper answering 202", |round| round.hyper),
             ("B  confirmed publishing alone", |round| round.publish),
             ("C  claim and settle alone", |round| round.claim),
