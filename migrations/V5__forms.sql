@@ -168,11 +168,11 @@ COMMENT ON COLUMN rate_limits.key IS 'What is limited: a kind (one byte) and a t
 COMMENT ON COLUMN rate_limits.hits IS 'When each request was let through, oldest first';
 
 -- The row is locked before the clock is read, so hits stand in the order in which they were let through.
-CREATE FUNCTION take_hits(limited bytea, most integer, wanted integer, OUT granted integer, OUT next_in double precision)
+CREATE FUNCTION take_hits(limited bytea, most integer, wanted integer,
+    OUT granted integer, OUT next_in double precision, OUT clock timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     kept timestamptz[];
-    clock timestamptz;
 BEGIN
     INSERT INTO rate_limits AS r (key, hits) VALUES (limited, '{}')
     ON CONFLICT (key) DO UPDATE SET hits = r.hits RETURNING hits INTO kept;
@@ -186,7 +186,13 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION take_hits IS 'Lets up to `wanted` requests through, `most` in any 60 seconds; `next_in`: seconds until one more would pass, null if now';
+COMMENT ON FUNCTION take_hits IS 'Lets up to `wanted` requests through, `most` in any 60 seconds, and notes them under `clock`; `next_in`: seconds until one more would pass, null if now';
+
+CREATE FUNCTION give_back_hit(limited bytea, taken_at timestamptz) RETURNS void LANGUAGE sql AS $$
+    UPDATE rate_limits SET hits = hits[:array_position(hits, taken_at) - 1] || hits[array_position(hits, taken_at) + 1:]
+    WHERE key = limited AND array_position(hits, taken_at) IS NOT NULL
+$$;
+COMMENT ON FUNCTION give_back_hit IS 'Forgets one of the requests that were noted under `taken_at`: another limit has refused it';
 
 -- A run starts here; what becomes of it is for later migrations to say.
 

@@ -69,6 +69,8 @@ id!(/** A webhook. */ WebhookId, new_v4);
 id!(/** A workflow, over all its releases. */ WorkflowId, new_v4);
 id!(/** What one deploy made of a workflow. */ ReleaseId, new_v4);
 id!(/** A form link; tells nothing of its token. */ FormLinkId, new_v4);
+id!(/** What a user's workflows may call. */ AccountId, new_v4);
+id!(/** A question whether a request may be sent. */ ApprovalId, new_v4);
 id!(/** A delivery, the message that carries it and the signal it becomes. */ DeliveryId, now_v7);
 id!(/** A form submission, the message that carries it and the run that it starts. */ RunId, now_v7);
 

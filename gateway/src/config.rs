@@ -6,6 +6,7 @@ use clap::Parser;
 use letterbox_common::{
     broker::{BrokerSettings, BrokerTarget},
     database::{self, DatabaseSettings, Role},
+    process::networks::Networks,
     process::settings::{ProcessSettings, SecretText, SettingError, milliseconds, seconds},
     sealing::KeyRing,
 };
@@ -113,14 +114,16 @@ impl Config {
         }
         let name = letterbox_common::process::name("letterbox-gateway");
         let keys = settings.sealing_keys.expose().parse();
-        let proxies = settings.trusted_proxies.parse();
+        let proxies = settings.trusted_proxies.parse::<Networks>();
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             pool: database::create_pool(&settings.database, Role::Gateway, &name)?,
             broker: settings.broker.target()?,
             keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
-            proxies: proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
+            proxies: proxies
+                .map(TrustedProxies)
+                .map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
             page: FormPage::new(&settings.base_url),
             max_connections: settings.max_connections as usize,
             claim_lease: settings.claim_lease,

@@ -42,4 +42,4 @@ pub const LOOKUPS: [&str; 8] = [
 ];
 
 /// The gateway's other statements.
-pub const RATE_LIMIT_STATEMENTS: [&str; 2] = [rate_limits::TAKE_HITS, rate_limits::SWEEP];
+pub const RATE_LIMIT_STATEMENTS: [&str; 3] = [rate_limits::TAKE_HITS, rate_limits::GIVE_BACK, rate_limits::SWEEP];

@@ -78,6 +78,34 @@ async fn a_client_has_sixty_whatever_it_asks_for() {
     assert_eq!(dead.from("2001:db8:1:3::1").read().await.status, 404);
 }
 
+/// What a token's limit refuses does not count against the client's.
+#[tokio::test]
+async fn a_refused_request_counts_nowhere() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
+    for _ in 0..20 {
+        form.assert_lives().await;
+    }
+    let (client, other) = (form.from("198.51.100.20"), other.from("198.51.100.20"));
+    for n in 0..70 {
+        let answer = if n % 2 == 0 { client.read().await } else { client.submit("k", &json!({})).await };
+        assert_limited(&answer);
+    }
+    // At once, too: what is under way may not take the place of what passes.
+    for answer in join_all((0..70).map(|_| client.read())).await {
+        assert_limited(&answer);
+    }
+    other.assert_lives().await;
+    let counted = "SELECT cardinality(hits)::bigint FROM rate_limits WHERE key = '\\x63c6336414'";
+    assert_eq!(world.count(counted).await, 1);
+    let dead = other.with_token(&"x".repeat(40));
+    for _ in 0..59 {
+        assert_eq!(dead.read().await.status, 404);
+    }
+    assert_limited(&dead.read().await);
+}
+
 #[tokio::test]
 async fn who_is_not_trusted_speaks_for_itself_only() {
     let world = World::new().await;
@@ -160,7 +188,7 @@ async fn only_stale_rows_are_swept() {
     world.database.execute(rows, &[]).await.unwrap();
     world.database.execute("INSERT INTO rate_limits VALUES ('never', '{}')", &[]).await.unwrap();
     let client = world.session(Role::Gateway).await;
-    let [_, sweep] = letterbox_gateway::RATE_LIMIT_STATEMENTS;
+    let [.., sweep] = letterbox_gateway::RATE_LIMIT_STATEMENTS;
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 10_000);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 2_001);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 0);

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use letterbox_tests::{DEFINITION, World, binary, sign};
+use letterbox_tests::{DEFINITION, World, binary, eventually, sign};
 use serde_json::Value;
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
@@ -126,12 +126,14 @@ async fn from_a_workflow_to_a_run() {
     world.await_runs(1).await;
     json(&world, &["send", "form", "--url", &url, &payload]);
     world.await_runs(2).await;
+    let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
+    eventually("the first is over", async || world.count(over).await == 1).await;
     let runs = json(&world, &["run", "list", "--workspace", &workspace]);
     assert_eq!(
         (&runs[0]["state"], &runs[0]["refused_reason"]),
         (&Value::from("refused"), &Value::from("allowance_exhausted"))
     );
-    assert_eq!((&runs[1]["state"], &runs[1]["run_as"]), (&Value::from("queued"), &Value::from(user.as_str())));
+    assert_eq!((&runs[1]["state"], &runs[1]["run_as"]), (&Value::from("succeeded"), &Value::from(user.as_str())));
     assert_eq!(json(&world, &["run", "list", "--workspace", &workspace, "--workflow", &workflow]), runs);
     assert_eq!(json(&world, &["run", "list", "--workspace", &workspace, "--limit", "1"])[0], runs[0], "newest first");
     let run = json(&world, &["run", "show", runs[1]["run_id"].as_str().unwrap()]);

@@ -47,7 +47,7 @@ fn sql_is_in_stores() {
 fn amqp_is_in_its_rooms() {
     let rooms = [
         "common/src/broker/",
-        "worker/src/consumer.rs",
+        "worker/src/consumer/",
         "worker/src/dead_letters.rs",
         "worker/src/apply.rs",
         "process/logging.rs",

@@ -6,11 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use deadpool_postgres::Pool;
 use lapin::message::Delivery;
 use letterbox_common::{
-    broker::Envelope,
+    broker::{Envelope, RunWake},
     database::{DatabaseError, Fault},
 };
 
 use crate::{
+    executor,
     outcome::Outcome,
     runs::{self, Submission},
     signals::{self, Signal},
@@ -20,6 +21,8 @@ use crate::{
 enum Content {
     Signal(Signal),
     Submission(Submission),
+    /// Of a run, come where no executor is: its queue was deleted.
+    Wake(RunWake),
 }
 
 /// A message that has been read, or why it can't be.
@@ -40,6 +43,7 @@ fn read(message: &Delivery) -> Result<Content, String> {
     let reading = || match &envelope {
         Envelope::WebhookDelivery(delivery) => Content::Signal(signals::read(delivery, &message.data)),
         Envelope::FormSubmission(submission) => Content::Submission(runs::read(submission, &message.data)),
+        Envelope::RunWake(wake) => Content::Wake(wake.clone()),
     };
     catch_unwind(AssertUnwindSafe(reading)).map_err(|_| "reading the message panicked: a bug in Letterbox".to_owned())
 }
@@ -61,21 +65,31 @@ impl Stored for Submission {
     }
 }
 
+impl Stored for RunWake {
+    async fn store(pool: &Pool, batch: &[&Self]) -> Result<(), DatabaseError> {
+        let wakes: Vec<_> = batch.iter().map(|wake| (wake.workspace, wake.run)).collect();
+        executor::wake_again(pool, &wakes).await
+    }
+}
+
 /// Stores what the messages say. One outcome a message, in their order; all `Retry` when the database is away.
 pub async fn apply(pool: &Pool, messages: &[Read<'_>]) -> Vec<Outcome> {
-    let (mut signals, mut submissions) = (Vec::new(), Vec::new());
+    let (mut signals, mut submissions, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
     for read in messages {
         match &read.content {
             Ok(Content::Signal(signal)) => signals.push(signal),
             Ok(Content::Submission(submission)) => submissions.push(submission),
+            Ok(Content::Wake(wake)) => wakes.push(wake),
             Err(_) => {}
         }
     }
     let mut signals = store(pool, &signals).await.into_iter();
     let mut submissions = store(pool, &submissions).await.into_iter();
+    let mut wakes = store(pool, &wakes).await.into_iter();
     let outcomes = messages.iter().map(|read| match &read.content {
         Ok(Content::Signal(_)) => signals.next(),
         Ok(Content::Submission(_)) => submissions.next(),
+        Ok(Content::Wake(_)) => wakes.next(),
         Err(reason) => Some(Outcome::Reject(reason.clone())),
     });
     outcomes.map(|outcome| outcome.unwrap_or(Outcome::Retry)).collect()

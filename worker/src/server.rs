@@ -11,11 +11,15 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{config::Config, consumer::Consumer};
+use crate::{
+    config::Config,
+    consumer::{Consumer, Runs},
+    executor::{Executor, relay},
+};
 
-/// Dead letters are few: one channel, and patience.
-const DEAD_LETTER_CHANNELS: u16 = 1;
-const DEAD_LETTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Wakes of runs and dead letters are few: one channel, and patience.
+const PUBLISH_CHANNELS: u16 = 1;
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs until `stop`, then stops in order: not ready, fetch nothing, finish what was fetched, close the connections.
 pub async fn run(config: Config, admin_socket: TcpListener, metrics: PrometheusHandle, stop: CancellationToken) {
@@ -28,14 +32,18 @@ pub async fn run(config: Config, admin_socket: TcpListener, metrics: PrometheusH
     background.spawn(admin::serve(admin_socket, readiness.clone(), metrics, over.clone()));
     background.spawn(health::watch(config.pool.clone(), database, over.clone()));
 
-    let (publisher, session) = publisher(DEAD_LETTER_CHANNELS, DEAD_LETTER_TIMEOUT);
+    let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let publishing_task = {
         let (target, name, publishing) =
             (config.broker.clone(), format!("{} (publish)", config.name), publishing.clone());
         tokio::spawn(async move { broker::supervise(target, &name, publishes, session, publishing).await })
     };
+    let executor =
+        Executor { pool: config.pool.clone(), keys: config.keys, egress: config.egress, patience: config.patience };
+    let relaying = tokio::spawn(relay(config.pool.clone(), publisher.clone(), config.name.clone(), stop.clone()));
     let consumer = Consumer {
         pool: config.pool.clone(),
+        runs: Runs { executor, publisher: publisher.clone(), concurrency: config.run_concurrency },
         publisher,
         prefetch: config.prefetch,
         batch_size: config.batch_size,
@@ -51,6 +59,7 @@ pub async fn run(config: Config, admin_socket: TcpListener, metrics: PrometheusH
     let deadline = Deadline::after(config.shutdown_timeout);
     running.waits_for("stopping");
     let mut in_order = deadline.step("consumer", async { drop(consuming_task.await) }).await;
+    in_order &= deadline.step("relay", async { drop(relaying.await) }).await;
     publishing.cancel();
     in_order &= deadline.step("publisher", async { drop(publishing_task.await) }).await;
     config.pool.close();

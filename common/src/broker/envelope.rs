@@ -14,12 +14,22 @@ use crate::ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceI
 const PERSISTENT: u8 = 2;
 const WEBHOOK_DELIVERY: &str = "webhook.delivery";
 const FORM_SUBMISSION: &str = "form.submission";
+const RUN_WAKE: &str = "run.wake";
 
 /// Everything that Letterbox sends through the broker, by the AMQP property `type`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope {
     WebhookDelivery(WebhookDelivery),
     FormSubmission(FormSubmission),
+    RunWake(RunWake),
+}
+
+/// A run that somebody has to look at. All that is to know about it stands in the database; the body is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunWake {
+    pub workspace: WorkspaceId,
+    /// `message_id`
+    pub run: RunId,
 }
 
 /// A signed body that a webhook received.
@@ -70,7 +80,7 @@ impl Envelope {
             Self::WebhookDelivery(delivery) => {
                 let ids =
                     [("workspace_id", delivery.workspace.to_string()), ("webhook_id", delivery.webhook.to_string())];
-                write(WEBHOOK_DELIVERY, delivery.delivery.to_string(), ids, &delivery.receipt, app_id)
+                write(WEBHOOK_DELIVERY, delivery.delivery.to_string(), ids, Some(&delivery.receipt), app_id)
             }
             Self::FormSubmission(submission) => {
                 let ids = [
@@ -78,7 +88,10 @@ impl Envelope {
                     ("workflow_id", submission.workflow.to_string()),
                     ("release_id", submission.release.to_string()),
                 ];
-                write(FORM_SUBMISSION, submission.run.to_string(), ids, &submission.receipt, app_id)
+                write(FORM_SUBMISSION, submission.run.to_string(), ids, Some(&submission.receipt), app_id)
+            }
+            Self::RunWake(wake) => {
+                write(RUN_WAKE, wake.run.to_string(), [("workspace_id", wake.workspace.to_string())], None, app_id)
             }
         }
     }
@@ -102,6 +115,10 @@ impl Envelope {
                 release: header(properties, "release_id")?,
                 receipt: read_receipt(properties)?,
             })),
+            Some(RUN_WAKE) => Ok(Self::RunWake(RunWake {
+                run: message_id(properties)?,
+                workspace: header(properties, "workspace_id")?,
+            })),
             _ => Err(EnvelopeError::UnknownType),
         }
     }
@@ -111,19 +128,23 @@ fn write(
     kind: &str,
     message_id: String,
     ids: impl IntoIterator<Item = (&'static str, String)>,
-    receipt: &Receipt,
+    receipt: Option<&Receipt>,
     app_id: &str,
 ) -> BasicProperties {
     let mut headers = FieldTable::default();
-    let receipts =
-        [("received_at", format!("{:.3}", receipt.received_at)), ("traceparent", receipt.traceparent.clone())];
-    for (name, value) in ids.into_iter().chain(receipts) {
+    let mut add = |name: &'static str, value: String| {
         headers.insert(name.into(), AMQPValue::LongString(LongString::from(value)));
+    };
+    ids.into_iter().for_each(|(name, id)| add(name, id));
+    if let Some(receipt) = receipt {
+        add("received_at", format!("{:.3}", receipt.received_at));
+        add("traceparent", receipt.traceparent.clone());
     }
+    let timestamp = receipt.map_or_else(Timestamp::now, |receipt| receipt.received_at);
     BasicProperties::default()
         .with_type(kind.into())
         .with_message_id(message_id.into())
-        .with_timestamp(u64::try_from(receipt.received_at.as_second()).unwrap_or(0))
+        .with_timestamp(u64::try_from(timestamp.as_second()).unwrap_or(0))
         .with_content_type("application/json".into())
         .with_app_id(app_id.into())
         .with_delivery_mode(PERSISTENT)
@@ -153,7 +174,7 @@ fn header<T: std::str::FromStr>(properties: &BasicProperties, name: &'static str
 mod tests {
     use super::*;
 
-    fn envelopes() -> [Envelope; 2] {
+    fn envelopes() -> [Envelope; 3] {
         let receipt = Receipt {
             received_at: Timestamp::from_millisecond(1_790_000_000_123).unwrap(),
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
@@ -173,6 +194,7 @@ mod tests {
                 release: ReleaseId::generate(),
                 receipt,
             }),
+            Envelope::RunWake(RunWake { workspace, run: RunId::generate() }),
         ]
     }
 

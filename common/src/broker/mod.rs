@@ -7,6 +7,6 @@ mod settings;
 pub mod topology;
 
 pub use connection::{BrokerError, Session, supervise};
-pub use envelope::{Envelope, EnvelopeError, FormSubmission, Receipt, WebhookDelivery};
+pub use envelope::{Envelope, EnvelopeError, FormSubmission, Receipt, RunWake, WebhookDelivery};
 pub use publisher::{Message, PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{BrokerSettings, BrokerTarget};

@@ -27,6 +27,7 @@ pub const DEAD_EXCHANGE: &str = "letterbox.v1.dead";
 
 pub const WEBHOOKS_QUEUE: &str = "letterbox.v1.webhooks";
 pub const FORMS_QUEUE: &str = "letterbox.v1.forms";
+pub const RUNS_QUEUE: &str = "letterbox.v1.runs";
 pub const UNROUTED_QUEUE: &str = "letterbox.v1.unrouted";
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
 
@@ -34,6 +35,8 @@ pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
 pub const WEBHOOKS_KEY: &str = "webhooks";
 /// Routing key of form submissions.
 pub const FORMS_KEY: &str = "forms";
+/// Routing key of runs that somebody has to look at.
+pub const RUNS_KEY: &str = "runs";
 
 /// How often a message may come back (its worker died, its connection broke) before it is dead-lettered. High, because
 /// every return counts, also of the healthy messages that a dying worker had fetched; never unlimited, because a
@@ -55,7 +58,7 @@ pub async fn declare(channel: &Channel) -> lapin::Result<()> {
 
     exchange(channel, EXCHANGE, ExchangeKind::Direct, arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]))
         .await?;
-    for (name, key) in [(WEBHOOKS_QUEUE, WEBHOOKS_KEY), (FORMS_QUEUE, FORMS_KEY)] {
+    for (name, key) in [(WEBHOOKS_QUEUE, WEBHOOKS_KEY), (FORMS_QUEUE, FORMS_KEY), (RUNS_QUEUE, RUNS_KEY)] {
         queue(channel, name, work_queue()).await?;
         bind(channel, name, EXCHANGE, key).await?;
     }

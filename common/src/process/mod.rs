@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod logging;
+pub mod networks;
 pub mod readiness;
 pub mod settings;
 pub mod shutdown;

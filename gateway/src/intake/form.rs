@@ -24,7 +24,7 @@ use crate::{
     error::Refusal,
     forms::{Found, KeyHash, Known, LiveForm},
     json,
-    rate_limits::{Limited, Subject},
+    rate_limits::{Hit, Limited, Subject},
     server::Gateway,
     trace, validation,
 };
@@ -78,14 +78,14 @@ pub async fn read(
 
     let answering = async {
         // Rate limit of the client.
-        limit(gateway, Subject::Client(client)).await?;
+        let hit = limit(gateway, Subject::Client(client)).await?;
 
         // Token: malformed, unknown and dead ones are alike.
         let token = token.ok_or_else(Refusal::form_unavailable)?.hash();
         let found = find(gateway, token, None).await?;
 
         // Rate limit of the token.
-        limit(gateway, Subject::Token(token)).await?;
+        limit_token(gateway, token, hit).await?;
         Ok(found.form.definition)
     };
     in_time(gateway, answering).await
@@ -114,7 +114,7 @@ async fn accept(
     received_at: Timestamp,
 ) -> Result<(), Refusal> {
     // Rate limit of the client.
-    limit(gateway, Subject::Client(client)).await?;
+    let hit = limit(gateway, Subject::Client(client)).await?;
 
     // Content type, UTF-8, JSON, members.
     let Posted { token, key_sha256, payload } = read_body(headers, body)?;
@@ -123,7 +123,7 @@ async fn accept(
     let mut found = find(gateway, token, Some(key_sha256)).await?;
 
     // Rate limit of the token.
-    limit(gateway, Subject::Token(token)).await?;
+    limit_token(gateway, token, hit).await?;
 
     loop {
         // A known key answers as before, whatever the payload says now; a twin's outcome is awaited.
@@ -157,7 +157,16 @@ async fn in_time<T>(gateway: &Gateway, answering: impl Future<Output = Result<T,
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
 }
 
-async fn limit(gateway: &Gateway, subject: Subject) -> Result<(), Refusal> {
+/// What a token's limit refuses does not count against its client's.
+async fn limit_token(gateway: &Gateway, token: TokenHash, client: Hit) -> Result<(), Refusal> {
+    let limited = limit(gateway, Subject::Token(token)).await;
+    if limited.is_err() {
+        gateway.rate_limits.give_back(client).await;
+    }
+    limited.map(drop)
+}
+
+async fn limit(gateway: &Gateway, subject: Subject) -> Result<Hit, Refusal> {
     gateway.rate_limits.take(subject).await.map_err(|limited| match limited {
         Limited::Exceeded { next_in } => Refusal::rate_limited(next_in),
         Limited::Unavailable => Refusal::temporarily_unavailable(),

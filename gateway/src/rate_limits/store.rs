@@ -6,10 +6,11 @@ use std::{
 };
 
 use deadpool_postgres::Pool;
+use jiff::Timestamp;
 use letterbox_common::database::{Checkout, DatabaseError};
 use tokio_util::sync::CancellationToken;
 
-use super::Subject;
+use super::{Hit, Subject};
 use crate::batcher::Work;
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -17,9 +18,14 @@ const SWEEP_PAGE: i64 = 5_000;
 
 /// take_hits: for every key, in the keys' order, how many of the wanted requests pass and when one more would
 pub const TAKE_HITS: &str = "
-SELECT wanted.ordinal, taken.granted, taken.next_in
+SELECT wanted.ordinal, taken.granted, taken.next_in, taken.clock
 FROM unnest($1::bytea[], $2::int[], $3::int[]) WITH ORDINALITY AS wanted (key, most, wanted, ordinal)
 CROSS JOIN LATERAL take_hits(wanted.key, wanted.most, wanted.wanted) AS taken";
+
+/// give_back_hits: for every key, in the keys' order, forgets one request
+pub const GIVE_BACK: &str = "
+SELECT give_back_hit(given.key, given.taken_at)
+FROM unnest($1::bytea[], $2::timestamptz[]) AS given (key, taken_at)";
 
 /// sweep_rate_limits: forgets keys without a hit in the last 60 seconds, without waiting for any that are in use
 pub const SWEEP: &str = "
@@ -31,8 +37,13 @@ DELETE FROM rate_limits WHERE key IN (
 /// The answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Taken {
-    Granted,
-    Refused { next_in: Duration },
+    /// Noted at this time.
+    Granted {
+        at: Timestamp,
+    },
+    Refused {
+        next_in: Duration,
+    },
 }
 
 /// Counts requests by subject.
@@ -60,12 +71,13 @@ const NOT_COUNTED: Taken = Taken::Refused { next_in: Duration::from_secs(1) };
 struct Share {
     left: i32,
     next_in: Duration,
+    at: Timestamp,
 }
 
 impl Share {
     fn next(&mut self) -> Taken {
         self.left -= 1;
-        if self.left >= 0 { Taken::Granted } else { Taken::Refused { next_in: self.next_in } }
+        if self.left >= 0 { Taken::Granted { at: self.at } } else { Taken::Refused { next_in: self.next_in } }
     }
 }
 
@@ -85,12 +97,44 @@ impl Hits {
         client.done();
         rows.iter()
             .map(|row| {
-                let (ordinal, left, next_in): (i64, i32, Option<f64>) =
-                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let (ordinal, next_in): (i64, Option<f64>) = (row.try_get(0)?, row.try_get(2)?);
                 let next_in = Duration::try_from_secs_f64(next_in.unwrap_or_default()).unwrap_or_default();
-                Ok((keys[ordinal as usize - 1].to_vec(), Share { left, next_in }))
+                let share = Share { left: row.try_get(1)?, next_in, at: row.try_get(3)? };
+                Ok((keys[ordinal as usize - 1].to_vec(), share))
             })
             .collect()
+    }
+}
+
+/// Gives hits back.
+pub struct Returns {
+    pub pool: Pool,
+}
+
+impl Work for Returns {
+    type Item = Hit;
+    type Output = ();
+    type Error = DatabaseError;
+
+    async fn run(&self, items: Vec<Hit>) -> Result<Vec<()>, DatabaseError> {
+        let mut hits: Vec<_> = items.iter().map(|hit| (key(hit.subject), hit.at)).collect();
+        hits.sort_unstable();
+        let returning = tokio::time::timeout(DEADLINE, self.give_back(&hits));
+        let returned =
+            returning.await.unwrap_or_else(|_| Err(DatabaseError::transient("giving hits back took too long")));
+        returned.inspect_err(|error| tracing::warn!(%error, "hits could not be given back"))?;
+        Ok(vec![(); items.len()])
+    }
+}
+
+impl Returns {
+    async fn give_back(&self, hits: &[(Vec<u8>, Timestamp)]) -> Result<(), DatabaseError> {
+        let (keys, times): (Vec<&[u8]>, Vec<Timestamp>) = hits.iter().map(|(key, at)| (key.as_slice(), *at)).unzip();
+        let client = Checkout::get(&self.pool).await?;
+        let statement = client.prepare_cached(GIVE_BACK).await?;
+        client.query(&statement, &[&keys, &times]).await?;
+        client.done();
+        Ok(())
     }
 }
 

@@ -85,7 +85,8 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
     }
     for (name, _) in members {
         if !form.fields.iter().any(|field| name.as_ref() == Some(&field.key)) {
-            return Err(Invalid { key: name.unwrap_or_default(), problem: Problem::Undeclared });
+            // A name that is no Unicode text has a replacement character for one.
+            return Err(Invalid { key: name.unwrap_or_else(|| "\u{fffd}".into()), problem: Problem::Undeclared });
         }
     }
     Ok(write(&valid))
@@ -279,7 +280,7 @@ mod tests {
         let message = |payload: &str| with(&form, payload).unwrap_err().to_string();
         assert_eq!(message(r#"{"x":1}"#), r#"Field "b": this field is required"#, "the form's fields come first");
         assert_eq!(message(r#"{"b":1,"x":1}"#), r#"Field "x": the form has no such field"#);
-        assert_eq!(message(r#"{"b":1,"\ud800":1}"#), r#"Field "": the form has no such field"#);
+        assert_eq!(message(r#"{"b":1,"\ud800":1}"#), "Field \"\u{fffd}\": the form has no such field");
         assert_eq!(message(r#"{"b":1,"B":1}"#), r#"Field "B": the form has no such field"#);
         assert_eq!(message(r#"{"b":1,"\u001b[2J":1}"#), r#"Field "\u{1b}[2J": the form has no such field"#);
         assert!(message(&format!(r#"{{"b":1,"{}":1}}"#, "x".repeat(60_000))).len() < 200);

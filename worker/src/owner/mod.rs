@@ -1,8 +1,10 @@
-//! What an owner or operator can order: workspaces, people, workflows and their form links, webhooks, a look at runs and
-//! signals, new sealing keys. The command line is one way to order it. Each order is one transaction.
+//! What an owner or operator can order: workspaces, people, workflows and their form links, accounts, policies and approvals,
+//! webhooks, a look at runs and signals, new sealing keys. The command line is one way to order it. Each order is one transaction.
 
-mod definition;
+mod accounts;
+mod approvals;
 mod lifecycle;
+mod rotation;
 mod runs;
 mod store;
 mod webhooks;
@@ -14,11 +16,14 @@ use letterbox_common::{
 use serde::Serialize;
 use tokio_postgres::{Client, error::SqlState};
 
-pub use lifecycle::{Move, NewFormLink, STATEMENTS as LIFECYCLE_STATEMENTS, WorkflowDetail, WorkflowRow};
+pub use accounts::NewAccount;
+pub use lifecycle::{Deployed, Move, NewFormLink, STATEMENTS as LIFECYCLE_STATEMENTS, WorkflowDetail, WorkflowRow};
+pub use rotation::Rotation;
 pub use store::{
-    Allowance, Member, RunDetail, RunRow, STATEMENTS, SignalDetail, SignalRow, User, WebhookRow, Workspace,
+    AccountRow, Allowance, ApprovalRow, Member, PolicyRow, RunAction, RunDetail, RunRow, STATEMENTS, SignalDetail,
+    SignalRow, User, WebhookRow, Workspace,
 };
-pub use webhooks::{NewWebhook, Rotation};
+pub use webhooks::NewWebhook;
 
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]

@@ -1,33 +1,19 @@
-//! Orders about webhooks and their secrets: create (the only time that a secret is shown), delete (the secret is
-//! destroyed), and seal everything again under a new key.
+//! Orders about webhooks and their secrets: create (the only time that a secret is shown), delete (the secret is destroyed).
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::{KeyRing, Secret},
     webhook::{WebhookAddress, generate_secret, seal_place},
 };
-use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
 use super::{Owner, OwnerError, WebhookRow, check_name, store};
-
-/// Rows that a rotation takes at a time: each is sealed again in a short statement of its own.
-const ROTATION_PAGE: i64 = 500;
 
 /// A webhook and its secret, at the only time that it is shown.
 #[derive(Debug, Clone)]
 pub struct NewWebhook {
     pub address: WebhookAddress,
     pub secret: Secret,
-}
-
-/// What a rotation did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Rotation {
-    /// Values sealed again with the first key.
-    pub resealed: u64,
-    /// Values that were sealed with it already.
-    pub current: u64,
 }
 
 impl Owner {
@@ -64,32 +50,5 @@ impl Owner {
     pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OwnerError> {
         let deleted = store::delete_webhook(&self.client, webhook).await?;
         deleted.ok_or_else(|| OwnerError::refused("there is no such webhook"))
-    }
-
-    /// Seals every secret again that is not sealed with the first key. Safe while everything runs, and safe to repeat: a
-    /// value that changes meanwhile is left alone.
-    ///
-    /// # Errors
-    /// When a value does not open. What was sealed until then stays so.
-    pub async fn rotate_keys(&self, keys: &KeyRing) -> Result<Rotation, OwnerError> {
-        let mut rotation = Rotation::default();
-        let mut after = None;
-        loop {
-            let page = store::sealed_secrets(&self.client, after, ROTATION_PAGE).await?;
-            let Some((last, _)) = page.last() else { return Ok(rotation) };
-            after = Some(*last);
-            for (address, sealed) in &page {
-                let failed = |error: &dyn std::fmt::Display| {
-                    OwnerError::refused(format!("the secret of webhook {}: {error}", address.webhook))
-                };
-                if keys.is_current(sealed).map_err(|error| failed(&error))? {
-                    rotation.current += 1;
-                    continue;
-                }
-                let secret = keys.open(seal_place(address), sealed).map_err(|error| failed(&error))?;
-                let fresh = keys.seal(seal_place(address), secret.expose()).map_err(|error| failed(&error))?;
-                rotation.resealed += store::reseal_secret(&self.client, *address, sealed, &fresh).await?;
-            }
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Recording runs: one transaction for a batch, in which each new submission is started or refused and the workspaces'
-//! allowances are taken.
+//! Recording runs: one transaction for a batch, in which each new submission is queued or refused, the workspaces' allowances
+//! are taken, and what is queued is put into the outbox.
 //!
 //! The transaction locks the usage of every workspace it touches, in their order, before it looks at anything: two workers
 //! can't take the same last place, and of two that have the same message the second finds the run.
@@ -51,7 +51,10 @@ WITH new AS (
            CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused, input, received_at
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
-    RETURNING workspace_id, state
+    RETURNING workspace_id, run_id, state
+), wakes AS (
+    INSERT INTO run_wakes (workspace_id, run_id, due_at)
+    SELECT workspace_id, run_id, clock_timestamp() FROM inserted WHERE state = 'queued'
 ), used AS (
     UPDATE run_usage u SET started = u.started + i.started
     FROM (SELECT workspace_id, count(*) AS started FROM inserted WHERE state = 'queued' GROUP BY workspace_id) AS i

@@ -1,6 +1,8 @@
 //! `letterbox`: the operator command line. Arguments in, an order carried out, its result out: as a table for people, as
 //! JSON for programs. Exit code 1 when refused or failed, 2 when the command itself makes no sense.
 
+mod account;
+mod approval;
 mod file;
 mod form_link;
 mod keys;
@@ -26,7 +28,7 @@ use letterbox_worker::owner::{self, Owner, OwnerError};
 use output::Output;
 use url::Url;
 
-/// Manages a Letterbox: workspaces, people, workflows and their forms, webhooks, runs, signals and keys
+/// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals, webhooks, runs, signals, keys
 #[derive(Parser)]
 #[command(name = "letterbox", version)]
 struct Cli {
@@ -85,6 +87,12 @@ enum Noun {
     /// Links to public forms
     #[command(subcommand)]
     FormLink(form_link::Verb),
+    /// What workflows may call, and with which credential
+    #[command(subcommand)]
+    Account(account::Verb),
+    /// Requests that wait for somebody's approval
+    #[command(subcommand)]
+    Approval(approval::Verb),
     /// Addresses that other tools send signed events to
     #[command(subcommand)]
     Webhook(webhook::Verb),
@@ -157,6 +165,8 @@ async fn carry_out(settings: &Settings, noun: Noun) -> Result<Output, Failure> {
         Noun::Member(verb) => member::carry_out(&settings.owner().await?, verb).await,
         Noun::Workflow(verb) => workflow::carry_out(settings.owner().await?, verb).await,
         Noun::FormLink(verb) => form_link::carry_out(settings, verb).await,
+        Noun::Account(verb) => account::carry_out(settings, verb).await,
+        Noun::Approval(verb) => approval::carry_out(&settings.owner().await?, verb).await,
         Noun::Webhook(verb) => webhook::carry_out(settings, verb).await,
         Noun::Run(verb) => run::carry_out(&settings.owner().await?, verb).await,
         Noun::Signal(verb) => signal::carry_out(&settings.owner().await?, verb).await,

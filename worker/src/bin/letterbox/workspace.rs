@@ -1,12 +1,12 @@
 //! `letterbox workspace …`
 
-use std::str::FromStr;
+use std::{path::PathBuf, str::FromStr};
 
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
 use letterbox_worker::owner::Owner;
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, file};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -26,6 +26,13 @@ pub enum Verb {
         /// Runs that may start, or 'unlimited'
         #[arg(long, value_name = "N")]
         set: Option<Runs>,
+    },
+    /// Show what actions may do, need approval for, or may not; or set it
+    Policy {
+        workspace_id: WorkspaceId,
+        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}], "default": ...}; - reads standard input
+        #[arg(long, value_name = "FILE")]
+        set: Option<PathBuf>,
     },
 }
 
@@ -52,6 +59,10 @@ pub async fn carry_out(owner: &Owner, verb: Verb) -> Result<Output, Failure> {
         Verb::Allowance { workspace_id, set: None } => Output::one(&owner.allowance(workspace_id).await?),
         Verb::Allowance { workspace_id, set: Some(runs) } => {
             Output::one(&owner.set_allowance(workspace_id, runs.0).await?)
+        }
+        Verb::Policy { workspace_id, set: None } => Output::one(&owner.policy(workspace_id).await?),
+        Verb::Policy { workspace_id, set: Some(file) } => {
+            Output::one(&owner.set_policy(workspace_id, &file::read_text(&file)?).await?)
         }
     })
 }

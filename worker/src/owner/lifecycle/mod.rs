@@ -14,7 +14,10 @@ use letterbox_common::{
     ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId},
 };
 
-use super::{Owner, OwnerError, check_name, definition::Definition};
+use serde::Serialize;
+
+use super::{Owner, OwnerError, check_name};
+use crate::{actions, definition::Definition};
 
 pub use store::{STATEMENTS, WorkflowDetail, WorkflowRow};
 
@@ -45,6 +48,14 @@ impl Move {
             Self::Delete => "deleted",
         }
     }
+}
+
+/// A deployed workflow, and what its owner may want to mend.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deployed {
+    #[serde(flatten)]
+    pub workflow: WorkflowRow,
+    pub warnings: Vec<String>,
 }
 
 /// A form link and its token, at the only time that it is shown.
@@ -79,7 +90,7 @@ impl Owner {
     ///
     /// # Errors
     /// When the definition has mistakes, or there is no such workflow, or it is deleted.
-    pub async fn deploy(&mut self, workflow: WorkflowId, definition: Option<&str>) -> Result<WorkflowRow, OwnerError> {
+    pub async fn deploy(&mut self, workflow: WorkflowId, definition: Option<&str>) -> Result<Deployed, OwnerError> {
         let transaction = self.client.transaction().await?;
         let draft = store::lock_draft(&transaction, workflow).await?;
         let draft = draft.ok_or_else(|| OwnerError::refused("there is no such workflow, or it is deleted"))?;
@@ -87,10 +98,14 @@ impl Owner {
         let text = text.ok_or_else(|| OwnerError::refused("the workflow has no definition: give one"))?;
         let definition = check(&text)?;
         let release = ReleaseId::generate();
-        store::release(&transaction, workflow, release, &definition.form_json(), &definition.actions).await?;
+        store::release(&transaction, workflow, release, &definition.form_json(), definition.actions_json()).await?;
         let deployed = store::deploy(&transaction, workflow, release, &text).await?;
+        let accounts = actions::accounts(&definition.actions);
+        let missing = store::missing_accounts(&transaction, &deployed, &accounts).await?;
         transaction.commit().await?;
-        Ok(deployed)
+        let warn =
+            |name: &String| format!("the owner has no connected account {name:?}: actions that use it will fail");
+        Ok(Deployed { workflow: deployed, warnings: missing.iter().map(warn).collect() })
     }
 
     /// Moves a workflow. The live link dies with it.

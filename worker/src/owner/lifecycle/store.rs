@@ -112,6 +112,21 @@ pub async fn deploy(
     row(&client.query_one(DEPLOY, &[&workflow, &release, &draft]).await?)
 }
 
+const MISSING_ACCOUNTS: &str = "
+SELECT name FROM unnest($3::text[]) AS wanted (name)
+WHERE NOT EXISTS (SELECT FROM connected_accounts a
+    WHERE a.workspace_id = $1 AND a.user_id = $2 AND a.name = wanted.name AND a.disconnected_at IS NULL)";
+
+/// Which of these accounts the owner of a workflow does not have.
+pub async fn missing_accounts(
+    client: &Transaction<'_>,
+    workflow: &WorkflowRow,
+    accounts: &[&str],
+) -> Result<Vec<String>, Error> {
+    let rows = client.query(MISSING_ACCOUNTS, &[&workflow.workspace_id, &workflow.owner_id, &accounts]).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
 const MOVE: &str = concat!(
     "UPDATE workflows f SET state = $3
 FROM workspaces w WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1 AND f.state = ANY ($2)
@@ -175,4 +190,5 @@ pub async fn create_link(
 }
 
 /// Every statement of this store, for the test that prepares them against the schema under the operator's role.
-pub const STATEMENTS: [&str; 8] = [CREATE, LOCK_DRAFT, RELEASE, DEPLOY, MOVE, FIND, LIST, CREATE_LINK];
+pub const STATEMENTS: [&str; 9] =
+    [CREATE, LOCK_DRAFT, RELEASE, DEPLOY, MISSING_ACCOUNTS, MOVE, FIND, LIST, CREATE_LINK];

@@ -1,16 +1,21 @@
 //! The consumer: receive, batch, apply, acknowledge — in that order, so that a crash at any point means a redelivery and
 //! never a loss.
 //!
+//! `runs` consumes the wakes of runs, one by one; this file everything else, in batches.
+//!
 //! One channel a queue, one batch at a time: when a batch is through, one acknowledgement covers it. While the database is
 //! away the batch is held, unacknowledged, for as long as the broker bears it; the consumer does not subscribe before the
 //! database answers. When a consumer is cancelled (its queue was deleted), the session ends, and the next one declares the
 //! queue anew.
 
+mod runs;
+mod subscription;
+
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use futures_util::{StreamExt, future};
-use lapin::{Channel, Connection, message::Delivery, options::*, types::FieldTable};
+use lapin::{Connection, message::Delivery, options::BasicAckOptions};
 use letterbox_common::{
     broker::{BrokerError, Publisher, Session, topology},
     database::health,
@@ -19,14 +24,16 @@ use letterbox_common::{
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::subscription::{ANSWER_TIMEOUT, Subscription};
 use crate::{
     apply::{self, Read},
     dead_letters,
     outcome::{self, Outcome},
 };
 
+pub use self::runs::Runs;
+
 const QUEUES: [&str; 3] = [topology::WEBHOOKS_QUEUE, topology::FORMS_QUEUE, topology::UNROUTED_QUEUE];
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long messages are held while the database is away. Well under the broker's own patience (30 minutes), which ends
 /// in a return of every message.
 const HOLD_AT_MOST: Duration = Duration::from_secs(600);
@@ -39,6 +46,7 @@ pub struct Consumer {
     pub prefetch: u16,
     pub batch_size: usize,
     pub name: String,
+    pub runs: Runs,
 }
 
 impl Session for Consumer {
@@ -46,22 +54,16 @@ impl Session for Consumer {
         if !self.database_answers(part, stop).await {
             return Ok(());
         }
-        let subscribing = QUEUES.map(|queue| self.subscribe(connection, queue));
+        let subscribing = QUEUES.map(|queue| Subscription::open(connection, queue, self.prefetch, &self.name));
         let subscriptions = future::try_join_all(subscribing).await?;
+        let wakes = Subscription::open(connection, topology::RUNS_QUEUE, self.runs.concurrency, &self.name).await?;
         part.ready();
-        future::try_join_all(subscriptions.into_iter().map(|subscription| self.consume(subscription, stop)))
-            .await
-            .map(drop)
+        let batches = subscriptions.into_iter().map(|subscription| self.consume(subscription, stop));
+        future::try_join(future::try_join_all(batches), self.runs.consume(wakes, stop)).await.map(drop)
     }
 
     /// Acknowledgements pass while the broker blocks publishers.
     fn blocked(&self, _: &Part, _: Option<String>) {}
-}
-
-struct Subscription {
-    queue: &'static str,
-    channel: Channel,
-    deliveries: lapin::Consumer,
 }
 
 impl Consumer {
@@ -77,22 +79,6 @@ impl Consumer {
         false
     }
 
-    async fn subscribe(&self, connection: &Connection, queue: &'static str) -> Result<Subscription, BrokerError> {
-        let subscribing = async {
-            let channel = connection.create_channel().await?;
-            // Before consuming: without a bound the broker sends everything it has.
-            channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
-            let tag = self.name.as_str().into();
-            let options = BasicConsumeOptions::default();
-            let deliveries = channel.basic_consume(queue.into(), tag, options, FieldTable::default()).await?;
-            Ok::<_, lapin::Error>(Subscription { queue, channel, deliveries })
-        };
-        timeout(ANSWER_TIMEOUT, subscribing)
-            .await
-            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))?
-            .map_err(Into::into)
-    }
-
     /// Works until `stop`; then takes nothing more, and finishes what has been fetched.
     async fn consume(&self, subscription: Subscription, stop: &CancellationToken) -> Result<(), BrokerError> {
         let Subscription { queue, channel, deliveries } = subscription;
@@ -105,8 +91,7 @@ impl Consumer {
                 biased;
                 () = stopping.as_mut(), if !cancelled => {
                     cancelled = true;
-                    let cancelling = channel.basic_cancel(tag.clone(), BasicCancelOptions::default());
-                    timeout(ANSWER_TIMEOUT, cancelling).await.map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
+                    Subscription::cancel(&channel, tag.clone()).await?;
                 }
                 batch = batches.next() => match batch {
                     Some(batch) => {
@@ -114,7 +99,7 @@ impl Consumer {
                         self.process(queue, &batch, stop).await?;
                     }
                     None if cancelled => return Ok(()),
-                    None => return Err(BrokerError::Ended(format!("the broker cancelled the consumer of {queue}"))),
+                    None => return Err(Subscription::ended(queue)),
                 },
             }
         }

@@ -1,0 +1,58 @@
+//! A setting that names networks: `10.0.0.0/8,fd00::/8,192.0.2.1`.
+
+use std::{net::IpAddr, str::FromStr};
+
+use ipnet::IpNet;
+
+/// A list of networks; an address stands for itself. Nothing at all is no network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Networks(Vec<IpNet>);
+
+/// What is not a list of networks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("has to be a list of networks in CIDR notation or of addresses, with commas between")]
+pub struct InvalidNetworks;
+
+impl FromStr for Networks {
+    type Err = InvalidNetworks;
+
+    fn from_str(text: &str) -> Result<Self, InvalidNetworks> {
+        let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        let networks = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        networks.map(|text| network(text).map_err(|_| InvalidNetworks)).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Networks {
+    /// Whether one of them holds the address. An IPv4 address in IPv6's clothes is an IPv4 address.
+    #[must_use]
+    pub fn contain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lists_of_networks_are_read() {
+        for good in ["", " ", "10.0.0.0/8", "10.0.0.1", "::1,fd00::/8 , 10.0.0.0/8,"] {
+            assert!(good.parse::<Networks>().is_ok(), "{good}");
+        }
+        for bad in ["x", "10.0.0.0/33", "10.0.0.0/8;10.0.0.0/8", "10.0.0.0/8 10.0.0.0/8", "*", "localhost", "10.0.0"] {
+            assert!(bad.parse::<Networks>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_stands_for_itself() {
+        let networks: Networks = "127.0.0.1, 10.0.0.0/8".parse().unwrap();
+        for (address, expected) in
+            [("127.0.0.1", true), ("::ffff:127.0.0.1", true), ("127.0.0.2", false), ("10.9.9.9", true), ("::1", false)]
+        {
+            assert_eq!(networks.contain(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

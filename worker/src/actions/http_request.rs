@@ -1,0 +1,216 @@
+//! `http.request`: calls a connected account. The account fixes scheme, host, port and the beginning of the path; the
+//! definition fixes method, path, names of query parameters and headers, and the structure of the body. Values only fill in.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::{
+    ACCOUNT,
+    template::{Input, Insert, LENGTH, Names, Template, TemplateError},
+};
+use crate::definition::Mistakes;
+
+const METHODS: [(&str, &str); 6] =
+    [("GET", "GET"), ("HEAD", "HEAD"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
+/// What the connection, the account and the executor set, and nobody else.
+const OWN_HEADERS: [&str; 12] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "idempotency-key",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+const BODY_DEPTH: usize = 20;
+
+/// An `http.request` of a definition.
+#[derive(Debug, Clone)]
+pub struct HttpRequest {
+    pub account: String,
+    pub method: &'static str,
+    path: Template,
+    query: Vec<(String, Template)>,
+    headers: Vec<(String, Template)>,
+    body: Option<Body>,
+}
+
+/// A JSON body whose strings are templates.
+#[derive(Debug, Clone)]
+enum Body {
+    Template(Template),
+    Fixed(Value),
+    List(Vec<Body>),
+    Object(Vec<(String, Body)>),
+}
+
+/// A request as it is sent, but for the credential: what is recorded, shown to who approves it, and sent by every attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub method: String,
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    /// JSON text.
+    pub body: Option<String>,
+}
+
+impl HttpRequest {
+    /// Checks the members of an action.
+    pub fn check(mistakes: &mut Mistakes, value: &Value, path: &str, names: &Names) -> Option<Self> {
+        let known = ["id", "type", "account", "method", "path", "query", "headers", "body"];
+        let members = mistakes.object(value, path, &known)?;
+        let account = mistakes.text(members, path, "account", ACCOUNT);
+        let method = mistakes.one_of(members.get("method"), &format!("{path}.method"), &METHODS)?;
+        let source = mistakes.text(members, path, "path", LENGTH);
+        let place = format!("{path}.path");
+        if !source.starts_with('/') || source.contains(['?', '#', '\\']) {
+            mistakes.add(&place, "has to begin with / and to hold no ?, # or \\");
+        }
+        let request = Self {
+            account,
+            method,
+            path: Template::check(mistakes, &place, &source, names, Insert::Segment),
+            query: named(mistakes, members, path, "query", names),
+            headers: named(mistakes, members, path, "headers", names),
+            body: members.get("body").map(|body| Body::check(mistakes, body, &format!("{path}.body"), names, 1)),
+        };
+        for (name, _) in &request.headers {
+            let place = format!("{path}.headers");
+            if reqwest::header::HeaderName::try_from(name).is_err() {
+                mistakes.add(&place, format_args!("{name:?} is no name of a header"));
+            } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+                mistakes.add(&place, format_args!("{name:?} is not yours to set"));
+            }
+        }
+        if request.body.is_some() && ["GET", "HEAD"].contains(&method) {
+            mistakes.add(&format!("{path}.body"), format_args!("{method} has no body"));
+        }
+        Some(request)
+    }
+
+    /// Whether something that a submitter wrote gets into the request.
+    #[must_use]
+    pub fn reads_form(&self) -> bool {
+        let named = self.query.iter().chain(&self.headers).any(|(_, template)| template.reads_form());
+        self.path.reads_form() || named || self.body.as_ref().is_some_and(Body::reads_form)
+    }
+
+    /// The request for the values of a run, to an account at `base_url`.
+    ///
+    /// # Errors
+    /// When a value can't stand where it would: an empty segment of a path, a line break in a header.
+    pub fn render(&self, base_url: &Url, input: &Input) -> Result<Request, TemplateError> {
+        let path = self.path.render(Insert::Segment, input)?;
+        let mut url = below(base_url, &path)?;
+        if !self.query.is_empty() {
+            let mut pairs = url.query_pairs_mut();
+            for (name, template) in &self.query {
+                pairs.append_pair(name, &template.render(Insert::AsIs, input)?);
+            }
+        }
+        let mut headers = Vec::with_capacity(self.headers.len());
+        for (name, template) in &self.headers {
+            let value = template.render(Insert::AsIs, input)?;
+            if reqwest::header::HeaderValue::from_bytes(value.as_bytes()).is_err() {
+                return Err(TemplateError::new(format!("the value of header {name:?} holds control characters")));
+            }
+            headers.push((name.clone(), value));
+        }
+        let body = self.body.as_ref().map(|body| body.render(input)).transpose()?.map(|body| body.to_string());
+        Ok(Request { method: self.method.to_owned(), url: url.into(), headers, body })
+    }
+}
+
+/// The address of `path` below an account's base URL.
+///
+/// # Errors
+/// When a URL with this path would not have this path: with `.` and `..` for segments.
+pub fn below(base_url: &Url, path: &str) -> Result<Url, TemplateError> {
+    let whole = format!("{}{path}", base_url.path().trim_end_matches('/'));
+    let mut url = base_url.clone();
+    url.set_path(&whole);
+    if url.path() != whole || url.origin() != base_url.origin() {
+        return Err(TemplateError::new("a value would change the structure of the path"));
+    }
+    Ok(url)
+}
+
+fn named(
+    mistakes: &mut Mistakes,
+    members: &Map<String, Value>,
+    path: &str,
+    name: &str,
+    names: &Names,
+) -> Vec<(String, Template)> {
+    let Some(value) = members.get(name) else { return Vec::new() };
+    let path = format!("{path}.{name}");
+    let Some(given) = value.as_object() else {
+        mistakes.add(&path, "has to be an object of strings");
+        return Vec::new();
+    };
+    let mut templates = Vec::new();
+    for (name, value) in given {
+        let place = format!("{path}.{name}");
+        match value.as_str() {
+            Some(source) => {
+                templates.push((name.clone(), Template::check(mistakes, &place, source, names, Insert::AsIs)));
+            }
+            None => mistakes.add(&place, "has to be a string"),
+        }
+    }
+    templates
+}
+
+impl Body {
+    fn check(mistakes: &mut Mistakes, value: &Value, path: &str, names: &Names, depth: usize) -> Self {
+        if depth > BODY_DEPTH {
+            mistakes.add(path, format_args!("is nested more than {BODY_DEPTH} levels deep"));
+            return Self::Fixed(Value::Null);
+        }
+        match value {
+            Value::String(source) => Self::Template(Template::check(mistakes, path, source, names, Insert::AsIs)),
+            Value::Array(values) => {
+                let checked = values.iter().enumerate();
+                let checked =
+                    checked.map(|(n, value)| Self::check(mistakes, value, &format!("{path}[{n}]"), names, depth + 1));
+                Self::List(checked.collect())
+            }
+            Value::Object(members) => {
+                let checked = members.iter().map(|(name, value)| {
+                    (name.clone(), Self::check(mistakes, value, &format!("{path}.{name}"), names, depth + 1))
+                });
+                Self::Object(checked.collect())
+            }
+            other => Self::Fixed(other.clone()),
+        }
+    }
+
+    fn reads_form(&self) -> bool {
+        match self {
+            Self::Template(template) => template.reads_form(),
+            Self::Fixed(_) => false,
+            Self::List(values) => values.iter().any(Self::reads_form),
+            Self::Object(members) => members.iter().any(|(_, value)| value.reads_form()),
+        }
+    }
+
+    fn render(&self, input: &Input) -> Result<Value, TemplateError> {
+        Ok(match self {
+            Self::Template(template) => template.value(input)?,
+            Self::Fixed(value) => value.clone(),
+            Self::List(values) => {
+                Value::Array(values.iter().map(|value| value.render(input)).collect::<Result<_, _>>()?)
+            }
+            Self::Object(members) => {
+                let rendered = members.iter().map(|(name, value)| Ok((name.clone(), value.render(input)?)));
+                Value::Object(rendered.collect::<Result<_, TemplateError>>()?)
+            }
+        })
+    }
+}

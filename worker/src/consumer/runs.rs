@@ -1,0 +1,94 @@
+//! Wakes of runs: each is handled by itself, many at once, and acknowledged when the run has been brought as far as it can be
+//! brought now. A run that can't be recorded, because the database is away, is held.
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use lapin::{message::Delivery, options::BasicAckOptions};
+use letterbox_common::{
+    broker::{BrokerError, Envelope, Publisher, RunWake},
+    database::Fault,
+};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    HOLD_AT_MOST,
+    subscription::{ANSWER_TIMEOUT, Subscription},
+};
+use crate::{dead_letters, executor::Executor, outcome};
+
+/// Consumes the queue of runs.
+pub struct Runs {
+    pub executor: Executor,
+    /// For dead letters.
+    pub publisher: Publisher,
+    /// Runs that are worked on at once.
+    pub concurrency: u16,
+}
+
+impl Runs {
+    /// Works until `stop`; then takes nothing more, and finishes what it has.
+    pub async fn consume(&self, subscription: Subscription, stop: &CancellationToken) -> Result<(), BrokerError> {
+        let Subscription { queue, channel, mut deliveries } = subscription;
+        let tag = deliveries.tag();
+        let mut under_way = FuturesUnordered::new();
+        let mut stopping = std::pin::pin!(stop.cancelled());
+        let (mut cancelled, mut ended) = (false, false);
+        loop {
+            tokio::select! {
+                biased;
+                () = stopping.as_mut(), if !cancelled => {
+                    cancelled = true;
+                    Subscription::cancel(&channel, tag.clone()).await?;
+                }
+                Some(outcome) = under_way.next(), if !under_way.is_empty() => { let () = outcome?; }
+                delivery = deliveries.next(), if !ended => match delivery {
+                    Some(delivery) => under_way.push(self.handle(queue, delivery?, stop)),
+                    None if cancelled => ended = true,
+                    None => return Err(Subscription::ended(queue)),
+                },
+                else => return Ok(()),
+            }
+        }
+    }
+
+    async fn handle(&self, queue: &str, message: Delivery, stop: &CancellationToken) -> Result<(), BrokerError> {
+        let reason = match Envelope::read(&message.properties) {
+            Ok(Envelope::RunWake(wake)) => self.advance(wake, stop).await?,
+            Ok(_) => Some("not a wake of a run".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = reason {
+            tracing::warn!(queue, reason, "dead-lettered");
+            let published = dead_letters::publish(&self.publisher, queue, &message, &reason).await;
+            published.map_err(|error| BrokerError::Ended(format!("a dead letter could not be published: {error}")))?;
+        }
+        match timeout(ANSWER_TIMEOUT, message.ack(BasicAckOptions::default())).await {
+            Ok(Ok(true)) => Ok(()),
+            // `false` is lapin's word for 'not sent'.
+            Ok(Ok(false)) => Err(BrokerError::Ended("the channel closed before the acknowledgement".into())),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
+        }
+    }
+
+    /// Brings a run further, waiting out outages. Gives the reason why it never can be.
+    async fn advance(&self, wake: RunWake, stop: &CancellationToken) -> Result<Option<String>, BrokerError> {
+        let began = Instant::now();
+        for pause in outcome::pauses() {
+            let Err(error) = self.executor.advance(wake.workspace, wake.run).await else { return Ok(None) };
+            if error.fault == Fault::Permanent {
+                return Ok(Some(error.to_string()));
+            }
+            if began.elapsed() > HOLD_AT_MOST {
+                break;
+            }
+            tracing::warn!(run_id = %wake.run, %error, "a run could not be brought further");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // It returns to the queue.
+                () = stop.cancelled() => return Err(BrokerError::Ended("stopped while the database is away".into())),
+            }
+        }
+        Err(BrokerError::Ended("the database has been away for too long to hold messages".into()))
+    }
+}
