@@ -3,6 +3,7 @@
 
 mod browser;
 mod form;
+mod peer;
 mod process;
 mod proxy;
 mod sender;
@@ -11,8 +12,9 @@ mod world;
 
 pub use browser::Browser;
 pub use form::{DEFINITION, Form, payload};
+pub use peer::{Peer, Received, Reply};
 pub use process::{Process, binary};
 pub use proxy::{Front, Proxy};
 pub use sender::{Answer, Webhook, http_client, raw, sign};
 pub use servers::{PrivateBroker, PrivateDatabase, Servers};
-pub use world::{World, eventually};
+pub use world::{CREDENTIAL, World, eventually};

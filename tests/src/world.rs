@@ -9,9 +9,9 @@ use lapin::{
 use letterbox_common::{
     database::{self, Role},
     ids::{UserId, WorkspaceId},
-    sealing::KeyRing,
+    sealing::{KeyRing, Secret},
 };
-use letterbox_worker::owner::{Owner, migrate};
+use letterbox_worker::owner::{AccountRow, NewAccount, Owner, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -19,6 +19,8 @@ use crate::{DEFINITION, Form, Process, Servers, Webhook, http_client};
 
 const TEMPLATE: &str = "letterbox_template";
 pub const KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+/// What every connected account of the tests shows.
+pub const CREDENTIAL: &str = "canary-credential";
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Everything that one test needs.
@@ -77,11 +79,35 @@ impl World {
 
     /// A deployed workflow in a workspace that exists, under a member of it.
     pub async fn form_in(&self, gateway: &Process, workspace: WorkspaceId, user: UserId) -> Form {
+        self.form_of(gateway, workspace, user, DEFINITION).await
+    }
+
+    /// The form of a deployed workflow with this definition.
+    pub async fn form_of(&self, gateway: &Process, workspace: WorkspaceId, user: UserId, definition: &str) -> Form {
         let mut owner = self.owner().await;
-        let workflow = owner.create_workflow(workspace, user, "Contact", DEFINITION).await.unwrap().workflow_id;
+        let workflow = owner.create_workflow(workspace, user, "Contact", definition).await.unwrap().workflow_id;
         owner.deploy(workflow, None).await.unwrap();
         let link = owner.create_form_link(workflow).await.unwrap();
         Form::new(&gateway.public_url(), workspace, user, workflow, link.token.expose())
+    }
+
+    /// Connects an account of a user.
+    pub async fn connect(&self, workspace: WorkspaceId, user: UserId, name: &str, base_url: &str) -> AccountRow {
+        let account = NewAccount {
+            workspace,
+            user,
+            name: name.into(),
+            base_url: base_url.parse().unwrap(),
+            header: "authorization".into(),
+            credential: Secret::new(format!("Bearer {CREDENTIAL}").into_bytes()),
+        };
+        self.owner().await.connect_account(&self.keys.parse().unwrap(), &account).await.unwrap()
+    }
+
+    /// Waits until a state of runs is reached by so many.
+    pub async fn await_state(&self, state: &str, expected: i64) {
+        let counted = format!("SELECT count(*) FROM runs WHERE state = '{state}'");
+        eventually(&format!("{expected} runs {state}"), async || self.count(&counted).await == expected).await;
     }
 
     /// Lets a minute pass for the rate limits, as far as the database knows of it.
@@ -132,6 +158,8 @@ impl World {
             ("LETTERBOX_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1"),
+            ("LETTERBOX_EGRESS_ALLOW", "127.0.0.1"),
+            ("LETTERBOX_RETRY_MILLISECONDS", "50"),
             ("LETTERBOX_LOG", "trace"),
         ];
         all.extend(settings);

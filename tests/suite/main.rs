@@ -1,10 +1,12 @@
 //! The suite: one file a behaviour, all of it on real servers and real processes. Run it with `deploy/test`.
 
+mod approvals;
 mod broker_confirms;
 mod broker_outages;
 mod database_outages;
 mod dead_letters;
 mod delivery_once;
+mod execution;
 mod form_contract;
 mod form_limits;
 mod form_links;

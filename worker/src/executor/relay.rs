@@ -1,5 +1,6 @@
-//! The relay: hands what is due in the outbox to RabbitMQ, and forgets it when the broker has confirmed. Dying in between, it
-//! hands it over once more, which wakes a run twice and changes nothing.
+//! The relay: hands what is due in the outbox to RabbitMQ, and puts it off when the broker has confirmed. Dying in between, it
+//! hands it over once more, which wakes a run twice and changes nothing; and should the broker lose it (somebody empties a
+//! queue), it is due again some minutes later.
 
 use std::time::Duration;
 

@@ -71,7 +71,7 @@ WITH held AS (
     SELECT workspace_id, run_id, $8,
         (SELECT count(*) + 1 FROM run_actions b WHERE b.workspace_id = held.workspace_id AND b.run_id = held.run_id),
         $9, $10, $11::text[], $12, $13, $14::int, $15::int, $16, $17::uuid, $18::int, $19::int, $20, $21,
-        clock_timestamp() + $7::float8 * interval '1 second',
+        CASE WHEN $10 = 'retrying' THEN clock_timestamp() + $7::float8 * interval '1 second' END,
         CASE WHEN $10 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
     FROM held WHERE $8::text IS NOT NULL
     ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
@@ -97,9 +97,11 @@ SELECT (SELECT idempotency_key FROM noted) FROM held";
 const DUE_WAKES: &str = "
 SELECT workspace_id, run_id FROM run_wakes WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED";
 
-/// handed_over: forgets wakes that the broker has
+/// handed_over: the broker has these wakes. Should one get lost there, it is due again later; who takes the run sets the
+/// time anew
 const HANDED_OVER: &str = "
-DELETE FROM run_wakes w USING unnest($1::uuid[], $2::uuid[]) AS handed (workspace_id, run_id)
+UPDATE run_wakes w SET due_at = clock_timestamp() + interval '5 minutes'
+FROM unnest($1::uuid[], $2::uuid[]) AS handed (workspace_id, run_id)
 WHERE w.workspace_id = handed.workspace_id AND w.run_id = handed.run_id";
 
 /// wake_again: for wakes that came where no executor is; in a while, lest they go round in a circle
@@ -108,8 +110,9 @@ INSERT INTO run_wakes (workspace_id, run_id, due_at)
 SELECT r.workspace_id, r.run_id, clock_timestamp() + interval '1 second'
 FROM unnest($1::uuid[], $2::uuid[]) AS lost (workspace_id, run_id)
 JOIN runs r ON r.workspace_id = lost.workspace_id AND r.run_id = lost.run_id
+    AND r.state IN ('queued', 'running', 'waiting_approval')
 ORDER BY r.workspace_id, r.run_id
-ON CONFLICT (workspace_id, run_id) DO NOTHING";
+ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = least(run_wakes.due_at, EXCLUDED.due_at)";
 
 /// Every statement of this store, for the test that prepares them against the schema under the worker's role.
 pub const STATEMENTS: [&str; 7] = [TAKE, RECORDS, FACTS, STEP, DUE_WAKES, HANDED_OVER, WAKE_AGAIN];
@@ -350,7 +353,7 @@ pub async fn due_wakes(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Forgets wakes that the broker has confirmed.
+/// Puts off wakes that the broker has confirmed.
 pub async fn handed_over(
     transaction: &deadpool_postgres::Transaction<'_>,
     wakes: &[(WorkspaceId, RunId)],

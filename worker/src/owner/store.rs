@@ -554,13 +554,10 @@ FROM run_actions WHERE workspace_id = $1 AND run_id = $2 ORDER BY position";
 pub async fn run_actions(client: &Client, workspace: WorkspaceId, run: RunId) -> Result<Vec<RunAction>, Error> {
     let read = |row: &Row| {
         let (started_at, finished_at): (Timestamp, Option<Timestamp>) = (row.try_get(14)?, row.try_get(15)?);
-        let state: String = row.try_get(2)?;
-        // While it retries, the time of the next attempt; else it says only until when the worker's lease is.
-        let retry_at = if state == "retrying" { row.try_get(13)? } else { None };
         Ok(RunAction {
             action_id: row.try_get(0)?,
             action_type: row.try_get(1)?,
-            state,
+            state: row.try_get(2)?,
             untrusted: row.try_get(3)?,
             steered_by: row.try_get(4)?,
             decision: row.try_get(5)?,
@@ -571,7 +568,7 @@ pub async fn run_actions(client: &Client, workspace: WorkspaceId, run: RunId) ->
             response_status: row.try_get(10)?,
             outcome: row.try_get(11)?,
             error: row.try_get(12)?,
-            retry_at,
+            retry_at: row.try_get(13)?,
             duration_milliseconds: finished_at.map(|end| end.duration_since(started_at).as_millis() as i64),
             started_at,
             finished_at,

@@ -1,0 +1,395 @@
+//! Runs act: what is sent, to whom, how often, and what the record says of it.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use lapin::options::BasicPublishOptions;
+use letterbox_common::{
+    broker::{Envelope, FormSubmission, Receipt},
+    ids::RunId,
+};
+use letterbox_tests::{CREDENTIAL, DEFINITION, Form, Peer, Process, Reply, World, eventually, payload};
+use letterbox_worker::owner::{RunDetail, RunRow};
+use serde_json::{Value, json};
+
+/// The usual form with these actions.
+fn definition(actions: Value) -> String {
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    definition["actions"] = actions;
+    definition.to_string()
+}
+
+fn post(id: &str) -> Value {
+    json!({"id": id, "type": "http.request", "account": "crm", "method": "POST", "path": format!("/{id}"),
+           "body": {"name": "{{ form.name }}", "run": "{{ run.id }}"}})
+}
+
+/// A form whose owner's account `crm` is the peer, and a worker.
+async fn acting(world: &World, gateway: &Process, peer: &Peer, actions: Value) -> Form {
+    let plain = world.form(gateway).await;
+    world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
+    world.form_of(gateway, plain.workspace, plain.owner, &definition(actions)).await
+}
+
+async fn the_run(world: &World, form: &Form) -> RunDetail {
+    let owner = world.owner().await;
+    let runs: Vec<RunRow> = owner.runs(form.workspace, Some(form.workflow), 10).await.unwrap();
+    owner.run(runs[0].run_id).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(201)).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let plain = world.form(&gateway).await;
+    world.connect(plain.workspace, plain.owner, "crm", &format!("{}/api/v1/", peer.url)).await;
+    let actions = json!([{
+        "id": "create", "type": "http.request", "account": "crm", "method": "PUT",
+        "path": "/people/{{ form.name }}/notes", "query": {"q": "{{ form.message }}", "fixed": "1"},
+        "headers": {"X-Name": "{{ form.name }}"},
+        "body": {"name": "{{ form.name }}", "note": "From {{ form.email }}: {{ form.message }}", "seats": "{{ form.seats }}",
+                 "terms": "{{ form.terms }}", "list": [1, null, "{{ run.id }}"]},
+    }]);
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(actions)).await;
+    let name = r#"../a//b@evil.example:1/?x=1#y%2e "'{{ run.id }}"#;
+    let message = "a&q=2\"},\"x\":{{ form.name }}\u{0}\u{1f4ee}";
+    let values = json!({"name": name, "email": "a@b", "message": message, "seats": 3, "terms": true});
+    assert_eq!(form.submit("k", &values).await.status, 200);
+    world.await_state("succeeded", 1).await;
+
+    let received = &peer.await_received(1).await[0];
+    let run = the_run(&world, &form).await;
+    let segment = "..%2Fa%2F%2Fb%40evil.example%3A1%2F%3Fx%3D1%23y%252e%20%22%27%7B%7B%20run.id%20%7D%7D";
+    let (path, query) = received.target.split_once('?').unwrap();
+    assert_eq!((received.method.as_str(), path), ("PUT", format!("/api/v1/people/{segment}/notes").as_str()));
+    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    assert_eq!(pairs, [("fixed".to_owned(), "1".to_owned()), ("q".into(), message.into())]);
+    assert_eq!(received.header("x-name"), Some(name));
+    assert_eq!(received.header("authorization"), Some(format!("Bearer {CREDENTIAL}").as_str()));
+    assert_eq!(received.header("content-type"), Some("application/json"));
+    assert_eq!(received.header("idempotency-key").unwrap().len(), 36);
+    let body = json!({"name": name, "note": format!("From a@b: {message}"), "seats": 3, "terms": true,
+                      "list": [1, null, run.row.run_id]});
+    assert_eq!(received.json(), body);
+
+    // The record tells the story, without the credential; the logs tell neither.
+    let action = &run.actions[0];
+    assert_eq!((action.state.as_str(), action.response_status, action.attempts), ("succeeded", Some(201), 1));
+    assert_eq!(
+        (action.untrusted.as_slice(), action.decision.as_deref()),
+        (["data".to_owned()].as_slice(), Some("allow"))
+    );
+    assert_eq!((action.policy_version, action.decision_rule), (Some(0), None));
+    assert!(action.duration_milliseconds.is_some() && run.row.finished_at.is_some());
+    let story = serde_json::to_string(&run).unwrap();
+    assert!(story.contains("/people/") && !story.contains(CREDENTIAL));
+    for secret in [CREDENTIAL, "evil.example", "From a@b"] {
+        let log = worker.log();
+        let leak = log.lines().find(|line| line.contains(secret));
+        assert_eq!(leak, None, "{secret}");
+    }
+    let kept = "SELECT count(*) FROM connected_accounts t WHERE t::text LIKE '%canary%'";
+    assert_eq!(world.count(kept).await, 0, "sealed");
+}
+
+#[tokio::test]
+async fn what_can_not_stand_in_its_place_fails_the_run() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let path = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET", "path": "/a/{{ form.message }}"}]);
+    let form = acting(&world, &gateway, &peer, path).await;
+    for message in ["", ".", "..", "%2e%2e"] {
+        let mut values = payload();
+        values["message"] = message.into();
+        assert_eq!(form.submit(&format!("key {message}"), &values).await.status, 200, "nobody outside learns");
+    }
+    let mut left_out = payload();
+    left_out.as_object_mut().unwrap().remove("message");
+    assert_eq!(form.submit("left out", &left_out).await.status, 200);
+    world.await_state("failed", 4).await;
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(1).await;
+    assert_eq!(received[0].target, "/a/%252e%252e", "a value is no escape");
+
+    let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET", "path": "/",
+                         "headers": {"X-Note": "{{ form.message }}"}}]);
+    let form = world.form_of(&gateway, form.workspace, form.owner, &definition(header)).await;
+    let mut values = payload();
+    values["message"] = "a\r\nX-Other: b".into();
+    assert_eq!(form.submit("k", &values).await.status, 200);
+    world.await_state("failed", 5).await;
+    assert!(the_run(&world, &form).await.row.failure.unwrap().contains("control characters"));
+    peer.await_received(1).await;
+}
+
+#[tokio::test]
+async fn conditions_choose_and_what_they_choose_is_marked() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let actions = json!([
+        {"id": "many", "type": "condition", "if": "form.seats > 10", "then": [post("large")], "else": [post("small")]},
+        post("always"),
+    ]);
+    let form = acting(&world, &gateway, &peer, actions).await;
+    for (key, seats) in [("a", 11), ("b", 10)] {
+        let mut values = payload();
+        values["seats"] = seats.into();
+        assert_eq!(form.submit(key, &values).await.status, 200);
+        world.await_state("succeeded", if key == "a" { 1 } else { 2 }).await;
+    }
+    let targets: Vec<_> = peer.await_received(4).await.into_iter().map(|request| request.target).collect();
+    assert_eq!(targets, ["/large", "/always", "/small", "/always"]);
+    let story = the_run(&world, &form).await;
+    let told: Vec<_> = story
+        .actions
+        .iter()
+        .map(|action| {
+            (
+                action.action_id.as_str(),
+                action.outcome.as_deref(),
+                action.untrusted.join("+"),
+                action.steered_by.as_deref(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("many", Some("else"), "data".to_owned(), None),
+        ("small", None, "data+control".into(), Some("condition")),
+        ("always", None, "data".into(), None),
+    ];
+    assert_eq!(told, expected);
+}
+
+/// Only the owner's own accounts, and only while the owner may run.
+#[tokio::test]
+async fn nobody_elses_account_is_used() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let owner = world.owner().await;
+    let plain = world.form(&gateway).await;
+    let other = owner.create_user("other@example.com", "Other").await.unwrap().user_id;
+    owner.set_member(plain.workspace, other, "owner", false).await.unwrap();
+    world.connect(plain.workspace, other, "crm", &peer.url).await;
+    let elsewhere = world.form(&gateway).await;
+    owner.set_member(elsewhere.workspace, plain.owner, "owner", false).await.unwrap();
+    world.connect(elsewhere.workspace, plain.owner, "crm", &peer.url).await;
+
+    let mut deploying = world.owner().await;
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(json!([post("send")]))).await;
+    let warnings = deploying.deploy(form.workflow, None).await.unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("crm"), "{warnings:?}");
+    let link = deploying.create_form_link(form.workflow).await.unwrap();
+    let form = form.with_token(link.token.expose());
+    let _worker = world.worker().await;
+    form.assert_accepts("a").await;
+    world.await_state("failed", 1).await;
+    assert!(the_run(&world, &form).await.row.failure.unwrap().contains("no connected account"));
+
+    let account = world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
+    form.assert_accepts("b").await;
+    world.await_state("succeeded", 1).await;
+    owner.disconnect_account(account.account_id).await.unwrap();
+    form.assert_accepts("c").await;
+    world.await_state("failed", 2).await;
+    assert_eq!(world.count("SELECT count(*) FROM connected_accounts WHERE credential_sealed IS NOT NULL").await, 2);
+    peer.await_received(1).await;
+}
+
+#[tokio::test]
+async fn requests_leave_for_the_open_internet_only() {
+    let world = World::new().await;
+    let inner = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker_with(&[("LETTERBOX_EGRESS_ALLOW", "")]).await;
+    let plain = world.form(&gateway).await;
+    let port = inner.url.rsplit(':').next().unwrap().to_owned();
+    let hosts = [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "2130706433",
+        "0x7f.1",
+        "127.1",
+        "169.254.169.254",
+        "10.0.0.1",
+    ];
+    for (n, host) in hosts.iter().enumerate() {
+        let name = format!("account {n}");
+        world.connect(plain.workspace, plain.owner, &name, &format!("http://{host}:{port}")).await;
+        let mut action = post("send");
+        action["account"] = name.into();
+        let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(json!([action]))).await;
+        form.assert_accepts("k").await;
+        world.await_state("failed", n as i64 + 1).await;
+        let failure = the_run(&world, &form).await.row.failure.unwrap();
+        assert!(failure.contains("private or reserved"), "{host}: {failure}");
+    }
+    assert_eq!(inner.received(), []);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let world = World::new().await;
+    let target = Peer::start(|_, _| Reply::Status(200)).await;
+    let location = target.url.clone();
+    let peer = Peer::start(move |_, _| Reply::With(307, vec![("location", location.clone())], String::new())).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
+    form.assert_accepts("k").await;
+    world.await_state("failed", 1).await;
+    assert!(the_run(&world, &form).await.row.failure.unwrap().contains("307"));
+    assert_eq!((peer.received().len(), target.received().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn retries_send_the_same_under_the_same_key() {
+    let world = World::new().await;
+    let peer = Peer::start(|request, before| match (request.target.as_str(), before) {
+        ("/gone", _) => Reply::Status(404),
+        ("/never", _) => Reply::Status(500),
+        (_, 0) => Reply::Status(503),
+        (_, 1) => Reply::With(429, vec![("retry-after", "1".into())], String::new()),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(3).await;
+    assert!(received.iter().all(|request| request == &received[0]), "{received:#?}");
+    let action = &the_run(&world, &form).await.actions[0];
+    assert_eq!((action.attempts, action.response_status, action.error.as_deref()), (3, Some(200), None));
+
+    for (id, attempts) in [("gone", 1), ("never", 6)] {
+        let form =
+            world.form_of(&gateway, form.workspace, form.owner, &definition(json!([post(id), post("after")]))).await;
+        form.assert_accepts("k").await;
+        eventually("failed", async || the_run(&world, &form).await.row.state == "failed").await;
+        let run = the_run(&world, &form).await;
+        assert_eq!((run.actions.len(), run.actions[0].attempts), (1, attempts), "{id}: nothing comes after a failure");
+    }
+    // Two actions of one run, and two runs, have keys of their own.
+    let both = world.form_of(&gateway, form.workspace, form.owner, &definition(json!([post("x"), post("y")]))).await;
+    both.assert_accepts("k").await;
+    world.await_state("succeeded", 2).await;
+    let keys: HashSet<_> = peer.received().iter().map(|r| r.header("idempotency-key").unwrap().to_owned()).collect();
+    assert_eq!(keys.len(), 5);
+}
+
+/// A worker dies after it has sent and before it has recorded the answer.
+#[tokio::test]
+async fn a_killed_workers_run_goes_on_from_the_record() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, before| if before == 1 { Reply::Silence } else { Reply::Status(200) }).await;
+    let gateway = world.gateway().await;
+    let mut doomed = world.worker().await;
+    let form = acting(&world, &gateway, &peer, json!([post("first"), post("second"), post("third")])).await;
+    form.assert_accepts("k").await;
+    peer.await_received(2).await;
+    doomed.kill().await;
+    let heir = world.worker().await;
+    heir.await_ready().await;
+    // Nobody touches it while its lease lasts: its message has come back and gone.
+    eventually("nothing is left", async || world.messages("letterbox.v1.runs").await == 0).await;
+    assert_eq!(peer.received().len(), 2);
+    let expire = "UPDATE runs SET lease_until = clock_timestamp(); UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.batch_execute(expire).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(4).await;
+    let targets: Vec<_> = received.iter().map(|request| request.target.as_str()).collect();
+    assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
+    assert_eq!(received[1], received[2], "the same request under the same key");
+    let attempts: Vec<_> = the_run(&world, &form).await.actions.iter().map(|action| action.attempts).collect();
+    assert_eq!(attempts, [1, 2, 1]);
+}
+
+/// A holder whose lease is over can't write any more.
+#[tokio::test]
+async fn who_has_lost_a_run_does_not_write_to_it() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, before| if before == 0 { Reply::Silence } else { Reply::Status(200) }).await;
+    let gateway = world.gateway().await;
+    let slow = world.worker().await;
+    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    let other = world.worker().await;
+    let expire = "UPDATE runs SET lease_until = clock_timestamp(); UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.batch_execute(expire).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let before = the_run(&world, &form).await;
+    // The slow one gives up its request now, and has nothing to say.
+    drop(peer);
+    eventually("nothing is left", async || world.messages("letterbox.v1.runs").await == 0).await;
+    let after = the_run(&world, &form).await;
+    assert_eq!((before.row.state, before.actions[0].attempts), (after.row.state, after.actions[0].attempts));
+    assert!(slow.is_ready().await && other.is_ready().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let form = acting(&world, &gateway, &peer, json!([post("one"), post("two")])).await;
+    let release = world.owner().await.workflow(form.workflow).await.unwrap().row.release_id.unwrap();
+    let channel = world.broker().await.create_channel().await.unwrap();
+    let body = payload().to_string();
+    for _ in 0..500 {
+        let receipt = Receipt {
+            received_at: jiff::Timestamp::now(),
+            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        };
+        let (workspace, workflow) = (form.workspace, form.workflow);
+        let submission = FormSubmission { run: RunId::generate(), workspace, workflow, release, receipt };
+        let properties = Envelope::FormSubmission(submission).properties("test");
+        let options = BasicPublishOptions::default();
+        channel
+            .basic_publish("letterbox.v1".into(), "forms".into(), options, body.as_bytes(), properties)
+            .await
+            .unwrap();
+    }
+    let _workers = [world.worker().await, world.worker().await];
+    world.await_state("succeeded", 500).await;
+    let received = peer.received();
+    let asked: HashSet<_> =
+        received.iter().map(|request| (request.target.clone(), request.json()["run"].clone())).collect();
+    assert_eq!((received.len(), asked.len()), (1000, 1000));
+    assert_eq!(world.count("SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'").await, 0);
+    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
+}
+
+/// A wake that got lost in the broker comes again; one that came to the wrong queue is handed on.
+#[tokio::test]
+async fn no_run_is_forgotten() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
+    let channel = world.broker().await.create_channel().await.unwrap();
+    {
+        let _worker = world.worker_with(&[("LETTERBOX_SEALING_KEYS", &world.keys)]).await;
+        // With its queue gone, the wake comes to the queue of what has no route.
+        channel.queue_delete("letterbox.v1.runs".into(), Default::default()).await.unwrap();
+        form.assert_accepts("a").await;
+        world.await_state("succeeded", 1).await;
+    }
+    form.assert_accepts("b").await;
+    let worker = world.worker().await;
+    world.await_state("succeeded", 2).await;
+    drop(worker);
+    let lost = "UPDATE runs SET state = 'queued', lease_until = NULL, finished_at = NULL;
+                DELETE FROM run_actions; INSERT INTO run_wakes SELECT workspace_id, run_id, clock_timestamp() FROM runs";
+    world.database.batch_execute(lost).await.unwrap();
+    let _worker = world.worker().await;
+    world.await_state("succeeded", 2).await;
+    peer.await_received(4).await;
+    assert!(join_all([form.read()]).await[0].status == 200);
+}
