@@ -69,7 +69,7 @@ remember() {
 }
 
 # Whether the process with this pid runs a program whose command line holds this word.
-runs() { [ -n "${1:-}" ] && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -q -- "$2"; }
+runs() { [ -n "${1:-}" ] && { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null | grep -q -- "$2"; }
 
 # Asks a process to end, waits, and ends it for good when it does not.
 stop_pid() {

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::eventually;
 
@@ -41,6 +41,8 @@ pub enum Reply {
     With(u16, Vec<(&'static str, String)>, String),
     /// No answer at all.
     Silence,
+    /// This status, when the gate is opened.
+    When(Arc<Semaphore>, u16),
 }
 
 impl Reply {
@@ -120,6 +122,10 @@ async fn answer(
         Reply::Status(status) => (status, Vec::new(), String::new()),
         Reply::With(status, headers, body) => (status, headers, body),
         Reply::Silence => std::future::pending().await,
+        Reply::When(gate, status) => {
+            drop(gate.acquire().await);
+            (status, Vec::new(), String::new())
+        }
     };
     let mut response = Response::builder().status(status);
     for (name, value) in headers {

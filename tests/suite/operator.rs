@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use letterbox_tests::{DEFINITION, World, binary, eventually, sign};
+use letterbox_tests::{DEFINITION, Peer, Reply, World, binary, eventually, sign};
 use serde_json::Value;
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
@@ -168,6 +168,79 @@ async fn from_a_workflow_to_a_run() {
     assert_eq!(json(&world, &["run", "list", "--workspace", &workspace]).as_array().unwrap().len(), 2, "runs stay");
 }
 
+#[tokio::test]
+async fn accounts_policies_and_approvals() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let plain = world.form(&gateway).await;
+    let (workspace, user) = (plain.workspace.to_string(), plain.owner.to_string());
+    let token = write(&format!("{workspace}.token"), "canary-token\n");
+    let connect = |name: &'static str| {
+        ["account", "connect", "--workspace", &workspace, "--user", &user, "--name", name, "--base-url", &peer.url]
+            .map(str::to_owned)
+            .to_vec()
+    };
+    let with = |mut arguments: Vec<String>, more: &[&str]| {
+        arguments.extend(more.iter().map(|more| (*more).to_owned()));
+        arguments
+    };
+    let bearer = with(connect("crm"), &["--bearer-file", &token]);
+    let bearer: Vec<&str> = bearer.iter().map(String::as_str).collect();
+    let account = json(&world, &bearer);
+    assert!(refused(&world, &bearer).1.contains("of this name"));
+    let header = with(connect("other"), &["--header", "X-Key", "--value-file", &token]);
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    assert_eq!(json(&world, &header)["header"], "X-Key");
+    let listed = json(&world, &["account", "list", "--workspace", &workspace]);
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    assert!(!listed.to_string().contains("canary"), "a credential is never shown");
+
+    let policy = json(&world, &["workspace", "policy", &workspace]);
+    assert_eq!((&policy["version"], &policy["policy"]["default"]), (&Value::from(0), &Value::from("allow")));
+    let file = write(&format!("{workspace}.policy"), r#"{"rules":[],"default":"approve"}"#);
+    assert_eq!(json(&world, &["workspace", "policy", &workspace, "--set", &file])["version"], 1);
+    let wrong = write(&format!("{workspace}.wrong-policy"), r#"{"rules":[],"default":"perhaps"}"#);
+    assert!(refused(&world, &["workspace", "policy", &workspace, "--set", &wrong]).1.contains("perhaps"));
+
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    definition["actions"] = serde_json::json!([
+        {"id": "send", "type": "http.request", "account": "crm", "method": "GET", "path": "/{{ form.name }}"},
+    ]);
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition.to_string()).await;
+    // A new sealing key, while a run waits: credentials are sealed again as well.
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+    let both = format!("{NEW_KEY},{}", world.keys);
+    let rotated = run(&world, &both, &["keys", "rotate", "--json"]);
+    let rotated: Value = serde_json::from_slice(&rotated.stdout).unwrap();
+    assert_eq!(rotated["resealed"], 2);
+    let _new = world.worker_with(&[("LETTERBOX_SEALING_KEYS", NEW_KEY)]).await;
+    drop(_worker);
+
+    let waiting = json(&world, &["approval", "list", "--workspace", &workspace]);
+    assert_eq!(waiting[0]["request"]["url"], format!("{}/Ada", peer.url));
+    let id = waiting[0]["approval_id"].as_str().unwrap();
+    assert!(refused(&world, &["approval", "approve", id, "--by", id]).1.contains("owner or editor"));
+    assert_eq!(json(&world, &["approval", "approve", id, "--by", &user])["state"], "approved");
+    assert!(refused(&world, &["approval", "deny", id, "--by", &user]).1.contains("already"));
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.await_received(1).await[0].header("authorization"), Some("Bearer canary-token"));
+    let runs = json(&world, &["run", "list", "--workspace", &workspace]);
+    let story = json(&world, &["run", "show", runs[0]["run_id"].as_str().unwrap()]);
+    let action = &story["actions"][0];
+    assert_eq!(
+        (&action["decision"], &action["policy_version"], &action["attempts"]),
+        (&"approve".into(), &1.into(), &1.into())
+    );
+    assert!(action["duration_milliseconds"].is_number() && !story.to_string().contains("canary"));
+    let table = run(&world, &world.keys, &["run", "show", runs[0]["run_id"].as_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&table.stdout).contains("/Ada"));
+
+    json(&world, &["account", "disconnect", account["account_id"].as_str().unwrap()]);
+    assert_eq!(refused(&world, &["account", "disconnect", account["account_id"].as_str().unwrap()]).0, 1);
+}
+
 /// A file for a command; its path.
 fn write(name: &str, text: &str) -> String {
     let file = letterbox_tests::Servers::shared().folder.join(name);
@@ -194,6 +267,11 @@ async fn refusals_are_told_from_misuse() {
         vec!["workflow", "list", "--workspace", nobody],
         vec!["form-link", "create", nobody],
         vec!["workspace", "allowance", nobody],
+        vec!["workspace", "policy", nobody],
+        vec!["account", "list", "--workspace", nobody],
+        vec!["account", "disconnect", nobody],
+        vec!["approval", "list", "--workspace", nobody],
+        vec!["approval", "approve", nobody, "--by", nobody],
         vec!["workspace", "allowance", nobody, "--set", "1"],
         vec!["workspace", "create", "--name", "x", "--run-allowance", "3000000000"],
         vec!["workflow", "deploy", nobody, "--definition", "/nowhere/at/all"],
@@ -210,6 +288,7 @@ async fn refusals_are_told_from_misuse() {
         vec!["webhook", "delete", "x"],
         vec!["workspace", "create", "--name", "x", "--run-allowance", "-1"],
         vec!["workspace", "allowance", nobody, "--set", "many"],
+        vec!["account", "connect", "--workspace", nobody, "--user", nobody, "--name", "x", "--base-url", "http://x"],
         vec!["member", "set", "--workspace", nobody, "--user", nobody, "--role", "king"],
         vec!["--database-url", "canary", "workspace", "list"],
     ] {

@@ -50,6 +50,7 @@ fn amqp_is_in_its_rooms() {
         "worker/src/consumer/",
         "worker/src/dead_letters.rs",
         "worker/src/apply.rs",
+        "worker/src/executor/relay.rs",
         "process/logging.rs",
     ];
     assert_only(&SERVICES, &["lapin"], &rooms);
@@ -72,6 +73,7 @@ fn http_is_at_the_edge() {
         "form_page.rs",
         "intake/content_type.rs",
         "process/admin.rs",
+        "bin/letterbox/receive.rs",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
 }

@@ -8,6 +8,7 @@ mod form_link;
 mod keys;
 mod member;
 mod output;
+mod receive;
 mod run;
 mod send;
 mod signal;
@@ -105,6 +106,11 @@ enum Noun {
     /// Try an endpoint
     #[command(subcommand)]
     Send(send::Verb),
+    /// Take what actions send, answer 200 and print it: for trying them
+    Receive {
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9099")]
+        listen: std::net::SocketAddr,
+    },
     /// Keys that seal secrets
     #[command(subcommand)]
     Keys(keys::Verb),
@@ -119,6 +125,8 @@ enum Failure {
     Owner(#[from] OwnerError),
     #[error("{0}")]
     File(#[from] file::FileError),
+    #[error("{0}: {1}")]
+    Receive(std::net::SocketAddr, std::io::Error),
     #[error("{0}")]
     Send(#[from] send::SendError),
 }
@@ -171,6 +179,7 @@ async fn carry_out(settings: &Settings, noun: Noun) -> Result<Output, Failure> {
         Noun::Run(verb) => run::carry_out(&settings.owner().await?, verb).await,
         Noun::Signal(verb) => signal::carry_out(&settings.owner().await?, verb).await,
         Noun::Send(verb) => send::carry_out(verb).await,
+        Noun::Receive { listen } => Err(Failure::Receive(listen, receive::receive(listen).await)),
         Noun::Keys(verb) => keys::carry_out(settings, verb).await,
     }
 }

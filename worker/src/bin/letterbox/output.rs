@@ -86,6 +86,11 @@ fn is_harmless(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Prints one line of JSON to standard output.
+pub fn line(value: &Value) {
+    let _ = writeln!(io::stdout(), "{value}");
+}
+
 /// Prints to standard error.
 pub fn error(message: &str) {
     let _ = writeln!(io::stderr(), "letterbox: {message}");
