@@ -258,3 +258,49 @@ async fn a_waiting_run_survives_its_worker() {
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.await_received(2).await[1].target, "/steered");
 }
+
+/// Answers come at the moment at which the run is looked at for another reason: none is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_heard_whenever_it_comes() {
+    let peer = Peer::start(script("yes")).await;
+    let scene = scene(&peer, json!([post("send")])).await;
+    scene.set_policy(json!({"rules": [], "default": "approve"})).await;
+    for n in 0..15 {
+        scene.form.assert_accepts(&n.to_string()).await;
+    }
+    scene.world.await_state("waiting_approval", 15).await;
+    let owner = scene.world.owner().await;
+    for approval in owner.approvals(scene.form.workspace).await.unwrap() {
+        let wake = format!("UPDATE run_wakes SET due_at = clock_timestamp() WHERE run_id = '{}'", approval.run_id);
+        let looked_at = format!("SELECT turn::bigint FROM runs WHERE run_id = '{}'", approval.run_id);
+        let before = scene.world.count(&looked_at).await;
+        scene.world.database.batch_execute(&wake).await.unwrap();
+        // Answered as soon as somebody looks at it, before that one has written that it goes on waiting, now and then.
+        while scene.world.count(&looked_at).await == before {}
+        // A run that is being looked at takes no answer: ask again.
+        let decided = async || owner.decide(approval.approval_id, scene.form.owner, true).await.is_ok();
+        eventually("decided", decided).await;
+    }
+    scene.world.await_state("succeeded", 15).await;
+    peer.await_received(15).await;
+    assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
+}
+
+/// A policy that meanwhile lets it through: the question is closed, and answering it does nothing.
+#[tokio::test]
+async fn a_question_that_is_not_needed_any_more_is_closed() {
+    let peer = Peer::start(script("yes")).await;
+    let scene = scene(&peer, json!([post("send")])).await;
+    scene.set_policy(json!({"rules": [], "default": "approve"})).await;
+    scene.form.assert_accepts("a").await;
+    let approval = scene.the_approval().await;
+    scene.set_policy(json!({"rules": [], "default": "allow"})).await;
+    scene.world.database.batch_execute("UPDATE run_wakes SET due_at = clock_timestamp()").await.unwrap();
+    scene.world.await_state("succeeded", 1).await;
+    for approve in [true, false] {
+        let refused = scene.world.owner().await.decide(approval.approval_id, scene.form.owner, approve).await;
+        assert!(refused.unwrap_err().to_string().contains("expired"));
+    }
+    assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
+    peer.await_received(1).await;
+}

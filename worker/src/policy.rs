@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::actions::http_request::METHODS;
+
 /// What a policy says of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -126,6 +128,10 @@ impl Policy {
             if action.is_some_and(|action| !["http.request", "ai.condition"].contains(&action)) {
                 return Err(format!("rules[{index}].when.action: has to be http.request or ai.condition"));
             }
+            let mut methods = rule.when.method.iter().flatten();
+            if let Some(method) = methods.find(|method| METHODS.iter().all(|(known, _)| known != method)) {
+                return Err(format!("rules[{index}].when.method: {method:?} is no method of a request"));
+            }
         }
         Ok(policy)
     }
@@ -210,6 +216,7 @@ mod tests {
             r#"{"rules":[{"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"acount":"x"},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"method":"POST"},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"method":["delete"]},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"action":"http"},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"untrusted":"both"},"decision":"deny"}],"default":"allow"}"#,
         ] {

@@ -123,6 +123,11 @@ impl Checking<'_> {
             None
         })?;
         let id = mistakes.text(members, path, "id", ID);
+        for name in ["id", "account"] {
+            if members.get(name).and_then(Value::as_str).is_some_and(|text| text.contains(char::is_control)) {
+                mistakes.add(&format!("{path}.{name}"), "may not hold control characters");
+            }
+        }
         if !id.is_empty() && !self.ids.insert(id.clone()) {
             mistakes.add(path, format_args!("another action has the id {id:?}"));
         }

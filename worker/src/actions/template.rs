@@ -6,13 +6,16 @@
 use std::fmt;
 
 use letterbox_common::form::{FieldType, Form};
-use minijinja::{Environment, Error, ErrorKind, Output, State, Value, value::ValueKind};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value, filters, tests, value::ValueKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::definition::Mistakes;
 
 /// Steps that one template may take.
 const FUEL: u64 = 50_000;
+/// Tags that templates may use.
+const TAGS: [&str; 4] = ["if", "elif", "else", "endif"];
+const MULTIPLICATIONS: usize = 8;
 /// Most characters of a template.
 pub const LENGTH: usize = 10_000;
 /// What stands for itself in a path segment (RFC 3986, unreserved).
@@ -22,6 +25,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 #[derive(Debug, Clone)]
 pub struct Names {
     fields: Vec<(String, FieldType)>,
+    /// Whether templates are checked and tried; else they have been.
+    try_them: bool,
 }
 
 const RUN_NAMES: [&str; 2] = ["id", "received_at"];
@@ -29,7 +34,19 @@ const RUN_NAMES: [&str; 2] = ["id", "received_at"];
 impl Names {
     #[must_use]
     pub fn of(form: &Form) -> Self {
-        Self { fields: form.fields.iter().map(|field| (field.key.clone(), field.kind)).collect() }
+        Self { fields: form.fields.iter().map(|field| (field.key.clone(), field.kind)).collect(), try_them: true }
+    }
+
+    /// The names of a release, whose templates were checked when it was deployed.
+    #[must_use]
+    pub fn of_release() -> Self {
+        Self { fields: Vec::new(), try_them: false }
+    }
+
+    /// Whether templates are to be tried.
+    #[must_use]
+    pub fn try_them(&self) -> bool {
+        self.try_them
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -42,7 +59,7 @@ impl Names {
     }
 
     /// A run's values with something in every field.
-    fn sample(&self) -> Input {
+    pub fn sample(&self) -> Input {
         let value = |kind: FieldType| match kind {
             FieldType::Text | FieldType::Textarea => Value::from("text"),
             FieldType::Email => Value::from("name@example.com"),
@@ -103,10 +120,33 @@ pub enum Insert {
     Segment,
 }
 
+/// What templates can do: nothing that makes much of little, or loops, or looks around.
 fn environment<'s>(insert: Insert) -> Environment<'s> {
-    let mut environment = Environment::new();
-    environment.remove_global("debug");
+    let mut environment = Environment::empty();
     environment.set_fuel(Some(FUEL));
+    environment.add_filter("abs", filters::abs);
+    environment.add_filter("bool", filters::bool);
+    environment.add_filter("capitalize", filters::capitalize);
+    environment.add_filter("default", filters::default);
+    environment.add_filter("first", filters::first);
+    environment.add_filter("float", filters::float);
+    environment.add_filter("int", filters::int);
+    environment.add_filter("last", filters::last);
+    environment.add_filter("length", filters::length);
+    environment.add_filter("lower", filters::lower);
+    environment.add_filter("round", filters::round);
+    environment.add_filter("string", filters::string);
+    environment.add_filter("title", filters::title);
+    environment.add_filter("trim", filters::trim);
+    environment.add_filter("upper", filters::upper);
+    environment.add_test("defined", tests::is_defined);
+    environment.add_test("divisibleby", tests::is_divisibleby);
+    environment.add_test("endingwith", tests::is_endingwith);
+    environment.add_test("even", tests::is_even);
+    environment.add_test("none", tests::is_none);
+    environment.add_test("odd", tests::is_odd);
+    environment.add_test("startingwith", tests::is_startingwith);
+    environment.add_test("undefined", tests::is_undefined);
     // Every inserted value passes here, whatever the template says of safety or escaping.
     environment.set_formatter(move |out: &mut Output<'_>, _: &State<'_, '_>, value: &Value| {
         let text = single(value)?;
@@ -117,6 +157,29 @@ fn environment<'s>(insert: Insert) -> Environment<'s> {
         }
     });
     environment
+}
+
+/// What a template may not hold, whatever it would mean there: tags other than a choice, and many multiplications, which can
+/// repeat text.
+fn check_language(mistakes: &mut Mistakes, path: &str, source: &str) {
+    if source.chars().count() > LENGTH {
+        mistakes.add(path, format_args!("has to have at most {LENGTH} characters"));
+    }
+    for tag in source.split("{%").skip(1) {
+        let tag = tag.trim_start_matches(['-', '+']).trim_start();
+        let word = tag.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        if !TAGS.contains(&word) {
+            mistakes.add(path, format_args!("takes no tags but {}", TAGS.join(", ")));
+        }
+    }
+    if source.matches('*').count() > MULTIPLICATIONS {
+        mistakes.add(path, format_args!("takes at most {MULTIPLICATIONS} multiplications"));
+    }
+}
+
+/// Whether a source speaks of the form at all: taken for reading it, however it does.
+fn speaks_of_form(source: &str) -> bool {
+    source.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "form")
 }
 
 fn write(out: &mut Output<'_>, text: impl fmt::Display) -> Result<(), Error> {
@@ -146,16 +209,14 @@ pub struct Template {
 impl Template {
     /// Checks a template and tries it once.
     pub fn check(mistakes: &mut Mistakes, path: &str, source: &str, names: &Names, insert: Insert) -> Self {
-        let mut template = Self { source: source.to_owned(), reads_form: false };
-        if source.chars().count() > LENGTH {
-            mistakes.add(path, format_args!("has to have at most {LENGTH} characters"));
+        let template = Self { source: source.to_owned(), reads_form: speaks_of_form(source) };
+        if !names.try_them {
             return template;
         }
-        let environment = environment(insert);
-        match environment.template_from_str(source) {
+        check_language(mistakes, path, source);
+        match environment(insert).template_from_str(source) {
             Ok(compiled) => {
-                template.reads_form =
-                    check_names(mistakes, path, compiled.undeclared_variables(true), names, &environment);
+                check_names(mistakes, path, compiled.undeclared_variables(true), names);
                 if let Err(error) = template.render(insert, &names.sample()) {
                     mistakes.add(path, error);
                 }
@@ -215,12 +276,14 @@ pub struct Condition {
 impl Condition {
     /// Checks an expression and tries it once.
     pub fn check(mistakes: &mut Mistakes, path: &str, source: &str, names: &Names) -> Self {
-        let mut condition = Self { source: source.to_owned(), reads_form: false };
-        let environment = environment(Insert::AsIs);
-        match environment.compile_expression(source) {
+        let condition = Self { source: source.to_owned(), reads_form: speaks_of_form(source) };
+        if !names.try_them {
+            return condition;
+        }
+        check_language(mistakes, path, source);
+        match environment(Insert::AsIs).compile_expression(source) {
             Ok(compiled) => {
-                let used = compiled.undeclared_variables(true);
-                condition.reads_form = check_names(mistakes, path, used, names, &environment);
+                check_names(mistakes, path, compiled.undeclared_variables(true), names);
                 if let Err(error) = condition.holds(&names.sample()) {
                     mistakes.add(path, error);
                 }
@@ -244,27 +307,12 @@ impl Condition {
     }
 }
 
-/// Says which of the used names nobody knows; and whether the form is among the known.
-fn check_names(
-    mistakes: &mut Mistakes,
-    path: &str,
-    used: impl IntoIterator<Item = String>,
-    names: &Names,
-    environment: &Environment<'_>,
-) -> bool {
-    let mut reads_form = false;
-    let mut used: Vec<String> = used.into_iter().collect();
+/// Says which of the used names nobody knows.
+fn check_names(mistakes: &mut Mistakes, path: &str, used: impl IntoIterator<Item = String>, names: &Names) {
+    let mut used: Vec<String> = used.into_iter().filter(|name| !names.knows(name)).collect();
     used.sort_unstable();
     for name in used {
-        let root = name.split('.').next().unwrap_or_default();
-        reads_form |= root == "form";
-        let built_in = environment.globals().any(|(known, _)| known == root);
-        if !built_in && !names.knows(&name) {
-            mistakes.add(
-                path,
-                format_args!("there is no {name:?}; there are form.<key of a field>, run.id, run.received_at"),
-            );
-        }
+        mistakes
+            .add(path, format_args!("there is no {name:?}; there are form.<key of a field>, run.id, run.received_at"));
     }
-    reads_form
 }

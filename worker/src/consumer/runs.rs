@@ -71,18 +71,32 @@ impl Runs {
         }
     }
 
-    /// Brings a run further, waiting out outages. Gives the reason why it never can be.
+    /// Brings a run further, waiting out outages. Gives the reason why it never can be, and not even be ended.
     async fn advance(&self, wake: RunWake, stop: &CancellationToken) -> Result<Option<String>, BrokerError> {
         let began = Instant::now();
         for pause in outcome::pauses() {
-            let Err(error) = self.executor.advance(wake.workspace, wake.run).await else { return Ok(None) };
-            if error.fault == Fault::Permanent {
-                return Ok(Some(error.to_string()));
+            // A task of its own: what is being sent is brought to its end, whatever becomes of this connection; and a
+            // panic is that run's failure.
+            let (executor, RunWake { workspace, run }) = (self.executor.clone(), wake.clone());
+            let advanced = tokio::spawn(async move { executor.advance(workspace, run).await }).await;
+            let fault = match advanced {
+                Ok(Ok(())) => return Ok(None),
+                Ok(Err(error)) => {
+                    tracing::warn!(run_id = %wake.run, %error, "a run could not be brought further");
+                    error.fault
+                }
+                Err(_) => Fault::Permanent,
+            };
+            if fault == Fault::Permanent {
+                match self.executor.abandon(wake.workspace, wake.run).await {
+                    Ok(()) => return Ok(None),
+                    Err(error) if error.fault == Fault::Permanent => return Ok(Some(error.to_string())),
+                    Err(_) => {}
+                }
             }
             if began.elapsed() > HOLD_AT_MOST {
                 break;
             }
-            tracing::warn!(run_id = %wake.run, %error, "a run could not be brought further");
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 // It returns to the queue.

@@ -10,6 +10,9 @@ use crate::actions::{self, Action, Names};
 
 pub use self::mistakes::Mistakes;
 
+/// Largest definition, in bytes.
+const LENGTH: usize = 262_144;
+
 /// A definition without mistakes.
 #[derive(Debug, Clone)]
 pub struct Definition {
@@ -25,6 +28,9 @@ impl Definition {
     /// # Errors
     /// Every mistake, each with its path.
     pub fn check(text: &str) -> Result<Self, Vec<String>> {
+        if text.len() > LENGTH {
+            return Err(vec![format!("the definition is larger than {LENGTH} bytes")]);
+        }
         let value: Value =
             serde_json::from_str(text).map_err(|error| vec![format!("the definition is not JSON: {error}")])?;
         let mut mistakes = Mistakes::default();

@@ -46,8 +46,10 @@ pub struct Answer {
     pub status: u16,
     /// What the answer asks to wait for before another attempt.
     pub retry_after: Option<Duration>,
-    /// At most the first 64 KiB.
+    /// At most the first 64 KiB; what came of it before it broke off.
     pub body: Vec<u8>,
+    /// Whether the body broke off.
+    pub is_broken: bool,
 }
 
 /// Why there is no answer. Says what, and never quotes a credential.
@@ -107,15 +109,20 @@ impl Egress {
         }
         let mut response = sending.send().await.map_err(|error| explain(&error))?;
         let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
-        let mut body = Vec::new();
+        let (mut body, mut is_broken) = (Vec::new(), false);
         while body.len() < ANSWER_BYTES {
             match response.chunk().await {
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())]),
                 Ok(None) => break,
-                Err(error) => return Err(explain(&error)),
+                Err(error) => {
+                    // The status is what counts: the request has been answered.
+                    tracing::debug!(error = %explain(&error), "an answer broke off");
+                    is_broken = true;
+                    break;
+                }
             }
         }
-        Ok(Answer { status, retry_after, body })
+        Ok(Answer { status, retry_after, body, is_broken })
     }
 }
 

@@ -8,12 +8,14 @@ mod plan;
 mod relay;
 mod store;
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use deadpool_postgres::Pool;
 use letterbox_common::{
-    database::DatabaseError,
-    form::Form,
+    database::{DatabaseError, Fault},
     ids::{AccountId, RunId, UserId, WorkspaceId},
     sealing::KeyRing,
 };
@@ -37,6 +39,16 @@ pub use self::{
     store::{STATEMENTS, wake_again},
 };
 
+/// How long one executor works on a run without a break.
+const SITTING: Duration = Duration::from_secs(300);
+/// Pauses before another try to write down what has become of a request: to forget it would mean to send it again.
+const WRITE_PAUSES: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(5),
+];
 /// Attempts at one action.
 const ATTEMPTS: i32 = 6;
 /// Longest pause between two attempts that is of our own choice, and at all.
@@ -105,8 +117,22 @@ impl Executor {
         };
         let records = store::records(&self.pool, workspace, run).await?;
         let mut held = Held { workspace, run, turn, owner: taken.run_as, input, actions, records };
-        while self.step(&mut held).await? == Progress::GoOn {}
+        let began = Instant::now();
+        while self.step(&mut held).await? == Progress::GoOn {
+            if began.elapsed() > SITTING {
+                // The broker does not wait for ever for an acknowledgement: another sitting goes on.
+                return store::step(&self.pool, held.holder(), None, &After::Later(Duration::ZERO)).await.map(drop);
+            }
+        }
         Ok(())
+    }
+
+    /// Ends a run that can't be brought further, ever: by a bug, or by what the database refuses.
+    ///
+    /// # Errors
+    /// When not even that can be written.
+    pub async fn abandon(&self, workspace: WorkspaceId, run: RunId) -> Result<(), DatabaseError> {
+        store::abandon(&self.pool, workspace, run, "the run could not be brought further: a bug in Letterbox").await
     }
 
     async fn step(&self, held: &mut Held) -> Result<Progress, DatabaseError> {
@@ -139,6 +165,9 @@ impl Executor {
         let Some(account) = facts.account else {
             return self.fail(held, next, format!("the owner has no connected account {name:?}"), None).await;
         };
+        if matches!(&next.action.kind, Kind::HttpRequest(request) if request.has_header(&account.header)) {
+            return self.fail(held, next, format!("the header {:?} is the account's", account.header), None).await;
+        }
         let rendered = match rendered(&record, next, name, &account, &held.input) {
             Ok(rendered) => rendered,
             Err(error) => return self.fail(held, next, error.to_string(), None).await,
@@ -199,7 +228,7 @@ impl Executor {
         let (note, after) = match (ruling.decision, record.approval) {
             (Decision::Deny, _) => denied("the policy denies it"),
             (_, Some(Answer::Denied)) => denied("a member has denied it"),
-            (_, Some(Answer::Expired)) => denied("nobody has approved it in time"),
+            (Decision::Approve, Some(Answer::Expired)) => denied("nobody has approved it in time"),
             (Decision::Allow, _) | (Decision::Approve, Some(Answer::Approved)) => return Ok(None),
             (Decision::Approve, Some(Answer::Pending(expires_in))) => {
                 (Note { state: "waiting_approval", ..note.clone() }, After::Waiting(expires_in))
@@ -222,6 +251,10 @@ impl Executor {
         let (status, error, retry_after) = match sent {
             Ok(answer) if (200..300).contains(&answer.status) => {
                 return match &next.action.kind {
+                    Kind::AiCondition(..) if answer.is_broken => {
+                        let broken = Err(SendError::Failed("the answer broke off".into()));
+                        Box::pin(self.conclude(held, next, attempts, broken)).await
+                    }
                     Kind::AiCondition(..) => match ai_condition::read_answer(&answer.body) {
                         Some(branch) => self.done(held, next, Some(branch), Some(answer.status)).await,
                         None => {
@@ -281,7 +314,15 @@ impl Executor {
     }
 
     async fn write(&self, held: &Held, note: &Note<'_>, after: &After) -> Result<Progress, DatabaseError> {
-        let written = store::step(&self.pool, held.holder(), Some(note), after).await?;
+        let mut written = store::step(&self.pool, held.holder(), Some(note), after).await;
+        for pause in WRITE_PAUSES {
+            if !matches!(&written, Err(error) if error.fault == Fault::Transient) {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            written = store::step(&self.pool, held.holder(), Some(note), after).await;
+        }
+        let written = written?;
         let goes_on = written.is_some() && matches!(after, After::Running(_));
         if let (Some(_), After::Failed(_) | After::Denied(_)) = (written, after) {
             metrics::counter!("letterbox_runs_finished_total", "state" => note.state).increment(1);
@@ -310,10 +351,9 @@ impl Held {
 fn read(run: RunId, taken: &Taken) -> Option<(Vec<Action>, Input)> {
     let unreadable =
         |what: &str| tracing::error!(run_id = %run, release_id = %taken.release, what, "a release can't be read");
-    let form: Form = serde_json::from_str(&taken.form).inspect_err(|_| unreadable("form")).ok()?;
     let list = serde_json::from_str(&taken.actions).inspect_err(|_| unreadable("actions")).ok()?;
     let mut mistakes = Mistakes::default();
-    let actions = actions::check(&mut mistakes, Some(&list), &Names::of(&form));
+    let actions = actions::check(&mut mistakes, Some(&list), &Names::of_release());
     if !mistakes.is_empty() {
         unreadable("actions");
         return None;

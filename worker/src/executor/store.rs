@@ -28,8 +28,12 @@ WITH taken AS (
 ), wake AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at) SELECT workspace_id, run_id, lease_until FROM taken
     ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at
+), no_wake AS (
+    DELETE FROM run_wakes w USING runs r
+    WHERE w.workspace_id = $1 AND w.run_id = $2 AND r.workspace_id = $1 AND r.run_id = $2
+      AND r.state NOT IN ('queued', 'running', 'waiting_approval')
 )
-SELECT t.turn, t.run_as, t.release_id, t.received_at, t.input, r.form, r.actions
+SELECT t.turn, t.run_as, t.release_id, t.received_at, t.input, r.actions
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
 /// records: what a run has done, with the answers of people
@@ -86,12 +90,30 @@ WITH held AS (
     SELECT workspace_id, $22::uuid, run_id, action_id, clock_timestamp() + $7::float8 * interval '1 second'
     FROM noted WHERE $22::uuid IS NOT NULL
     ON CONFLICT (workspace_id, run_id, action_id) DO NOTHING
-), expired AS (
-    UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp() FROM noted
-    WHERE noted.state = 'denied' AND p.workspace_id = noted.workspace_id AND p.run_id = noted.run_id
-      AND p.action_id = noted.action_id AND p.state = 'pending'
+), closed AS (
+    -- A run that is over asks nothing any more; nor does an action that goes ahead without an answer.
+    UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp() FROM held
+    WHERE p.workspace_id = held.workspace_id AND p.run_id = held.run_id AND p.state = 'pending'
+      AND ($4 IN ('succeeded', 'failed', 'denied') OR (p.action_id = $8 AND $10 = 'running'))
 )
 SELECT (SELECT idempotency_key FROM noted) FROM held";
+
+/// answered_meanwhile: wakes a run at once whose question was answered while it was being asked; a statement of its own,
+/// because only a new one sees the answer
+const ANSWERED_MEANWHILE: &str = "
+UPDATE run_wakes w SET due_at = clock_timestamp()
+FROM approvals p
+WHERE w.workspace_id = $1 AND w.run_id = $2 AND p.workspace_id = w.workspace_id AND p.run_id = w.run_id
+  AND p.action_id = $3 AND p.state <> 'pending'";
+
+/// abandon_run: ends a run that nobody has, or whose lease nobody will renew
+const ABANDON: &str = "
+WITH abandoned AS (
+    UPDATE runs SET state = 'failed', failure = $3, lease_until = NULL, turn = turn + 1, finished_at = clock_timestamp()
+    WHERE workspace_id = $1 AND run_id = $2 AND state IN ('queued', 'running', 'waiting_approval')
+    RETURNING workspace_id, run_id
+)
+DELETE FROM run_wakes w USING abandoned WHERE w.workspace_id = abandoned.workspace_id AND w.run_id = abandoned.run_id";
 
 /// due_wakes: runs that somebody has to look at by now, kept from other relays until this transaction ends
 const DUE_WAKES: &str = "
@@ -115,7 +137,8 @@ ORDER BY r.workspace_id, r.run_id
 ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = least(run_wakes.due_at, EXCLUDED.due_at)";
 
 /// Every statement of this store, for the test that prepares them against the schema under the worker's role.
-pub const STATEMENTS: [&str; 7] = [TAKE, RECORDS, FACTS, STEP, DUE_WAKES, HANDED_OVER, WAKE_AGAIN];
+pub const STATEMENTS: [&str; 9] =
+    [TAKE, RECORDS, FACTS, STEP, ANSWERED_MEANWHILE, ABANDON, DUE_WAKES, HANDED_OVER, WAKE_AGAIN];
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -128,7 +151,6 @@ pub struct Taken {
     pub received_at: Timestamp,
     /// JSON text that a stranger wrote.
     pub input: Vec<u8>,
-    pub form: String,
     pub actions: String,
 }
 
@@ -222,8 +244,7 @@ pub async fn take(
             release: row.try_get(2)?,
             received_at: row.try_get(3)?,
             input: row.try_get(4)?,
-            form: row.try_get(5)?,
-            actions: row.try_get(6)?,
+            actions: row.try_get(5)?,
         }))
     })
     .await
@@ -298,9 +319,10 @@ pub async fn step(
         After::Later(pause) => ("running", None, None, Some(*pause)),
         After::Waiting(expires_in) => ("waiting_approval", None, None, Some(*expires_in)),
         After::Succeeded => ("succeeded", None, None, None),
-        After::Failed(why) => ("failed", Some(why.as_str()), None, None),
-        After::Denied(why) => ("denied", Some(why.as_str()), None, None),
+        After::Failed(why) => ("failed", Some(storable(why)), None, None),
+        After::Denied(why) => ("denied", Some(storable(why)), None, None),
     };
+    let error = note.and_then(|note| note.error.as_deref()).map(storable);
     let (lease, wake) = (lease.map(|lease| lease.as_secs_f64()), wake.map(|wake| wake.as_secs_f64()));
     let mut untrusted = Vec::new();
     untrusted.extend(note.filter(|note| note.data).map(|_| "data"));
@@ -329,16 +351,38 @@ pub async fn step(
         &i32::from(note.is_some_and(|note| note.begins)),
         &status,
         &note.and_then(|note| note.branch).map(Branch::as_str),
-        &note.and_then(|note| note.error.as_deref()),
+        &error,
         &approval,
     ];
     in_time(async {
-        let client = Checkout::get(pool).await?;
-        let statement = client.prepare_cached(STEP).await?;
-        let row = client.query_opt(&statement, &parameters).await?;
+        let mut client = Checkout::get(pool).await?;
+        let row = if let (After::Waiting(_), Some(note)) = (after, note) {
+            let transaction = client.transaction().await?;
+            let statement = transaction.prepare_cached(STEP).await?;
+            let row = transaction.query_opt(&statement, &parameters).await?;
+            let statement = transaction.prepare_cached(ANSWERED_MEANWHILE).await?;
+            transaction.execute(&statement, &[&workspace, &run, &note.action]).await?;
+            transaction.commit().await?;
+            row
+        } else {
+            let statement = client.prepare_cached(STEP).await?;
+            client.query_opt(&statement, &parameters).await?
+        };
         client.done();
         let Some(row) = row else { return Ok(None) };
         Ok(Some(row.try_get::<_, Option<Uuid>>(0)?.unwrap_or_default()))
+    })
+    .await
+}
+
+/// Ends a run that can't be brought further.
+pub async fn abandon(pool: &Pool, workspace: WorkspaceId, run: RunId, why: &str) -> Result<(), DatabaseError> {
+    in_time(async {
+        let client = Checkout::get(pool).await?;
+        let statement = client.prepare_cached(ABANDON).await?;
+        client.execute(&statement, &[&workspace, &run, &why]).await?;
+        client.done();
+        Ok(())
     })
     .await
 }
@@ -375,6 +419,11 @@ pub async fn wake_again(pool: &Pool, wakes: &[(WorkspaceId, RunId)]) -> Result<(
         Ok(())
     })
     .await
+}
+
+/// PostgreSQL's text can hold every character but U+0000.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }
 
 async fn in_time<T>(asking: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {

@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use url::Url;
 
 use super::{AccountRow, Owner, OwnerError, check_name, store};
-use crate::accounts::seal_place;
+use crate::{accounts::seal_place, actions::http_request::OWN_HEADERS};
 
 /// An account to connect.
 #[derive(Debug, Clone)]
@@ -31,6 +31,11 @@ impl Owner {
     /// When the address, header or credential is none, the user is no member, or has an account of this name already.
     pub async fn connect_account(&self, keys: &KeyRing, account: &NewAccount) -> Result<AccountRow, OwnerError> {
         check_name(&account.name)?;
+        if account.name.contains(char::is_control) || account.name.chars().count() > 100 {
+            return Err(OwnerError::refused(
+                "an account's name has at most 100 characters, none of them control characters",
+            ));
+        }
         let base = &account.base_url;
         if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
             return Err(OwnerError::refused("the base URL has to begin with http:// or https:// and a host"));
@@ -44,6 +49,10 @@ impl Owner {
         }
         if HeaderName::try_from(&account.header).is_err() {
             return Err(OwnerError::refused("that is no name of a header"));
+        }
+        let own = OWN_HEADERS.iter().filter(|own| !["authorization", "cookie"].contains(own));
+        if own.into_iter().any(|own| account.header.eq_ignore_ascii_case(own)) {
+            return Err(OwnerError::refused("that header is not for credentials"));
         }
         let credential = account.credential.expose();
         if credential.is_empty() || HeaderValue::from_bytes(credential).is_err() {

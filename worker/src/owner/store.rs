@@ -506,6 +506,7 @@ const DECIDE: &str = concat!(
     FROM workspaces w JOIN members m
         ON m.workspace_id = w.workspace_id AND m.user_id = $2 AND m.role IN ('owner', 'editor') AND m.deactivated_at IS NULL
     WHERE p.workspace_id = w.workspace_id AND p.approval_id = $1 AND p.state = 'pending' AND p.expires_at > clock_timestamp()
+      AND EXISTS (SELECT FROM runs r WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id AND r.state = 'waiting_approval')
     RETURNING p.*
 ), wake AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at) SELECT workspace_id, run_id, clock_timestamp() FROM decided
