@@ -23,6 +23,13 @@ pub const DEFINITION: &str = r#"{
     "actions": []
 }"#;
 
+/// [`DEFINITION`] with these actions.
+pub fn definition_with(actions: Value) -> String {
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    definition["actions"] = actions;
+    definition.to_string()
+}
+
 /// A payload that fits [`DEFINITION`].
 pub fn payload() -> Value {
     json!({"name": "Ada", "email": "ada@example.com", "message": "Hello\nthere", "seats": 3, "terms": true})

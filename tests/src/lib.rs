@@ -11,7 +11,7 @@ mod servers;
 mod world;
 
 pub use browser::Browser;
-pub use form::{DEFINITION, Form, payload};
+pub use form::{DEFINITION, Form, definition_with, payload};
 pub use peer::{Peer, Received, Reply};
 pub use process::{Process, binary};
 pub use proxy::{Front, Proxy};

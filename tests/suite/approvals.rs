@@ -1,16 +1,10 @@
 //! The workspace's policy, and the people it asks.
 
-use letterbox_tests::{DEFINITION, Form, Peer, Process, Received, Reply, World, eventually, payload};
+use letterbox_tests::{Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload};
 use letterbox_worker::owner::{ApprovalRow, RunDetail};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/chat/completions";
-
-fn definition(actions: Value) -> String {
-    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
-    definition["actions"] = actions;
-    definition.to_string()
-}
 
 fn post(id: &str) -> Value {
     json!({"id": id, "type": "http.request", "account": "crm", "method": "POST", "path": format!("/{id}"),
@@ -40,7 +34,7 @@ async fn scene(peer: &Peer, actions: Value) -> Scene {
     let (gateway, worker) = (world.gateway().await, world.worker().await);
     let plain = world.form(&gateway).await;
     world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(actions)).await;
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(actions)).await;
     Scene { world, _gateway: gateway, _worker: worker, form }
 }
 
@@ -94,7 +88,7 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
     );
     assert_eq!((approval.policy_version, approval.decision_rule), (Some(0), Some(1)));
     let mut owner = scene.world.owner().await;
-    owner.deploy(scene.form.workflow, Some(&definition(json!([post("changed")])))).await.unwrap();
+    owner.deploy(scene.form.workflow, Some(&definition_with(json!([post("changed")])))).await.unwrap();
 
     // Who may answer: an active owner or editor of this workspace, once.
     let workspace = scene.form.workspace;
@@ -246,7 +240,7 @@ async fn a_waiting_run_survives_its_worker() {
     let mut worker = world.worker().await;
     let plain = world.form(&gateway).await;
     world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(asking())).await;
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(asking())).await;
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
     eventually("nothing is held", async || world.messages("letterbox.v1.runs").await == 0).await;

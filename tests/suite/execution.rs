@@ -8,17 +8,10 @@ use letterbox_common::{
     broker::{Envelope, FormSubmission, Receipt},
     ids::RunId,
 };
-use letterbox_tests::{CREDENTIAL, DEFINITION, Form, Peer, Process, Received, Reply, World, eventually, payload};
+use letterbox_tests::{CREDENTIAL, Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload};
 use letterbox_worker::owner::{RunDetail, RunRow};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-
-/// The usual form with these actions.
-fn definition(actions: Value) -> String {
-    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
-    definition["actions"] = actions;
-    definition.to_string()
-}
 
 fn post(id: &str) -> Value {
     json!({"id": id, "type": "http.request", "account": "crm", "method": "POST", "path": format!("/{id}"),
@@ -29,7 +22,7 @@ fn post(id: &str) -> Value {
 async fn acting(world: &World, gateway: &Process, peer: &Peer, actions: Value) -> Form {
     let plain = world.form(gateway).await;
     world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
-    world.form_of(gateway, plain.workspace, plain.owner, &definition(actions)).await
+    world.form_of(gateway, plain.workspace, plain.owner, &definition_with(actions)).await
 }
 
 async fn the_run(world: &World, form: &Form) -> RunDetail {
@@ -52,7 +45,7 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
         "body": {"name": "{{ form.name }}", "note": "From {{ form.email }}: {{ form.message }}", "seats": "{{ form.seats }}",
                  "terms": "{{ form.terms }}", "list": [1, null, "{{ run.id }}"]},
     }]);
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(actions)).await;
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(actions)).await;
     let name = r#"../a//b@evil.example:1/?x=1#y%2e "'{{ run.id }}"#;
     let message = "a&q=2\"},\"x\":{{ form.name }}\u{0}\u{1f4ee}";
     let values = json!({"name": name, "email": "a@b", "message": message, "seats": 3, "terms": true});
@@ -116,7 +109,7 @@ async fn what_can_not_stand_in_its_place_fails_the_run() {
 
     let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET", "path": "/",
                          "headers": {"X-Note": "{{ form.message }}"}}]);
-    let form = world.form_of(&gateway, form.workspace, form.owner, &definition(header)).await;
+    let form = world.form_of(&gateway, form.workspace, form.owner, &definition_with(header)).await;
     let mut values = payload();
     values["message"] = "a\r\nX-Other: b".into();
     assert_eq!(form.submit("k", &values).await.status, 200);
@@ -180,7 +173,7 @@ async fn nobody_elses_account_is_used() {
     world.connect(elsewhere.workspace, plain.owner, "crm", &peer.url).await;
 
     let mut deploying = world.owner().await;
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(json!([post("send")]))).await;
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(json!([post("send")]))).await;
     let warnings = deploying.deploy(form.workflow, None).await.unwrap().warnings;
     assert!(warnings.len() == 1 && warnings[0].contains("crm"), "{warnings:?}");
     let link = deploying.create_form_link(form.workflow).await.unwrap();
@@ -225,7 +218,7 @@ async fn requests_leave_for_the_open_internet_only() {
         world.connect(plain.workspace, plain.owner, &name, &format!("http://{host}:{port}")).await;
         let mut action = post("send");
         action["account"] = name.into();
-        let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition(json!([action]))).await;
+        let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(json!([action]))).await;
         form.assert_accepts("k").await;
         world.await_state("failed", n as i64 + 1).await;
         let failure = the_run(&world, &form).await.row.failure.unwrap();
@@ -269,15 +262,17 @@ async fn retries_send_the_same_under_the_same_key() {
     assert_eq!((action.attempts, action.response_status, action.error.as_deref()), (3, Some(200), None));
 
     for (id, attempts) in [("gone", 1), ("never", 6)] {
-        let form =
-            world.form_of(&gateway, form.workspace, form.owner, &definition(json!([post(id), post("after")]))).await;
+        let form = world
+            .form_of(&gateway, form.workspace, form.owner, &definition_with(json!([post(id), post("after")])))
+            .await;
         form.assert_accepts("k").await;
         eventually("failed", async || the_run(&world, &form).await.row.state == "failed").await;
         let run = the_run(&world, &form).await;
         assert_eq!((run.actions.len(), run.actions[0].attempts), (1, attempts), "{id}: nothing comes after a failure");
     }
     // Two actions of one run, and two runs, have keys of their own.
-    let both = world.form_of(&gateway, form.workspace, form.owner, &definition(json!([post("x"), post("y")]))).await;
+    let both =
+        world.form_of(&gateway, form.workspace, form.owner, &definition_with(json!([post("x"), post("y")]))).await;
     both.assert_accepts("k").await;
     world.await_state("succeeded", 2).await;
     let keys: HashSet<_> = peer.received().iter().map(|r| r.header("idempotency-key").unwrap().to_owned()).collect();

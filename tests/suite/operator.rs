@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use letterbox_tests::{DEFINITION, Peer, Reply, World, binary, eventually, sign};
+use letterbox_tests::{DEFINITION, Peer, Reply, World, binary, definition_with, eventually, sign};
 use serde_json::Value;
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
@@ -203,11 +203,9 @@ async fn accounts_policies_and_approvals() {
     let wrong = write(&format!("{workspace}.wrong-policy"), r#"{"rules":[],"default":"perhaps"}"#);
     assert!(refused(&world, &["workspace", "policy", &workspace, "--set", &wrong]).1.contains("perhaps"));
 
-    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
-    definition["actions"] = serde_json::json!([
-        {"id": "send", "type": "http.request", "account": "crm", "method": "GET", "path": "/{{ form.name }}"},
-    ]);
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition.to_string()).await;
+    let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm", "method": "GET", "path": "/{{ form.name }}"});
+    let definition = definition_with(serde_json::json!([send]));
+    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition).await;
     // A new sealing key, while a run waits: credentials are sealed again as well.
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;

@@ -54,7 +54,7 @@ impl Output {
         match self {
             Self::One(Value::Object(members)) => {
                 for (name, value) in members {
-                    table.add_row([name, plain(&value)]);
+                    table.add_row([name, block(&value)]);
                 }
             }
             Self::One(value) => return plain(&value),
@@ -67,6 +67,21 @@ impl Output {
             }
         }
         table.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A value of its own: what has members takes a line for each, but for those that say nothing.
+fn block(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let said = members.iter().filter(|(_, value)| !value.is_null() && *value != &Value::Array(Vec::new()));
+            let lines = said.map(|(name, value)| format!("{}: {}", plain(&Value::from(name.as_str())), plain(value)));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            values.iter().map(block).collect::<Vec<_>>().join("\n\n")
+        }
+        other => plain(other),
     }
 }
 
@@ -104,6 +119,12 @@ mod tests {
     fn a_terminal_is_safe_from_what_came_from_outside() {
         let shown = plain(&Value::from("a\u{1b}[2Jb\u{9b}\u{202e}c\n"));
         assert_eq!(shown, r"a\u{1b}[2Jb\u{9b}\u{202e}c\u{a}");
+    }
+
+    #[test]
+    fn what_has_members_takes_lines() {
+        let run = serde_json::json!({"id": "1", "actions": [{"a": "x\u{1b}", "none": null}, {"b": {"c": 1}}]});
+        assert_eq!(Output::one(&run).table(), "actions  a: x\\u{1b}\n\nb: {\"c\":1}\nid       1");
     }
 
     #[test]
