@@ -109,6 +109,8 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
     scene.world.await_state("succeeded", 1).await;
     let sent = &peer.await_received(2).await[1];
     assert_eq!((sent.target.as_str(), sent.body.as_str()), ("/steered", r#"{"name":"Ada"}"#));
+    let told = scene.the_run().await.actions.remove(1).approval.unwrap();
+    assert_eq!((told.state.as_str(), told.decided_by), ("approved", Some(viewer)), "the story says who approved");
     let again = owner.decide(approval.approval_id, viewer, false).await.unwrap_err().to_string();
     assert!(again.contains("approved already"), "{again}");
     assert!(owner.approvals(workspace).await.unwrap().is_empty());

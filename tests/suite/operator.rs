@@ -189,6 +189,10 @@ async fn accounts_policies_and_approvals() {
     let bearer: Vec<&str> = bearer.iter().map(String::as_str).collect();
     let account = json(&world, &bearer);
     assert!(refused(&world, &bearer).1.contains("of this name"));
+    let empty = write(&format!("{workspace}.empty"), "\n");
+    let nothing = with(connect("empty"), &["--bearer-file", &empty]);
+    let nothing: Vec<&str> = nothing.iter().map(String::as_str).collect();
+    assert!(refused(&world, &nothing).1.contains("empty"));
     let header = with(connect("other"), &["--header", "X-Key", "--value-file", &token]);
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     assert_eq!(json(&world, &header)["header"], "X-Key");

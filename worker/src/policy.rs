@@ -128,6 +128,9 @@ impl Policy {
             if action.is_some_and(|action| !["http.request", "ai.condition"].contains(&action)) {
                 return Err(format!("rules[{index}].when.action: has to be http.request or ai.condition"));
             }
+            if rule.when.method.as_ref().is_some_and(Vec::is_empty) {
+                return Err(format!("rules[{index}].when.method: an empty list matches nothing"));
+            }
             let mut methods = rule.when.method.iter().flatten();
             if let Some(method) = methods.find(|method| METHODS.iter().all(|(known, _)| known != method)) {
                 return Err(format!("rules[{index}].when.method: {method:?} is no method of a request"));
@@ -216,6 +219,7 @@ mod tests {
             r#"{"rules":[{"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"acount":"x"},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"method":"POST"},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"method":[]},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"method":["delete"]},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"action":"http"},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"untrusted":"both"},"decision":"deny"}],"default":"allow"}"#,

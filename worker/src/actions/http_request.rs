@@ -1,6 +1,8 @@
 //! `http.request`: calls a connected account. The account fixes scheme, host, port and the beginning of the path; the
 //! definition fixes method, path, names of query parameters and headers, and the structure of the body. Values only fill in.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use url::Url;
@@ -72,6 +74,9 @@ impl HttpRequest {
         if !source.starts_with('/') || source.contains(['?', '#', '\\']) {
             mistakes.add(&place, "has to begin with / and to hold no ?, # or \\");
         }
+        if source.contains("{%") {
+            mistakes.add(&place, "takes no tags: whatever is submitted, a path has the same segments");
+        }
         let request = Self {
             account,
             method,
@@ -80,8 +85,16 @@ impl HttpRequest {
             headers: named(mistakes, members, path, "headers", names),
             body: members.get("body").map(|body| Body::check(mistakes, body, &format!("{path}.body"), names, 1)),
         };
-        for (name, _) in &request.headers {
+        let mut seen = HashSet::new();
+        for (name, template) in &request.headers {
             let place = format!("{path}.headers");
+            if !seen.insert(name.to_ascii_lowercase()) {
+                mistakes.add(&place, format_args!("{name:?} stands there twice"));
+            }
+            let sample = if names.try_them() { template.render(Insert::AsIs, &names.sample()).ok() } else { None };
+            if sample.is_some_and(|value| reqwest::header::HeaderValue::from_bytes(value.as_bytes()).is_err()) {
+                mistakes.add(&place, format_args!("the value of {name:?} holds control characters"));
+            }
             if reqwest::header::HeaderName::try_from(name).is_err() {
                 mistakes.add(&place, format_args!("{name:?} is no name of a header"));
             } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
@@ -94,7 +107,10 @@ impl HttpRequest {
                 (request.path.render(Insert::Segment, &names.sample()), Url::parse("https://host"))
             && let Err(error) = below(&base, &path)
         {
-            mistakes.add(&place, format_args!("{error}: other characters than ASCII have to be percent-encoded"));
+            mistakes.add(
+                &place,
+                format_args!("{error}: it has to be as it is sent, percent-encoded and without dot segments"),
+            );
         }
         if request.body.is_some() && ["GET", "HEAD"].contains(&method) {
             mistakes.add(&format!("{path}.body"), format_args!("{method} has no body"));
@@ -171,6 +187,7 @@ fn named(
     let mut templates = Vec::new();
     for (name, value) in given {
         let place = format!("{path}.{name}");
+        fixed(mistakes, &place, name);
         match value.as_str() {
             Some(source) => {
                 templates.push((name.clone(), Template::check(mistakes, &place, source, names, Insert::AsIs)));
@@ -179,6 +196,13 @@ fn named(
         }
     }
     templates
+}
+
+/// Names are as they stand there: a template in one would be sent as it is.
+fn fixed(mistakes: &mut Mistakes, path: &str, name: &str) {
+    if name.contains("{{") || name.contains("{%") {
+        mistakes.add(path, "takes no values in its name");
+    }
 }
 
 impl Body {
@@ -197,6 +221,7 @@ impl Body {
             }
             Value::Object(members) => {
                 let checked = members.iter().map(|(name, value)| {
+                    fixed(mistakes, path, name);
                     (name.clone(), Self::check(mistakes, value, &format!("{path}.{name}"), names, depth + 1))
                 });
                 Self::Object(checked.collect())
@@ -313,12 +338,7 @@ mod tests {
     #[test]
     fn nothing_turns_escaping_off() {
         let mut action = action();
-        for path in [
-            "/{{ form.a | trim }}",
-            "/{% if form.b %}{{ form.a }}{% endif %}",
-            "/{{ 'x' ~ form.a }}",
-            "/{{ form['a'] }}",
-        ] {
+        for path in ["/{{ form.a | trim }}", "/{{ 'x' ~ form.a }}", "/{{ form['a'] }}"] {
             action["path"] = path.into();
             let request = check(&action).unwrap_or_else(|mistakes| panic!("{path}: {mistakes:?}"));
             assert!(request.reads_form(), "{path}");

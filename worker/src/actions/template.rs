@@ -6,7 +6,9 @@
 use std::fmt;
 
 use letterbox_common::form::{FieldType, Form};
-use minijinja::{Environment, Error, ErrorKind, Output, State, Value, filters, tests, value::ValueKind};
+use minijinja::{
+    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters, tests, value::ValueKind,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::definition::Mistakes;
@@ -217,8 +219,10 @@ impl Template {
         match environment(insert).template_from_str(source) {
             Ok(compiled) => {
                 check_names(mistakes, path, compiled.undeclared_variables(true), names);
-                if let Err(error) = template.render(insert, &names.sample()) {
-                    mistakes.add(path, error);
+                let mut strict = environment(insert);
+                strict.set_undefined_behavior(UndefinedBehavior::Strict);
+                if let Err(error) = strict.render_str(source, &names.sample().0) {
+                    mistakes.add(path, TemplateError::from(error));
                 }
             }
             Err(error) => mistakes.add(path, TemplateError::from(error)),
@@ -284,8 +288,11 @@ impl Condition {
         match environment(Insert::AsIs).compile_expression(source) {
             Ok(compiled) => {
                 check_names(mistakes, path, compiled.undeclared_variables(true), names);
-                if let Err(error) = condition.holds(&names.sample()) {
-                    mistakes.add(path, error);
+                let mut strict = environment(Insert::AsIs);
+                strict.set_undefined_behavior(UndefinedBehavior::Strict);
+                let tried = strict.compile_expression(source).and_then(|tried| tried.eval(&names.sample().0));
+                if let Err(error) = tried {
+                    mistakes.add(path, TemplateError::from(error));
                 }
             }
             Err(error) => mistakes.add(path, TemplateError::from(error)),
@@ -313,6 +320,6 @@ fn check_names(mistakes: &mut Mistakes, path: &str, used: impl IntoIterator<Item
     used.sort_unstable();
     for name in used {
         mistakes
-            .add(path, format_args!("there is no {name:?}; there are form.<key of a field>, run.id, run.received_at"));
+            .add(path, format_args!("there is no {name:?}; there are form.<key of a field> (form['a-b'] where a key is no name), run.id and run.received_at"));
     }
 }

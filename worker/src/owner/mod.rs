@@ -20,8 +20,8 @@ pub use accounts::NewAccount;
 pub use lifecycle::{Deployed, Move, NewFormLink, STATEMENTS as LIFECYCLE_STATEMENTS, WorkflowDetail, WorkflowRow};
 pub use rotation::Rotation;
 pub use store::{
-    AccountRow, Allowance, ApprovalRow, Member, PolicyRow, RunAction, RunDetail, RunRow, STATEMENTS, SignalDetail,
-    SignalRow, User, WebhookRow, Workspace,
+    AccountRow, ActionApproval, Allowance, ApprovalRow, Member, PolicyRow, RunAction, RunDetail, RunRow, STATEMENTS,
+    SignalDetail, SignalRow, User, WebhookRow, Workspace,
 };
 pub use webhooks::NewWebhook;
 

@@ -127,6 +127,8 @@ pub struct RunAction {
     /// Which rule decided, from 1; none where the default did.
     pub decision_rule: Option<i32>,
     pub policy_version: Option<i32>,
+    /// What people were asked, and what they said.
+    pub approval: Option<ActionApproval>,
     /// What is sent, without the credential.
     pub request: Option<Value>,
     pub attempts: i32,
@@ -137,6 +139,16 @@ pub struct RunAction {
     pub duration_milliseconds: Option<i64>,
     pub started_at: Timestamp,
     pub finished_at: Option<Timestamp>,
+}
+
+/// An approval as a run's story tells it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ActionApproval {
+    pub approval_id: ApprovalId,
+    pub state: String,
+    pub decided_by: Option<UserId>,
+    pub decided_at: Option<Timestamp>,
+    pub expires_at: Timestamp,
 }
 
 /// An account, without its credential.
@@ -548,14 +560,27 @@ fn approval_row(row: &Row) -> Result<ApprovalRow, Error> {
 }
 
 const RUN_ACTIONS: &str = "
-SELECT action_id, type, state, untrusted, steered_by, decision, decision_rule, policy_version, request, attempts,
-       response_status, outcome, error, retry_at, started_at, finished_at
-FROM run_actions WHERE workspace_id = $1 AND run_id = $2 ORDER BY position";
+SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.decision_rule, a.policy_version, a.request,
+       a.attempts, a.response_status, a.outcome, a.error, a.retry_at, a.started_at, a.finished_at,
+       p.approval_id, p.state, p.decided_by, p.decided_at, p.expires_at
+FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
+WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
 
 pub async fn run_actions(client: &Client, workspace: WorkspaceId, run: RunId) -> Result<Vec<RunAction>, Error> {
     let read = |row: &Row| {
         let (started_at, finished_at): (Timestamp, Option<Timestamp>) = (row.try_get(14)?, row.try_get(15)?);
+        let approval = match row.try_get::<_, Option<ApprovalId>>(16)? {
+            Some(approval_id) => Some(ActionApproval {
+                approval_id,
+                state: row.try_get(17)?,
+                decided_by: row.try_get(18)?,
+                decided_at: row.try_get(19)?,
+                expires_at: row.try_get(20)?,
+            }),
+            None => None,
+        };
         Ok(RunAction {
+            approval,
             action_id: row.try_get(0)?,
             action_type: row.try_get(1)?,
             state: row.try_get(2)?,

@@ -36,7 +36,10 @@ impl Output {
         let text = if json { self.json() } else { self.table() };
         // A reader that has gone away (`| head`) is no failure.
         match writeln!(io::stdout(), "{text}") {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
+                error(&format!("standard output: {why}"));
+                ExitCode::FAILURE
+            }
             _ => ExitCode::SUCCESS,
         }
     }
