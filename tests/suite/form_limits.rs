@@ -1,5 +1,7 @@
 //! Contract, section 3: rate limits. Time is moved in the database, never waited for.
 
+use std::time::Instant;
+
 use futures_util::future::join_all;
 use letterbox_common::database::Role;
 use letterbox_tests::{Answer, Form, Proxy, World, eventually};
@@ -129,16 +131,20 @@ async fn retry_after_is_true_to_the_second() {
     let first = world.gateway().await;
     let form = world.form(&first).await;
     form.assert_lives().await;
-    for (age, expected) in [("0.5 seconds", 60), ("50.5 seconds", 10), ("59.2 seconds", 1)] {
+    for (age, expected) in [(0.1, 60), (50.1, 10), (55.1, 5)] {
+        // One that has not refused yet, and so has to ask.
+        let fresh = world.gateway().await;
         let hits = format!(
-            "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '{age}', ARRAY[20])
+            "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '{age} seconds', ARRAY[20])
              WHERE key = '\\x74'::bytea || sha256('{}')",
             form.token
         );
+        let began = Instant::now();
         assert_eq!(world.database.execute(&hits, &[]).await.unwrap(), 1);
-        // One that has not refused yet, and so has to ask.
-        let fresh = world.gateway().await;
-        assert_eq!(assert_limited(&form.at(&fresh).read().await), expected, "{age}");
+        let told = assert_limited(&form.at(&fresh).read().await);
+        // Exact, unless this machine has paused between the two.
+        let least = (60.0 - age - began.elapsed().as_secs_f64()).ceil() as u64;
+        assert!((least..=expected).contains(&told), "{age}: {told}, at least {least}");
     }
     let gateway = world.gateway().await;
     let aged = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '60.1 seconds', ARRAY[20])";
@@ -153,10 +159,10 @@ async fn what_was_exhausted_becomes_free() {
     let gateway = world.gateway().await;
     let form = world.form(&gateway).await;
     form.assert_lives().await;
-    let nearly = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '58.5 seconds', ARRAY[20])
+    let nearly = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '55 seconds', ARRAY[20])
                   WHERE substring(key FROM 1 FOR 1) = 't'";
     world.database.execute(nearly, &[]).await.unwrap();
-    assert!(assert_limited(&form.read().await) <= 2);
+    assert!(assert_limited(&form.read().await) <= 5);
     eventually("free again", async || form.read().await.status == 200).await;
 }
 
