@@ -95,8 +95,9 @@ async fn carry(client: TcpStream, server: String, mut modes: watch::Receiver<Mod
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>, stalls: [Mode; 2]) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if modes.wait_for(|mode| !stalls.contains(mode)).await.is_err() || to.write_all(&buffer[..read]).await.is_err()
-        {
+        let Ok(mode) = modes.wait_for(|mode| !stalls.contains(mode)).await.map(|mode| *mode) else { return };
+        // What was held back when the proxy is cut never arrives.
+        if mode == Mode::Cut || to.write_all(&buffer[..read]).await.is_err() {
             return;
         }
     }
