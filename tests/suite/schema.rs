@@ -15,6 +15,7 @@ async fn every_statement_fits_the_schema_under_its_role() {
         (Role::Worker, signals),
         (Role::Worker, runs),
         (Role::Worker, &letterbox_worker::executor::STATEMENTS),
+        (Role::Worker, &letterbox_worker::executor::OUTBOX_STATEMENTS),
         (Role::Operator, owner),
         (Role::Operator, lifecycle),
     ];

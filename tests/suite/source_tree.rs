@@ -50,7 +50,7 @@ fn amqp_is_in_its_rooms() {
         "worker/src/consumer/",
         "worker/src/dead_letters.rs",
         "worker/src/apply.rs",
-        "worker/src/executor/relay.rs",
+        "worker/src/executor/outbox/mod.rs",
         "process/logging.rs",
     ];
     assert_only(&SERVICES, &["lapin"], &rooms);

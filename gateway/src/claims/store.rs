@@ -7,7 +7,7 @@ use std::{collections::HashMap, marker::PhantomData, time::Duration};
 
 use deadpool_postgres::{Client, Pool};
 use letterbox_common::{
-    database::{Checkout, DatabaseError},
+    database::{Checkout, DatabaseError, within},
     ids::WorkspaceId,
 };
 
@@ -109,8 +109,7 @@ impl<K: ClaimKey> Work for Claiming<K> {
         let mut wanted: Vec<_> = firsts.iter().map(|(key, id)| (*key, *id)).collect();
         wanted.sort_unstable();
 
-        let claiming = tokio::time::timeout(DEADLINE, self.claim(&wanted));
-        let claimed = claiming.await.unwrap_or_else(|_| Err(DatabaseError::transient("claiming took too long")));
+        let claimed = within(DEADLINE, "claiming", self.claim(&wanted)).await;
         let claimed = claimed.inspect_err(|error| tracing::warn!(%error, "nothing could be claimed"))?;
         Ok(items.iter().map(|(key, id)| share(claimed[key], firsts[key] == *id)).collect())
     }
@@ -192,8 +191,7 @@ impl<K: ClaimKey> Work for Settling<K> {
 
     async fn run(&self, mut items: Vec<(Claim<K>, End)>) -> Result<Vec<()>, DatabaseError> {
         items.sort_unstable_by_key(|(claim, _)| claim.key);
-        let settling = tokio::time::timeout(DEADLINE, self.end(&items));
-        let ended = settling.await.unwrap_or_else(|_| Err(DatabaseError::transient("settling took too long")));
+        let ended = within(DEADLINE, "settling", self.end(&items)).await;
         ended.inspect_err(|error| tracing::warn!(%error, "claims could not be settled"))?;
         Ok(vec![(); items.len()])
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use letterbox_common::{
-    database::{Checkout, DatabaseError},
+    database::{Checkout, DatabaseError, within},
     form::TokenHash,
 };
 use tokio_postgres::Row;
@@ -34,8 +34,7 @@ impl Work for Lookup {
     type Error = DatabaseError;
 
     async fn run(&self, items: Vec<Self::Item>) -> Result<Vec<Option<Found>>, DatabaseError> {
-        let looking = tokio::time::timeout(DEADLINE, self.find(&items));
-        let found = looking.await.unwrap_or_else(|_| Err(DatabaseError::transient("looking up forms took too long")));
+        let found = within(DEADLINE, "looking up forms", self.find(&items)).await;
         found.inspect_err(|error| tracing::warn!(%error, "forms could not be looked up"))
     }
 }

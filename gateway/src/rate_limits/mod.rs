@@ -1,8 +1,8 @@
 //! Rate limits: so many requests in any 60 seconds, exact across all gateways.
 //!
 //! The hits are counted in PostgreSQL, by its clock, in batches. A subject that has been refused is refused here, without
-//! asking, until its oldest hit has gone: a flood costs the database nothing. What is kept here can only shorten the way to
-//! a refusal, never let a request through.
+//! asking, until its oldest hit has gone: a flood from one client costs the database nothing. What is kept here can only
+//! shorten the way to a refusal, never let a request through. A hit is given back when another limit refuses the request.
 
 mod store;
 

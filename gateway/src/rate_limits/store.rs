@@ -7,7 +7,7 @@ use std::{
 
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
-use letterbox_common::database::{Checkout, DatabaseError};
+use letterbox_common::database::{Checkout, DatabaseError, within};
 use tokio_util::sync::CancellationToken;
 
 use super::{Hit, Subject};
@@ -57,8 +57,7 @@ impl Work for Hits {
     type Error = DatabaseError;
 
     async fn run(&self, items: Vec<Subject>) -> Result<Vec<Taken>, DatabaseError> {
-        let taking = tokio::time::timeout(DEADLINE, self.take(&items));
-        let taken = taking.await.unwrap_or_else(|_| Err(DatabaseError::transient("counting requests took too long")));
+        let taken = within(DEADLINE, "counting requests", self.take(&items)).await;
         let mut taken = taken.inspect_err(|error| tracing::warn!(%error, "requests could not be counted"))?;
         Ok(items.iter().map(|subject| taken.get_mut(&key(*subject)).map_or(NOT_COUNTED, Share::next)).collect())
     }
@@ -119,9 +118,7 @@ impl Work for Returns {
     async fn run(&self, items: Vec<Hit>) -> Result<Vec<()>, DatabaseError> {
         let mut hits: Vec<_> = items.iter().map(|hit| (key(hit.subject), hit.at)).collect();
         hits.sort_unstable();
-        let returning = tokio::time::timeout(DEADLINE, self.give_back(&hits));
-        let returned =
-            returning.await.unwrap_or_else(|_| Err(DatabaseError::transient("giving hits back took too long")));
+        let returned = within(DEADLINE, "giving hits back", self.give_back(&hits)).await;
         returned.inspect_err(|error| tracing::warn!(%error, "hits could not be given back"))?;
         Ok(vec![(); items.len()])
     }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use deadpool_postgres::Pool;
 use letterbox_common::{
-    database::{Checkout, DatabaseError},
+    database::{Checkout, DatabaseError, within},
     ids::{WebhookId, WorkspaceId},
     webhook::WebhookAddress,
 };
@@ -41,9 +41,7 @@ impl Work for Lookup {
     type Error = DatabaseError;
 
     async fn run(&self, items: Vec<WebhookAddress>) -> Result<Vec<Found>, DatabaseError> {
-        let looking = tokio::time::timeout(DEADLINE, self.find(&items));
-        let found =
-            looking.await.unwrap_or_else(|_| Err(DatabaseError::transient("looking up webhooks took too long")));
+        let found = within(DEADLINE, "looking up webhooks", self.find(&items)).await;
         let found = found.inspect_err(|error| tracing::warn!(%error, "webhooks could not be looked up"))?;
         Ok(items.iter().map(|address| found[address].clone()).collect())
     }

@@ -8,8 +8,12 @@ mod template;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
+use url::Url;
 
-use self::{ai_condition::AiCondition, http_request::HttpRequest};
+use self::{
+    ai_condition::AiCondition,
+    http_request::{HttpRequest, Request},
+};
 use crate::definition::Mistakes;
 
 pub use self::{
@@ -65,6 +69,45 @@ impl Kind {
             Self::AiCondition(..) => "ai.condition",
         }
     }
+
+    /// The account that it calls, if it calls one.
+    #[must_use]
+    pub fn account(&self) -> Option<&str> {
+        match self {
+            Self::HttpRequest(request) => Some(&request.account),
+            Self::AiCondition(ai, _) => Some(&ai.account),
+            Self::Condition(..) => None,
+        }
+    }
+
+    /// Whether something that a submitter wrote gets into it.
+    #[must_use]
+    pub fn reads_form(&self) -> bool {
+        match self {
+            Self::HttpRequest(request) => request.reads_form(),
+            Self::AiCondition(ai, _) => ai.reads_form(),
+            Self::Condition(condition, _) => condition.reads_form(),
+        }
+    }
+
+    /// What it sends for the values of a run, to an account at `base_url`.
+    ///
+    /// # Errors
+    /// When a value can't stand where it would, or it sends nothing.
+    pub fn render(&self, base_url: &Url, input: &Input) -> Result<Request, TemplateError> {
+        match self {
+            Self::HttpRequest(request) => request.render(base_url, input),
+            Self::AiCondition(ai, _) => ai.render(base_url, input),
+            Self::Condition(..) => Err(TemplateError::new("a condition sends nothing")),
+        }
+    }
+
+    fn branches(&self) -> Option<&Branches> {
+        match self {
+            Self::HttpRequest(_) => None,
+            Self::Condition(_, branches) | Self::AiCondition(_, branches) => Some(branches),
+        }
+    }
 }
 
 /// Checks `actions`, a list.
@@ -81,17 +124,10 @@ pub fn check(mistakes: &mut Mistakes, value: Option<&Value>, names: &Names) -> V
 #[must_use]
 pub fn accounts(actions: &[Action]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
-    for action in actions {
-        match &action.kind {
-            Kind::HttpRequest(request) => found.push(&request.account),
-            Kind::AiCondition(ai, branches) => {
-                found.push(&ai.account);
-                found.extend([&branches.then, &branches.otherwise].into_iter().flat_map(|list| accounts(list)));
-            }
-            Kind::Condition(_, branches) => {
-                found.extend([&branches.then, &branches.otherwise].into_iter().flat_map(|list| accounts(list)));
-            }
-        }
+    for Action { kind, .. } in actions {
+        found.extend(kind.account());
+        let branches = kind.branches().map(|branches| [&branches.then, &branches.otherwise]);
+        found.extend(branches.into_iter().flatten().flat_map(|list| accounts(list)));
     }
     found.sort_unstable();
     found.dedup();

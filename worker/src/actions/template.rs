@@ -3,7 +3,7 @@
 //! What a submitter wrote is only ever a value: it is inserted, never read as a template, and every place says what a value
 //! has to become there. Names are checked at deploy, so a template that knows a name knows it in every run.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use letterbox_common::form::{FieldType, Form};
 use minijinja::{
@@ -123,7 +123,16 @@ pub enum Insert {
 }
 
 /// What templates can do: nothing that makes much of little, or loops, or looks around.
-fn environment<'s>(insert: Insert) -> Environment<'s> {
+fn environment(insert: Insert) -> &'static Environment<'static> {
+    static AS_IS: LazyLock<Environment<'static>> = LazyLock::new(|| make_environment(Insert::AsIs));
+    static SEGMENT: LazyLock<Environment<'static>> = LazyLock::new(|| make_environment(Insert::Segment));
+    match insert {
+        Insert::AsIs => &AS_IS,
+        Insert::Segment => &SEGMENT,
+    }
+}
+
+fn make_environment(insert: Insert) -> Environment<'static> {
     let mut environment = Environment::empty();
     environment.set_fuel(Some(FUEL));
     environment.add_filter("abs", filters::abs);
@@ -219,7 +228,7 @@ impl Template {
         match environment(insert).template_from_str(source) {
             Ok(compiled) => {
                 check_names(mistakes, path, compiled.undeclared_variables(true), names);
-                let mut strict = environment(insert);
+                let mut strict = environment(insert).clone();
                 strict.set_undefined_behavior(UndefinedBehavior::Strict);
                 if let Err(error) = strict.render_str(source, &names.sample().0) {
                     mistakes.add(path, TemplateError::from(error));
@@ -288,7 +297,7 @@ impl Condition {
         match environment(Insert::AsIs).compile_expression(source) {
             Ok(compiled) => {
                 check_names(mistakes, path, compiled.undeclared_variables(true), names);
-                let mut strict = environment(Insert::AsIs);
+                let mut strict = environment(Insert::AsIs).clone();
                 strict.set_undefined_behavior(UndefinedBehavior::Strict);
                 let tried = strict.compile_expression(source).and_then(|tried| tried.eval(&names.sample().0));
                 if let Err(error) = tried {

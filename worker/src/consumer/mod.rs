@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use futures_util::{StreamExt, future};
-use lapin::{Connection, message::Delivery, options::BasicAckOptions};
+use lapin::{Connection, message::Delivery};
 use letterbox_common::{
     broker::{BrokerError, Publisher, Session, topology},
     database::health,
     process::readiness::Part,
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::subscription::{ANSWER_TIMEOUT, Subscription};
+use self::subscription::Subscription;
 use crate::{
     apply::{self, Read},
     dead_letters,
@@ -114,7 +114,9 @@ impl Consumer {
         loop {
             open = self.advance(queue, open).await;
             if open.is_empty() {
-                return acknowledge(batch).await;
+                // The last one stands for all: they are everything that was fetched on its channel.
+                let Some(last) = batch.last() else { return Ok(()) };
+                return Subscription::acknowledge(last, true).await;
             }
             if began.elapsed() > HOLD_AT_MOST {
                 return Err(BrokerError::Ended("the database has been away for too long to hold messages".into()));
@@ -158,17 +160,5 @@ impl Consumer {
                 Outcome::Retry
             }
         }
-    }
-}
-
-/// Acknowledges a whole batch: it is everything that was fetched on its channel up to its last message.
-async fn acknowledge(batch: &[Delivery]) -> Result<(), BrokerError> {
-    let Some(last) = batch.last() else { return Ok(()) };
-    match timeout(ANSWER_TIMEOUT, last.ack(BasicAckOptions { multiple: true })).await {
-        Ok(Ok(true)) => Ok(()),
-        // `false` is lapin's word for 'not sent'.
-        Ok(Ok(false)) => Err(BrokerError::Ended("the channel closed before the acknowledgement".into())),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
     }
 }

@@ -2,18 +2,15 @@
 //! brought now. A run that can't be recorded, because the database is away, is held.
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use lapin::{message::Delivery, options::BasicAckOptions};
+use lapin::message::Delivery;
 use letterbox_common::{
     broker::{BrokerError, Envelope, Publisher, RunWake},
     database::Fault,
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    HOLD_AT_MOST,
-    subscription::{ANSWER_TIMEOUT, Subscription},
-};
+use super::{HOLD_AT_MOST, subscription::Subscription};
 use crate::{dead_letters, executor::Executor, outcome};
 
 /// Consumes the queue of runs.
@@ -62,13 +59,7 @@ impl Runs {
             let published = dead_letters::publish(&self.publisher, queue, &message, &reason).await;
             published.map_err(|error| BrokerError::Ended(format!("a dead letter could not be published: {error}")))?;
         }
-        match timeout(ANSWER_TIMEOUT, message.ack(BasicAckOptions::default())).await {
-            Ok(Ok(true)) => Ok(()),
-            // `false` is lapin's word for 'not sent'.
-            Ok(Ok(false)) => Err(BrokerError::Ended("the channel closed before the acknowledgement".into())),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
-        }
+        Subscription::acknowledge(&message, false).await
     }
 
     /// Brings a run further, waiting out outages. Gives the reason why it never can be, and not even be ended.

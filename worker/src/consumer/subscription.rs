@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lapin::{Channel, Connection, options::*, types::FieldTable};
+use lapin::{Channel, Connection, message::Delivery, options::*, types::FieldTable};
 use letterbox_common::broker::BrokerError;
 use tokio::time::timeout;
 
 /// How long the broker may take to answer.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Subscription {
     pub queue: &'static str,
@@ -42,6 +42,17 @@ impl Subscription {
         let cancelling = channel.basic_cancel(tag, BasicCancelOptions::default());
         timeout(ANSWER_TIMEOUT, cancelling).await.map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
         Ok(())
+    }
+
+    /// Acknowledges a message, or, with `multiple`, everything that was fetched on its channel up to it.
+    pub async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
+        match timeout(ANSWER_TIMEOUT, message.ack(BasicAckOptions { multiple })).await {
+            Ok(Ok(true)) => Ok(()),
+            // `false` is lapin's word for 'not sent'.
+            Ok(Ok(false)) => Err(BrokerError::Ended("the channel closed before the acknowledgement".into())),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
+        }
     }
 
     /// The broker has ended the consumer.

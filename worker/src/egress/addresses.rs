@@ -1,7 +1,7 @@
 //! Which addresses are on the open internet. Everything that a host keeps for itself, its network or its provider is not:
 //! IANA's special-purpose registries, and the IPv6 ranges that hide an IPv4 address.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::LazyLock};
 
 use ipnet::IpNet;
 use letterbox_common::process::networks::Networks;
@@ -54,8 +54,9 @@ impl Allowed {
 }
 
 fn is_public(address: IpAddr) -> bool {
-    let special = SPECIAL.iter().filter_map(|network| network.parse::<IpNet>().ok());
-    !special.into_iter().any(|network| network.contains(&address))
+    static NETWORKS: LazyLock<Vec<IpNet>> =
+        LazyLock::new(|| SPECIAL.iter().filter_map(|network| network.parse().ok()).collect());
+    !NETWORKS.iter().any(|network| network.contains(&address))
 }
 
 #[cfg(test)]

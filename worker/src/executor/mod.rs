@@ -4,8 +4,8 @@
 //! Nothing is waited for while a run is held. A retry, a person's answer, and the end of a dead worker's lease each stand in
 //! the outbox, whose relay wakes the run when it is time.
 
+mod outbox;
 mod plan;
-mod relay;
 mod store;
 
 use std::{
@@ -35,8 +35,8 @@ use crate::{
 };
 
 pub use self::{
-    relay::relay,
-    store::{STATEMENTS, wake_again},
+    outbox::{STATEMENTS as OUTBOX_STATEMENTS, relay, wake_again},
+    store::STATEMENTS,
 };
 
 /// How long one executor works on a run without a break.
@@ -157,7 +157,7 @@ impl Executor {
     /// An action that goes out: may it, what exactly, and then the sending.
     async fn send(&self, held: &mut Held, next: &Next<'_>) -> Result<Progress, DatabaseError> {
         let record = held.records.get(&next.action.id).cloned().unwrap_or_default();
-        let name = account_of(&next.action.kind);
+        let name = next.action.kind.account().unwrap_or_default();
         let facts = store::facts(&self.pool, held.workspace, held.owner, name).await?;
         if !facts.owner_may_run {
             return self.fail(held, next, "owner_cannot_run".into(), None).await;
@@ -184,7 +184,7 @@ impl Executor {
             action: next.action.kind.name(),
             account: name,
             method: &rendered.request.method,
-            data: reads_form(&next.action.kind),
+            data: next.action.kind.reads_form(),
             control: next.control,
         });
         let mut note = Note { request: Some(&recorded), ruling: Some((ruling, version)), ..note(next, "running") };
@@ -381,28 +381,8 @@ fn rendered(
         };
     }
     let base_url: Url = account.base_url.parse().map_err(|_| TemplateError::new("the account's base URL is none"))?;
-    let request = match &next.action.kind {
-        Kind::HttpRequest(request) => request.render(&base_url, input)?,
-        Kind::AiCondition(ai, _) => ai.render(&base_url, input)?,
-        Kind::Condition(..) => return Err(TemplateError::new("a condition sends nothing")),
-    };
+    let request = next.action.kind.render(&base_url, input)?;
     Ok(Rendered { account_id: account.id, account: name.to_owned(), request })
-}
-
-fn account_of(kind: &Kind) -> &str {
-    match kind {
-        Kind::HttpRequest(request) => &request.account,
-        Kind::AiCondition(ai, _) => &ai.account,
-        Kind::Condition(..) => "",
-    }
-}
-
-fn reads_form(kind: &Kind) -> bool {
-    match kind {
-        Kind::HttpRequest(request) => request.reads_form(),
-        Kind::AiCondition(ai, _) => ai.reads_form(),
-        Kind::Condition(condition, _) => condition.reads_form(),
-    }
 }
 
 fn note<'a>(next: &Next<'a>, state: &'static str) -> Note<'a> {
@@ -410,7 +390,7 @@ fn note<'a>(next: &Next<'a>, state: &'static str) -> Note<'a> {
         action: &next.action.id,
         kind: next.action.kind.name(),
         state,
-        data: reads_form(&next.action.kind),
+        data: next.action.kind.reads_form(),
         control: next.control,
         ruling: None,
         request: None,

@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use letterbox_common::{
-    database::{Checkout, DatabaseError},
+    database::{Checkout, DatabaseError, storable, within},
     ids::{AccountId, ApprovalId, ReleaseId, RunId, UserId, WorkspaceId},
 };
 use tokio_postgres::types::ToSql;
@@ -115,30 +115,8 @@ WITH abandoned AS (
 )
 DELETE FROM run_wakes w USING abandoned WHERE w.workspace_id = abandoned.workspace_id AND w.run_id = abandoned.run_id";
 
-/// due_wakes: runs that somebody has to look at by now, kept from other relays until this transaction ends
-const DUE_WAKES: &str = "
-SELECT workspace_id, run_id FROM run_wakes WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED";
-
-/// handed_over: the broker has these wakes. Should one get lost there, it is due again later; who takes the run sets the
-/// time anew
-const HANDED_OVER: &str = "
-UPDATE run_wakes w SET due_at = clock_timestamp() + interval '5 minutes'
-FROM unnest($1::uuid[], $2::uuid[]) AS handed (workspace_id, run_id)
-WHERE w.workspace_id = handed.workspace_id AND w.run_id = handed.run_id";
-
-/// wake_again: for wakes that came where no executor is; in a while, lest they go round in a circle
-const WAKE_AGAIN: &str = "
-INSERT INTO run_wakes (workspace_id, run_id, due_at)
-SELECT r.workspace_id, r.run_id, clock_timestamp() + interval '1 second'
-FROM unnest($1::uuid[], $2::uuid[]) AS lost (workspace_id, run_id)
-JOIN runs r ON r.workspace_id = lost.workspace_id AND r.run_id = lost.run_id
-    AND r.state IN ('queued', 'running', 'waiting_approval')
-ORDER BY r.workspace_id, r.run_id
-ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = least(run_wakes.due_at, EXCLUDED.due_at)";
-
 /// Every statement of this store, for the test that prepares them against the schema under the worker's role.
-pub const STATEMENTS: [&str; 9] =
-    [TAKE, RECORDS, FACTS, STEP, ANSWERED_MEANWHILE, ABANDON, DUE_WAKES, HANDED_OVER, WAKE_AGAIN];
+pub const STATEMENTS: [&str; 6] = [TAKE, RECORDS, FACTS, STEP, ANSWERED_MEANWHILE, ABANDON];
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -387,46 +365,6 @@ pub async fn abandon(pool: &Pool, workspace: WorkspaceId, run: RunId, why: &str)
     .await
 }
 
-/// Runs that somebody has to look at by now.
-pub async fn due_wakes(
-    transaction: &deadpool_postgres::Transaction<'_>,
-    most: i64,
-) -> Result<Vec<(WorkspaceId, RunId)>, DatabaseError> {
-    let statement = transaction.prepare_cached(DUE_WAKES).await?;
-    let rows = transaction.query(&statement, &[&most]).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-}
-
-/// Puts off wakes that the broker has confirmed.
-pub async fn handed_over(
-    transaction: &deadpool_postgres::Transaction<'_>,
-    wakes: &[(WorkspaceId, RunId)],
-) -> Result<(), DatabaseError> {
-    let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = wakes.iter().copied().unzip();
-    let statement = transaction.prepare_cached(HANDED_OVER).await?;
-    transaction.execute(&statement, &[&workspaces, &runs]).await?;
-    Ok(())
-}
-
-/// Sees to it that runs are looked at again, when their wake came where no executor is.
-pub async fn wake_again(pool: &Pool, wakes: &[(WorkspaceId, RunId)]) -> Result<(), DatabaseError> {
-    in_time(async {
-        let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = wakes.iter().copied().unzip();
-        let client = Checkout::get(pool).await?;
-        let statement = client.prepare_cached(WAKE_AGAIN).await?;
-        client.execute(&statement, &[&workspaces, &runs]).await?;
-        client.done();
-        Ok(())
-    })
-    .await
-}
-
-/// PostgreSQL's text can hold every character but U+0000.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
-}
-
 async fn in_time<T>(asking: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
-    let answer = tokio::time::timeout(DEADLINE, asking).await;
-    answer.unwrap_or_else(|_| Err(DatabaseError::transient("the record of a run took too long")))
+    within(DEADLINE, "the record of a run", asking).await
 }

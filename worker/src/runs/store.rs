@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use deadpool_postgres::Pool;
 use letterbox_common::{
-    database::{Checkout, DatabaseError},
+    database::{Checkout, DatabaseError, within},
     ids::WorkspaceId,
 };
 use tokio_postgres::Row;
@@ -71,10 +71,8 @@ pub const STATEMENTS: [&str; 2] = [LOCK_USAGE, INSERT_RUNS];
 /// Transient when the database is away (whether it committed is then unknown, and does not matter), permanent when
 /// one of them breaks a constraint.
 pub async fn store(pool: &Pool, submissions: &[&Submission]) -> Result<(), DatabaseError> {
-    let storing = tokio::time::timeout(DEADLINE, insert(pool, submissions));
-    storing
+    within(DEADLINE, "recording runs", insert(pool, submissions))
         .await
-        .unwrap_or_else(|_| Err(DatabaseError::transient("recording runs took too long")))
         .inspect_err(|error| tracing::warn!(%error, submissions = submissions.len(), "runs could not be recorded"))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use letterbox_common::{
-    database::{Checkout, DatabaseError},
+    database::{Checkout, DatabaseError, storable, within},
     ids::{DeliveryId, WebhookId, WorkspaceId},
 };
 use tokio_postgres::types::ToSql;
@@ -36,10 +36,8 @@ pub async fn store(pool: &Pool, signals: &[&Signal]) -> Result<(), DatabaseError
     if signals.is_empty() {
         return Ok(());
     }
-    let storing = tokio::time::timeout(DEADLINE, insert(pool, signals));
-    storing
+    within(DEADLINE, "storing signals", insert(pool, signals))
         .await
-        .unwrap_or_else(|_| Err(DatabaseError::transient("storing signals took too long")))
         .inspect_err(|error| tracing::warn!(%error, signals = signals.len(), "signals could not be stored"))
 }
 
@@ -108,9 +106,4 @@ impl<'a> Columns<'a> {
         self.values.push(amount.map(super::Amount::value));
         self.currencies.push(amount.map(|amount| amount.currency.as_str()));
     }
-}
-
-/// PostgreSQL's text can hold every character but U+0000.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
 }

@@ -2,6 +2,8 @@
 //! hands it over once more, which wakes a run twice and changes nothing; and should the broker lose it (somebody empties a
 //! queue), it is due again some minutes later.
 
+mod store;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use letterbox_common::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::store;
+pub use self::store::{STATEMENTS, wake_again};
 
 const PAGE: i64 = 200;
 /// Pause when nothing is due.
