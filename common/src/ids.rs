@@ -1,7 +1,8 @@
 //! One type per id, so that a workspace's id can't be passed where a webhook's is wanted.
 //!
-//! Ids of things that are made rarely are random (UUIDv4) and tell nothing. Ids of deliveries and submissions are UUIDv7: they
-//! sort by the time they were made, which keeps the tables they end in dense.
+//! Ids of things that are made rarely are random (UUIDv4) and tell nothing. Ids of deliveries and
+//! submissions are UUIDv7: they sort by the time they were made, which keeps the tables they end in
+//! dense.
 
 use std::fmt;
 

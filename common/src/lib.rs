@@ -1,5 +1,5 @@
-//! What Letterbox's processes must agree on: names, forms and protocols that two of them share, and the supervised
-//! connections to the servers that all of them need.
+//! What Letterbox's processes must agree on: names, forms and protocols that two of them share, and
+//! the supervised connections to the servers that all of them need.
 
 pub mod broker;
 pub mod database;

@@ -1,8 +1,8 @@
-//! The members of a JSON object that came from outside: some that are wanted, or all, at any depth of their values and
-//! without recursion.
+//! The members of a JSON object that came from outside: some that are wanted, or all, at any depth
+//! of their values and without recursion.
 //!
-//! Names that can't be Unicode text (lone surrogate escapes) are skipped like any other unknown name. Of a name that stands
-//! there twice, the last one counts, as in JavaScript and most parsers.
+//! Names that can't be Unicode text (lone surrogate escapes) are skipped like any other unknown
+//! name. Of a name that stands there twice, the last one counts, as in JavaScript and most parsers.
 
 use std::fmt;
 
@@ -12,9 +12,13 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The wanted members of the object in `text`, each as its own JSON text; `None` if it is no object.
+/// The wanted members of the object in `text`, each as its own JSON text; `None` if it is no
+/// object.
 #[must_use]
-pub fn find<'a, const N: usize>(text: &'a str, wanted: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
+pub fn find<'a, const N: usize>(
+    text: &'a str,
+    wanted: [&str; N],
+) -> Option<[Option<&'a RawValue>; N]> {
     let mut json = serde_json::Deserializer::from_str(text);
     let found = Wanted(wanted).deserialize(&mut json).ok()?;
     json.end().is_ok().then_some(found)
@@ -23,7 +27,8 @@ pub fn find<'a, const N: usize>(text: &'a str, wanted: [&str; N]) -> Option<[Opt
 /// A member: its name (`None` where that is not Unicode text) and its value as JSON text.
 pub type Member<'a> = (Option<String>, &'a RawValue);
 
-/// All members of the object in `text`, in its order, repeated names included; `None` if it is no object.
+/// All members of the object in `text`, in its order, repeated names included; `None` if it is no
+/// object.
 #[must_use]
 pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
     let mut json = serde_json::Deserializer::from_str(text);
@@ -105,10 +110,18 @@ mod tests {
 
     #[test]
     fn all_of_them_in_order() {
-        let names =
-            |text| all(text).map(|all| all.into_iter().map(|(name, value)| (name, value.get())).collect::<Vec<_>>());
+        let names = |text| {
+            all(text).map(|all| {
+                all.into_iter()
+                    .map(|(name, value)| (name, value.get()))
+                    .collect::<Vec<_>>()
+            })
+        };
         let a = || Some("a".to_owned());
-        assert_eq!(names(r#"{"a":1,"\ud800":[{}],"a":"x"}"#), Some(vec![(a(), "1"), (None, "[{}]"), (a(), r#""x""#)]));
+        assert_eq!(
+            names(r#"{"a":1,"\ud800":[{}],"a":"x"}"#),
+            Some(vec![(a(), "1"), (None, "[{}]"), (a(), r#""x""#)])
+        );
         assert_eq!(names("{}"), Some(vec![]));
         assert_eq!(names("[]"), None);
         let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(30_000), "]".repeat(30_000));
@@ -121,12 +134,19 @@ mod tests {
 
     #[test]
     fn finds_what_is_wanted_whatever_stands_around_it() {
-        let deep = format!(r#"{{"x":{}{},"a":1}}"#, "[".repeat(30_000), "]".repeat(30_000));
+        let deep = format!(
+            r#"{{"x":{}{},"a":1}}"#,
+            "[".repeat(30_000),
+            "]".repeat(30_000)
+        );
         assert_eq!(find_a(&deep), Some(Some("1")));
         assert_eq!(find_a(r#"{"\ud800":1,"a":2}"#), Some(Some("2")));
         assert_eq!(find_a(r#"{"a":1,"a":"last"}"#), Some(Some(r#""last""#)));
         assert_eq!(find_a(r#"{"\u0061":1}"#), Some(Some("1")));
-        assert_eq!(find_a(r#"{"a":{"deep":[1,2]}}"#), Some(Some(r#"{"deep":[1,2]}"#)));
+        assert_eq!(
+            find_a(r#"{"a":{"deep":[1,2]}}"#),
+            Some(Some(r#"{"deep":[1,2]}"#))
+        );
         assert_eq!(find_a(r#"{"a":1e400}"#), Some(Some("1e400")));
         assert_eq!(find_a("{}"), Some(None));
         for text in ["[]", "1", "null", r#""a""#, "", "{", "{} 1"] {

@@ -1,11 +1,13 @@
 //! Sealing: secrets rest in the database encrypted and bound to their place.
 //!
-//! A sealed value is AES-256-GCM under one key of a key ring. Its associated data names the table, column, workspace and
-//! row it belongs to, so a value copied into another row, column or workspace does not open. The first key of the ring
-//! seals, all of them open: keys are rotated by putting a new one first and sealing everything again.
+//! A sealed value is AES-256-GCM under one key of a key ring. Its associated data names the table,
+//! column, workspace and row it belongs to, so a value copied into another row, column or workspace
+//! does not open. The first key of the ring seals, all of them open: keys are rotated by putting a
+//! new one first and sealing everything again.
 //!
-//! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Nonces are random: with 96 bits
-//! that is safe for far more seals under one key (2^32) than there will ever be webhooks.
+//! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Nonces
+//! are random: with 96 bits that is safe for far more seals under one key (2^32) than there will
+//! ever be webhooks.
 
 use std::{fmt, str::FromStr};
 
@@ -62,7 +64,9 @@ pub enum OpenError {
     Malformed,
     #[error("sealed with key '{0}', which is not in LETTERBOX_SEALING_KEYS")]
     UnknownKey(String),
-    #[error("the sealed value was altered, or belongs to another place, or its key is another one of the same id")]
+    #[error(
+        "the sealed value was altered, or belongs to another place, or its key is another one of the same id"
+    )]
     Refused,
 }
 
@@ -75,7 +79,9 @@ pub enum KeyRingError {
     NoColon(usize),
     #[error("key {0}: the id has to be 1 to 32 letters, digits, '-' or '_'")]
     Id(usize),
-    #[error("key {0}: the key has to be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes one)")]
+    #[error(
+        "key {0}: the key has to be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes one)"
+    )]
     Key(usize),
     #[error("key {0}: an earlier key has the same id")]
     Repeated(usize),
@@ -87,7 +93,8 @@ struct Key {
     cipher: Aes256Gcm,
 }
 
-/// The sealing keys: the first seals, all open. Written `ID:KEY[,ID:KEY…]`, keys as 64 hexadecimal digits.
+/// The sealing keys: the first seals, all open. Written `ID:KEY[,ID:KEY…]`, keys as 64 hexadecimal
+/// digits.
 #[derive(Clone)]
 pub struct KeyRing {
     first: Key,
@@ -109,8 +116,15 @@ impl KeyRing {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError)?;
         let aad = associated_data(place, &self.first.id);
-        let payload = Payload { msg: secret, aad: &aad };
-        let sealed = self.first.cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| SealError)?;
+        let payload = Payload {
+            msg: secret,
+            aad: &aad,
+        };
+        let sealed = self
+            .first
+            .cipher
+            .encrypt(&Nonce::from(nonce), payload)
+            .map_err(|_| SealError)?;
 
         let mut out = vec![VERSION, self.first.id.len() as u8];
         out.extend_from_slice(self.first.id.as_bytes());
@@ -125,11 +139,21 @@ impl KeyRing {
     /// See [`OpenError`].
     pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Secret, OpenError> {
         let (id, rest) = split_key_id(sealed)?;
-        let (nonce, ciphertext) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(OpenError::Malformed)?;
-        let key = self.find(id).ok_or_else(|| OpenError::UnknownKey(id.to_owned()))?;
+        let (nonce, ciphertext) = rest
+            .split_first_chunk::<NONCE_BYTES>()
+            .ok_or(OpenError::Malformed)?;
+        let key = self
+            .find(id)
+            .ok_or_else(|| OpenError::UnknownKey(id.to_owned()))?;
         let aad = associated_data(place, id);
         key.cipher
-            .decrypt(&Nonce::from(*nonce), Payload { msg: ciphertext, aad: &aad })
+            .decrypt(
+                &Nonce::from(*nonce),
+                Payload {
+                    msg: ciphertext,
+                    aad: &aad,
+                },
+            )
             .map(Secret::new)
             .map_err(|_| OpenError::Refused)
     }
@@ -143,7 +167,9 @@ impl KeyRing {
     }
 
     fn find(&self, id: &str) -> Option<&Key> {
-        std::iter::once(&self.first).chain(&self.rest).find(|key| key.id == id)
+        std::iter::once(&self.first)
+            .chain(&self.rest)
+            .find(|key| key.id == id)
     }
 }
 
@@ -153,9 +179,16 @@ impl KeyRing {
 pub struct SealError;
 
 fn split_key_id(sealed: &[u8]) -> Result<(&str, &[u8]), OpenError> {
-    let [VERSION, id_length, rest @ ..] = sealed else { return Err(OpenError::Malformed) };
-    let (id, rest) = rest.split_at_checked(usize::from(*id_length)).ok_or(OpenError::Malformed)?;
-    Ok((std::str::from_utf8(id).map_err(|_| OpenError::Malformed)?, rest))
+    let [VERSION, id_length, rest @ ..] = sealed else {
+        return Err(OpenError::Malformed);
+    };
+    let (id, rest) = rest
+        .split_at_checked(usize::from(*id_length))
+        .ok_or(OpenError::Malformed)?;
+    Ok((
+        std::str::from_utf8(id).map_err(|_| OpenError::Malformed)?,
+        rest,
+    ))
 }
 
 /// Every part with its length before it, so that no two places have the same text.
@@ -168,7 +201,15 @@ fn associated_data(place: Place<'_>, key_id: &str) -> Vec<u8> {
         place.row,
         key_id.as_bytes(),
     ];
-    parts.iter().flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part.iter().copied())).collect()
+    parts
+        .iter()
+        .flat_map(|part| {
+            (part.len() as u64)
+                .to_be_bytes()
+                .into_iter()
+                .chain(part.iter().copied())
+        })
+        .collect()
 }
 
 impl FromStr for KeyRing {
@@ -176,7 +217,12 @@ impl FromStr for KeyRing {
 
     fn from_str(text: &str) -> Result<Self, KeyRingError> {
         let mut keys: Vec<Key> = Vec::new();
-        for (index, entry) in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).enumerate() {
+        for (index, entry) in text
+            .split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty())
+            .enumerate()
+        {
             let key = parse_key(entry, index + 1)?;
             if keys.iter().any(|other| other.id == key.id) {
                 return Err(KeyRingError::Repeated(index + 1));
@@ -185,25 +231,36 @@ impl FromStr for KeyRing {
         }
         let mut keys = keys.into_iter();
         let first = keys.next().ok_or(KeyRingError::Empty)?;
-        Ok(Self { first, rest: keys.collect() })
+        Ok(Self {
+            first,
+            rest: keys.collect(),
+        })
     }
 }
 
 fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
     let (id, key) = entry.split_once(':').ok_or(KeyRingError::NoColon(number))?;
-    let id_is_plain = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    let id_is_plain = id
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if id.is_empty() || id.len() > KEY_ID_MAX_BYTES || !id_is_plain {
         return Err(KeyRingError::Id(number));
     }
     let mut bytes = Zeroizing::new([0; KEY_BYTES]);
     hex::decode_to_slice(key, bytes.as_mut_slice()).map_err(|_| KeyRingError::Key(number))?;
-    let cipher = Aes256Gcm::new_from_slice(bytes.as_slice()).map_err(|_| KeyRingError::Key(number))?;
-    Ok(Key { id: id.to_owned(), cipher })
+    let cipher =
+        Aes256Gcm::new_from_slice(bytes.as_slice()).map_err(|_| KeyRingError::Key(number))?;
+    Ok(Key {
+        id: id.to_owned(),
+        cipher,
+    })
 }
 
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids = std::iter::once(&self.first).chain(&self.rest).map(|key| &key.id);
+        let ids = std::iter::once(&self.first)
+            .chain(&self.rest)
+            .map(|key| &key.id);
         f.debug_list().entries(ids).finish()
     }
 }
@@ -220,7 +277,12 @@ mod tests {
     }
 
     fn place(workspace: WorkspaceId, row: &[u8]) -> Place<'_> {
-        Place { table: "webhooks", column: "secret_sealed", workspace, row }
+        Place {
+            table: "webhooks",
+            column: "secret_sealed",
+            workspace,
+            row,
+        }
     }
 
     #[test]
@@ -233,8 +295,14 @@ mod tests {
         let elsewhere = [
             place(workspace, b"other"),
             place(WorkspaceId::generate(), b"row"),
-            Place { table: "connected_accounts", ..here },
-            Place { column: "name", ..here },
+            Place {
+                table: "connected_accounts",
+                ..here
+            },
+            Place {
+                column: "name",
+                ..here
+            },
         ];
         for other in elsewhere {
             assert_eq!(keys.open(other, &sealed).unwrap_err(), OpenError::Refused);
@@ -248,8 +316,15 @@ mod tests {
         for index in 0..sealed.len() {
             let mut altered = sealed.clone();
             altered[index] ^= 1;
-            assert!(keys.open(place(workspace, b"row"), &altered).is_err(), "byte {index}");
-            assert!(keys.open(place(workspace, b"row"), &sealed[..index]).is_err(), "cut at {index}");
+            assert!(
+                keys.open(place(workspace, b"row"), &altered).is_err(),
+                "byte {index}"
+            );
+            assert!(
+                keys.open(place(workspace, b"row"), &sealed[..index])
+                    .is_err(),
+                "cut at {index}"
+            );
         }
     }
 
@@ -263,7 +338,10 @@ mod tests {
 
         let new = both.seal(here, b"s").unwrap();
         assert_eq!(both.is_current(&new), Ok(true));
-        assert_eq!(ring(OLD).open(here, &new).unwrap_err(), OpenError::UnknownKey("new".into()));
+        assert_eq!(
+            ring(OLD).open(here, &new).unwrap_err(),
+            OpenError::UnknownKey("new".into())
+        );
     }
 
     #[test]
@@ -282,13 +360,22 @@ mod tests {
             (":00", KeyRingError::Id(1)),
             ("a b:00", KeyRingError::Id(1)),
             ("a:00", KeyRingError::Key(1)),
-            ("a:zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", KeyRingError::Key(1)),
+            (
+                "a:zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+                KeyRingError::Key(1),
+            ),
         ];
         for (text, error) in cases {
             assert_eq!(text.parse::<KeyRing>().unwrap_err(), error, "{text}");
         }
-        assert_eq!(format!("{OLD},{OLD}").parse::<KeyRing>().unwrap_err(), KeyRingError::Repeated(2));
-        assert_eq!(format!("{:?}", ring(&format!("{NEW},{OLD}"))), r#"["new", "old"]"#);
+        assert_eq!(
+            format!("{OLD},{OLD}").parse::<KeyRing>().unwrap_err(),
+            KeyRingError::Repeated(2)
+        );
+        assert_eq!(
+            format!("{:?}", ring(&format!("{NEW},{OLD}"))),
+            r#"["new", "old"]"#
+        );
         assert!(!format!("{:?}", Secret::new(b"canary".to_vec())).contains("canary"));
     }
 }

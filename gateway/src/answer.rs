@@ -1,4 +1,5 @@
-//! What every answer has in common: never cached, never sniffed, and no trace of where the sender came from.
+//! What every answer has in common: never cached, never sniffed, and no trace of where the sender
+//! came from.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -9,7 +10,8 @@ use hyper::{
 
 pub type Answer = Response<Full<Bytes>>;
 
-/// Stands on every answer of the service, and so tells them from the ones that hyper writes by itself.
+/// Stands on every answer of the service, and so tells them from the ones that hyper writes by
+/// itself.
 pub const HALLMARK: HeaderName = header::X_CONTENT_TYPE_OPTIONS;
 
 /// An answer with a JSON body.
@@ -22,7 +24,9 @@ pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 /// An answer with a body of any type.
 pub fn content(media_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     answer
 }
 
@@ -37,6 +41,9 @@ pub fn no_content() -> Answer {
 pub fn add_common_headers(headers: &mut HeaderMap) {
     headers.insert(HALLMARK, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
 }

@@ -1,8 +1,9 @@
 //! Micro-batching: what many callers want at one moment goes to the database as one statement.
 //!
-//! There is no artificial delay. A lane takes whatever waits, works on it, and takes what has gathered meanwhile: alone, a
-//! caller is served at once; under load, batches grow by themselves. The queue is bounded, each caller gets its own
-//! answer, a failed batch answers every caller in it, and when the batcher is closed what was taken is still done.
+//! There is no artificial delay. A lane takes whatever waits, works on it, and takes what has
+//! gathered meanwhile: alone, a caller is served at once; under load, batches grow by themselves.
+//! The queue is bounded, each caller gets its own answer, a failed batch answers every caller in
+//! it, and when the batcher is closed what was taken is still done.
 
 use std::sync::Arc;
 
@@ -26,7 +27,10 @@ pub trait Work: Send + Sync + 'static {
     type Output: Send + 'static;
     type Error: Clone + Send + 'static;
 
-    fn run(&self, items: Vec<Self::Item>) -> impl Future<Output = Result<Vec<Self::Output>, Self::Error>> + Send;
+    fn run(
+        &self,
+        items: Vec<Self::Item>,
+    ) -> impl Future<Output = Result<Vec<Self::Output>, Self::Error>> + Send;
 }
 
 /// Why a caller has no output.
@@ -40,7 +44,10 @@ pub enum BatchError<E> {
     Lost,
 }
 
-type Entry<W> = (<W as Work>::Item, oneshot::Sender<Result<<W as Work>::Output, <W as Work>::Error>>);
+type Entry<W> = (
+    <W as Work>::Item,
+    oneshot::Sender<Result<<W as Work>::Output, <W as Work>::Error>>,
+);
 
 /// The callers' end. Closed when all clones are dropped.
 pub struct Batcher<W: Work> {
@@ -49,7 +56,9 @@ pub struct Batcher<W: Work> {
 
 impl<W: Work> Clone for Batcher<W> {
     fn clone(&self) -> Self {
-        Self { entries: self.entries.clone() }
+        Self {
+            entries: self.entries.clone(),
+        }
     }
 }
 
@@ -70,13 +79,24 @@ impl<W: Work> Batcher<W> {
     /// See [`BatchError`].
     pub async fn submit(&self, item: W::Item) -> Result<W::Output, BatchError<W::Error>> {
         let (answer, answered) = oneshot::channel();
-        self.entries.try_send((item, answer)).map_err(|_| BatchError::Overloaded)?;
-        answered.await.map_err(|_| BatchError::Lost)?.map_err(BatchError::Failed)
+        self.entries
+            .try_send((item, answer))
+            .map_err(|_| BatchError::Overloaded)?;
+        answered
+            .await
+            .map_err(|_| BatchError::Lost)?
+            .map_err(BatchError::Failed)
     }
 }
 
-/// Takes a batch, lets the next lane take the following one, works, answers; until the queue is closed and empty.
-async fn lane<W: Work>(name: &'static str, most: usize, entries: Arc<Mutex<mpsc::Receiver<Entry<W>>>>, work: Arc<W>) {
+/// Takes a batch, lets the next lane take the following one, works, answers; until the queue is
+/// closed and empty.
+async fn lane<W: Work>(
+    name: &'static str,
+    most: usize,
+    entries: Arc<Mutex<mpsc::Receiver<Entry<W>>>>,
+    work: Arc<W>,
+) {
     loop {
         let mut batch = Vec::new();
         if entries.lock().await.recv_many(&mut batch, most).await == 0 {
@@ -88,9 +108,14 @@ async fn lane<W: Work>(name: &'static str, most: usize, entries: Arc<Mutex<mpsc:
             Ok(outputs) => {
                 debug_assert_eq!(outputs.len(), answers.len(), "one output an item");
                 // A caller that has gone away does not need its answer.
-                answers.into_iter().zip(outputs).for_each(|(answer, output)| drop(answer.send(Ok(output))));
+                answers
+                    .into_iter()
+                    .zip(outputs)
+                    .for_each(|(answer, output)| drop(answer.send(Ok(output))));
             }
-            Err(error) => answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone())))),
+            Err(error) => answers
+                .into_iter()
+                .for_each(|answer| drop(answer.send(Err(error.clone())))),
         }
     }
 }
@@ -101,7 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a permit.
+    /// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a
+    /// permit.
     struct Doubling {
         gate: Arc<tokio::sync::Semaphore>,
         batches: Arc<AtomicUsize>,
@@ -115,7 +141,11 @@ mod tests {
         async fn run(&self, items: Vec<u32>) -> Result<Vec<u32>, &'static str> {
             self.gate.acquire().await.unwrap().forget();
             self.batches.fetch_add(1, SeqCst);
-            if items.iter().any(|n| n % 2 == 1) { Err("odd") } else { Ok(items.into_iter().map(|n| n * 2).collect()) }
+            if items.iter().any(|n| n % 2 == 1) {
+                Err("odd")
+            } else {
+                Ok(items.into_iter().map(|n| n * 2).collect())
+            }
         }
     }
 
@@ -127,14 +157,30 @@ mod tests {
     }
 
     fn bench(limits: Limits) -> Bench {
-        let (gate, batches, tasks) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::default(), TaskTracker::new());
-        let work = Doubling { gate: gate.clone(), batches: Arc::clone(&batches) };
-        Bench { batcher: Batcher::start("test", limits, work, &tasks), gate, batches, tasks }
+        let (gate, batches, tasks) = (
+            Arc::new(tokio::sync::Semaphore::new(0)),
+            Arc::default(),
+            TaskTracker::new(),
+        );
+        let work = Doubling {
+            gate: gate.clone(),
+            batches: Arc::clone(&batches),
+        };
+        Bench {
+            batcher: Batcher::start("test", limits, work, &tasks),
+            gate,
+            batches,
+            tasks,
+        }
     }
 
     #[tokio::test]
     async fn what_gathers_while_a_batch_is_under_way_goes_in_the_next() {
-        let bench = bench(Limits { queue: 100, batch: 100, lanes: 1 });
+        let bench = bench(Limits {
+            queue: 100,
+            batch: 100,
+            lanes: 1,
+        });
         let callers: Vec<_> = (0..50_u32)
             .map(|n| {
                 let batcher = bench.batcher.clone();
@@ -144,23 +190,41 @@ mod tests {
         tokio::task::yield_now().await;
         bench.gate.add_permits(2);
         for (n, caller) in callers.into_iter().enumerate() {
-            assert_eq!(caller.await.unwrap(), Ok(n as u32 * 4), "each caller has its own answer");
+            assert_eq!(
+                caller.await.unwrap(),
+                Ok(n as u32 * 4),
+                "each caller has its own answer"
+            );
         }
         assert!(bench.batches.load(SeqCst) <= 2);
     }
 
     #[tokio::test]
     async fn a_failed_batch_answers_everyone_and_the_next_one_works() {
-        let bench = bench(Limits { queue: 100, batch: 100, lanes: 1 });
+        let bench = bench(Limits {
+            queue: 100,
+            batch: 100,
+            lanes: 1,
+        });
         bench.gate.add_permits(10);
         let (one, two) = tokio::join!(bench.batcher.submit(1), bench.batcher.submit(2));
-        assert_eq!((one, two), (Err(BatchError::Failed("odd")), Err(BatchError::Failed("odd"))));
+        assert_eq!(
+            (one, two),
+            (
+                Err(BatchError::Failed("odd")),
+                Err(BatchError::Failed("odd"))
+            )
+        );
         assert_eq!(bench.batcher.submit(4).await, Ok(8));
     }
 
     #[tokio::test]
     async fn the_queue_is_bounded() {
-        let bench = bench(Limits { queue: 2, batch: 1, lanes: 1 });
+        let bench = bench(Limits {
+            queue: 2,
+            batch: 1,
+            lanes: 1,
+        });
         let mut waiting: Vec<_> = Vec::new();
         // One is under way, two wait, the fourth is refused.
         for n in [2, 4, 6] {
@@ -177,7 +241,11 @@ mod tests {
 
     #[tokio::test]
     async fn closing_finishes_what_was_taken() {
-        let bench = bench(Limits { queue: 10, batch: 1, lanes: 2 });
+        let bench = bench(Limits {
+            queue: 10,
+            batch: 1,
+            lanes: 2,
+        });
         let callers: Vec<_> = [2, 4, 6]
             .map(|n| {
                 let batcher = bench.batcher.clone();
@@ -188,7 +256,9 @@ mod tests {
         drop(bench.batcher);
         bench.tasks.close();
         bench.gate.add_permits(3);
-        tokio::time::timeout(Duration::from_secs(5), bench.tasks.wait()).await.expect("the lanes end");
+        tokio::time::timeout(Duration::from_secs(5), bench.tasks.wait())
+            .await
+            .expect("the lanes end");
         for caller in callers {
             assert!(caller.await.unwrap().is_ok());
         }

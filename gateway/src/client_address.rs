@@ -1,8 +1,10 @@
-//! Who is asking: the address of the client, which is not the address of the peer when a trusted proxy stands between.
+//! Who is asking: the address of the client, which is not the address of the peer when a trusted
+//! proxy stands between.
 //!
-//! Only what a trusted proxy says counts. `X-Forwarded-For` is read from the right, over all its lines: every proxy adds
-//! the address it was called from at the end, so the first address from the right that is no trusted proxy is the client;
-//! what stands further left, the client may have made up. A list that can't be read is not believed at all.
+//! Only what a trusted proxy says counts. `X-Forwarded-For` is read from the right, over all its
+//! lines: every proxy adds the address it was called from at the end, so the first address from the
+//! right that is no trusted proxy is the client; what stands further left, the client may have made
+//! up. A list that can't be read is not believed at all.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +13,8 @@ use letterbox_common::process::networks::Networks;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// A client as limits know it: an IPv4 address, or the /64 network of an IPv6 address, which one client has to itself.
+/// A client as limits know it: an IPv4 address, or the /64 network of an IPv6 address, which one
+/// client has to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientAddress {
     V4(Ipv4Addr),
@@ -54,10 +57,14 @@ impl TrustedProxies {
             return peer.into();
         }
         let lines = headers.get_all(FORWARDED_FOR).iter().rev();
-        let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
+        let entries = lines
+            .flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','))
+            .map(<[u8]>::trim_ascii);
         let mut client = peer;
         for entry in entries.filter(|entry| !entry.is_empty()) {
-            let Some(address) = read_address(entry) else { return peer.into() };
+            let Some(address) = read_address(entry) else {
+                return peer.into();
+            };
             client = address;
             if !self.0.contain(address) {
                 break;
@@ -78,7 +85,9 @@ fn read_address(entry: &[u8]) -> Option<IpAddr> {
         },
     };
     let bare = bare.split_once('%').map_or(bare, |(address, _)| address);
-    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    bare.parse::<IpAddr>()
+        .ok()
+        .map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -112,13 +121,25 @@ mod tests {
             ("127.0.0.1", &[b"1.1.1.1, 198.51.100.1"], "198.51.100.1"),
             ("10.1.1.1", &[b"garbage, 198.51.100.1"], "198.51.100.1"),
             // Proxies behind proxies, on one line or several.
-            ("10.1.1.1", &[b"1.1.1.1, 198.51.100.1, 10.2.2.2"], "198.51.100.1"),
-            ("10.1.1.1", &[b"1.1.1.1, 198.51.100.1", b"10.2.2.2,fd00::7"], "198.51.100.1"),
+            (
+                "10.1.1.1",
+                &[b"1.1.1.1, 198.51.100.1, 10.2.2.2"],
+                "198.51.100.1",
+            ),
+            (
+                "10.1.1.1",
+                &[b"1.1.1.1, 198.51.100.1", b"10.2.2.2,fd00::7"],
+                "198.51.100.1",
+            ),
             ("10.1.1.1", &[b"10.3.3.3, 10.2.2.2"], "10.3.3.3"),
             // What can't be read is not believed.
             ("10.1.1.1", &[b"198.51.100.1, garbage"], "10.1.1.1"),
             ("10.1.1.1", &[b"198.51.100.1, \xff"], "10.1.1.1"),
-            ("10.1.1.1", &[b"198.51.100.1, unknown, 10.2.2.2"], "10.1.1.1"),
+            (
+                "10.1.1.1",
+                &[b"198.51.100.1, unknown, 10.2.2.2"],
+                "10.1.1.1",
+            ),
             ("10.1.1.1", &[b"198.51.100.1, [2001:db8::1"], "10.1.1.1"),
             ("10.1.1.1", &[b" , ,"], "10.1.1.1"),
             // As proxies write addresses.
@@ -127,11 +148,18 @@ mod tests {
             ("10.1.1.1", &[b"2001:db8::1%eth0"], "2001:db8::1"),
             // IPv4 in IPv6's clothes, as client and as proxy.
             ("10.1.1.1", &[b"::ffff:198.51.100.1"], "198.51.100.1"),
-            ("::ffff:10.1.1.1", &[b"198.51.100.1, ::ffff:10.2.2.2"], "198.51.100.1"),
+            (
+                "::ffff:10.1.1.1",
+                &[b"198.51.100.1, ::ffff:10.2.2.2"],
+                "198.51.100.1",
+            ),
             ("::ffff:192.0.2.1", &[b"198.51.100.1"], "192.0.2.1"),
         ];
         for (peer, lines, expected) in cases {
-            let shown: Vec<_> = lines.iter().map(|line| String::from_utf8_lossy(line)).collect();
+            let shown: Vec<_> = lines
+                .iter()
+                .map(|line| String::from_utf8_lossy(line))
+                .collect();
             assert_eq!(client(peer, lines), address(expected), "{peer} {shown:?}");
         }
     }
@@ -140,7 +168,10 @@ mod tests {
     fn a_client_has_a_network_of_ipv6_to_itself() {
         assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::9"));
         assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
-        assert_eq!(address("2001:db8:1:2::1").bytes(), [0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 2]);
+        assert_eq!(
+            address("2001:db8:1:2::1").bytes(),
+            [0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 2]
+        );
         assert_ne!(address("192.0.2.1"), address("192.0.2.2"));
     }
 }

@@ -1,4 +1,5 @@
-//! The gateway's settings: every one an environment variable and a flag, read once, checked before anything starts.
+//! The gateway's settings: every one an environment variable and a flag, read once, checked before
+//! anything starts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,27 +15,44 @@ use url::Url;
 
 use crate::{client_address::TrustedProxies, cors::AllowedOrigins, form_page::FormPage};
 
-/// Letterbox's public door: takes form submissions and signed webhook deliveries and hands them to RabbitMQ
+/// Letterbox's public door: takes form submissions and signed webhook deliveries and hands them to
+/// RabbitMQ
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-gateway", version)]
 pub struct Settings {
     /// Where senders connect; HTTP/1.1, meant to stand behind a proxy that terminates TLS
-    #[arg(long, env = "LETTERBOX_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        env = "LETTERBOX_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8080"
+    )]
     pub listen: SocketAddr,
 
     /// Where /livez, /readyz and /metrics are; keep it private
-    #[arg(long, env = "LETTERBOX_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9080")]
+    #[arg(
+        long,
+        env = "LETTERBOX_ADMIN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9080"
+    )]
     pub admin_listen: SocketAddr,
 
     /// Address of this service as senders see it
-    #[arg(long, env = "LETTERBOX_BASE_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(
+        long,
+        env = "LETTERBOX_BASE_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
     pub base_url: Url,
 
     /// Address of the app; browsers may call from its origin [default: the base URL]
     #[arg(long, env = "LETTERBOX_APP_URL", value_name = "URL")]
     pub app_url: Option<Url>,
 
-    /// Proxies in front of the gateway, whose X-Forwarded-For is believed, as CIDR[,CIDR...] [default: none]
+    /// Proxies in front of the gateway, whose X-Forwarded-For is believed, as CIDR[,CIDR...]
+    /// [default: none]
     #[arg(
         long,
         env = "LETTERBOX_TRUSTED_PROXIES",
@@ -44,8 +62,14 @@ pub struct Settings {
     )]
     pub trusted_proxies: String,
 
-    /// Keys that open webhook secrets, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the first one seals
-    #[arg(long, env = "LETTERBOX_SEALING_KEYS", value_name = "KEYS", hide_env_values = true)]
+    /// Keys that open webhook secrets, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the
+    /// first one seals
+    #[arg(
+        long,
+        env = "LETTERBOX_SEALING_KEYS",
+        value_name = "KEYS",
+        hide_env_values = true
+    )]
     pub sealing_keys: SecretText,
 
     /// Connections that may be open at once; further ones wait to be accepted
@@ -105,11 +129,15 @@ impl Config {
                 "has to be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlive its publish",
             ));
         }
-        for (name, url) in
-            [("LETTERBOX_BASE_URL", Some(&settings.base_url)), ("LETTERBOX_APP_URL", settings.app_url.as_ref())]
-        {
+        for (name, url) in [
+            ("LETTERBOX_BASE_URL", Some(&settings.base_url)),
+            ("LETTERBOX_APP_URL", settings.app_url.as_ref()),
+        ] {
             if url.is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
-                return Err(SettingError::new(name, "has to begin with http:// or https://"));
+                return Err(SettingError::new(
+                    name,
+                    "has to begin with http:// or https://",
+                ));
             }
         }
         let name = letterbox_common::process::name("letterbox-gateway");

@@ -1,7 +1,8 @@
 //! Which origins browsers may call from: the app's and the gateway's own, nothing else.
 //!
-//! The check is the server's, before anything has an effect: a simple cross-origin POST is sent without asking first and
-//! takes effect whatever the answer's headers say. A request without `Origin` comes from a server and is served.
+//! The check is the server's, before anything has an effect: a simple cross-origin POST is sent
+//! without asking first and takes effect whatever the answer's headers say. A request without
+//! `Origin` comes from a server and is served.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
@@ -19,7 +20,10 @@ impl AllowedOrigins {
     pub fn of(urls: &[&Url]) -> Self {
         let origins = urls.iter().map(|url| url.origin().ascii_serialization());
         Self(
-            origins.filter_map(|origin| HeaderValue::try_from(origin).ok()).filter(|origin| origin != "null").collect(),
+            origins
+                .filter_map(|origin| HeaderValue::try_from(origin).ok())
+                .filter(|origin| origin != "null")
+                .collect(),
         )
     }
 
@@ -44,13 +48,23 @@ pub fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool {
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to a preflight of an allowed origin. The signature header is not offered: secrets do not belong in browsers.
+/// The answer to a preflight of an allowed origin. The signature header is not offered: secrets do
+/// not belong in browsers.
 pub fn preflight(methods: &'static str) -> Answer {
     let mut answer = answer::no_content();
     let headers = answer.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("Content-Type"));
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        HeaderValue::from_static(methods),
+    );
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static("Content-Type"),
+    );
+    headers.insert(
+        header::ACCESS_CONTROL_MAX_AGE,
+        HeaderValue::from_static("600"),
+    );
     answer
 }
 
@@ -67,7 +81,11 @@ mod tests {
 
     #[test]
     fn exactly_the_own_origins() {
-        let urls = ["https://app.example.com/path", "https://in.example.com:8443"].map(|url| url.parse().unwrap());
+        let urls = [
+            "https://app.example.com/path",
+            "https://in.example.com:8443",
+        ]
+        .map(|url| url.parse().unwrap());
         let allowed = AllowedOrigins::of(&[&urls[0], &urls[1]]);
         let check = |origins: &[&'static str]| {
             let mut headers = HeaderMap::new();
@@ -91,7 +109,11 @@ mod tests {
             "https://evilapp.example.com",
             "https://in.example.com",
         ] {
-            assert_eq!(check(&[other]), Err(Refusal::origin_not_allowed()), "{other}");
+            assert_eq!(
+                check(&[other]),
+                Err(Refusal::origin_not_allowed()),
+                "{other}"
+            );
         }
         assert!(check(&["https://app.example.com", "https://app.example.com"]).is_err());
     }

@@ -1,6 +1,7 @@
 //! Refusals: the one type that renders the error envelope `{"error":{"code","message"}}`.
 //!
-//! A refusal holds only what the sender may know. Causes are logged where they are met and do not travel in here.
+//! A refusal holds only what the sender may know. Causes are logged where they are met and do not
+//! travel in here.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -40,28 +41,57 @@ struct Content<'a> {
 
 impl Refusal {
     fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, code, message: message.into(), retry_after: None, allow: None }
+        Self {
+            status,
+            code,
+            message: message.into(),
+            retry_after: None,
+            allow: None,
+        }
     }
 
     pub fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", "There is nothing at this address")
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "There is nothing at this address",
+        )
     }
 
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let message = "This address does not take this method";
-        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
+        Self {
+            allow: Some(allow),
+            ..Self::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                message,
+            )
+        }
     }
 
     pub fn origin_not_allowed() -> Self {
-        Self::new(StatusCode::FORBIDDEN, "origin_not_allowed", "Requests from this origin are not accepted")
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "Requests from this origin are not accepted",
+        )
     }
 
     pub fn payload_too_large() -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is larger than 65536 bytes")
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "payload_too_large",
+            "The body is larger than 65536 bytes",
+        )
     }
 
     pub fn request_timeout() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body did not arrive in time")
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "request_timeout",
+            "The body did not arrive in time",
+        )
     }
 
     pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
@@ -69,39 +99,62 @@ impl Refusal {
     }
 
     pub fn invalid_signature() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", "The signature is missing or wrong")
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "invalid_signature",
+            "The signature is missing or wrong",
+        )
     }
 
     pub fn temporarily_unavailable() -> Self {
         let message = "Temporarily unavailable, please retry";
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self { retry_after: Some(RETRY_OUTAGE), ..Self::new(status, "temporarily_unavailable", message) }
+        Self {
+            retry_after: Some(RETRY_OUTAGE),
+            ..Self::new(status, "temporarily_unavailable", message)
+        }
     }
 
     /// `next_in`: when the next request would pass.
     pub fn rate_limited(next_in: Duration) -> Self {
         let seconds = next_in.as_secs() + u64::from(next_in.subsec_nanos() > 0);
-        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Rate limit exceeded");
-        Self { retry_after: Some(seconds.max(1)), ..refusal }
+        let refusal = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limited",
+            "Rate limit exceeded",
+        );
+        Self {
+            retry_after: Some(seconds.max(1)),
+            ..refusal
+        }
     }
 
     /// Whatever is wrong with a token, it looks like this.
     pub fn form_unavailable() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "workflow_public_form_unavailable", "This form is not available")
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "workflow_public_form_unavailable",
+            "This form is not available",
+        )
     }
 
     pub fn delivery_in_progress() -> Self {
         let message = "An identical delivery is still being processed, please retry";
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self { retry_after: Some(RETRY_IN_PROGRESS), ..Self::new(status, "delivery_in_progress", message) }
+        Self {
+            retry_after: Some(RETRY_IN_PROGRESS),
+            ..Self::new(status, "delivery_in_progress", message)
+        }
     }
 
-    /// What was received is not HTTP/1.1, or its head is too large: `status` is what hyper made of it.
+    /// What was received is not HTTP/1.1, or its head is too large: `status` is what hyper made of
+    /// it.
     pub fn unreadable(status: StatusCode) -> Self {
         let (code, message) = match status {
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
-                ("headers_too_large", "The request's address and headers are too large")
-            }
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
+                "headers_too_large",
+                "The request's address and headers are too large",
+            ),
             _ => ("invalid_input", "The request is not valid HTTP/1.1"),
         };
         Self::new(status, code, message)
@@ -109,7 +162,10 @@ impl Refusal {
 
     /// The envelope's bytes.
     pub fn body(&self) -> Vec<u8> {
-        let content = Content { code: self.code, message: &self.message };
+        let content = Content {
+            code: self.code,
+            message: &self.message,
+        };
         // Two strings always serialize.
         serde_json::to_vec(&Envelope { error: content }).unwrap_or_default()
     }
@@ -136,15 +192,31 @@ mod tests {
     #[test]
     fn renders_the_envelope() {
         let text = String::from_utf8(Refusal::invalid_input("a \"b\"").body()).unwrap();
-        assert_eq!(text, r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#);
+        assert_eq!(
+            text,
+            r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#
+        );
         let answer = Answer::from(Refusal::temporarily_unavailable());
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
-        assert_eq!(Answer::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW], "POST");
-        for (next_in, seconds) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (59_999, "60"), (60_000, "60")] {
+        assert_eq!(
+            Answer::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW],
+            "POST"
+        );
+        for (next_in, seconds) in [
+            (0, "1"),
+            (1, "1"),
+            (1_000, "1"),
+            (1_001, "2"),
+            (59_999, "60"),
+            (60_000, "60"),
+        ] {
             let answer = Answer::from(Refusal::rate_limited(Duration::from_millis(next_in)));
             assert_eq!(
-                (answer.status().as_u16(), &answer.headers()[header::RETRY_AFTER]),
+                (
+                    answer.status().as_u16(),
+                    &answer.headers()[header::RETRY_AFTER]
+                ),
                 (429, &HeaderValue::from_static(seconds))
             );
         }

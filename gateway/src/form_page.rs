@@ -1,5 +1,5 @@
-//! The page behind a form link: three static files, part of the program. The page reads and submits the form through the
-//! public endpoints, like anybody else; all that it is told is where they are.
+//! The page behind a form link: three static files, part of the program. The page reads and submits
+//! the form through the public endpoints, like anybody else; all that it is told is where they are.
 
 use bytes::Bytes;
 use hyper::header::{self, HeaderValue};
@@ -24,21 +24,31 @@ impl FormPage {
     /// A page that calls the service at `base_url`.
     #[must_use]
     pub fn new(base_url: &Url) -> Self {
-        let base = base_url.as_str().trim_end_matches('/').replace('&', "&amp;").replace('"', "&quot;");
+        let base = base_url
+            .as_str()
+            .trim_end_matches('/')
+            .replace('&', "&amp;")
+            .replace('"', "&quot;");
         let policy = format!(
             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {}; base-uri 'none'; \
              form-action 'none'; frame-ancestors 'none'",
             base_url.origin().ascii_serialization()
         );
         // The origin of a web address is plain ASCII.
-        let policy = HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
-        Self { html: PAGE.replace(BASE_URL, &base).into(), policy }
+        let policy =
+            HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
+        Self {
+            html: PAGE.replace(BASE_URL, &base).into(),
+            policy,
+        }
     }
 
     /// The same for every token, whether it lives or not.
     pub fn html(&self) -> Answer {
         let mut answer = answer::content("text/html; charset=utf-8", self.html.clone());
-        answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
+        answer
+            .headers_mut()
+            .insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
         answer
     }
 

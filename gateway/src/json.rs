@@ -1,7 +1,7 @@
 //! Whether a body is JSON: any JSON, of any depth, without building anything of it.
 //!
-//! RFC 8259 text in UTF-8 without a byte order mark. The check is iterative, so depth costs no stack; numbers of any size,
-//! repeated names and lone surrogate escapes are JSON and pass.
+//! RFC 8259 text in UTF-8 without a byte order mark. The check is iterative, so depth costs no
+//! stack; numbers of any size, repeated names and lone surrogate escapes are JSON and pass.
 
 use serde::de::IgnoredAny;
 
@@ -19,10 +19,15 @@ pub enum NotJson {
 /// # Errors
 /// See [`NotJson`].
 pub fn check(body: &[u8]) -> Result<&str, NotJson> {
-    let text = std::str::from_utf8(body).map_err(|error| NotJson::Utf8 { at: error.valid_up_to() })?;
+    let text = std::str::from_utf8(body).map_err(|error| NotJson::Utf8 {
+        at: error.valid_up_to(),
+    })?;
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => Ok(text),
-        Err(error) => Err(NotJson::Syntax { line: error.line(), column: error.column() }),
+        Err(error) => Err(NotJson::Syntax {
+            line: error.line(),
+            column: error.column(),
+        }),
     }
 }
 
@@ -61,7 +66,12 @@ mod tests {
             &long,
         ];
         for text in texts {
-            assert_eq!(check(text.as_bytes()), Ok(text), "{}", &text[..text.len().min(40)]);
+            assert_eq!(
+                check(text.as_bytes()),
+                Ok(text),
+                "{}",
+                &text[..text.len().min(40)]
+            );
         }
     }
 
@@ -111,7 +121,8 @@ mod tests {
         leaf.prop_recursive(6, 64, 8, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
-                prop::collection::hash_map(".*", inner, 0..8).prop_map(|map| Value::Object(map.into_iter().collect())),
+                prop::collection::hash_map(".*", inner, 0..8)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
     }
@@ -123,7 +134,8 @@ mod tests {
             prop_assert!(check(text.unwrap().as_bytes()).is_ok());
         }
 
-        /// Texts near JSON: agrees with serde_json's own values, except where those can't hold what is JSON all the same.
+        /// Texts near JSON: agrees with serde_json's own values, except where those can't hold what
+        /// is JSON all the same.
         #[test]
         fn agrees_with_serde_json(text in r#"([\[\]{}",:0-9eE.+\-a-f \\u]|true|null|"\\u[0-9a-f]{4}"){0,24}"#) {
             let ours = check(text.as_bytes()).is_ok();

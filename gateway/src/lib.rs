@@ -1,8 +1,8 @@
-//! The gateway: the two doors of Letterbox. It does the cheap checks, claims, publishes with confirm, answers, and knows
-//! nothing of what becomes of what it took.
+//! The gateway: the two doors of Letterbox. It does the cheap checks, claims, publishes with
+//! confirm, answers, and knows nothing of what becomes of what it took.
 //!
-//! A request goes `listener` → `router` → `handlers` → `intake`, which reads top to bottom; everything else is what intake
-//! stands on.
+//! A request goes `listener` → `router` → `handlers` → `intake`, which reads top to bottom;
+//! everything else is what intake stands on.
 
 mod answer;
 pub mod batcher;
@@ -29,7 +29,8 @@ use claims::{ClaimKey, DeliveryKey, SubmissionKey};
 
 pub use server::{Sockets, run};
 
-/// Every statement that looks something up by its key, for the tests that hold them against the schema.
+/// Every statement that looks something up by its key, for the tests that hold them against the
+/// schema.
 pub const LOOKUPS: [&str; 8] = [
     DeliveryKey::STATEMENTS.claim_new,
     DeliveryKey::STATEMENTS.claim_known,
@@ -42,4 +43,8 @@ pub const LOOKUPS: [&str; 8] = [
 ];
 
 /// The gateway's other statements.
-pub const RATE_LIMIT_STATEMENTS: [&str; 3] = [rate_limits::TAKE_HITS, rate_limits::GIVE_BACK, rate_limits::SWEEP];
+pub const RATE_LIMIT_STATEMENTS: [&str; 3] = [
+    rate_limits::TAKE_HITS,
+    rate_limits::GIVE_BACK,
+    rate_limits::SWEEP,
+];

@@ -1,4 +1,5 @@
-//! From a path and a method to a handler, with what all of them share: the origin check, preflights, common headers, metrics.
+//! From a path and a method to a handler, with what all of them share: the origin check,
+//! preflights, common headers, metrics.
 //!
 //! Paths are compared as they are: nothing is decoded, no slash is added or forgiven.
 
@@ -62,7 +63,11 @@ impl<'a> Route<'a> {
     }
 
     fn allow(self) -> &'static str {
-        if self.takes(&Method::POST) { "POST, OPTIONS" } else { "GET, HEAD, OPTIONS" }
+        if self.takes(&Method::POST) {
+            "POST, OPTIONS"
+        } else {
+            "GET, HEAD, OPTIONS"
+        }
     }
 }
 
@@ -76,7 +81,9 @@ pub async fn answer(gateway: &Gateway, peer: IpAddr, request: Request<Incoming>)
     let mut answer = match gateway.origins.check(request.headers()) {
         Err(refusal) => refuse(request, refusal).into(),
         Ok(origin) => {
-            let mut answer = dispatch(gateway, peer, route, request).await.unwrap_or_else(Answer::from);
+            let mut answer = dispatch(gateway, peer, route, request)
+                .await
+                .unwrap_or_else(Answer::from);
             if let Some(origin) = origin {
                 cors::allow(answer.headers_mut(), origin);
             }
@@ -87,7 +94,8 @@ pub async fn answer(gateway: &Gateway, peer: IpAddr, request: Request<Incoming>)
 
     let status = answer.status().as_u16();
     let labels = [("route", name.to_owned()), ("status", status.to_string())];
-    metrics::histogram!("letterbox_request_duration_seconds", &labels).record(began.elapsed().as_secs_f64());
+    metrics::histogram!("letterbox_request_duration_seconds", &labels)
+        .record(began.elapsed().as_secs_f64());
     tracing::debug!(route = name, status, "answered");
     answer
 }
@@ -98,7 +106,9 @@ async fn dispatch(
     route: Option<Route<'_>>,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
-    let Some(route) = route else { return Err(refuse(request, Refusal::not_found())) };
+    let Some(route) = route else {
+        return Err(refuse(request, Refusal::not_found()));
+    };
     if cors::is_preflight(request.method(), request.headers()) {
         return Ok(cors::preflight(route.allow()));
     }

@@ -40,7 +40,10 @@ impl Sockets {
     /// # Errors
     /// Names the address that is not to be had.
     pub async fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
-        Ok(Self { public: bind("public", public).await?, admin: bind("admin", admin).await? })
+        Ok(Self {
+            public: bind("public", public).await?,
+            admin: bind("admin", admin).await?,
+        })
     }
 }
 
@@ -58,23 +61,46 @@ pub struct Gateway {
     pub answer_deadline: Duration,
 }
 
-/// Runs until `stop`, then stops in order: not ready, accept nothing, finish requests, finish what was claimed, flush the
-/// batchers, close the broker connection.
-pub async fn run(config: Config, sockets: Sockets, metrics: PrometheusHandle, stop: CancellationToken) {
+/// Runs until `stop`, then stops in order: not ready, accept nothing, finish requests, finish what
+/// was claimed, flush the batchers, close the broker connection.
+pub async fn run(
+    config: Config,
+    sockets: Sockets,
+    metrics: PrometheusHandle,
+    stop: CancellationToken,
+) {
     let readiness = Readiness::default();
-    let (serving, database, broker) =
-        (readiness.part("listener"), readiness.part("database"), readiness.part("broker"));
-    let (connections, claimed, batchers, background) =
-        (TaskTracker::new(), TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
+    let (serving, database, broker) = (
+        readiness.part("listener"),
+        readiness.part("database"),
+        readiness.part("broker"),
+    );
+    let (connections, claimed, batchers, background) = (
+        TaskTracker::new(),
+        TaskTracker::new(),
+        TaskTracker::new(),
+        TaskTracker::new(),
+    );
     // Cancelled when the work is done, later than `stop`.
     let (publishing, over) = (CancellationToken::new(), CancellationToken::new());
 
-    background.spawn(admin::serve(sockets.admin, readiness.clone(), metrics, over.clone()));
+    background.spawn(admin::serve(
+        sockets.admin,
+        readiness.clone(),
+        metrics,
+        over.clone(),
+    ));
     background.spawn(health::watch(config.pool.clone(), database, over.clone()));
     let (publisher, session) = publisher(config.publish_channels, config.publish_timeout);
     let supervised = {
-        let (target, name, publishing) = (config.broker.clone(), config.name.clone(), publishing.clone());
-        tokio::spawn(async move { broker::supervise(target, &name, broker, session, publishing).await })
+        let (target, name, publishing) = (
+            config.broker.clone(),
+            config.name.clone(),
+            publishing.clone(),
+        );
+        tokio::spawn(
+            async move { broker::supervise(target, &name, broker, session, publishing).await },
+        )
     };
 
     let secrets = match WebhookSecrets::start(config.pool.clone(), config.keys, &batchers) {
@@ -88,14 +114,35 @@ pub async fn run(config: Config, sockets: Sockets, metrics: PrometheusHandle, st
         secrets,
         forms: Forms::start(config.pool.clone(), &batchers),
         rate_limits: RateLimits::start(config.pool.clone(), &batchers, &background, over.clone()),
-        deliveries: acceptance(&config.pool, config.claim_lease, &publisher, &config.name, &claimed, &batchers),
-        submissions: acceptance(&config.pool, config.claim_lease, &publisher, &config.name, &claimed, &batchers),
+        deliveries: acceptance(
+            &config.pool,
+            config.claim_lease,
+            &publisher,
+            &config.name,
+            &claimed,
+            &batchers,
+        ),
+        submissions: acceptance(
+            &config.pool,
+            config.claim_lease,
+            &publisher,
+            &config.name,
+            &claimed,
+            &batchers,
+        ),
         answer_deadline: config.publish_timeout + DATABASE_SHARE,
     });
     drop(publisher);
 
     serving.ready();
-    listener::serve(sockets.public, gateway.clone(), config.max_connections, &connections, stop).await;
+    listener::serve(
+        sockets.public,
+        gateway.clone(),
+        config.max_connections,
+        &connections,
+        stop,
+    )
+    .await;
 
     let deadline = Deadline::after(config.shutdown_timeout);
     serving.waits_for("stopping");
@@ -107,7 +154,9 @@ pub async fn run(config: Config, sockets: Sockets, metrics: PrometheusHandle, st
     batchers.close();
     in_order &= deadline.step("batchers", batchers.wait()).await;
     publishing.cancel();
-    in_order &= deadline.step("broker", async { drop(supervised.await) }).await;
+    in_order &= deadline
+        .step("broker", async { drop(supervised.await) })
+        .await;
     config.pool.close();
     over.cancel();
     background.close();
@@ -124,5 +173,10 @@ fn acceptance<P: Parcel>(
     batchers: &TaskTracker,
 ) -> Acceptance<P> {
     let claims = Claims::start(pool.clone(), lease, batchers);
-    Acceptance { claims, publisher: publisher.clone(), tasks: tasks.clone(), app_id: name.into() }
+    Acceptance {
+        claims,
+        publisher: publisher.clone(),
+        tasks: tasks.clone(),
+        app_id: name.into(),
+    }
 }

@@ -2,10 +2,14 @@
 
 use hyper::header::HeaderMap;
 
-/// The value for the message's `traceparent` header: the sender's if it is well-formed, else a new one.
+/// The value for the message's `traceparent` header: the sender's if it is well-formed, else a new
+/// one.
 pub fn traceparent(headers: &HeaderMap) -> String {
     let mut given = headers.get_all("traceparent").iter();
-    match (given.next().and_then(|value| value.to_str().ok()), given.next()) {
+    match (
+        given.next().and_then(|value| value.to_str().ok()),
+        given.next(),
+    ) {
         (Some(value), None) if is_well_formed(value) => value.to_owned(),
         _ => begin(),
     }
@@ -20,7 +24,10 @@ fn begin() -> String {
 fn is_well_formed(value: &str) -> bool {
     let parts: Vec<&str> = value.split('-').collect();
     let hex = |text: &str, length: usize| {
-        text.len() == length && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        text.len() == length
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
     let zero = |text: &str| text.bytes().all(|b| b == b'0');
     matches!(parts[..], ["00", trace, span, flags]
@@ -48,7 +55,10 @@ mod tests {
         };
         assert_eq!(with(good), good);
         for value in bad {
-            assert!(is_well_formed(&with(value)) && with(value) != value, "{value}");
+            assert!(
+                is_well_formed(&with(value)) && with(value) != value,
+                "{value}"
+            );
         }
         assert!(is_well_formed(&traceparent(&HeaderMap::new())));
     }

@@ -1,4 +1,5 @@
-//! The load generator: so many connections, one signed request at a time on each, every body distinct.
+//! The load generator: so many connections, one signed request at a time on each, every body
+//! distinct.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -41,7 +42,8 @@ impl Measured {
     }
 
     pub fn quantile(&self, q: f64) -> Duration {
-        let index = ((self.latencies.len() as f64 * q) as usize).min(self.latencies.len().saturating_sub(1));
+        let index = ((self.latencies.len() as f64 * q) as usize)
+            .min(self.latencies.len().saturating_sub(1));
         self.latencies.get(index).copied().unwrap_or_default()
     }
 }
@@ -60,13 +62,21 @@ pub async fn run(address: &str, webhook: &Webhook, connections: usize, time: Dur
     }
     let elapsed = began.elapsed();
     latencies.sort_unstable();
-    Measured { elapsed, latencies, failures }
+    Measured {
+        elapsed,
+        latencies,
+        failures,
+    }
 }
 
 async fn send(address: String, webhook: Webhook, until: Instant) -> (Vec<Duration>, u64) {
-    let stream = TcpStream::connect(&address).await.expect("the server listens");
+    let stream = TcpStream::connect(&address)
+        .await
+        .expect("the server listens");
     stream.set_nodelay(true).expect("a socket");
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("a connection");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .expect("a connection");
     tokio::spawn(connection);
     let key = SigningKey::new(&Secret::new(webhook.secret.clone().into_bytes()));
     let path = format!("/webhooks/incoming/{}", webhook.address);
@@ -83,7 +93,11 @@ async fn send(address: String, webhook: Webhook, until: Instant) -> (Vec<Duratio
         let response = sender.send_request(request).await.expect("an answer");
         let status = response.status();
         response.into_body().collect().await.expect("a body");
-        if status == 202 { latencies.push(began.elapsed()) } else { failures += 1 }
+        if status == 202 {
+            latencies.push(began.elapsed())
+        } else {
+            failures += 1
+        }
     }
     (latencies, failures)
 }

@@ -1,9 +1,11 @@
-//! The benchmark: how much of what the parts can do alone the whole can do, all measured in one run by one load generator.
+//! The benchmark: how much of what the parts can do alone the whole can do, all measured in one run
+//! by one load generator.
 //!
-//! H, B and C are bare hyper, confirmed publishing, and claiming with settling, each alone with 256 callers. If every event
-//! passed them one after the other on a machine that is busy all the time, A = 1/(1/H + 1/B + 1/C) events a second would be
-//! the most; signed intake is measured against that. All of it is measured several times over, because a machine's speed
-//! drifts. Run it with `deploy/bench`.
+//! H, B and C are bare hyper, confirmed publishing, and claiming with settling, each alone with 256
+//! callers. If every event passed them one after the other on a machine that is busy all the time,
+//! A = 1/(1/H + 1/B + 1/C) events a second would be the most; signed intake is measured against
+//! that. All of it is measured several times over, because a machine's speed drifts. Run it with
+//! `deploy/bench`.
 
 mod load;
 mod parts;
@@ -26,9 +28,13 @@ async fn main() {
     if std::env::args().nth(1).as_deref() == Some("bare-hyper") {
         return parts::bare_hyper().await;
     }
-    let setting = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is missing: use deploy/bench"));
+    let setting = |name: &str| {
+        std::env::var(name).unwrap_or_else(|_| panic!("{name} is missing: use deploy/bench"))
+    };
     let world = World::on(setting("DATABASE_URL"), setting("AMQP_URL")).await;
-    let gateway = world.gateway_with(&[("LETTERBOX_LOG", "warn,letterbox_common::process=info")]).await;
+    let gateway = world
+        .gateway_with(&[("LETTERBOX_LOG", "warn,letterbox_common::process=info")])
+        .await;
     let webhook = world.webhook(&gateway).await;
 
     let mut rounds = Vec::with_capacity(ROUNDS);
@@ -51,7 +57,12 @@ async fn round(world: &World, gateway: &Process, webhook: &Webhook) -> Round {
         intakes.push(intake(gateway, webhook, connections).await);
         parts::empty_queue(world).await;
     }
-    Round { hyper, publish, claim, intakes }
+    Round {
+        hyper,
+        publish,
+        claim,
+        intakes,
+    }
 }
 
 async fn intake(gateway: &Process, webhook: &Webhook, connections: usize) -> Intake {
@@ -60,7 +71,11 @@ async fn intake(gateway: &Process, webhook: &Webhook, connections: usize) -> Int
     let before = cpu_seconds(gateway.pid());
     let measured = load::run(&address, webhook, connections, MEASURE).await;
     let cpu = cpu_seconds(gateway.pid()) - before;
-    Intake { connections, measured, cpu_seconds: cpu }
+    Intake {
+        connections,
+        measured,
+        cpu_seconds: cpu,
+    }
 }
 
 /// Processor time of a process so far, user and system, in seconds.
@@ -68,7 +83,12 @@ fn cpu_seconds(pid: u32) -> f64 {
     const TICKS_A_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the gateway runs");
     // Fields are counted behind the program's name, which may hold anything.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let fields: Vec<&str> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
     let ticks = |index: usize| fields[index].parse::<f64>().unwrap_or_default();
     (ticks(11) + ticks(12)) / TICKS_A_SECOND
 }

@@ -8,10 +8,15 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use letterbox_common::{
-    broker::{BrokerTarget, Envelope, Message, Publisher, Receipt, WebhookDelivery, publisher, supervise, topology},
+    broker::{
+        BrokerTarget, Envelope, Message, Publisher, Receipt, WebhookDelivery, publisher, supervise,
+        topology,
+    },
     database::{DatabaseSettings, Role, create_pool},
     ids::DeliveryId,
     process::readiness::Readiness,
@@ -25,7 +30,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{CALLERS, MEASURE, WARM_UP, load};
 
-/// A server that reads a body and answers 202: what HTTP costs by itself. A process of its own, as the gateway is.
+/// A server that reads a body and answers 202: what HTTP costs by itself. A process of its own, as
+/// the gateway is.
 pub async fn bare_hyper() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     println!("{}", listener.local_addr().expect("an address"));
@@ -34,11 +40,14 @@ pub async fn bare_hyper() {
         tokio::spawn(async move {
             let service = service_fn(async |request: Request<Incoming>| {
                 let _ = request.into_body().collect().await;
-                let mut response = Response::new(Full::new(Bytes::from_static(br#"{"received":true}"#)));
+                let mut response =
+                    Response::new(Full::new(Bytes::from_static(br#"{"received":true}"#)));
                 *response.status_mut() = StatusCode::ACCEPTED;
                 Ok::<_, Infallible>(response)
             });
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
         });
     }
 }
@@ -53,15 +62,22 @@ pub async fn hyper_alone(webhook: &Webhook) -> f64 {
         .spawn()
         .expect("a process");
     let mut lines = tokio::io::BufReader::new(server.stdout.take().expect("piped")).lines();
-    let address = lines.next_line().await.expect("readable").expect("its address");
+    let address = lines
+        .next_line()
+        .await
+        .expect("readable")
+        .expect("its address");
     load::run(&address, webhook, CALLERS, WARM_UP).await;
     let measured = load::run(&address, webhook, CALLERS, MEASURE).await;
     let _ = server.kill().await;
     measured.per_second()
 }
 
-/// Runs `callers` loops of `step` for the warm-up and the measurement; steps a second in the latter.
-async fn rate<F: Future<Output = ()> + Send + 'static>(step: impl Fn() -> F + Clone + Send + 'static) -> f64 {
+/// Runs `callers` loops of `step` for the warm-up and the measurement; steps a second in the
+/// latter.
+async fn rate<F: Future<Output = ()> + Send + 'static>(
+    step: impl Fn() -> F + Clone + Send + 'static,
+) -> f64 {
     let mut rate = 0.0;
     for time in [WARM_UP, MEASURE] {
         let began = Instant::now();
@@ -89,7 +105,8 @@ pub async fn publish_alone(world: &World) -> f64 {
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
     let target: BrokerTarget = world.amqp_url.parse().expect("a broker");
     let (part, stopping) = (readiness.part("broker"), stop.clone());
-    let supervised = tokio::spawn(async move { supervise(target, "bench", part, session, stopping).await });
+    let supervised =
+        tokio::spawn(async move { supervise(target, "bench", part, session, stopping).await });
     eventually("connected", async || readiness.waiting().is_empty()).await;
     let address = WebhookAddress::generate();
     let rate = rate(move || publish(publisher.clone(), address)).await;
@@ -120,14 +137,20 @@ async fn publish(publisher: Publisher, address: WebhookAddress) {
 /// C: claims, each settled, a second.
 pub async fn claims_alone(world: &World, address: WebhookAddress) -> f64 {
     let Ok(database_url) = world.database_url.parse();
-    let settings = DatabaseSettings { database_url, database_pool_size: 8 };
+    let settings = DatabaseSettings {
+        database_url,
+        database_pool_size: 8,
+    };
     let pool = create_pool(&settings, Role::Gateway, "bench").expect("a pool");
     let claims = Claims::start(pool, Duration::from_secs(15), &TaskTracker::new());
     rate(move || claim(claims.clone(), address)).await
 }
 
 async fn claim(claims: Claims<DeliveryKey>, address: WebhookAddress) {
-    let key = DeliveryKey { address, body_sha256: Sha256::digest(load::body()).into() };
+    let key = DeliveryKey {
+        address,
+        body_sha256: Sha256::digest(load::body()).into(),
+    };
     match claims.claim(key).await.expect("claimed") {
         Claimed::Held(claim) => claims.settle(claim).await.expect("settled"),
         other => panic!("{other:?}"),
@@ -136,6 +159,14 @@ async fn claim(claims: Claims<DeliveryKey>, address: WebhookAddress) {
 
 /// Throws away what has been published, so that every measurement finds an empty queue.
 pub async fn empty_queue(world: &World) {
-    let channel = world.broker().await.create_channel().await.expect("a channel");
-    channel.queue_purge(topology::WEBHOOKS_QUEUE.into(), Default::default()).await.expect("purged");
+    let channel = world
+        .broker()
+        .await
+        .create_channel()
+        .await
+        .expect("a channel");
+    channel
+        .queue_purge(topology::WEBHOOKS_QUEUE.into(), Default::default())
+        .await
+        .expect("purged");
 }

@@ -1,5 +1,5 @@
-//! The benchmark's result: one table for people, one file for programs. Every figure is the median over the rounds; ratios
-//! are taken within a round, and shown with the lowest and the highest.
+//! The benchmark's result: one table for people, one file for programs. Every figure is the median
+//! over the rounds; ratios are taken within a round, and shown with the lowest and the highest.
 
 use serde_json::{Value, json};
 
@@ -64,7 +64,11 @@ impl Report {
 
     /// Each number of connections with its place in a round.
     fn intakes(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.0[0].intakes.iter().map(|intake| intake.connections).enumerate()
+        self.0[0]
+            .intakes
+            .iter()
+            .map(|intake| intake.connections)
+            .enumerate()
     }
 
     pub fn print(&self) {
@@ -72,7 +76,10 @@ impl Report {
             let (low, high) = figures.spread();
             format!("{:.2} ({low:.2}-{high:.2})", figures.median())
         };
-        println!("{:<38}{:>10}{:>18}{:>9}{:>9}{:>14}", "", "events/s", "of A", "p50 ms", "p99 ms", "CPU us/event");
+        println!(
+            "{:<38}{:>10}{:>18}{:>9}{:>9}{:>14}",
+            "", "events/s", "of A", "p50 ms", "p99 ms", "CPU us/event"
+        );
         let parts: [(&str, Figure); 4] = [
             ("H  bare hyper answering 202", |round| round.hyper),
             ("B  confirmed publishing alone", |round| round.publish),
@@ -81,11 +88,17 @@ impl Report {
         ];
         for (name, part) in parts {
             let of_bound = self.figures(|round| part(round) / round.bound());
-            println!("{name:<38}{:>10.0}{:>18}", self.figures(part).median(), ratio(&of_bound));
+            println!(
+                "{name:<38}{:>10.0}{:>18}",
+                self.figures(part).median(),
+                ratio(&of_bound)
+            );
         }
         for (index, connections) in self.intakes() {
-            let figures = |figure: fn(&Intake) -> f64| self.figures(|round| figure(&round.intakes[index]));
-            let of_bound = self.figures(|round| round.intakes[index].measured.per_second() / round.bound());
+            let figures =
+                |figure: fn(&Intake) -> f64| self.figures(|round| figure(&round.intakes[index]));
+            let of_bound =
+                self.figures(|round| round.intakes[index].measured.per_second() / round.bound());
             print!(
                 "{:<38}{:>10.0}{:>18}{:>9.2}{:>9.2}{:>14.0}",
                 format!("signed intake, {connections} connections"),
@@ -95,15 +108,28 @@ impl Report {
                 figures(|intake| intake.millis(0.99)).median(),
                 figures(Intake::cpu_micros_per_event).median(),
             );
-            let refused: u64 = self.0.iter().map(|round| round.intakes[index].measured.failures).sum();
-            println!("{}", if refused == 0 { String::new() } else { format!("  {refused} refused") });
+            let refused: u64 = self
+                .0
+                .iter()
+                .map(|round| round.intakes[index].measured.failures)
+                .sum();
+            println!(
+                "{}",
+                if refused == 0 {
+                    String::new()
+                } else {
+                    format!("  {refused} refused")
+                }
+            );
         }
     }
 
     pub fn write(&self, file: &str) {
         let rounds: Vec<Value> = self.0.iter().map(Round::json).collect();
-        let median =
-            |index: usize| self.figures(|round| round.intakes[index].measured.per_second() / round.bound()).median();
+        let median = |index: usize| {
+            self.figures(|round| round.intakes[index].measured.per_second() / round.bound())
+                .median()
+        };
         let of_bound: Vec<Value> = self
             .intakes()
             .map(|(index, connections)| json!({"connections": connections, "of_bound": median(index)}))

@@ -30,7 +30,11 @@ impl Browser {
             .expect("chromedriver is installed: use deploy/test");
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
         let port = loop {
-            let line = lines.next_line().await.unwrap().expect("chromedriver starts");
+            let line = lines
+                .next_line()
+                .await
+                .unwrap()
+                .expect("chromedriver starts");
             if let Some((_, rest)) = line.split_once("successfully on port ") {
                 break rest.trim_end_matches('.').to_owned();
             }
@@ -49,12 +53,18 @@ impl Browser {
         let mut options = json!({ "args": arguments });
         if width < 500 {
             // A window can't be that narrow; an emulated phone can.
-            options["mobileEmulation"] =
-                json!({"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2, "touch": true}});
+            options["mobileEmulation"] = json!({"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2, "touch": true}});
         }
-        let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
-        let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
-        let page = builder.capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await.unwrap();
+        let capabilities = [("goog:chromeOptions".to_owned(), options)]
+            .into_iter()
+            .collect();
+        let mut builder =
+            ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
+        let page = builder
+            .capabilities(capabilities)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .unwrap();
         Self { page, driver }
     }
 
@@ -64,12 +74,18 @@ impl Browser {
 
     /// What a script gives back.
     pub async fn evaluate(&self, expression: &str) -> Value {
-        self.page.execute(&format!("return {expression}"), Vec::new()).await.unwrap()
+        self.page
+            .execute(&format!("return {expression}"), Vec::new())
+            .await
+            .unwrap()
     }
 
     /// Waits until this text can be read on the page.
     pub async fn await_text(&self, text: &str) {
-        let shown = format!("document.querySelector('main').innerText.includes({})", json!(text));
+        let shown = format!(
+            "document.querySelector('main').innerText.includes({})",
+            json!(text)
+        );
         eventually(text, async || self.evaluate(&shown).await == true).await;
     }
 
@@ -77,7 +93,11 @@ impl Browser {
     pub async fn field(&self, label: &str) -> Element {
         let label = format!("//label[starts-with(normalize-space(), \"{label}\")]");
         let label = self.page.find(Locator::XPath(&label)).await.unwrap();
-        let id = label.attr("for").await.unwrap().expect("a label is tied to its field");
+        let id = label
+            .attr("for")
+            .await
+            .unwrap()
+            .expect("a label is tied to its field");
         self.page.find(Locator::Id(&id)).await.unwrap()
     }
 
@@ -91,14 +111,24 @@ impl Browser {
     /// Presses the button with this text.
     pub async fn press(&self, text: &str) {
         let button = format!("//button[normalize-space()=\"{text}\"]");
-        self.page.find(Locator::XPath(&button)).await.unwrap().click().await.unwrap();
+        self.page
+            .find(Locator::XPath(&button))
+            .await
+            .unwrap()
+            .click()
+            .await
+            .unwrap();
     }
 
     /// Keeps a picture of the page where `LETTERBOX_TEST_PICTURES` names a folder.
     pub async fn picture(&self, name: &str) {
         if let Ok(folder) = std::env::var("LETTERBOX_TEST_PICTURES") {
             let picture = self.page.screenshot().await.unwrap();
-            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
+            std::fs::write(
+                std::path::Path::new(&folder).join(format!("{name}.png")),
+                picture,
+            )
+            .unwrap();
         }
     }
 

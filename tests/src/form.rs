@@ -49,24 +49,47 @@ pub struct Form {
 }
 
 impl Form {
-    pub fn new(gateway: &str, workspace: WorkspaceId, owner: UserId, workflow: WorkflowId, token: &str) -> Self {
+    pub fn new(
+        gateway: &str,
+        workspace: WorkspaceId,
+        owner: UserId,
+        workflow: WorkflowId,
+        token: &str,
+    ) -> Self {
         let (base, token) = (gateway.to_owned(), token.to_owned());
-        Self { workspace, owner, workflow, token, base, client: None, http: http_client() }
+        Self {
+            workspace,
+            owner,
+            workflow,
+            token,
+            base,
+            client: None,
+            http: http_client(),
+        }
     }
 
     /// The same form behind another gateway.
     pub fn at(&self, gateway: &Process) -> Self {
-        Self { base: gateway.public_url(), ..self.clone() }
+        Self {
+            base: gateway.public_url(),
+            ..self.clone()
+        }
     }
 
     /// The same form, from one address only.
     pub fn from(&self, client: &str) -> Self {
-        Self { client: Some(client.to_owned()), ..self.clone() }
+        Self {
+            client: Some(client.to_owned()),
+            ..self.clone()
+        }
     }
 
     /// The same form through another token.
     pub fn with_token(&self, token: &str) -> Self {
-        Self { token: token.to_owned(), ..self.clone() }
+        Self {
+            token: token.to_owned(),
+            ..self.clone()
+        }
     }
 
     pub fn read_url(&self) -> String {
@@ -88,30 +111,42 @@ impl Form {
             let [a, b, c, d] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
             format!("{}.{b}.{c}.{d}", 100 + a)
         });
-        self.http.request(method, url).header("x-forwarded-for", client)
+        self.http
+            .request(method, url)
+            .header("x-forwarded-for", client)
     }
 
     pub async fn read(&self) -> Answer {
-        let request = self.request(reqwest::Method::GET, &self.read_url()).query(&[("token", &self.token)]);
+        let request = self
+            .request(reqwest::Method::GET, &self.read_url())
+            .query(&[("token", &self.token)]);
         Answer::of(request.send().await.unwrap()).await
     }
 
     /// Posts a payload under a key.
     pub async fn submit(&self, key: &str, payload: &Value) -> Answer {
-        self.post(json!({"token": self.token, "idempotencyKey": key, "payload": payload}).to_string()).await
+        self.post(
+            json!({"token": self.token, "idempotencyKey": key, "payload": payload}).to_string(),
+        )
+        .await
     }
 
     /// Posts any body.
     pub async fn post(&self, body: impl Into<reqwest::Body>) -> Answer {
-        let request =
-            self.request(reqwest::Method::POST, &self.submit_url()).header("content-type", "application/json");
+        let request = self
+            .request(reqwest::Method::POST, &self.submit_url())
+            .header("content-type", "application/json");
         Answer::of(request.body(body).send().await.unwrap()).await
     }
 
     /// Asserts that a submission is accepted.
     pub async fn assert_accepts(&self, key: &str) {
         let answer = self.submit(key, &payload()).await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"status":"accepted"}"#), "{answer:?}");
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (200, r#"{"status":"accepted"}"#),
+            "{answer:?}"
+        );
     }
 
     /// Asserts that the link lives.
@@ -122,10 +157,13 @@ impl Form {
     /// Asserts that neither door knows the link.
     pub async fn assert_dead(&self) {
         for answer in [self.read().await, self.submit("dead", &payload()).await] {
-            assert_eq!((answer.status, answer.body.as_str()), (404, UNAVAILABLE), "{answer:?}");
+            assert_eq!(
+                (answer.status, answer.body.as_str()),
+                (404, UNAVAILABLE),
+                "{answer:?}"
+            );
         }
     }
 }
 
-const UNAVAILABLE: &str =
-    r#"{"error":{"code":"workflow_public_form_unavailable","message":"This form is not available"}}"#;
+const UNAVAILABLE: &str = r#"{"error":{"code":"workflow_public_form_unavailable","message":"This form is not available"}}"#;

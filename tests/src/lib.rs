@@ -1,5 +1,5 @@
-//! The harness: a world of its own for every test — a database, a virtual host, real gateway and worker processes — on
-//! servers that `deploy/test` has started once.
+//! The harness: a world of its own for every test — a database, a virtual host, real gateway and
+//! worker processes — on servers that `deploy/test` has started once.
 
 mod browser;
 mod form;

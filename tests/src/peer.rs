@@ -26,7 +26,10 @@ pub struct Received {
 
 impl Received {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub fn json(&self) -> Value {
@@ -71,12 +74,19 @@ impl Peer {
             while let Ok((stream, _)) = listener.accept().await {
                 let (kept, script) = (kept.clone(), script.clone());
                 tokio::spawn(async move {
-                    let service = service_fn(move |request| answer(request, kept.clone(), script.clone()));
-                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let service =
+                        service_fn(move |request| answer(request, kept.clone(), script.clone()));
+                    let _ = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
-        Self { url, received, serving }
+        Self {
+            url,
+            received,
+            serving,
+        }
     }
 
     /// What has arrived so far.
@@ -86,7 +96,10 @@ impl Peer {
 
     /// Waits until so many requests have arrived.
     pub async fn await_received(&self, expected: usize) -> Vec<Received> {
-        eventually(&format!("{expected} requests"), async || self.received().len() >= expected).await;
+        eventually(&format!("{expected} requests"), async || {
+            self.received().len() >= expected
+        })
+        .await;
         let received = self.received();
         assert_eq!(received.len(), expected, "{received:#?}");
         received
@@ -105,12 +118,24 @@ async fn answer(
     script: Arc<impl Fn(&Received, usize) -> Reply>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let received = Received {
         method: head.method.to_string(),
-        target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        headers: head.headers.iter().map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect(),
+        target: head
+            .uri
+            .path_and_query()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        headers: head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), text(value.as_bytes())))
+            .collect(),
         body: text(&body),
     };
     let before = {

@@ -17,7 +17,9 @@ use crate::{eventually, http_client};
 pub fn binary(program: &str) -> PathBuf {
     let running = std::env::current_exe().unwrap();
     let folders = running.ancestors().skip(1).take(2);
-    let found = folders.map(|folder| folder.join(program)).find(|path| path.exists());
+    let found = folders
+        .map(|folder| folder.join(program))
+        .find(|path| path.exists());
     found.unwrap_or_else(|| panic!("{program} is not built: use deploy/test or deploy/bench"))
 }
 
@@ -43,7 +45,10 @@ impl Process {
             .spawn()
             .unwrap();
         let log = Shared::<Vec<String>>::default();
-        let (public, admin) = (Shared::<Option<String>>::default(), Shared::<Option<String>>::default());
+        let (public, admin) = (
+            Shared::<Option<String>>::default(),
+            Shared::<Option<String>>::default(),
+        );
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (kept, heard_public, heard_admin) = (log.clone(), public.clone(), admin.clone());
         tokio::spawn(async move {
@@ -51,17 +56,33 @@ impl Process {
                 if let Ok(event) = serde_json::from_str::<serde_json::Value>(&line)
                     && event["message"] == "listening"
                 {
-                    let heard = if event["socket"] == "public" { &heard_public } else { &heard_admin };
-                    *heard.lock().unwrap() = event["address"].as_str().map(|address| format!("http://{address}"));
+                    let heard = if event["socket"] == "public" {
+                        &heard_public
+                    } else {
+                        &heard_admin
+                    };
+                    *heard.lock().unwrap() = event["address"]
+                        .as_str()
+                        .map(|address| format!("http://{address}"));
                 }
                 kept.lock().unwrap().push(line);
             }
         });
-        Self { child, log, public, admin, http: http_client() }
+        Self {
+            child,
+            log,
+            public,
+            admin,
+            http: http_client(),
+        }
     }
 
     pub fn public_url(&self) -> String {
-        self.public.lock().unwrap().clone().expect("the gateway listens")
+        self.public
+            .lock()
+            .unwrap()
+            .clone()
+            .expect("the gateway listens")
     }
 
     /// `host:port` of the public socket.
@@ -86,7 +107,10 @@ impl Process {
     }
 
     pub async fn await_ready(&self) {
-        eventually(&format!("ready:\n{}", self.quiet_log()), async || self.is_ready().await).await;
+        eventually(&format!("ready:\n{}", self.quiet_log()), async || {
+            self.is_ready().await
+        })
+        .await;
     }
 
     pub async fn await_not_ready(&self) {
@@ -94,14 +118,22 @@ impl Process {
     }
 
     fn quiet_log(&self) -> String {
-        self.log().lines().filter(|line| !line.contains("TRACE")).collect::<Vec<_>>().join("\n")
+        self.log()
+            .lines()
+            .filter(|line| !line.contains("TRACE"))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The value of a metric, summed over its labels.
     pub async fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.admin("/metrics").await.unwrap();
-        let lines = text.lines().filter(|line| line.starts_with(name) && !line.starts_with('#'));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with(name) && !line.starts_with('#'));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     pub fn pid(&self) -> u32 {
@@ -109,7 +141,10 @@ impl Process {
     }
 
     fn signal(&self, name: &str) {
-        let status = std::process::Command::new("kill").args([name, &self.pid().to_string()]).status().unwrap();
+        let status = std::process::Command::new("kill")
+            .args([name, &self.pid().to_string()])
+            .status()
+            .unwrap();
         assert!(status.success());
     }
 
@@ -120,7 +155,10 @@ impl Process {
 
     /// Waits for its end.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
-        tokio::time::timeout(std::time::Duration::from_secs(40), self.child.wait()).await.expect("it ends").unwrap()
+        tokio::time::timeout(std::time::Duration::from_secs(40), self.child.wait())
+            .await
+            .expect("it ends")
+            .unwrap()
     }
 
     /// Ends it as a crash would.

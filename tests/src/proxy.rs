@@ -61,7 +61,10 @@ impl Proxy {
         let server = format!("{}:{}", parsed.host_str().unwrap(), parsed.port().unwrap());
         let front = Front::bind().await;
         let through = url.replace(&server, &front.address());
-        Self { url: through, ..front.lead_to(server) }
+        Self {
+            url: through,
+            ..front.lead_to(server)
+        }
     }
 
     pub fn pass(&self) {
@@ -85,17 +88,41 @@ async fn carry(client: TcpStream, server: String, mut modes: watch::Receiver<Mod
     if *modes.borrow() == Mode::Cut {
         return;
     }
-    let Ok(server) = TcpStream::connect(server).await else { return };
-    let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
-    let up = pump(client_in, server_out, modes.clone(), [Mode::Stall, Mode::StallToServer]);
-    let down = pump(server_in, client_out, modes.clone(), [Mode::Stall, Mode::Stall]);
+    let Ok(server) = TcpStream::connect(server).await else {
+        return;
+    };
+    let ((client_in, client_out), (server_in, server_out)) =
+        (client.into_split(), server.into_split());
+    let up = pump(
+        client_in,
+        server_out,
+        modes.clone(),
+        [Mode::Stall, Mode::StallToServer],
+    );
+    let down = pump(
+        server_in,
+        client_out,
+        modes.clone(),
+        [Mode::Stall, Mode::Stall],
+    );
     tokio::select! { () = up => {}, () = down => {}, _ = modes.wait_for(|mode| *mode == Mode::Cut) => {} }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>, stalls: [Mode; 2]) {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut modes: watch::Receiver<Mode>,
+    stalls: [Mode; 2],
+) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        let Ok(mode) = modes.wait_for(|mode| !stalls.contains(mode)).await.map(|mode| *mode) else { return };
+        let Ok(mode) = modes
+            .wait_for(|mode| !stalls.contains(mode))
+            .await
+            .map(|mode| *mode)
+        else {
+            return;
+        };
         // What was held back when the proxy is cut never arrives.
         if mode == Mode::Cut || to.write_all(&buffer[..read]).await.is_err() {
             return;

@@ -17,7 +17,9 @@ pub fn http_client() -> reqwest::Client {
 
 /// The signature of a body.
 pub fn sign(secret: &str, body: &[u8]) -> String {
-    SigningKey::new(&Secret::new(secret.as_bytes().to_vec())).sign(body).to_string()
+    SigningKey::new(&Secret::new(secret.as_bytes().to_vec()))
+        .sign(body)
+        .to_string()
 }
 
 /// What came back.
@@ -31,10 +33,16 @@ pub struct Answer {
 
 impl Answer {
     pub async fn of(response: reqwest::Response) -> Self {
-        let headers =
-            response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+        let headers = response
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
         let headers = headers.filter(|(name, _)| name != "date").collect();
-        Self { status: response.status().as_u16(), headers, body: response.text().await.unwrap() }
+        Self {
+            status: response.status().as_u16(),
+            headers,
+            body: response.text().await.unwrap(),
+        }
     }
 
     pub fn is_first(&self) -> bool {
@@ -47,12 +55,21 @@ impl Answer {
 
     pub fn code(&self) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
-        assert!(body["error"]["message"].is_string(), "no envelope: {self:?}");
-        body["error"]["code"].as_str().unwrap_or_default().to_owned()
+        assert!(
+            body["error"]["message"].is_string(),
+            "no envelope: {self:?}"
+        );
+        body["error"]["code"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -67,7 +84,12 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(gateway: &str, address: WebhookAddress, secret: String) -> Self {
-        Self { url: format!("{gateway}/webhooks/incoming/{address}"), address, secret, http: http_client() }
+        Self {
+            url: format!("{gateway}/webhooks/incoming/{address}"),
+            address,
+            secret,
+            http: http_client(),
+        }
     }
 
     /// The same webhook behind another gateway.
@@ -79,7 +101,10 @@ impl Webhook {
     pub fn request(&self, body: impl Into<Vec<u8>>) -> reqwest::RequestBuilder {
         let body = body.into();
         let signature = sign(&self.secret, &body);
-        let request = self.http.post(&self.url).header("content-type", "application/json");
+        let request = self
+            .http
+            .post(&self.url)
+            .header("content-type", "application/json");
         request.header(SIGNATURE_HEADER, signature).body(body)
     }
 

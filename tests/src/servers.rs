@@ -17,7 +17,8 @@ impl Servers {
         static SHARED: OnceLock<Servers> = OnceLock::new();
         SHARED.get_or_init(|| {
             let get = |name: &str| {
-                std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests with deploy/test"))
+                std::env::var(name)
+                    .unwrap_or_else(|_| panic!("{name} is not set: run the tests with deploy/test"))
             };
             Self {
                 database_url: get("LETTERBOX_TEST_DATABASE_URL"),
@@ -30,10 +31,13 @@ impl Servers {
 }
 
 fn script(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/lib").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy/lib")
+        .join(name)
 }
 
-/// A server of one test's own, started by the same script that `deploy/up` uses, stopped when dropped.
+/// A server of one test's own, started by the same script that `deploy/up` uses, stopped when
+/// dropped.
 struct Private {
     script: PathBuf,
     folder: PathBuf,
@@ -42,8 +46,14 @@ struct Private {
 
 impl Private {
     fn new(kind: &str, last_verb: &'static str) -> Self {
-        let folder = Servers::shared().folder.join(format!("{kind}-{}", Uuid::new_v4().simple()));
-        Self { script: script(kind), folder, last_verb }
+        let folder = Servers::shared()
+            .folder
+            .join(format!("{kind}-{}", Uuid::new_v4().simple()));
+        Self {
+            script: script(kind),
+            folder,
+            last_verb,
+        }
     }
 
     fn run(&self, verb: &str, arguments: &[&str], settings: &[(&str, &str)]) -> String {
@@ -55,14 +65,21 @@ impl Private {
             .stdin(std::process::Stdio::null())
             .output()
             .expect("the script runs");
-        assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{verb}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 }
 
 impl Drop for Private {
     fn drop(&mut self) {
-        let _ = Command::new(&self.script).arg(self.last_verb).arg(&self.folder).status();
+        let _ = Command::new(&self.script)
+            .arg(self.last_verb)
+            .arg(&self.folder)
+            .status();
     }
 }
 
@@ -92,7 +109,13 @@ impl PrivateBroker {
     /// Ends the node as a crash would.
     pub fn kill(&self) {
         let pid = self.0.run("pid", &[], &[]);
-        assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
+        assert!(
+            Command::new("kill")
+                .args(["-KILL", &pid])
+                .status()
+                .expect("kill runs")
+                .success()
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A world: one test's database and virtual host, with an operator's and an observer's view of them.
+//! A world: one test's database and virtual host, with an operator's and an observer's view of
+//! them.
 
 use std::time::Duration;
 
@@ -45,16 +46,25 @@ impl World {
     /// A world on given, migrated servers.
     pub async fn on(database_url: String, amqp_url: String) -> Self {
         let database = connect(&database_url).await;
-        Self { database_url, amqp_url, keys: KEYS.into(), database }
+        Self {
+            database_url,
+            amqp_url,
+            keys: KEYS.into(),
+            database,
+        }
     }
 
     /// Another connection to the database, under a role.
     pub async fn session(&self, role: Role) -> tokio_postgres::Client {
-        database::connect_once(&self.database_url.parse().unwrap(), role, "test").await.unwrap()
+        database::connect_once(&self.database_url.parse().unwrap(), role, "test")
+            .await
+            .unwrap()
     }
 
     pub async fn owner(&self) -> Owner {
-        Owner::connect(&self.database_url.parse().unwrap()).await.unwrap()
+        Owner::connect(&self.database_url.parse().unwrap())
+            .await
+            .unwrap()
     }
 
     /// A webhook in a workspace of its own, on `gateway`.
@@ -62,7 +72,10 @@ impl World {
         let owner = self.owner().await;
         let workspace = owner.create_workspace("Test", None).await.unwrap();
         let keys: KeyRing = self.keys.parse().unwrap();
-        let created = owner.create_webhook(&keys, workspace.workspace_id, "tool").await.unwrap();
+        let created = owner
+            .create_webhook(&keys, workspace.workspace_id, "tool")
+            .await
+            .unwrap();
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
         Webhook::new(&gateway.public_url(), created.address, secret)
     }
@@ -70,10 +83,17 @@ impl World {
     /// A deployed workflow in a workspace of its own, whose form is on `gateway`.
     pub async fn form(&self, gateway: &Process) -> Form {
         let owner = self.owner().await;
-        let workspace = owner.create_workspace("Test", None).await.unwrap().workspace_id;
+        let workspace = owner
+            .create_workspace("Test", None)
+            .await
+            .unwrap()
+            .workspace_id;
         let email = format!("{}@example.com", Uuid::new_v4());
         let user = owner.create_user(&email, "Owner").await.unwrap().user_id;
-        owner.set_member(workspace, user, "owner", false).await.unwrap();
+        owner
+            .set_member(workspace, user, "owner", false)
+            .await
+            .unwrap();
         self.form_in(gateway, workspace, user).await
     }
 
@@ -83,16 +103,38 @@ impl World {
     }
 
     /// The form of a deployed workflow with this definition.
-    pub async fn form_of(&self, gateway: &Process, workspace: WorkspaceId, user: UserId, definition: &str) -> Form {
+    pub async fn form_of(
+        &self,
+        gateway: &Process,
+        workspace: WorkspaceId,
+        user: UserId,
+        definition: &str,
+    ) -> Form {
         let mut owner = self.owner().await;
-        let workflow = owner.create_workflow(workspace, user, "Contact", definition).await.unwrap().workflow_id;
+        let workflow = owner
+            .create_workflow(workspace, user, "Contact", definition)
+            .await
+            .unwrap()
+            .workflow_id;
         owner.deploy(workflow, None).await.unwrap();
         let link = owner.create_form_link(workflow).await.unwrap();
-        Form::new(&gateway.public_url(), workspace, user, workflow, link.token.expose())
+        Form::new(
+            &gateway.public_url(),
+            workspace,
+            user,
+            workflow,
+            link.token.expose(),
+        )
     }
 
     /// Connects an account of a user.
-    pub async fn connect(&self, workspace: WorkspaceId, user: UserId, name: &str, base_url: &str) -> AccountRow {
+    pub async fn connect(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+        name: &str,
+        base_url: &str,
+    ) -> AccountRow {
         let account = NewAccount {
             workspace,
             user,
@@ -101,18 +143,28 @@ impl World {
             header: "authorization".into(),
             credential: Secret::new(format!("Bearer {CREDENTIAL}").into_bytes()),
         };
-        self.owner().await.connect_account(&self.keys.parse().unwrap(), &account).await.unwrap()
+        self.owner()
+            .await
+            .connect_account(&self.keys.parse().unwrap(), &account)
+            .await
+            .unwrap()
     }
 
     /// Waits until a state of runs is reached by so many.
     pub async fn await_state(&self, state: &str, expected: i64) {
         let counted = format!("SELECT count(*) FROM runs WHERE state = '{state}'");
-        eventually(&format!("{expected} runs {state}"), async || self.count(&counted).await == expected).await;
+        eventually(&format!("{expected} runs {state}"), async || {
+            self.count(&counted).await == expected
+        })
+        .await;
     }
 
     /// Lets a minute pass for the rate limits, as far as the database knows of it.
     pub async fn forget_hits(&self) {
-        self.database.execute("UPDATE rate_limits SET hits = '{}'", &[]).await.unwrap();
+        self.database
+            .execute("UPDATE rate_limits SET hits = '{}'", &[])
+            .await
+            .unwrap();
     }
 
     /// How many runs there are.
@@ -122,7 +174,10 @@ impl World {
 
     /// Waits until there are this many runs, and no more.
     pub async fn await_runs(&self, expected: i64) {
-        eventually("all runs are recorded", async || self.runs().await >= expected).await;
+        eventually("all runs are recorded", async || {
+            self.runs().await >= expected
+        })
+        .await;
         assert_eq!(self.runs().await, expected);
     }
 
@@ -178,22 +233,33 @@ impl World {
 
     /// Waits until there are this many signals, and no more.
     pub async fn await_signals(&self, expected: i64) {
-        eventually("all signals are stored", async || self.signals().await >= expected).await;
+        eventually("all signals are stored", async || {
+            self.signals().await >= expected
+        })
+        .await;
         assert_eq!(self.signals().await, expected);
     }
 
     /// A connection to the broker, for looking and for mischief.
     pub async fn broker(&self) -> Connection {
         let runtime = async_rs::Runtime::tokio_current();
-        Connection::connect_with_runtime(&self.amqp_url, ConnectionProperties::default(), runtime).await.unwrap()
+        Connection::connect_with_runtime(&self.amqp_url, ConnectionProperties::default(), runtime)
+            .await
+            .unwrap()
     }
 
     /// How many messages are ready in a queue.
     pub async fn messages(&self, queue: &str) -> u32 {
         let connection = self.broker().await;
         let channel = connection.create_channel().await.unwrap();
-        let options = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
-        let queue = channel.queue_declare(queue.into(), options, Default::default()).await.unwrap();
+        let options = lapin::options::QueueDeclareOptions {
+            passive: true,
+            ..Default::default()
+        };
+        let queue = channel
+            .queue_declare(queue.into(), options, Default::default())
+            .await
+            .unwrap();
         queue.message_count()
     }
 
@@ -201,7 +267,11 @@ impl World {
     pub async fn take_message(&self, queue: &str) -> Option<lapin::message::Delivery> {
         let connection = self.broker().await;
         let channel = connection.create_channel().await.unwrap();
-        let message = channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?.delivery;
+        let message = channel
+            .basic_get(queue.into(), BasicGetOptions::default())
+            .await
+            .unwrap()?
+            .delivery;
         message.ack(BasicAckOptions::default()).await.unwrap();
         // The acknowledgement has arrived when the next answer comes.
         channel.close(200, "".into()).await.unwrap();
@@ -213,40 +283,60 @@ impl World {
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited in vain: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 async fn connect(url: &str) -> tokio_postgres::Client {
-    database::connect_once(&url.parse().unwrap(), Role::Login, "test").await.unwrap()
+    database::connect_once(&url.parse().unwrap(), Role::Login, "test")
+        .await
+        .unwrap()
 }
 
 /// A copy of a database that has been migrated once.
 async fn create_database(servers: &Servers, name: &str) -> String {
     static MIGRATED: OnceCell<()> = OnceCell::const_new();
     let sibling = |name: &str| {
-        servers.database_url.replace("/letterbox", &format!("/{name}")).replacen(&format!("/{name}:"), "/letterbox:", 1)
+        servers
+            .database_url
+            .replace("/letterbox", &format!("/{name}"))
+            .replacen(&format!("/{name}:"), "/letterbox:", 1)
     };
     let admin = connect(&servers.database_url).await;
     MIGRATED
         .get_or_init(async || {
-            admin.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
+            admin
+                .batch_execute(&format!("CREATE DATABASE {TEMPLATE}"))
+                .await
+                .unwrap();
             migrate(&sibling(TEMPLATE).parse().unwrap()).await.unwrap();
-            let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'");
+            let gone =
+                format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'");
             eventually("the template is free", async || {
                 admin.query_one(&gone, &[]).await.unwrap().get::<_, i64>(0) == 0
             })
             .await;
         })
         .await;
-    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await.unwrap();
+    admin
+        .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}"))
+        .await
+        .unwrap();
     sibling(name)
 }
 
 async fn create_vhost(servers: &Servers, name: &str) -> String {
     let url = format!("{}api/vhosts/{name}", servers.dashboard_url);
-    let answer = http_client().put(url).header("content-type", "application/json").send().await.unwrap();
+    let answer = http_client()
+        .put(url)
+        .header("content-type", "application/json")
+        .send()
+        .await
+        .unwrap();
     assert!(answer.status().is_success(), "{}", answer.status());
     servers.amqp_url.replace("%2f", name)
 }

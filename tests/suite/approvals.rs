@@ -1,6 +1,8 @@
 //! The workspace's policy, and the people it asks.
 
-use letterbox_tests::{Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload};
+use letterbox_tests::{
+    Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload,
+};
 use letterbox_worker::owner::{ApprovalRow, RunDetail};
 use serde_json::{Value, json};
 
@@ -18,7 +20,13 @@ fn asking() -> Value {
 }
 
 fn script(answer: &'static str) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
-    move |request, _| if request.target == CHAT { Reply::chat(answer) } else { Reply::Status(200) }
+    move |request, _| {
+        if request.target == CHAT {
+            Reply::chat(answer)
+        } else {
+            Reply::Status(200)
+        }
+    }
 }
 
 struct Scene {
@@ -33,9 +41,23 @@ async fn scene(peer: &Peer, actions: Value) -> Scene {
     let world = World::new().await;
     let (gateway, worker) = (world.gateway().await, world.worker().await);
     let plain = world.form(&gateway).await;
-    world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(actions)).await;
-    Scene { world, _gateway: gateway, _worker: worker, form }
+    world
+        .connect(plain.workspace, plain.owner, "crm", &peer.url)
+        .await;
+    let form = world
+        .form_of(
+            &gateway,
+            plain.workspace,
+            plain.owner,
+            &definition_with(actions),
+        )
+        .await;
+    Scene {
+        world,
+        _gateway: gateway,
+        _worker: worker,
+        form,
+    }
 }
 
 impl Scene {
@@ -47,17 +69,30 @@ impl Scene {
 
     async fn the_approval(&self) -> ApprovalRow {
         self.world.await_state("waiting_approval", 1).await;
-        let mut waiting = self.world.owner().await.approvals(self.form.workspace).await.unwrap();
+        let mut waiting = self
+            .world
+            .owner()
+            .await
+            .approvals(self.form.workspace)
+            .await
+            .unwrap();
         assert_eq!(waiting.len(), 1);
         waiting.remove(0)
     }
 
     async fn set_policy(&self, policy: Value) -> i32 {
-        self.world.owner().await.set_policy(self.form.workspace, &policy.to_string()).await.unwrap().version
+        self.world
+            .owner()
+            .await
+            .set_policy(self.form.workspace, &policy.to_string())
+            .await
+            .unwrap()
+            .version
     }
 }
 
-/// The default policy: data goes through; what a model was asked a stranger's text about waits for a person.
+/// The default policy: data goes through; what a model was asked a stranger's text about waits for
+/// a person.
 #[tokio::test]
 async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approved() {
     let peer = Peer::start(script("Yes.")).await;
@@ -70,12 +105,19 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
 
     let asked = &peer.await_received(1).await[0];
     assert_eq!(
-        (asked.method.as_str(), asked.target.as_str(), asked.json()["model"].as_str()),
+        (
+            asked.method.as_str(),
+            asked.target.as_str(),
+            asked.json()["model"].as_str()
+        ),
         ("POST", CHAT, Some("m-1"))
     );
     let messages = asked.json()["messages"].clone();
     let user = messages[1]["content"].as_str().unwrap();
-    assert!(user.contains("Is it urgent?") && user.contains(&json!(hostile).to_string()), "delimited: {user}");
+    assert!(
+        user.contains("Is it urgent?") && user.contains(&json!(hostile).to_string()),
+        "delimited: {user}"
+    );
     assert!(!messages[0]["content"].as_str().unwrap().contains("Ignore"));
 
     // Shown is what will be sent, whatever changes meanwhile.
@@ -86,32 +128,81 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
         (approval.untrusted.join("+"), approval.steered_by.as_deref()),
         ("data+control".into(), Some("ai.condition"))
     );
-    assert_eq!((approval.policy_version, approval.decision_rule), (Some(0), Some(1)));
+    assert_eq!(
+        (approval.policy_version, approval.decision_rule),
+        (Some(0), Some(1))
+    );
     let mut owner = scene.world.owner().await;
-    owner.deploy(scene.form.workflow, Some(&definition_with(json!([post("changed")])))).await.unwrap();
+    owner
+        .deploy(
+            scene.form.workflow,
+            Some(&definition_with(json!([post("changed")]))),
+        )
+        .await
+        .unwrap();
 
     // Who may answer: an active owner or editor of this workspace, once.
     let workspace = scene.form.workspace;
-    let viewer = owner.create_user("v@example.com", "V").await.unwrap().user_id;
-    let stranger = owner.create_user("s@example.com", "S").await.unwrap().user_id;
+    let viewer = owner
+        .create_user("v@example.com", "V")
+        .await
+        .unwrap()
+        .user_id;
+    let stranger = owner
+        .create_user("s@example.com", "S")
+        .await
+        .unwrap()
+        .user_id;
     for (role, deactivated) in [("viewer", false), ("runner", false), ("owner", true)] {
-        owner.set_member(workspace, viewer, role, deactivated).await.unwrap();
+        owner
+            .set_member(workspace, viewer, role, deactivated)
+            .await
+            .unwrap();
         for approve in [true, false] {
-            let refused = owner.decide(approval.approval_id, viewer, approve).await.unwrap_err().to_string();
+            let refused = owner
+                .decide(approval.approval_id, viewer, approve)
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(refused.contains("owner or editor"), "{role}: {refused}");
         }
     }
-    assert!(owner.decide(approval.approval_id, stranger, true).await.is_err());
+    assert!(
+        owner
+            .decide(approval.approval_id, stranger, true)
+            .await
+            .is_err()
+    );
     assert_eq!(peer.received().len(), 1, "nothing is sent before");
-    owner.set_member(workspace, viewer, "editor", false).await.unwrap();
-    let decided = owner.decide(approval.approval_id, viewer, true).await.unwrap();
-    assert_eq!((decided.state.as_str(), decided.decided_by), ("approved", Some(viewer)));
+    owner
+        .set_member(workspace, viewer, "editor", false)
+        .await
+        .unwrap();
+    let decided = owner
+        .decide(approval.approval_id, viewer, true)
+        .await
+        .unwrap();
+    assert_eq!(
+        (decided.state.as_str(), decided.decided_by),
+        ("approved", Some(viewer))
+    );
     scene.world.await_state("succeeded", 1).await;
     let sent = &peer.await_received(2).await[1];
-    assert_eq!((sent.target.as_str(), sent.body.as_str()), ("/steered", r#"{"name":"Ada"}"#));
+    assert_eq!(
+        (sent.target.as_str(), sent.body.as_str()),
+        ("/steered", r#"{"name":"Ada"}"#)
+    );
     let told = scene.the_run().await.actions.remove(1).approval.unwrap();
-    assert_eq!((told.state.as_str(), told.decided_by), ("approved", Some(viewer)), "the story says who approved");
-    let again = owner.decide(approval.approval_id, viewer, false).await.unwrap_err().to_string();
+    assert_eq!(
+        (told.state.as_str(), told.decided_by),
+        ("approved", Some(viewer)),
+        "the story says who approved"
+    );
+    let again = owner
+        .decide(approval.approval_id, viewer, false)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(again.contains("approved already"), "{again}");
     assert!(owner.approvals(workspace).await.unwrap().is_empty());
 }
@@ -123,10 +214,16 @@ async fn who_is_denied_or_not_heard_sends_nothing() {
     let owner = scene.world.owner().await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    owner.decide(approval.approval_id, scene.form.owner, false).await.unwrap();
+    owner
+        .decide(approval.approval_id, scene.form.owner, false)
+        .await
+        .unwrap();
     scene.world.await_state("denied", 1).await;
     let run = scene.the_run().await;
-    assert!(run.row.failure.as_deref().unwrap().contains("denied it"), "{run:?}");
+    assert!(
+        run.row.failure.as_deref().unwrap().contains("denied it"),
+        "{run:?}"
+    );
     assert_eq!(run.actions[1].state, "denied");
 
     scene.form.assert_accepts("b").await;
@@ -134,11 +231,29 @@ async fn who_is_denied_or_not_heard_sends_nothing() {
     let expire = "UPDATE approvals SET expires_at = clock_timestamp() WHERE state = 'pending';
                   UPDATE run_wakes SET due_at = clock_timestamp()";
     scene.world.database.batch_execute(expire).await.unwrap();
-    let late = owner.decide(approval.approval_id, scene.form.owner, true).await.unwrap_err().to_string();
+    let late = owner
+        .decide(approval.approval_id, scene.form.owner, true)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(late.contains("expired"), "{late}");
     scene.world.await_state("denied", 2).await;
-    assert!(scene.the_run().await.row.failure.unwrap().contains("in time"));
-    assert_eq!(scene.world.count("SELECT count(*) FROM approvals WHERE state = 'expired'").await, 1);
+    assert!(
+        scene
+            .the_run()
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("in time")
+    );
+    assert_eq!(
+        scene
+            .world
+            .count("SELECT count(*) FROM approvals WHERE state = 'expired'")
+            .await,
+        1
+    );
     assert!(peer.received().iter().all(|request| request.target == CHAT));
 }
 
@@ -153,7 +268,11 @@ async fn the_policy_of_the_moment_decides() {
     scene.world.await_state("denied", 1).await;
     let action = scene.the_run().await.actions.remove(0);
     assert_eq!(
-        (action.decision.as_deref(), action.decision_rule, action.policy_version),
+        (
+            action.decision.as_deref(),
+            action.decision_rule,
+            action.policy_version
+        ),
         (Some("deny"), Some(1), Some(1))
     );
     assert_eq!(action.attempts, 0);
@@ -164,7 +283,13 @@ async fn the_policy_of_the_moment_decides() {
     assert_eq!(approval.policy_version, Some(2));
     // A policy that now denies is stronger than an approval that was asked for before.
     assert_eq!(scene.set_policy(rule("deny")).await, 3);
-    scene.world.owner().await.decide(approval.approval_id, scene.form.owner, true).await.unwrap();
+    scene
+        .world
+        .owner()
+        .await
+        .decide(approval.approval_id, scene.form.owner, true)
+        .await
+        .unwrap();
     scene.world.await_state("denied", 2).await;
     assert_eq!(peer.received().len(), 0);
 
@@ -178,9 +303,9 @@ async fn the_policy_of_the_moment_decides() {
 async fn control_and_data_are_told_apart() {
     let peer = Peer::start(script("no")).await;
     let fixed = json!({"id": "fixed", "type": "http.request", "account": "crm", "method": "GET", "path": "/fixed"});
-    let steered =
-        json!({"id": "steered", "type": "http.request", "account": "crm", "method": "GET", "path": "/steered"});
-    let actions = json!([fixed, {"id": "if", "type": "condition", "if": "form.terms", "then": [steered]}]);
+    let steered = json!({"id": "steered", "type": "http.request", "account": "crm", "method": "GET", "path": "/steered"});
+    let actions =
+        json!([fixed, {"id": "if", "type": "condition", "if": "form.terms", "then": [steered]}]);
     let scene = scene(&peer, actions).await;
     for (untrusted, expected) in [("data", "succeeded"), ("control", "denied")] {
         let policy = json!({"rules": [{"when": {"untrusted": untrusted}, "decision": "deny"}], "default": "allow"});
@@ -188,7 +313,12 @@ async fn control_and_data_are_told_apart() {
         scene.form.assert_accepts(untrusted).await;
         scene.world.await_state(expected, 1).await;
     }
-    let targets: Vec<_> = peer.await_received(3).await.into_iter().map(|request| request.target).collect();
+    let targets: Vec<_> = peer
+        .await_received(3)
+        .await
+        .into_iter()
+        .map(|request| request.target)
+        .collect();
     assert_eq!(targets, ["/fixed", "/steered", "/fixed"]);
 }
 
@@ -198,7 +328,15 @@ async fn an_answer_that_is_neither_fails_and_a_model_can_be_forbidden() {
     let scene = scene(&peer, asking()).await;
     scene.form.assert_accepts("a").await;
     scene.world.await_state("failed", 1).await;
-    assert!(scene.the_run().await.row.failure.unwrap().contains("neither yes nor no"));
+    assert!(
+        scene
+            .the_run()
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("neither yes nor no")
+    );
     let policy = json!({"rules": [{"when": {"action": "ai.condition"}, "decision": "deny"}], "default": "allow"});
     scene.set_policy(policy).await;
     scene.form.assert_accepts("b").await;
@@ -206,31 +344,77 @@ async fn an_answer_that_is_neither_fails_and_a_model_can_be_forbidden() {
     assert_eq!(peer.received().len(), 1);
 }
 
-/// What was approved for one account is not sent to another that took its name; and not for an owner who has gone.
+/// What was approved for one account is not sent to another that took its name; and not for an
+/// owner who has gone.
 #[tokio::test]
 async fn an_approval_holds_for_what_was_shown_only() {
-    let (peer, other) = (Peer::start(script("yes")).await, Peer::start(script("yes")).await);
+    let (peer, other) = (
+        Peer::start(script("yes")).await,
+        Peer::start(script("yes")).await,
+    );
     let scene = scene(&peer, asking()).await;
     let owner = scene.world.owner().await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    let account = owner.accounts(scene.form.workspace).await.unwrap().remove(0);
+    let account = owner
+        .accounts(scene.form.workspace)
+        .await
+        .unwrap()
+        .remove(0);
     owner.disconnect_account(account.account_id).await.unwrap();
-    scene.world.connect(scene.form.workspace, scene.form.owner, "crm", &other.url).await;
-    owner.decide(approval.approval_id, scene.form.owner, true).await.unwrap();
+    scene
+        .world
+        .connect(scene.form.workspace, scene.form.owner, "crm", &other.url)
+        .await;
+    owner
+        .decide(approval.approval_id, scene.form.owner, true)
+        .await
+        .unwrap();
     scene.world.await_state("failed", 1).await;
-    assert!(scene.the_run().await.row.failure.unwrap().contains("another one"));
+    assert!(
+        scene
+            .the_run()
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("another one")
+    );
 
     scene.form.assert_accepts("b").await;
     let approval = scene.the_approval().await;
-    let deputy = owner.create_user("d@example.com", "D").await.unwrap().user_id;
-    owner.set_member(scene.form.workspace, deputy, "owner", false).await.unwrap();
-    owner.remove_member(scene.form.workspace, scene.form.owner).await.unwrap();
-    owner.decide(approval.approval_id, deputy, true).await.unwrap();
+    let deputy = owner
+        .create_user("d@example.com", "D")
+        .await
+        .unwrap()
+        .user_id;
+    owner
+        .set_member(scene.form.workspace, deputy, "owner", false)
+        .await
+        .unwrap();
+    owner
+        .remove_member(scene.form.workspace, scene.form.owner)
+        .await
+        .unwrap();
+    owner
+        .decide(approval.approval_id, deputy, true)
+        .await
+        .unwrap();
     scene.world.await_state("failed", 2).await;
-    assert!(scene.the_run().await.row.failure.unwrap().contains("owner_cannot_run"));
+    assert!(
+        scene
+            .the_run()
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("owner_cannot_run")
+    );
     let sent = [peer.received(), other.received()].concat();
-    assert!(sent.iter().all(|request| request.target == CHAT), "{sent:#?}");
+    assert!(
+        sent.iter().all(|request| request.target == CHAT),
+        "{sent:#?}"
+    );
 }
 
 /// A run that waits holds no worker, and outlives all of them.
@@ -241,15 +425,30 @@ async fn a_waiting_run_survives_its_worker() {
     let gateway = world.gateway().await;
     let mut worker = world.worker().await;
     let plain = world.form(&gateway).await;
-    world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(asking())).await;
+    world
+        .connect(plain.workspace, plain.owner, "crm", &peer.url)
+        .await;
+    let form = world
+        .form_of(
+            &gateway,
+            plain.workspace,
+            plain.owner,
+            &definition_with(asking()),
+        )
+        .await;
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
-    eventually("nothing is held", async || world.messages("letterbox.v1.runs").await == 0).await;
+    eventually("nothing is held", async || {
+        world.messages("letterbox.v1.runs").await == 0
+    })
+    .await;
     worker.kill().await;
     let owner = world.owner().await;
     let approval = owner.approvals(form.workspace).await.unwrap().remove(0);
-    owner.decide(approval.approval_id, form.owner, true).await.unwrap();
+    owner
+        .decide(approval.approval_id, form.owner, true)
+        .await
+        .unwrap();
     let _worker = world.worker().await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.await_received(2).await[1].target, "/steered");
@@ -260,21 +459,35 @@ async fn a_waiting_run_survives_its_worker() {
 async fn an_answer_is_heard_whenever_it_comes() {
     let peer = Peer::start(script("yes")).await;
     let scene = scene(&peer, json!([post("send")])).await;
-    scene.set_policy(json!({"rules": [], "default": "approve"})).await;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
     for n in 0..15 {
         scene.form.assert_accepts(&n.to_string()).await;
     }
     scene.world.await_state("waiting_approval", 15).await;
     let owner = scene.world.owner().await;
     for approval in owner.approvals(scene.form.workspace).await.unwrap() {
-        let wake = format!("UPDATE run_wakes SET due_at = clock_timestamp() WHERE run_id = '{}'", approval.run_id);
-        let looked_at = format!("SELECT turn::bigint FROM runs WHERE run_id = '{}'", approval.run_id);
+        let wake = format!(
+            "UPDATE run_wakes SET due_at = clock_timestamp() WHERE run_id = '{}'",
+            approval.run_id
+        );
+        let looked_at = format!(
+            "SELECT turn::bigint FROM runs WHERE run_id = '{}'",
+            approval.run_id
+        );
         let before = scene.world.count(&looked_at).await;
         scene.world.database.batch_execute(&wake).await.unwrap();
-        // Answered as soon as somebody looks at it, before that one has written that it goes on waiting, now and then.
+        // Answered as soon as somebody looks at it, before that one has written that it goes on
+        // waiting, now and then.
         while scene.world.count(&looked_at).await == before {}
         // A run that is being looked at takes no answer: ask again.
-        let decided = async || owner.decide(approval.approval_id, scene.form.owner, true).await.is_ok();
+        let decided = async || {
+            owner
+                .decide(approval.approval_id, scene.form.owner, true)
+                .await
+                .is_ok()
+        };
         eventually("decided", decided).await;
     }
     scene.world.await_state("succeeded", 15).await;
@@ -287,14 +500,28 @@ async fn an_answer_is_heard_whenever_it_comes() {
 async fn a_question_that_is_not_needed_any_more_is_closed() {
     let peer = Peer::start(script("yes")).await;
     let scene = scene(&peer, json!([post("send")])).await;
-    scene.set_policy(json!({"rules": [], "default": "approve"})).await;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    scene.set_policy(json!({"rules": [], "default": "allow"})).await;
-    scene.world.database.batch_execute("UPDATE run_wakes SET due_at = clock_timestamp()").await.unwrap();
+    scene
+        .set_policy(json!({"rules": [], "default": "allow"}))
+        .await;
+    scene
+        .world
+        .database
+        .batch_execute("UPDATE run_wakes SET due_at = clock_timestamp()")
+        .await
+        .unwrap();
     scene.world.await_state("succeeded", 1).await;
     for approve in [true, false] {
-        let refused = scene.world.owner().await.decide(approval.approval_id, scene.form.owner, approve).await;
+        let refused = scene
+            .world
+            .owner()
+            .await
+            .decide(approval.approval_id, scene.form.owner, approve)
+            .await;
         assert!(refused.unwrap_err().to_string().contains("expired"));
     }
     assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);

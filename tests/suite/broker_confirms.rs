@@ -1,4 +1,5 @@
-//! The confirm of one publish can't be taken for another's: a queue that refuses beside one that accepts, many callers.
+//! The confirm of one publish can't be taken for another's: a queue that refuses beside one that
+//! accepts, many callers.
 
 use futures_util::future::join_all;
 use lapin::{
@@ -23,30 +24,59 @@ async fn every_caller_hears_of_its_own_message() {
     let channel = connection.create_channel().await.unwrap();
     let mut always_full = FieldTable::default();
     always_full.insert("x-max-length".into(), AMQPValue::LongInt(0));
-    always_full.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
-    channel.queue_declare("full".into(), QueueDeclareOptions::default(), always_full).await.unwrap();
-    channel.queue_declare("open".into(), QueueDeclareOptions::default(), FieldTable::default()).await.unwrap();
+    always_full.insert(
+        "x-overflow".into(),
+        AMQPValue::LongString("reject-publish".into()),
+    );
+    channel
+        .queue_declare("full".into(), QueueDeclareOptions::default(), always_full)
+        .await
+        .unwrap();
+    channel
+        .queue_declare(
+            "open".into(),
+            QueueDeclareOptions::default(),
+            FieldTable::default(),
+        )
+        .await
+        .unwrap();
 
     let (publisher, session) = publisher(4, std::time::Duration::from_secs(30));
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-    let (target, part, stopping): (BrokerTarget, _, _) =
-        (world.amqp_url.parse().unwrap(), readiness.part("broker"), stop.clone());
-    let supervised = tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    let (target, part, stopping): (BrokerTarget, _, _) = (
+        world.amqp_url.parse().unwrap(),
+        readiness.part("broker"),
+        stop.clone(),
+    );
+    let supervised =
+        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
     eventually("connected", async || readiness.waiting().is_empty()).await;
 
     let callers = (0..CALLERS).map(|caller| {
         let publisher = publisher.clone();
         tokio::spawn(async move {
             for n in 0..EACH {
-                let queue = if (caller + n) % 2 == 0 { "open" } else { "full" };
+                let queue = if (caller + n) % 2 == 0 {
+                    "open"
+                } else {
+                    "full"
+                };
                 let message = Message {
                     exchange: "",
                     routing_key: queue.into(),
                     properties: BasicProperties::default(),
                     body: "x".into(),
                 };
-                let expected = if queue == "open" { Ok(()) } else { Err(PublishError::Refused) };
-                assert_eq!(publisher.publish(message).await, expected, "caller {caller}, message {n}");
+                let expected = if queue == "open" {
+                    Ok(())
+                } else {
+                    Err(PublishError::Refused)
+                };
+                assert_eq!(
+                    publisher.publish(message).await,
+                    expected,
+                    "caller {caller}, message {n}"
+                );
             }
         })
     });

@@ -3,7 +3,8 @@
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
 use letterbox_tests::{PrivateBroker, World, eventually};
 
-/// A memory alarm blocks publishing, a crash loses the connection: refused, never stuck, back without a restart.
+/// A memory alarm blocks publishing, a crash loses the connection: refused, never stuck, back
+/// without a restart.
 #[tokio::test]
 async fn alarms_and_crashes_are_refused_and_survived() {
     let world = World::new().await;
@@ -16,7 +17,10 @@ async fn alarms_and_crashes_are_refused_and_survived() {
 
     broker.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
     // The broker tells a connection that it is blocked when it next publishes.
-    eventually("blocked", async || webhook.send("\"alarm\"").await.status == 503 && !gateway.is_ready().await).await;
+    eventually("blocked", async || {
+        webhook.send("\"alarm\"").await.status == 503 && !gateway.is_ready().await
+    })
+    .await;
     let blocked = gateway.admin("/readyz").await.unwrap().1;
     assert!(blocked.contains("blocks publishing"), "{blocked}");
     broker.ctl(&["set_vm_memory_high_watermark", "0.4"]);
@@ -35,7 +39,8 @@ async fn alarms_and_crashes_are_refused_and_survived() {
     world.await_signals(3).await;
 }
 
-/// Somebody deletes the work queue: what is accepted meanwhile is processed all the same, and the queue comes back.
+/// Somebody deletes the work queue: what is accepted meanwhile is processed all the same, and the
+/// queue comes back.
 #[tokio::test]
 async fn a_deleted_queue_loses_nothing() {
     let world = World::new().await;
@@ -43,16 +48,31 @@ async fn a_deleted_queue_loses_nothing() {
     let webhook = world.webhook(&gateway).await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
-    channel.queue_delete("letterbox.v1.webhooks".into(), QueueDeleteOptions::default()).await.unwrap();
+    channel
+        .queue_delete(
+            "letterbox.v1.webhooks".into(),
+            QueueDeleteOptions::default(),
+        )
+        .await
+        .unwrap();
     for n in 0..10 {
-        assert_eq!(webhook.send_until_accepted(&n.to_string()).await.status, 202);
+        assert_eq!(
+            webhook.send_until_accepted(&n.to_string()).await.status,
+            202
+        );
     }
     world.await_signals(10).await;
     worker.await_ready().await;
-    let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+    let passive = QueueDeclareOptions {
+        passive: true,
+        ..Default::default()
+    };
     eventually("the queue is back", async || {
         let channel = connection.create_channel().await.unwrap();
-        channel.queue_declare("letterbox.v1.webhooks".into(), passive, Default::default()).await.is_ok()
+        channel
+            .queue_declare("letterbox.v1.webhooks".into(), passive, Default::default())
+            .await
+            .is_ok()
     })
     .await;
 }
@@ -80,16 +100,28 @@ async fn what_has_no_route_is_processed_all_the_same() {
 async fn a_foreign_queue_is_reported_and_left_alone() {
     let world = World::new().await;
     let channel = world.broker().await.create_channel().await.unwrap();
-    let durable = QueueDeclareOptions { durable: true, ..Default::default() };
-    channel.queue_declare("letterbox.v1.webhooks".into(), durable, Default::default()).await.unwrap();
+    let durable = QueueDeclareOptions {
+        durable: true,
+        ..Default::default()
+    };
+    channel
+        .queue_declare("letterbox.v1.webhooks".into(), durable, Default::default())
+        .await
+        .unwrap();
     let gateway = world.start("letterbox-gateway", &[]);
     eventually("said in the log", async || {
         gateway.log().contains("PRECONDITION") && gateway.log().contains("letterbox.v1.webhooks")
     })
     .await;
     assert!(!gateway.is_ready().await);
-    let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-    channel.queue_declare("letterbox.v1.webhooks".into(), passive, Default::default()).await.unwrap();
+    let passive = QueueDeclareOptions {
+        passive: true,
+        ..Default::default()
+    };
+    channel
+        .queue_declare("letterbox.v1.webhooks".into(), passive, Default::default())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -97,10 +129,20 @@ async fn connections_bear_their_process_names() {
     let world = World::new().await;
     let (_gateway, _worker) = (world.gateway().await, world.worker().await);
     let vhost = world.amqp_url.rsplit('/').next().unwrap().to_owned();
-    let url = format!("{}api/vhosts/{vhost}/connections", letterbox_tests::Servers::shared().dashboard_url);
+    let url = format!(
+        "{}api/vhosts/{vhost}/connections",
+        letterbox_tests::Servers::shared().dashboard_url
+    );
     let mut text = String::new();
     eventually("the dashboard lists them", async || {
-        text = letterbox_tests::http_client().get(&url).send().await.unwrap().text().await.unwrap();
+        text = letterbox_tests::http_client()
+            .get(&url)
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap();
         text.contains("letterbox-gateway@") && text.matches("letterbox-worker@").count() >= 2
     })
     .await;

@@ -2,7 +2,8 @@
 
 use letterbox_tests::{Proxy, World, eventually};
 
-/// The worker waits an outage out: nothing is dead-lettered, nothing returned, everything stored afterwards.
+/// The worker waits an outage out: nothing is dead-lettered, nothing returned, everything stored
+/// afterwards.
 #[tokio::test]
 async fn the_worker_waits() {
     let world = World::new().await;
@@ -18,7 +19,10 @@ async fn the_worker_waits() {
     for n in 0..30 {
         assert!(webhook.send(n.to_string()).await.is_first());
     }
-    eventually("the worker has tried", async || worker.metric("letterbox_messages_total").await >= 3.0).await;
+    eventually("the worker has tried", async || {
+        worker.metric("letterbox_messages_total").await >= 3.0
+    })
+    .await;
     assert_eq!(world.signals().await, 1);
 
     database.pass();
@@ -37,12 +41,23 @@ async fn a_read_only_database_is_waited_out() {
     let name = world.database_url.rsplit('/').next().unwrap();
     world
         .database
-        .batch_execute(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on"))
+        .batch_execute(&format!(
+            "ALTER DATABASE {name} SET default_transaction_read_only = on"
+        ))
         .await
         .unwrap();
     let worker = world.worker().await;
-    eventually("the worker has tried", async || worker.metric("letterbox_messages_total").await >= 2.0).await;
-    world.database.batch_execute(&format!("ALTER DATABASE {name} RESET default_transaction_read_only")).await.unwrap();
+    eventually("the worker has tried", async || {
+        worker.metric("letterbox_messages_total").await >= 2.0
+    })
+    .await;
+    world
+        .database
+        .batch_execute(&format!(
+            "ALTER DATABASE {name} RESET default_transaction_read_only"
+        ))
+        .await
+        .unwrap();
     // Sessions keep their setting; the worker has closed those that failed.
     world.await_signals(1).await;
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
@@ -60,9 +75,19 @@ async fn the_gateway_refuses_and_recovers() {
 
     database.cut();
     let answer = webhook.send("1").await;
-    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
-    let wrongly_signed = letterbox_tests::http_client().post(&webhook.url).header("x-service-signature", "x").body("1");
-    assert_eq!(wrongly_signed.send().await.unwrap().status(), 503, "not 401: that would be a guess");
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
+    let wrongly_signed = letterbox_tests::http_client()
+        .post(&webhook.url)
+        .header("x-service-signature", "x")
+        .body("1");
+    assert_eq!(
+        wrongly_signed.send().await.unwrap().status(),
+        503,
+        "not 401: that would be a guess"
+    );
     gateway.await_not_ready().await;
     database.pass();
     gateway.await_ready().await;
@@ -70,7 +95,10 @@ async fn the_gateway_refuses_and_recovers() {
 
     database.stall();
     let answer = webhook.send("2").await;
-    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
     gateway.await_not_ready().await;
     database.pass();
     gateway.await_ready().await;

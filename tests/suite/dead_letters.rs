@@ -9,13 +9,21 @@ use letterbox_common::{
 use letterbox_tests::{World, eventually};
 
 fn reason(message: &lapin::message::Delivery) -> String {
-    match message.properties.headers().as_ref().unwrap().inner().get("dead_letter_reason") {
+    match message
+        .properties
+        .headers()
+        .as_ref()
+        .unwrap()
+        .inner()
+        .get("dead_letter_reason")
+    {
         Some(AMQPValue::LongString(reason)) => reason.to_string(),
         other => panic!("no reason: {other:?}"),
     }
 }
 
-/// Among a hundred good messages one points at a workspace that is not there, and one has no envelope at all.
+/// Among a hundred good messages one points at a workspace that is not there, and one has no
+/// envelope at all.
 #[tokio::test]
 async fn bad_messages_are_isolated_and_kept_with_their_reason() {
     let world = World::new().await;
@@ -25,7 +33,13 @@ async fn bad_messages_are_isolated_and_kept_with_their_reason() {
     let publish = async |properties: BasicProperties, body: &str| {
         let options = BasicPublishOptions::default();
         channel
-            .basic_publish("letterbox.v1".into(), "webhooks".into(), options, body.as_bytes(), properties)
+            .basic_publish(
+                "letterbox.v1".into(),
+                "webhooks".into(),
+                options,
+                body.as_bytes(),
+                properties,
+            )
             .await
             .unwrap();
     };
@@ -50,8 +64,14 @@ async fn bad_messages_are_isolated_and_kept_with_their_reason() {
     }
     let worker = world.worker().await;
     world.await_signals(100).await;
-    eventually("both are dead letters", async || world.messages("letterbox.v1.dead-letters").await == 2).await;
-    eventually("nothing is left", async || world.messages("letterbox.v1.webhooks").await == 0).await;
+    eventually("both are dead letters", async || {
+        world.messages("letterbox.v1.dead-letters").await == 2
+    })
+    .await;
+    eventually("nothing is left", async || {
+        world.messages("letterbox.v1.webhooks").await == 0
+    })
+    .await;
     assert!(worker.is_ready().await);
 
     let mut dead = Vec::new();
@@ -73,20 +93,40 @@ async fn a_replayed_dead_letter_is_processed_once() {
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     // A constraint stands in for a bug that is mended later.
-    world.database.batch_execute("ALTER TABLE signals ADD CONSTRAINT bug CHECK (kind <> 'generic')").await.unwrap();
+    world
+        .database
+        .batch_execute("ALTER TABLE signals ADD CONSTRAINT bug CHECK (kind <> 'generic')")
+        .await
+        .unwrap();
     assert!(webhook.send("1").await.is_first());
-    eventually("dead", async || world.messages("letterbox.v1.dead-letters").await == 1).await;
-    world.database.batch_execute("ALTER TABLE signals DROP CONSTRAINT bug").await.unwrap();
+    eventually("dead", async || {
+        world.messages("letterbox.v1.dead-letters").await == 1
+    })
+    .await;
+    world
+        .database
+        .batch_execute("ALTER TABLE signals DROP CONSTRAINT bug")
+        .await
+        .unwrap();
 
-    let message = world.take_message("letterbox.v1.dead-letters").await.unwrap();
+    let message = world
+        .take_message("letterbox.v1.dead-letters")
+        .await
+        .unwrap();
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
     for _ in 0..2 {
         let queue = message.routing_key.clone();
         let (options, properties) = (BasicPublishOptions::default(), message.properties.clone());
-        channel.basic_publish("".into(), queue, options, &message.data, properties).await.unwrap();
+        channel
+            .basic_publish("".into(), queue, options, &message.data, properties)
+            .await
+            .unwrap();
     }
     world.await_signals(1).await;
-    eventually("both are consumed", async || world.messages("letterbox.v1.webhooks").await == 0).await;
+    eventually("both are consumed", async || {
+        world.messages("letterbox.v1.webhooks").await == 0
+    })
+    .await;
     world.await_signals(1).await;
 }

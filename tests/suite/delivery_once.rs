@@ -4,15 +4,20 @@ use futures_util::future::join_all;
 use letterbox_tests::{Proxy, World, eventually, sign};
 use tokio::io::AsyncWriteExt;
 
-const SHORT_LEASE: [(&str, &str); 2] =
-    [("LETTERBOX_CLAIM_LEASE_SECONDS", "2"), ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1500")];
-const CLAIMED: &str =
-    "SELECT count(*) FROM webhook_deliveries WHERE settled_at IS NULL AND lease_until > clock_timestamp()";
+const SHORT_LEASE: [(&str, &str); 2] = [
+    ("LETTERBOX_CLAIM_LEASE_SECONDS", "2"),
+    ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1500"),
+];
+const CLAIMED: &str = "SELECT count(*) FROM webhook_deliveries WHERE settled_at IS NULL AND lease_until > clock_timestamp()";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_twins_over_two_gateways_are_one() {
     let world = World::new().await;
-    let (one, two, _worker) = (world.gateway().await, world.gateway().await, world.worker().await);
+    let (one, two, _worker) = (
+        world.gateway().await,
+        world.gateway().await,
+        world.worker().await,
+    );
     let webhook = world.webhook(&one).await;
     let doors = [webhook.clone(), webhook.at(&two)];
     for round in 0..5 {
@@ -23,7 +28,10 @@ async fn forty_twins_over_two_gateways_are_one() {
         for answer in answers.iter().filter(|answer| !answer.is_first()) {
             let in_progress = answer.status == 503 && answer.code() == "delivery_in_progress";
             assert!(answer.is_duplicate() || in_progress, "{answer:?}");
-            assert!(!in_progress || answer.header("retry-after") == Some("1"), "{answer:?}");
+            assert!(
+                !in_progress || answer.header("retry-after") == Some("1"),
+                "{answer:?}"
+            );
         }
         assert!(webhook.send(body).await.is_duplicate());
     }
@@ -41,7 +49,9 @@ async fn a_hang_up_does_not_split_claim_from_publish() {
 
     broker.stall();
     let body = r#"{"hang":"up"}"#;
-    let mut sender = tokio::net::TcpStream::connect(gateway.public_address()).await.unwrap();
+    let mut sender = tokio::net::TcpStream::connect(gateway.public_address())
+        .await
+        .unwrap();
     let request = format!(
         "POST /webhooks/incoming/{} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nx-service-signature: {}\r\ncontent-length: {}\r\n\r\n{body}",
         webhook.address,
@@ -53,7 +63,10 @@ async fn a_hang_up_does_not_split_claim_from_publish() {
 
     // While it is claimed and not confirmed, nobody hears that it was accepted.
     let twin = webhook.send(body).await;
-    assert_eq!((twin.status, twin.code().as_str()), (503, "delivery_in_progress"));
+    assert_eq!(
+        (twin.status, twin.code().as_str()),
+        (503, "delivery_in_progress")
+    );
 
     drop(sender);
     broker.pass();
@@ -71,7 +84,10 @@ async fn a_failed_publish_frees_its_claim() {
     let webhook = world.webhook(&gateway).await;
     broker.cut();
     let answer = webhook.send("1").await;
-    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
     assert_eq!(answer.header("retry-after"), Some("5"));
     gateway.await_not_ready().await;
     let id = "SELECT delivery_id::text FROM webhook_deliveries";
@@ -86,7 +102,8 @@ async fn a_failed_publish_frees_its_claim() {
     world.await_signals(1).await;
 }
 
-/// A gateway dies between claim and confirm: its lease ends, another gateway takes over, one effect.
+/// A gateway dies between claim and confirm: its lease ends, another gateway takes over, one
+/// effect.
 #[tokio::test]
 async fn another_gateway_takes_over_from_one_that_was_killed() {
     let world = World::new().await;
@@ -101,7 +118,13 @@ async fn another_gateway_takes_over_from_one_that_was_killed() {
     broker.stall();
     let sending = tokio::spawn({
         let webhook = webhook.clone();
-        async move { webhook.request("1").send().await.is_ok_and(|answer| answer.status() == 202) }
+        async move {
+            webhook
+                .request("1")
+                .send()
+                .await
+                .is_ok_and(|answer| answer.status() == 202)
+        }
     });
     eventually("claimed", async || world.count(CLAIMED).await == 1).await;
     dying.kill().await;
@@ -109,7 +132,12 @@ async fn another_gateway_takes_over_from_one_that_was_killed() {
 
     let answer = webhook.at(&surviving).send_until_accepted("1").await;
     assert!(answer.is_first(), "{answer:?}");
-    assert_eq!(world.count("SELECT attempt::bigint FROM webhook_deliveries").await, 2);
+    assert_eq!(
+        world
+            .count("SELECT attempt::bigint FROM webhook_deliveries")
+            .await,
+        2
+    );
     // What the dead one had written may arrive yet.
     broker.pass();
     world.await_signals(1).await;
@@ -121,20 +149,32 @@ async fn another_gateway_takes_over_from_one_that_was_killed() {
 async fn a_late_publish_and_its_retry_are_one_signal() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
-    let stalling =
-        world.gateway_with(&[("AMQP_URL", &broker.url), ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "500")]).await;
+    let stalling = world
+        .gateway_with(&[
+            ("AMQP_URL", &broker.url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "500"),
+        ])
+        .await;
     let other = world.gateway().await;
     let webhook = world.webhook(&stalling).await;
     broker.stall_to_server();
     let answer = webhook.send("1").await;
-    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
     assert!(webhook.at(&other).send_until_accepted("1").await.is_first());
     broker.pass();
-    eventually("both copies are queued", async || world.messages("letterbox.v1.webhooks").await == 2).await;
+    eventually("both copies are queued", async || {
+        world.messages("letterbox.v1.webhooks").await == 2
+    })
+    .await;
     let worker = world.worker().await;
     world.await_signals(1).await;
-    eventually("the second is recognised", async || worker.metric("letterbox_signals_repeated_total").await == 1.0)
-        .await;
+    eventually("the second is recognised", async || {
+        worker.metric("letterbox_signals_repeated_total").await == 1.0
+    })
+    .await;
     assert_eq!(world.signals().await, 1);
 }
 
@@ -157,22 +197,35 @@ async fn a_redelivery_after_a_killed_worker_changes_nothing() {
     broker.cut();
 
     let worker = world.worker().await;
-    eventually("all come again", async || worker.metric("letterbox_signals_repeated_total").await == 20.0).await;
+    eventually("all come again", async || {
+        worker.metric("letterbox_signals_repeated_total").await == 20.0
+    })
+    .await;
     assert_eq!(world.signals().await, 20);
     assert_eq!(worker.metric("letterbox_signals_total").await, 0.0);
 }
 
-/// The queue is full and refuses: 503 for what it refused, 202 for what is there, and the retries come through.
+/// The queue is full and refuses: 503 for what it refused, 202 for what is there, and the retries
+/// come through.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_refuses_and_loses_nothing() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
     let vhost = world.amqp_url.rsplit('/').next().unwrap();
-    let policy = format!("{}api/policies/{vhost}/full", letterbox_tests::Servers::shared().dashboard_url);
+    let policy = format!(
+        "{}api/policies/{vhost}/full",
+        letterbox_tests::Servers::shared().dashboard_url
+    );
     let definition = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":50},"apply-to":"queues"}"#;
-    let set =
-        gateway.http.put(&policy).header("content-type", "application/json").body(definition).send().await.unwrap();
+    let set = gateway
+        .http
+        .put(&policy)
+        .header("content-type", "application/json")
+        .body(definition)
+        .send()
+        .await
+        .unwrap();
     assert!(set.status().is_success());
 
     let (mut accepted, mut refused) = (0, Vec::new());
@@ -187,8 +240,15 @@ async fn a_full_queue_refuses_and_loses_nothing() {
             }
         }
     }
-    assert!(accepted >= 50 && !refused.is_empty(), "{accepted} accepted, {} refused", refused.len());
-    eventually("every accepted one is there", async || world.messages("letterbox.v1.webhooks").await == accepted).await;
+    assert!(
+        accepted >= 50 && !refused.is_empty(),
+        "{accepted} accepted, {} refused",
+        refused.len()
+    );
+    eventually("every accepted one is there", async || {
+        world.messages("letterbox.v1.webhooks").await == accepted
+    })
+    .await;
 
     let _worker = world.worker().await;
     for body in &refused {

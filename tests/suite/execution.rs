@@ -7,7 +7,9 @@ use letterbox_common::{
     broker::{Envelope, FormSubmission, Receipt, RunWake},
     ids::RunId,
 };
-use letterbox_tests::{CREDENTIAL, Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload};
+use letterbox_tests::{
+    CREDENTIAL, Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload,
+};
 use letterbox_worker::owner::{RunDetail, RunRow};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -20,13 +22,25 @@ fn post(id: &str) -> Value {
 /// A form whose owner's account `crm` is the peer, and a worker.
 async fn acting(world: &World, gateway: &Process, peer: &Peer, actions: Value) -> Form {
     let plain = world.form(gateway).await;
-    world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
-    world.form_of(gateway, plain.workspace, plain.owner, &definition_with(actions)).await
+    world
+        .connect(plain.workspace, plain.owner, "crm", &peer.url)
+        .await;
+    world
+        .form_of(
+            gateway,
+            plain.workspace,
+            plain.owner,
+            &definition_with(actions),
+        )
+        .await
 }
 
 async fn the_run(world: &World, form: &Form) -> RunDetail {
     let owner = world.owner().await;
-    let runs: Vec<RunRow> = owner.runs(form.workspace, Some(form.workflow), 10).await.unwrap();
+    let runs: Vec<RunRow> = owner
+        .runs(form.workspace, Some(form.workflow), 10)
+        .await
+        .unwrap();
     owner.run(runs[0].run_id).await.unwrap()
 }
 
@@ -36,7 +50,14 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
     let peer = Peer::start(|_, _| Reply::Status(201)).await;
     let (gateway, worker) = (world.gateway().await, world.worker().await);
     let plain = world.form(&gateway).await;
-    world.connect(plain.workspace, plain.owner, "crm", &format!("{}/api/v1/", peer.url)).await;
+    world
+        .connect(
+            plain.workspace,
+            plain.owner,
+            "crm",
+            &format!("{}/api/v1/", peer.url),
+        )
+        .await;
     let actions = json!([{
         "id": "create", "type": "http.request", "account": "crm", "method": "PUT",
         "path": "/people/{{ form.name }}/notes", "query": {"q": "{{ form.message }}", "fixed": "1"},
@@ -44,22 +65,45 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
         "body": {"name": "{{ form.name }}", "note": "From {{ form.email }}: {{ form.message }}", "seats": "{{ form.seats }}",
                  "terms": "{{ form.terms }}", "list": [1, null, "{{ run.id }}"]},
     }]);
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(actions)).await;
+    let form = world
+        .form_of(
+            &gateway,
+            plain.workspace,
+            plain.owner,
+            &definition_with(actions),
+        )
+        .await;
     let name = r#"../a//b@evil.example:1/?x=1#y%2e "'{{ run.id }}"#;
     let message = "a&q=2\"},\"x\":{{ form.name }}\u{0}\u{1f4ee}";
-    let values = json!({"name": name, "email": "a@b", "message": message, "seats": 3, "terms": true});
+    let values =
+        json!({"name": name, "email": "a@b", "message": message, "seats": 3, "terms": true});
     assert_eq!(form.submit("k", &values).await.status, 200);
     world.await_state("succeeded", 1).await;
 
     let received = &peer.await_received(1).await[0];
     let run = the_run(&world, &form).await;
-    let segment = "..%2Fa%2F%2Fb%40evil.example%3A1%2F%3Fx%3D1%23y%252e%20%22%27%7B%7B%20run.id%20%7D%7D";
+    let segment =
+        "..%2Fa%2F%2Fb%40evil.example%3A1%2F%3Fx%3D1%23y%252e%20%22%27%7B%7B%20run.id%20%7D%7D";
     let (path, query) = received.target.split_once('?').unwrap();
-    assert_eq!((received.method.as_str(), path), ("PUT", format!("/api/v1/people/{segment}/notes").as_str()));
-    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    assert_eq!(pairs, [("fixed".to_owned(), "1".to_owned()), ("q".into(), message.into())]);
+    assert_eq!(
+        (received.method.as_str(), path),
+        ("PUT", format!("/api/v1/people/{segment}/notes").as_str())
+    );
+    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect();
+    assert_eq!(
+        pairs,
+        [
+            ("fixed".to_owned(), "1".to_owned()),
+            ("q".into(), message.into())
+        ]
+    );
     assert_eq!(received.header("x-name"), Some(name));
-    assert_eq!(received.header("authorization"), Some(format!("Bearer {CREDENTIAL}").as_str()));
+    assert_eq!(
+        received.header("authorization"),
+        Some(format!("Bearer {CREDENTIAL}").as_str())
+    );
     assert_eq!(received.header("content-type"), Some("application/json"));
     assert_eq!(received.header("idempotency-key").unwrap().len(), 36);
     let body = json!({"name": name, "note": format!("From a@b: {message}"), "seats": 3, "terms": true,
@@ -68,12 +112,22 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
 
     // The record tells the story, without the credential; the logs tell neither.
     let action = &run.actions[0];
-    assert_eq!((action.state.as_str(), action.response_status, action.attempts), ("succeeded", Some(201), 1));
+    assert_eq!(
+        (
+            action.state.as_str(),
+            action.response_status,
+            action.attempts
+        ),
+        ("succeeded", Some(201), 1)
+    );
     assert_eq!(
         (action.untrusted.as_slice(), action.decision.as_deref()),
         (["data".to_owned()].as_slice(), Some("allow"))
     );
-    assert_eq!((action.policy_version, action.decision_rule), (Some(0), None));
+    assert_eq!(
+        (action.policy_version, action.decision_rule),
+        (Some(0), None)
+    );
     assert!(action.duration_milliseconds.is_some() && run.row.finished_at.is_some());
     let story = serde_json::to_string(&run).unwrap();
     assert!(story.contains("/people/") && !story.contains(CREDENTIAL));
@@ -96,7 +150,11 @@ async fn what_can_not_stand_in_its_place_fails_the_run() {
     for message in ["", ".", "..", "%2e%2e"] {
         let mut values = payload();
         values["message"] = message.into();
-        assert_eq!(form.submit(&format!("key {message}"), &values).await.status, 200, "nobody outside learns");
+        assert_eq!(
+            form.submit(&format!("key {message}"), &values).await.status,
+            200,
+            "nobody outside learns"
+        );
     }
     let mut left_out = payload();
     left_out.as_object_mut().unwrap().remove("message");
@@ -108,12 +166,26 @@ async fn what_can_not_stand_in_its_place_fails_the_run() {
 
     let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET", "path": "/",
                          "headers": {"X-Note": "{{ form.message }}"}}]);
-    let form = world.form_of(&gateway, form.workspace, form.owner, &definition_with(header)).await;
+    let form = world
+        .form_of(
+            &gateway,
+            form.workspace,
+            form.owner,
+            &definition_with(header),
+        )
+        .await;
     let mut values = payload();
     values["message"] = "a\r\nX-Other: b".into();
     assert_eq!(form.submit("k", &values).await.status, 200);
     world.await_state("failed", 5).await;
-    assert!(the_run(&world, &form).await.row.failure.unwrap().contains("control characters"));
+    assert!(
+        the_run(&world, &form)
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("control characters")
+    );
     peer.await_received(1).await;
 }
 
@@ -131,9 +203,16 @@ async fn conditions_choose_and_what_they_choose_is_marked() {
         let mut values = payload();
         values["seats"] = seats.into();
         assert_eq!(form.submit(key, &values).await.status, 200);
-        world.await_state("succeeded", if key == "a" { 1 } else { 2 }).await;
+        world
+            .await_state("succeeded", if key == "a" { 1 } else { 2 })
+            .await;
     }
-    let targets: Vec<_> = peer.await_received(4).await.into_iter().map(|request| request.target).collect();
+    let targets: Vec<_> = peer
+        .await_received(4)
+        .await
+        .into_iter()
+        .map(|request| request.target)
+        .collect();
     assert_eq!(targets, ["/large", "/always", "/small", "/always"]);
     let story = the_run(&world, &form).await;
     let told: Vec<_> = story
@@ -164,31 +243,73 @@ async fn nobody_elses_account_is_used() {
     let gateway = world.gateway().await;
     let owner = world.owner().await;
     let plain = world.form(&gateway).await;
-    let other = owner.create_user("other@example.com", "Other").await.unwrap().user_id;
-    owner.set_member(plain.workspace, other, "owner", false).await.unwrap();
-    world.connect(plain.workspace, other, "crm", &peer.url).await;
+    let other = owner
+        .create_user("other@example.com", "Other")
+        .await
+        .unwrap()
+        .user_id;
+    owner
+        .set_member(plain.workspace, other, "owner", false)
+        .await
+        .unwrap();
+    world
+        .connect(plain.workspace, other, "crm", &peer.url)
+        .await;
     let elsewhere = world.form(&gateway).await;
-    owner.set_member(elsewhere.workspace, plain.owner, "owner", false).await.unwrap();
-    world.connect(elsewhere.workspace, plain.owner, "crm", &peer.url).await;
+    owner
+        .set_member(elsewhere.workspace, plain.owner, "owner", false)
+        .await
+        .unwrap();
+    world
+        .connect(elsewhere.workspace, plain.owner, "crm", &peer.url)
+        .await;
 
     let mut deploying = world.owner().await;
-    let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(json!([post("send")]))).await;
-    let warnings = deploying.deploy(form.workflow, None).await.unwrap().warnings;
-    assert!(warnings.len() == 1 && warnings[0].contains("crm"), "{warnings:?}");
+    let form = world
+        .form_of(
+            &gateway,
+            plain.workspace,
+            plain.owner,
+            &definition_with(json!([post("send")])),
+        )
+        .await;
+    let warnings = deploying
+        .deploy(form.workflow, None)
+        .await
+        .unwrap()
+        .warnings;
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("crm"),
+        "{warnings:?}"
+    );
     let link = deploying.create_form_link(form.workflow).await.unwrap();
     let form = form.with_token(link.token.expose());
     let _worker = world.worker().await;
     form.assert_accepts("a").await;
     world.await_state("failed", 1).await;
-    assert!(the_run(&world, &form).await.row.failure.unwrap().contains("no connected account"));
+    assert!(
+        the_run(&world, &form)
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("no connected account")
+    );
 
-    let account = world.connect(plain.workspace, plain.owner, "crm", &peer.url).await;
+    let account = world
+        .connect(plain.workspace, plain.owner, "crm", &peer.url)
+        .await;
     form.assert_accepts("b").await;
     world.await_state("succeeded", 1).await;
     owner.disconnect_account(account.account_id).await.unwrap();
     form.assert_accepts("c").await;
     world.await_state("failed", 2).await;
-    assert_eq!(world.count("SELECT count(*) FROM connected_accounts WHERE credential_sealed IS NOT NULL").await, 2);
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM connected_accounts WHERE credential_sealed IS NOT NULL")
+            .await,
+        2
+    );
     peer.await_received(1).await;
 }
 
@@ -214,10 +335,24 @@ async fn requests_leave_for_the_open_internet_only() {
     ];
     for (n, host) in hosts.iter().enumerate() {
         let name = format!("account {n}");
-        world.connect(plain.workspace, plain.owner, &name, &format!("http://{host}:{port}")).await;
+        world
+            .connect(
+                plain.workspace,
+                plain.owner,
+                &name,
+                &format!("http://{host}:{port}"),
+            )
+            .await;
         let mut action = post("send");
         action["account"] = name.into();
-        let form = world.form_of(&gateway, plain.workspace, plain.owner, &definition_with(json!([action]))).await;
+        let form = world
+            .form_of(
+                &gateway,
+                plain.workspace,
+                plain.owner,
+                &definition_with(json!([action])),
+            )
+            .await;
         form.assert_accepts("k").await;
         world.await_state("failed", n as i64 + 1).await;
         let failure = the_run(&world, &form).await.row.failure.unwrap();
@@ -231,12 +366,22 @@ async fn a_redirect_is_not_followed() {
     let world = World::new().await;
     let target = Peer::start(|_, _| Reply::Status(200)).await;
     let location = target.url.clone();
-    let peer = Peer::start(move |_, _| Reply::With(307, vec![("location", location.clone())], String::new())).await;
+    let peer = Peer::start(move |_, _| {
+        Reply::With(307, vec![("location", location.clone())], String::new())
+    })
+    .await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
     form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
-    assert!(the_run(&world, &form).await.row.failure.unwrap().contains("307"));
+    assert!(
+        the_run(&world, &form)
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("307")
+    );
     assert_eq!((peer.received().len(), target.received().len()), (1, 0));
 }
 
@@ -256,25 +401,57 @@ async fn retries_send_the_same_under_the_same_key() {
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(3).await;
-    assert!(received.iter().all(|request| request == &received[0]), "{received:#?}");
+    assert!(
+        received.iter().all(|request| request == &received[0]),
+        "{received:#?}"
+    );
     let action = &the_run(&world, &form).await.actions[0];
-    assert_eq!((action.attempts, action.response_status, action.error.as_deref()), (3, Some(200), None));
+    assert_eq!(
+        (
+            action.attempts,
+            action.response_status,
+            action.error.as_deref()
+        ),
+        (3, Some(200), None)
+    );
 
     for (id, attempts) in [("gone", 1), ("never", 6)] {
         let form = world
-            .form_of(&gateway, form.workspace, form.owner, &definition_with(json!([post(id), post("after")])))
+            .form_of(
+                &gateway,
+                form.workspace,
+                form.owner,
+                &definition_with(json!([post(id), post("after")])),
+            )
             .await;
         form.assert_accepts("k").await;
-        eventually("failed", async || the_run(&world, &form).await.row.state == "failed").await;
+        eventually("failed", async || {
+            the_run(&world, &form).await.row.state == "failed"
+        })
+        .await;
         let run = the_run(&world, &form).await;
-        assert_eq!((run.actions.len(), run.actions[0].attempts), (1, attempts), "{id}: nothing comes after a failure");
+        assert_eq!(
+            (run.actions.len(), run.actions[0].attempts),
+            (1, attempts),
+            "{id}: nothing comes after a failure"
+        );
     }
     // Two actions of one run, and two runs, have keys of their own.
-    let both =
-        world.form_of(&gateway, form.workspace, form.owner, &definition_with(json!([post("x"), post("y")]))).await;
+    let both = world
+        .form_of(
+            &gateway,
+            form.workspace,
+            form.owner,
+            &definition_with(json!([post("x"), post("y")])),
+        )
+        .await;
     both.assert_accepts("k").await;
     world.await_state("succeeded", 2).await;
-    let keys: HashSet<_> = peer.received().iter().map(|r| r.header("idempotency-key").unwrap().to_owned()).collect();
+    let keys: HashSet<_> = peer
+        .received()
+        .iter()
+        .map(|r| r.header("idempotency-key").unwrap().to_owned())
+        .collect();
     assert_eq!(keys.len(), 5);
 }
 
@@ -282,26 +459,53 @@ async fn retries_send_the_same_under_the_same_key() {
 #[tokio::test]
 async fn a_killed_workers_run_goes_on_from_the_record() {
     let world = World::new().await;
-    let peer = Peer::start(|_, before| if before == 1 { Reply::Silence } else { Reply::Status(200) }).await;
+    let peer = Peer::start(|_, before| {
+        if before == 1 {
+            Reply::Silence
+        } else {
+            Reply::Status(200)
+        }
+    })
+    .await;
     let gateway = world.gateway().await;
     let mut doomed = world.worker().await;
-    let form = acting(&world, &gateway, &peer, json!([post("first"), post("second"), post("third")])).await;
+    let form = acting(
+        &world,
+        &gateway,
+        &peer,
+        json!([post("first"), post("second"), post("third")]),
+    )
+    .await;
     form.assert_accepts("k").await;
     peer.await_received(2).await;
     doomed.kill().await;
     let heir = world.worker().await;
     heir.await_ready().await;
     // Nobody touches it while its lease lasts: its message has come back and gone.
-    eventually("nothing is left", async || world.messages("letterbox.v1.runs").await == 0).await;
+    eventually("nothing is left", async || {
+        world.messages("letterbox.v1.runs").await == 0
+    })
+    .await;
     assert_eq!(peer.received().len(), 2);
     let expire = "UPDATE runs SET lease_until = clock_timestamp(); UPDATE run_wakes SET due_at = clock_timestamp()";
     world.database.batch_execute(expire).await.unwrap();
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(4).await;
-    let targets: Vec<_> = received.iter().map(|request| request.target.as_str()).collect();
+    let targets: Vec<_> = received
+        .iter()
+        .map(|request| request.target.as_str())
+        .collect();
     assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
-    assert_eq!(received[1], received[2], "the same request under the same key");
-    let attempts: Vec<_> = the_run(&world, &form).await.actions.iter().map(|action| action.attempts).collect();
+    assert_eq!(
+        received[1], received[2],
+        "the same request under the same key"
+    );
+    let attempts: Vec<_> = the_run(&world, &form)
+        .await
+        .actions
+        .iter()
+        .map(|action| action.attempts)
+        .collect();
     assert_eq!(attempts, [1, 2, 1]);
 }
 
@@ -311,8 +515,13 @@ async fn who_has_lost_a_run_does_not_write_to_it() {
     let world = World::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let held = gate.clone();
-    let script =
-        move |_: &Received, before| if before == 0 { Reply::When(held.clone(), 404) } else { Reply::Status(200) };
+    let script = move |_: &Received, before| {
+        if before == 0 {
+            Reply::When(held.clone(), 404)
+        } else {
+            Reply::Status(200)
+        }
+    };
     let peer = Peer::start(script).await;
     let gateway = world.gateway().await;
     let mut slow = world.worker().await;
@@ -328,7 +537,10 @@ async fn who_has_lost_a_run_does_not_write_to_it() {
     gate.add_permits(1);
     slow.terminate();
     assert!(slow.ended().await.success());
-    assert_eq!(serde_json::to_value(the_run(&world, &form).await).unwrap(), before);
+    assert_eq!(
+        serde_json::to_value(the_run(&world, &form).await).unwrap(),
+        before
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -337,7 +549,15 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let gateway = world.gateway().await;
     let form = acting(&world, &gateway, &peer, json!([post("one"), post("two")])).await;
-    let release = world.owner().await.workflow(form.workflow).await.unwrap().row.release_id.unwrap();
+    let release = world
+        .owner()
+        .await
+        .workflow(form.workflow)
+        .await
+        .unwrap()
+        .row
+        .release_id
+        .unwrap();
     let channel = world.broker().await.create_channel().await.unwrap();
     let body = payload().to_string();
     for _ in 0..500 {
@@ -346,21 +566,40 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
         };
         let (workspace, workflow) = (form.workspace, form.workflow);
-        let submission = FormSubmission { run: RunId::generate(), workspace, workflow, release, receipt };
+        let submission = FormSubmission {
+            run: RunId::generate(),
+            workspace,
+            workflow,
+            release,
+            receipt,
+        };
         let properties = Envelope::FormSubmission(submission).properties("test");
         let options = BasicPublishOptions::default();
         channel
-            .basic_publish("letterbox.v1".into(), "forms".into(), options, body.as_bytes(), properties)
+            .basic_publish(
+                "letterbox.v1".into(),
+                "forms".into(),
+                options,
+                body.as_bytes(),
+                properties,
+            )
             .await
             .unwrap();
     }
     let _workers = [world.worker().await, world.worker().await];
     world.await_state("succeeded", 500).await;
     let received = peer.received();
-    let asked: HashSet<_> =
-        received.iter().map(|request| (request.target.clone(), request.json()["run"].clone())).collect();
+    let asked: HashSet<_> = received
+        .iter()
+        .map(|request| (request.target.clone(), request.json()["run"].clone()))
+        .collect();
     assert_eq!((received.len(), asked.len()), (1000, 1000));
-    assert_eq!(world.count("SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'").await, 0);
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'")
+            .await,
+        0
+    );
     assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
 }
 
@@ -370,24 +609,40 @@ async fn a_wake_that_the_broker_has_lost_comes_again() {
     let world = World::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let held = gate.clone();
-    let script =
-        move |_: &Received, before| if before == 0 { Reply::When(held.clone(), 200) } else { Reply::Status(200) };
+    let script = move |_: &Received, before| {
+        if before == 0 {
+            Reply::When(held.clone(), 200)
+        } else {
+            Reply::Status(200)
+        }
+    };
     let peer = Peer::start(script).await;
     let gateway = world.gateway().await;
     // One place, taken by a run that waits for its answer: the next one's wake stays in the queue.
-    let _worker = world.worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")]).await;
+    let _worker = world
+        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
+        .await;
     let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
     form.assert_accepts("a").await;
     peer.await_received(1).await;
     form.assert_accepts("b").await;
-    eventually("handed over", async || world.messages("letterbox.v1.runs").await == 1).await;
+    eventually("handed over", async || {
+        world.messages("letterbox.v1.runs").await == 1
+    })
+    .await;
     let channel = world.broker().await.create_channel().await.unwrap();
-    channel.queue_purge("letterbox.v1.runs".into(), Default::default()).await.unwrap();
+    channel
+        .queue_purge("letterbox.v1.runs".into(), Default::default())
+        .await
+        .unwrap();
     gate.add_permits(1);
     world.await_state("succeeded", 1).await;
-    let later =
-        "UPDATE run_wakes SET due_at = clock_timestamp() WHERE due_at > clock_timestamp() + interval '4 minutes'";
-    assert_eq!(world.database.execute(later, &[]).await.unwrap(), 1, "put off, not forgotten");
+    let later = "UPDATE run_wakes SET due_at = clock_timestamp() WHERE due_at > clock_timestamp() + interval '4 minutes'";
+    assert_eq!(
+        world.database.execute(later, &[]).await.unwrap(),
+        1,
+        "put off, not forgotten"
+    );
     world.await_state("succeeded", 2).await;
     peer.await_received(2).await;
 }
@@ -404,10 +659,23 @@ async fn a_wake_in_the_wrong_queue_is_handed_on() {
     let again = "UPDATE runs SET state = 'queued', finished_at = NULL; DELETE FROM run_actions";
     world.database.batch_execute(again).await.unwrap();
     let run = the_run(&world, &form).await.row.run_id;
-    let wake = Envelope::RunWake(RunWake { workspace: form.workspace, run }).properties("test");
+    let wake = Envelope::RunWake(RunWake {
+        workspace: form.workspace,
+        run,
+    })
+    .properties("test");
     let channel = world.broker().await.create_channel().await.unwrap();
     let options = BasicPublishOptions::default();
-    channel.basic_publish("".into(), "letterbox.v1.unrouted".into(), options, b"{}", wake).await.unwrap();
+    channel
+        .basic_publish(
+            "".into(),
+            "letterbox.v1.unrouted".into(),
+            options,
+            b"{}",
+            wake,
+        )
+        .await
+        .unwrap();
     world.await_state("succeeded", 1).await;
     peer.await_received(2).await;
 }

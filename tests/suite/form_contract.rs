@@ -7,7 +7,11 @@ use serde_json::{Value, json};
 const ACCEPTED: &str = r#"{"status":"accepted"}"#;
 
 fn assert_accepted(answer: &Answer) {
-    assert_eq!((answer.status, answer.body.as_str()), (200, ACCEPTED), "{answer:?}");
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, ACCEPTED),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -17,10 +21,21 @@ async fn a_form_is_read_submitted_and_runs_once() {
     let form = world.form(&gateway).await;
 
     let read = form.read().await;
-    assert_eq!((read.status, read.header("content-type")), (200, Some("application/json")));
+    assert_eq!(
+        (read.status, read.header("content-type")),
+        (200, Some("application/json"))
+    );
     let definition: Value = serde_json::from_str(letterbox_tests::DEFINITION).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&read.body).unwrap(), definition["form"], "and nothing else");
-    assert!(!read.body.contains("null") && !read.body.contains("confirmationMessage"), "{}", read.body);
+    assert_eq!(
+        serde_json::from_str::<Value>(&read.body).unwrap(),
+        definition["form"],
+        "and nothing else"
+    );
+    assert!(
+        !read.body.contains("null") && !read.body.contains("confirmationMessage"),
+        "{}",
+        read.body
+    );
 
     assert_accepted(&form.submit("one", &payload()).await);
     let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
@@ -32,8 +47,14 @@ async fn a_form_is_read_submitted_and_runs_once() {
         .unwrap();
     assert_eq!(row.get::<_, String>(0), form.owner.to_string());
     assert_eq!(row.get::<_, String>(1), form.workflow.to_string());
-    assert_eq!((row.get::<_, &str>(2), row.get::<_, &str>(3)), ("succeeded", "untrusted"));
-    assert_eq!(serde_json::from_slice::<Value>(row.get(4)).unwrap(), payload());
+    assert_eq!(
+        (row.get::<_, &str>(2), row.get::<_, &str>(3)),
+        ("succeeded", "untrusted")
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(row.get(4)).unwrap(),
+        payload()
+    );
     assert_eq!(row.get::<_, Option<&str>>(5), None);
 }
 
@@ -50,36 +71,79 @@ async fn what_is_not_there_does_not_say_why() {
     );
     let mut owner = world.owner().await;
     owner.create_form_link(rotated.workflow).await.unwrap();
-    owner.move_workflow(paused.workflow, letterbox_worker::owner::Move::Pause).await.unwrap();
-    owner.move_workflow(deleted.workflow, letterbox_worker::owner::Move::Delete).await.unwrap();
-    owner.move_workflow(drafted.workflow, letterbox_worker::owner::Move::Draft).await.unwrap();
+    owner
+        .move_workflow(paused.workflow, letterbox_worker::owner::Move::Pause)
+        .await
+        .unwrap();
+    owner
+        .move_workflow(deleted.workflow, letterbox_worker::owner::Move::Delete)
+        .await
+        .unwrap();
+    owner
+        .move_workflow(drafted.workflow, letterbox_worker::owner::Move::Draft)
+        .await
+        .unwrap();
     let expired = world.form(&gateway).await;
     owner.deploy(expired.workflow, None).await.unwrap();
 
     let long = "x".repeat(200);
     let too_long = "x".repeat(201);
-    let tokens = [&rotated.token, &paused.token, &deleted.token, &drafted.token, &expired.token, &long];
-    let mut reads = vec![Answer::of(rotated.request(Method::GET, &rotated.read_url()).send().await.unwrap()).await];
+    let tokens = [
+        &rotated.token,
+        &paused.token,
+        &deleted.token,
+        &drafted.token,
+        &expired.token,
+        &long,
+    ];
+    let mut reads = vec![
+        Answer::of(
+            rotated
+                .request(Method::GET, &rotated.read_url())
+                .send()
+                .await
+                .unwrap(),
+        )
+        .await,
+    ];
     let mut submits = Vec::new();
     for token in tokens {
         reads.push(rotated.with_token(token).read().await);
         submits.push(rotated.with_token(token).submit("k", &payload()).await);
     }
-    for token in ["", "x", "0123456789012345678", &too_long, "\u{0}123456789012345678901234", "' OR 1=1 --------------"]
-    {
+    for token in [
+        "",
+        "x",
+        "0123456789012345678",
+        &too_long,
+        "\u{0}123456789012345678901234",
+        "' OR 1=1 --------------",
+    ] {
         reads.push(rotated.with_token(token).read().await);
     }
     let live = world.form(&gateway).await;
-    let twice = format!("{}?token={}&token={}", live.read_url(), live.token, live.token);
+    let twice = format!(
+        "{}?token={}&token={}",
+        live.read_url(),
+        live.token,
+        live.token
+    );
     reads.push(Answer::of(live.request(Method::GET, &twice).send().await.unwrap()).await);
     for answer in reads.iter().chain(&submits) {
         assert_eq!(answer, &reads[0]);
     }
-    assert_eq!((reads[0].status, reads[0].code().as_str()), (404, "workflow_public_form_unavailable"));
-    assert!(
-        reads[0].body.contains("'This form is not available'") || reads[0].body.contains("This form is not available")
+    assert_eq!(
+        (reads[0].status, reads[0].code().as_str()),
+        (404, "workflow_public_form_unavailable")
     );
-    assert_eq!(world.count("SELECT count(*) FROM form_submissions").await, 0);
+    assert!(
+        reads[0].body.contains("'This form is not available'")
+            || reads[0].body.contains("This form is not available")
+    );
+    assert_eq!(
+        world.count("SELECT count(*) FROM form_submissions").await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -114,7 +178,10 @@ async fn a_bad_submission_is_told_what_is_wrong() {
         (with("token", json!("x".repeat(201))), "token"),
         (without("idempotencyKey"), "idempotencyKey"),
         (with("idempotencyKey", json!("")), "idempotencyKey"),
-        (with("idempotencyKey", json!("\u{1f4ee}".repeat(121))), "idempotencyKey"),
+        (
+            with("idempotencyKey", json!("\u{1f4ee}".repeat(121))),
+            "idempotencyKey",
+        ),
         (with("idempotencyKey", json!(null)), "idempotencyKey"),
         (without("payload"), "payload"),
         (with("payload", json!([])), "payload"),
@@ -127,29 +194,48 @@ async fn a_bad_submission_is_told_what_is_wrong() {
         (in_payload("message", json!("x".repeat(5001))), "message"),
         (in_payload("message", json!(null)), "message"),
         (in_payload("seats", json!("3")), "seats"),
-        (good.to_string().replace("\"seats\":3", "\"seats\":1e400"), "seats"),
+        (
+            good.to_string().replace("\"seats\":3", "\"seats\":1e400"),
+            "seats",
+        ),
         (in_payload("terms", json!(false)), "terms"),
         (in_payload("extra", json!("x")), "extra"),
     ];
     for (body, named) in cases {
         let shown: String = body.chars().take(100).collect();
         let answer = form.post(body).await;
-        assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_input"), "{shown}: {answer:?}");
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (400, "invalid_input"),
+            "{shown}: {answer:?}"
+        );
         assert!(answer.body.contains(named), "{shown}: {}", answer.body);
         world.forget_hits().await;
     }
     let latin = form.post(b"{\"token\":\"\xff\"}".to_vec()).await;
     assert_eq!((latin.status, latin.body.contains("UTF-8")), (400, true));
-    let plain = form.request(Method::POST, &form.submit_url()).header("content-type", "text/plain");
+    let plain = form
+        .request(Method::POST, &form.submit_url())
+        .header("content-type", "text/plain");
     let plain = Answer::of(plain.body(good.to_string()).send().await.unwrap()).await;
-    assert_eq!((plain.status, plain.body.contains("Content-Type")), (400, true));
-    assert_eq!(world.count("SELECT count(*) FROM form_submissions").await, 0, "nothing of this is claimed");
+    assert_eq!(
+        (plain.status, plain.body.contains("Content-Type")),
+        (400, true)
+    );
+    assert_eq!(
+        world.count("SELECT count(*) FROM form_submissions").await,
+        0,
+        "nothing of this is claimed"
+    );
 
     world.forget_hits().await;
     let key = "\u{1f4ee}".repeat(120);
     for (key, payload) in [
         (key.as_str(), payload()),
-        ("nul \u{0}", json!({"name": "a\u{0}b", "email": "a@b", "terms": true})),
+        (
+            "nul \u{0}",
+            json!({"name": "a\u{0}b", "email": "a@b", "terms": true}),
+        ),
         (
             "long",
             json!({"name": "\u{1f4ee}".repeat(500), "email": "a@b", "message": "\u{1f4ee}".repeat(5000), "terms": true}),
@@ -157,11 +243,15 @@ async fn a_bad_submission_is_told_what_is_wrong() {
     ] {
         assert_accepted(&form.submit(key, &payload).await);
     }
-    let more = format!("{{\"more\":{{}},{}", &with("idempotencyKey", json!("more"))[1..]);
+    let more = format!(
+        "{{\"more\":{{}},{}",
+        &with("idempotencyKey", json!("more"))[1..]
+    );
     assert_accepted(&form.post(more).await);
     let _worker = world.worker().await;
     world.await_runs(4).await;
-    let kept = r"SELECT count(*) FROM runs WHERE position(convert_to('a\u0000b', 'UTF8') IN input) > 0";
+    let kept =
+        r"SELECT count(*) FROM runs WHERE position(convert_to('a\u0000b', 'UTF8') IN input) > 0";
     assert_eq!(world.count(kept).await, 1);
 }
 
@@ -174,7 +264,8 @@ async fn checks_come_in_their_order() {
     let (dead, invalid) = (form.with_token(&"x".repeat(64)), json!({}));
 
     let big = vec![b'x'; 65_537];
-    // Size before the client's limit, which comes before the body's form, which comes before the token.
+    // Size before the client's limit, which comes before the body's form, which comes before the
+    // token.
     let client = form.from("203.0.113.1");
     for _ in 0..60 {
         assert_eq!(client.post("{").await.status, 400);
@@ -197,8 +288,14 @@ async fn checks_come_in_their_order() {
     assert_eq!(form.post(big).await.status, 413);
     // Exactly at the limit is not over it.
     let fits = form.with_token(&"x".repeat(64));
-    let body = json!({"token": fits.token, "idempotencyKey": "k", "payload": {}, "pad": ""}).to_string();
-    let padded = |size: usize| body.replace("\"pad\":\"\"", &format!("\"pad\":\"{}\"", "x".repeat(size - body.len())));
+    let body =
+        json!({"token": fits.token, "idempotencyKey": "k", "payload": {}, "pad": ""}).to_string();
+    let padded = |size: usize| {
+        body.replace(
+            "\"pad\":\"\"",
+            &format!("\"pad\":\"{}\"", "x".repeat(size - body.len())),
+        )
+    };
     assert_eq!(fits.post(padded(65_536)).await.status, 404);
     assert_eq!(fits.post(padded(65_537)).await.status, 413);
 }
@@ -206,7 +303,10 @@ async fn checks_come_in_their_order() {
 #[tokio::test]
 async fn methods_origins_and_common_headers() {
     let world = World::new().await;
-    let settings = [("LETTERBOX_APP_URL", "https://app.example.com"), ("LETTERBOX_BASE_URL", "https://in.example.com")];
+    let settings = [
+        ("LETTERBOX_APP_URL", "https://app.example.com"),
+        ("LETTERBOX_BASE_URL", "https://in.example.com"),
+    ];
     let gateway = world.gateway_with(&settings).await;
     let form = world.form(&gateway).await;
     let ask = async |form: &Form, method: Method, url: String, headers: &[(&str, &str)]| {
@@ -222,23 +322,50 @@ async fn methods_origins_and_common_headers() {
         (form.submit_url(), Method::POST, "POST, OPTIONS"),
         (form.page_url(), Method::GET, "GET, HEAD, OPTIONS"),
     ] {
-        for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
+        for method in [
+            Method::GET,
+            Method::HEAD,
+            Method::POST,
+            Method::PUT,
+            Method::DELETE,
+            Method::OPTIONS,
+        ] {
             if method == good || (method == Method::HEAD && good == Method::GET) {
                 continue;
             }
             let answer = ask(&form, method.clone(), url.clone(), &[]).await;
-            assert_eq!((answer.status, answer.header("allow")), (405, Some(allow)), "{method} {url}");
+            assert_eq!(
+                (answer.status, answer.header("allow")),
+                (405, Some(allow)),
+                "{method} {url}"
+            );
         }
-        for origin in ["https://evil.example.com", "null", "https://app.example.com.evil.com"] {
+        for origin in [
+            "https://evil.example.com",
+            "null",
+            "https://app.example.com.evil.com",
+        ] {
             let answer = ask(&form, good.clone(), url.clone(), &[("origin", origin)]).await;
-            assert_eq!((answer.status, answer.code().as_str()), (403, "origin_not_allowed"), "{origin} {url}");
+            assert_eq!(
+                (answer.status, answer.code().as_str()),
+                (403, "origin_not_allowed"),
+                "{origin} {url}"
+            );
             assert_eq!(answer.header("access-control-allow-origin"), None);
         }
         let origin = ("origin", "https://app.example.com");
         let asked = [origin, ("access-control-request-method", good.as_str())];
         let answer = ask(&form, Method::OPTIONS, url.clone(), &asked).await;
-        assert_eq!((answer.status, answer.header("access-control-allow-origin")), (204, Some(origin.1)));
-        assert!(answer.header("access-control-allow-methods").unwrap().contains(good.as_str()));
+        assert_eq!(
+            (answer.status, answer.header("access-control-allow-origin")),
+            (204, Some(origin.1))
+        );
+        assert!(
+            answer
+                .header("access-control-allow-methods")
+                .unwrap()
+                .contains(good.as_str())
+        );
         let answer = ask(&form, good.clone(), url, &[origin]).await;
         assert_eq!(answer.header("access-control-allow-origin"), Some(origin.1));
         for (name, value) in [
@@ -252,9 +379,21 @@ async fn methods_origins_and_common_headers() {
     }
     let head = ask(&form, Method::HEAD, read, &[]).await;
     assert_eq!((head.status, head.body.as_str()), (200, ""));
-    let evil = form.request(Method::POST, &form.submit_url()).header("content-type", "application/json");
-    let body = json!({"token": form.token, "idempotencyKey": "k", "payload": payload()}).to_string();
-    let evil = evil.header("origin", "https://evil.example.com").body(body).send().await.unwrap();
+    let evil = form
+        .request(Method::POST, &form.submit_url())
+        .header("content-type", "application/json");
+    let body =
+        json!({"token": form.token, "idempotencyKey": "k", "payload": payload()}).to_string();
+    let evil = evil
+        .header("origin", "https://evil.example.com")
+        .body(body)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(evil.status(), 403);
-    assert_eq!(world.count("SELECT count(*) FROM form_submissions").await, 0, "a refused origin has no effect");
+    assert_eq!(
+        world.count("SELECT count(*) FROM form_submissions").await,
+        0,
+        "a refused origin has no effect"
+    );
 }

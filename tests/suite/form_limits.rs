@@ -8,7 +8,11 @@ use letterbox_tests::{Answer, Form, Proxy, World, eventually};
 use serde_json::json;
 
 fn assert_limited(answer: &Answer) -> u64 {
-    assert_eq!((answer.status, answer.code().as_str()), (429, "rate_limited"), "{answer:?}");
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (429, "rate_limited"),
+        "{answer:?}"
+    );
     assert!(answer.body.contains("Rate limit exceeded"));
     let seconds = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds), "{seconds}");
@@ -31,7 +35,10 @@ async fn a_token_has_twenty_on_all_gateways_together() {
         }
     });
     let answers = join_all(asking).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 20);
+    assert_eq!(
+        answers.iter().filter(|answer| answer.status == 200).count(),
+        20
+    );
     for refused in answers.iter().filter(|answer| answer.status != 200) {
         assert!(assert_limited(refused) >= 50);
     }
@@ -60,10 +67,22 @@ async fn a_client_has_sixty_whatever_it_asks_for() {
         from("198.51.100.7", n).assert_lives().await;
     }
     for n in 50..60 {
-        assert_eq!(dead.at(&gateways[n % 2]).from("198.51.100.7").read().await.status, 404);
+        assert_eq!(
+            dead.at(&gateways[n % 2])
+                .from("198.51.100.7")
+                .read()
+                .await
+                .status,
+            404
+        );
     }
     for gateway in &gateways {
-        let spelled = ["198.51.100.7", "::ffff:198.51.100.7", "198.51.100.7:80", "1.1.1.1, 198.51.100.7"];
+        let spelled = [
+            "198.51.100.7",
+            "::ffff:198.51.100.7",
+            "198.51.100.7:80",
+            "1.1.1.1, 198.51.100.7",
+        ];
         for client in spelled {
             assert_limited(&forms[3].at(gateway).from(client).read().await);
             assert_limited(&dead.at(gateway).from(client).submit("k", &json!({})).await);
@@ -91,7 +110,11 @@ async fn a_refused_request_counts_nowhere() {
     }
     let (client, other) = (form.from("198.51.100.20"), other.from("198.51.100.20"));
     for n in 0..70 {
-        let answer = if n % 2 == 0 { client.read().await } else { client.submit("k", &json!({})).await };
+        let answer = if n % 2 == 0 {
+            client.read().await
+        } else {
+            client.submit("k", &json!({})).await
+        };
         assert_limited(&answer);
     }
     // At once, too: what is under way may not take the place of what passes.
@@ -111,10 +134,16 @@ async fn a_refused_request_counts_nowhere() {
 #[tokio::test]
 async fn who_is_not_trusted_speaks_for_itself_only() {
     let world = World::new().await;
-    let gateway = world.gateway_with(&[("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8")]).await;
+    let gateway = world
+        .gateway_with(&[("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8")])
+        .await;
     let form = world.form(&gateway).await.with_token(&"x".repeat(40));
     for _ in 0..60 {
-        assert_eq!(form.read().await.status, 404, "each says that it comes from elsewhere");
+        assert_eq!(
+            form.read().await.status,
+            404,
+            "each says that it comes from elsewhere"
+        );
     }
     assert_limited(&form.read().await);
 
@@ -144,7 +173,10 @@ async fn retry_after_is_true_to_the_second() {
         let told = assert_limited(&form.at(&fresh).read().await);
         // Exact, unless this machine has paused between the two.
         let least = (60.0 - age - began.elapsed().as_secs_f64()).ceil() as u64;
-        assert!((least..=expected).contains(&told), "{age}: {told}, at least {least}");
+        assert!(
+            (least..=expected).contains(&told),
+            "{age}: {told}, at least {least}"
+        );
     }
     let gateway = world.gateway().await;
     let aged = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '60.1 seconds', ARRAY[20])";
@@ -174,8 +206,14 @@ async fn what_can_not_be_counted_is_refused() {
     let form = world.form(&gateway).await;
     form.assert_lives().await;
     database.stall();
-    for answer in [form.read().await, form.submit("k", &letterbox_tests::payload()).await] {
-        assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    for answer in [
+        form.read().await,
+        form.submit("k", &letterbox_tests::payload()).await,
+    ] {
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (503, "temporarily_unavailable")
+        );
         assert_eq!(answer.header("retry-after"), Some("5"));
     }
     database.pass();
@@ -192,11 +230,19 @@ async fn only_stale_rows_are_swept() {
     let rows = "INSERT INTO rate_limits SELECT sha256(n::text::bytea), ARRAY[clock_timestamp() - interval '61 seconds']
                 FROM generate_series(1, 12000) AS n";
     world.database.execute(rows, &[]).await.unwrap();
-    world.database.execute("INSERT INTO rate_limits VALUES ('never', '{}')", &[]).await.unwrap();
+    world
+        .database
+        .execute("INSERT INTO rate_limits VALUES ('never', '{}')", &[])
+        .await
+        .unwrap();
     let client = world.session(Role::Gateway).await;
     let [.., sweep] = letterbox_gateway::RATE_LIMIT_STATEMENTS;
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 10_000);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 2_001);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 0);
-    assert_eq!(world.count("SELECT count(*) FROM rate_limits").await, 2, "the client's and the token's");
+    assert_eq!(
+        world.count("SELECT count(*) FROM rate_limits").await,
+        2,
+        "the client's and the token's"
+    );
 }

@@ -1,4 +1,5 @@
-//! Contract, section 3: the life of a form link. Each move is checked by the very next read and submit.
+//! Contract, section 3: the life of a form link. Each move is checked by the very next read and
+//! submit.
 
 use futures_util::future::join_all;
 use letterbox_common::{
@@ -47,16 +48,34 @@ impl Order {
             Self::Pause => drop(owner.move_workflow(workflow, Move::Pause).await.unwrap()),
             Self::Draft => drop(owner.move_workflow(workflow, Move::Draft).await.unwrap()),
             Self::Delete => drop(owner.move_workflow(workflow, Move::Delete).await.unwrap()),
-            Self::Remove => drop(owner.remove_member(form.workspace, form.owner).await.unwrap()),
-            Self::Demote => drop(owner.set_member(form.workspace, form.owner, "viewer", false).await.unwrap()),
-            Self::Deactivate => drop(owner.set_member(form.workspace, form.owner, "owner", true).await.unwrap()),
+            Self::Remove => drop(
+                owner
+                    .remove_member(form.workspace, form.owner)
+                    .await
+                    .unwrap(),
+            ),
+            Self::Demote => drop(
+                owner
+                    .set_member(form.workspace, form.owner, "viewer", false)
+                    .await
+                    .unwrap(),
+            ),
+            Self::Deactivate => drop(
+                owner
+                    .set_member(form.workspace, form.owner, "owner", true)
+                    .await
+                    .unwrap(),
+            ),
         }
     }
 }
 
 /// Brings the workflow and its owner back to where a link is possible; false where that can't be.
 async fn restore(owner: &mut Owner, form: &Form) -> bool {
-    owner.set_member(form.workspace, form.owner, "owner", false).await.unwrap();
+    owner
+        .set_member(form.workspace, form.owner, "owner", false)
+        .await
+        .unwrap();
     owner.deploy(form.workflow, None).await.is_ok()
 }
 
@@ -119,9 +138,20 @@ async fn plain_sql_ends_the_link_too() {
     let world = World::new().await;
     let (gateway, owner) = (world.gateway().await, world.owner().await);
     let form = world.form(&gateway).await;
-    let other = owner.create_user("other@example.com", "Other").await.unwrap().user_id;
-    owner.set_member(form.workspace, other, "runner", false).await.unwrap();
-    world.database.batch_execute(&format!("UPDATE workflows SET owner_id = '{other}'")).await.unwrap();
+    let other = owner
+        .create_user("other@example.com", "Other")
+        .await
+        .unwrap()
+        .user_id;
+    owner
+        .set_member(form.workspace, other, "runner", false)
+        .await
+        .unwrap();
+    world
+        .database
+        .batch_execute(&format!("UPDATE workflows SET owner_id = '{other}'"))
+        .await
+        .unwrap();
     form.assert_dead().await;
 }
 
@@ -132,12 +162,29 @@ async fn other_changes_leave_the_link_alone() {
     let owner = world.owner().await;
     let form = world.form(&gateway).await;
     let neighbour = world.form_in(&gateway, form.workspace, form.owner).await;
-    owner.set_member(form.workspace, form.owner, "runner", false).await.unwrap();
+    owner
+        .set_member(form.workspace, form.owner, "runner", false)
+        .await
+        .unwrap();
     owner.set_allowance(form.workspace, Some(0)).await.unwrap();
-    world.database.batch_execute("UPDATE workflows SET name = 'Other'").await.unwrap();
-    owner.move_workflow(neighbour.workflow, Move::Pause).await.unwrap();
-    let stranger = owner.create_user("s@example.com", "S").await.unwrap().user_id;
-    owner.set_member(form.workspace, stranger, "viewer", false).await.unwrap();
+    world
+        .database
+        .batch_execute("UPDATE workflows SET name = 'Other'")
+        .await
+        .unwrap();
+    owner
+        .move_workflow(neighbour.workflow, Move::Pause)
+        .await
+        .unwrap();
+    let stranger = owner
+        .create_user("s@example.com", "S")
+        .await
+        .unwrap()
+        .user_id;
+    owner
+        .set_member(form.workspace, stranger, "viewer", false)
+        .await
+        .unwrap();
     owner.remove_member(form.workspace, stranger).await.unwrap();
     form.assert_lives().await;
     neighbour.assert_dead().await;
@@ -151,7 +198,8 @@ async fn the_database_refuses_what_would_revive_a_link() {
     let form = world.form(&gateway).await;
     let mut owner = world.owner().await;
     owner.deploy(form.workflow, None).await.unwrap();
-    let again = "INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256)
+    let again =
+        "INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256)
         SELECT l.workspace_id, gen_random_uuid(), l.workflow_id, w.live_release_id, ";
     let from = " FROM form_links l JOIN workflows w USING (workspace_id, workflow_id)";
     let refused = [
@@ -168,9 +216,16 @@ async fn the_database_refuses_what_would_revive_a_link() {
         ),
     ];
     for statement in refused {
-        let error = world.database.batch_execute(&statement).await.expect_err(&statement);
+        let error = world
+            .database
+            .batch_execute(&statement)
+            .await
+            .expect_err(&statement);
         let code = error.code().unwrap().code();
-        assert!(["23001", "23505"].contains(&code), "{statement}: {code} {error}");
+        assert!(
+            ["23001", "23505"].contains(&code),
+            "{statement}: {code} {error}"
+        );
         form.assert_dead().await;
     }
 }
@@ -188,10 +243,17 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
     ] {
         let form = world.form(&gateway).await;
         let old = world.session(Role::Login).await;
-        old.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM form_links"))
+        old.batch_execute(&format!(
+            "BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM form_links"
+        ))
+        .await
+        .unwrap();
+        let link = world
+            .owner()
+            .await
+            .create_form_link(form.workflow)
             .await
             .unwrap();
-        let link = world.owner().await.create_form_link(form.workflow).await.unwrap();
         let error = old.batch_execute(change).await.expect_err(change);
         assert_eq!(error.code().unwrap().code(), "40001", "{change}");
         old.batch_execute("ROLLBACK").await.unwrap();
@@ -202,7 +264,8 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
     }
 }
 
-/// Links are made while the workflow and its owner move: whatever the order, none lives that should not.
+/// Links are made while the workflow and its owner move: whatever the order, none lives that should
+/// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_and_moves_at_the_same_time() {
     let world = World::new().await;
@@ -218,23 +281,44 @@ async fn links_and_moves_at_the_same_time() {
                 // May be refused, must not fail otherwise.
                 if let Err(error) = owner.create_form_link(workflow).await {
                     let refused = error.to_string();
-                    assert!(refused.contains("not deployed") || refused.contains("may not run"), "{refused}");
+                    assert!(
+                        refused.contains("not deployed") || refused.contains("may not run"),
+                        "{refused}"
+                    );
                 }
             })
         });
         let makers: Vec<_> = makers.collect();
         move_once(&world, round, workflow, workspace, user).await;
-        join_all(makers).await.into_iter().for_each(|maker| maker.unwrap());
-        assert_eq!(world.count(live).await, 0, "round {round}: a link outlived the move");
+        join_all(makers)
+            .await
+            .into_iter()
+            .for_each(|maker| maker.unwrap());
+        assert_eq!(
+            world.count(live).await,
+            0,
+            "round {round}: a link outlived the move"
+        );
         restore(&mut world.owner().await, &form).await;
     }
 }
 
-async fn move_once(world: &World, round: usize, workflow: WorkflowId, workspace: WorkspaceId, user: UserId) {
+async fn move_once(
+    world: &World,
+    round: usize,
+    workflow: WorkflowId,
+    workspace: WorkspaceId,
+    user: UserId,
+) {
     let owner = world.owner().await;
     match round % 3 {
         0 => drop(owner.move_workflow(workflow, Move::Pause).await.unwrap()),
-        1 => drop(owner.set_member(workspace, user, "viewer", false).await.unwrap()),
+        1 => drop(
+            owner
+                .set_member(workspace, user, "viewer", false)
+                .await
+                .unwrap(),
+        ),
         _ => drop(owner.remove_member(workspace, user).await.unwrap()),
     }
 }
@@ -246,12 +330,21 @@ async fn tokens_are_stored_as_their_hash_only() {
     let form = world.form(&gateway).await;
     assert_eq!(form.token.len(), 64, "256 bits as hexadecimal digits");
     let holds = "SELECT count(*) FROM form_links WHERE token_sha256 = sha256($1)";
-    let found: i64 = world.database.query_one(holds, &[&form.token.as_bytes()]).await.unwrap().get(0);
+    let found: i64 = world
+        .database
+        .query_one(holds, &[&form.token.as_bytes()])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(found, 1);
-    let tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'";
+    let tables =
+        "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'";
     for row in world.database.query(tables, &[]).await.unwrap() {
         let table: String = row.get(0);
-        let holds = format!("SELECT count(*) FROM {table} t WHERE t::text LIKE '%{}%'", form.token);
+        let holds = format!(
+            "SELECT count(*) FROM {table} t WHERE t::text LIKE '%{}%'",
+            form.token
+        );
         assert_eq!(world.count(&holds).await, 0, "{table}");
     }
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 async fn gateway(world: &World, amqp_url: &str) -> (Process, Proxy) {
     let front = Front::bind().await;
     let base = format!("http://{}", front.address());
-    let gateway = world.gateway_with(&[("LETTERBOX_BASE_URL", &base), ("AMQP_URL", amqp_url)]).await;
+    let gateway = world
+        .gateway_with(&[("LETTERBOX_BASE_URL", &base), ("AMQP_URL", amqp_url)])
+        .await;
     let way = front.lead_to(gateway.public_address());
     (gateway, way)
 }
@@ -27,56 +29,118 @@ async fn a_form_is_filled_in_and_submitted() {
     phone.await_text("Contact us").await;
     assert_eq!(phone.evaluate("document.title").await, "Contact us");
     phone.picture("phone").await;
-    let wide = phone.evaluate("document.documentElement.scrollWidth - window.innerWidth").await;
-    assert!(wide.as_i64().unwrap() <= 0, "the page is {wide} pixels too wide");
+    let wide = phone
+        .evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        .await;
+    assert!(
+        wide.as_i64().unwrap() <= 0,
+        "the page is {wide} pixels too wide"
+    );
 
     // Mistakes are listed, announced, and tied to their fields.
     phone.fill_in("E-mail address", "nobody").await;
     phone.press("Submit").await;
     phone.await_text("Please check your answers").await;
     assert_eq!(phone.evaluate("document.activeElement.id").await, "summary");
-    assert_eq!(phone.evaluate("document.activeElement.getAttribute('role')").await, "alert");
+    assert_eq!(
+        phone
+            .evaluate("document.activeElement.getAttribute('role')")
+            .await,
+        "alert"
+    );
     for (label, message) in [
         ("Your name", "Please fill in this field."),
-        ("E-mail address", "Please enter an e-mail address, like name@example.com."),
+        (
+            "E-mail address",
+            "Please enter an e-mail address, like name@example.com.",
+        ),
         ("I accept the terms", "Please tick this box."),
     ] {
         let field = phone.field(label).await;
-        assert_eq!(field.attr("aria-invalid").await.unwrap().as_deref(), Some("true"), "{label}");
-        let error = field.attr("aria-describedby").await.unwrap().expect("tied to its error");
-        assert_eq!(phone.evaluate(&format!("document.getElementById('{error}').innerText")).await, message);
+        assert_eq!(
+            field.attr("aria-invalid").await.unwrap().as_deref(),
+            Some("true"),
+            "{label}"
+        );
+        let error = field
+            .attr("aria-describedby")
+            .await
+            .unwrap()
+            .expect("tied to its error");
+        assert_eq!(
+            phone
+                .evaluate(&format!("document.getElementById('{error}').innerText"))
+                .await,
+            message
+        );
     }
     for label in ["Message", "Seats"] {
-        assert_eq!(phone.field(label).await.attr("aria-invalid").await.unwrap(), None, "{label}");
+        assert_eq!(
+            phone.field(label).await.attr("aria-invalid").await.unwrap(),
+            None,
+            "{label}"
+        );
     }
     phone.picture("phone-errors").await;
-    assert_eq!(world.count("SELECT count(*) FROM form_submissions").await, 0);
+    assert_eq!(
+        world.count("SELECT count(*) FROM form_submissions").await,
+        0
+    );
 
     phone.fill_in("Your name", "Ada \u{e4}").await;
     phone.fill_in("E-mail address", "ada@example.com").await;
     phone.fill_in("Seats", "2.5").await;
-    phone.field("I accept the terms").await.click().await.unwrap();
+    phone
+        .field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
     phone.press("Submit").await;
     phone.await_text("Thank you").await;
     phone.await_text("Your answers have been received.").await;
     assert_eq!(phone.evaluate("document.activeElement.tagName").await, "H1");
     phone.picture("phone-done").await;
     world.await_runs(1).await;
-    let row = world.database.query_one("SELECT input FROM runs", &[]).await.unwrap();
-    let expected = json!({"name": "Ada \u{e4}", "email": "ada@example.com", "seats": 2.5, "terms": true});
-    assert_eq!(serde_json::from_slice::<Value>(row.get(0)).unwrap(), expected, "what is left empty is left out");
+    let row = world
+        .database
+        .query_one("SELECT input FROM runs", &[])
+        .await
+        .unwrap();
+    let expected =
+        json!({"name": "Ada \u{e4}", "email": "ada@example.com", "seats": 2.5, "terms": true});
+    assert_eq!(
+        serde_json::from_slice::<Value>(row.get(0)).unwrap(),
+        expected,
+        "what is left empty is left out"
+    );
     phone.close().await;
 
     // In the dark, and after the link has died.
     let desktop = Browser::start(1280, 900, true).await;
     desktop.open(&page_of(&form, &way)).await;
     desktop.await_text("Contact us").await;
-    assert_eq!(desktop.evaluate("matchMedia('(prefers-color-scheme: dark)').matches").await, true);
+    assert_eq!(
+        desktop
+            .evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+            .await,
+        true
+    );
     desktop.picture("desktop-dark").await;
-    world.owner().await.create_form_link(form.workflow).await.unwrap();
+    world
+        .owner()
+        .await
+        .create_form_link(form.workflow)
+        .await
+        .unwrap();
     desktop.fill_in("Your name", "Ada").await;
     desktop.fill_in("E-mail address", "ada@example.com").await;
-    desktop.field("I accept the terms").await.click().await.unwrap();
+    desktop
+        .field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
     desktop.press("Submit").await;
     desktop.await_text("This form is not available").await;
     desktop.open(&page_of(&form, &way)).await;
@@ -99,12 +163,22 @@ async fn an_outage_is_waited_out_and_counts_once() {
     desktop.await_text("Contact us").await;
     desktop.fill_in("Your name", "Ada").await;
     desktop.fill_in("E-mail address", "ada@example.com").await;
-    desktop.field("I accept the terms").await.click().await.unwrap();
+    desktop
+        .field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
     desktop.picture("desktop").await;
     broker.cut();
     desktop.press("Submit").await;
     desktop.await_text("The service does not answer.").await;
-    assert_eq!(desktop.evaluate("document.getElementById('fields').disabled").await, true);
+    assert_eq!(
+        desktop
+            .evaluate("document.getElementById('fields').disabled")
+            .await,
+        true
+    );
     desktop.picture("desktop-outage").await;
     broker.pass();
     gateway.await_ready().await;
@@ -119,28 +193,73 @@ async fn the_page_is_static_and_strict() {
     let settings = [("LETTERBOX_BASE_URL", "https://in.example.com/a&b\"c")];
     let gateway = world.gateway_with(&settings).await;
     let get = async |path: &str| {
-        Answer::of(gateway.http.get(format!("{}{path}", gateway.public_url())).send().await.unwrap()).await
+        Answer::of(
+            gateway
+                .http
+                .get(format!("{}{path}", gateway.public_url()))
+                .send()
+                .await
+                .unwrap(),
+        )
+        .await
     };
     let page = get("/forms?token=any").await;
-    assert_eq!(page, get("/forms").await, "the page says nothing about a token");
-    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(
+        page,
+        get("/forms").await,
+        "the page says nothing about a token"
+    );
+    assert_eq!(
+        (page.status, page.header("content-type")),
+        (200, Some("text/html; charset=utf-8"))
+    );
     let policy = page.header("content-security-policy").unwrap();
     assert!(
-        policy.starts_with("default-src 'none';") && !policy.contains("unsafe") && !policy.contains('*'),
+        policy.starts_with("default-src 'none';")
+            && !policy.contains("unsafe")
+            && !policy.contains('*'),
         "{policy}"
     );
-    assert!(policy.contains("connect-src 'self' https://in.example.com;"), "{policy}");
-    for directive in ["frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"] {
+    assert!(
+        policy.contains("connect-src 'self' https://in.example.com;"),
+        "{policy}"
+    );
+    for directive in [
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ] {
         assert!(policy.contains(directive), "{policy}");
     }
-    assert!(page.body.contains("data-base-url=\"https://in.example.com/a&amp;b%22c\""), "{}", page.body);
+    assert!(
+        page.body
+            .contains("data-base-url=\"https://in.example.com/a&amp;b%22c\""),
+        "{}",
+        page.body
+    );
     let (style, script) = (get("/forms/form.css").await, get("/forms/form.js").await);
-    assert_eq!((style.status, style.header("content-type")), (200, Some("text/css; charset=utf-8")));
-    assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
+    assert_eq!(
+        (style.status, style.header("content-type")),
+        (200, Some("text/css; charset=utf-8"))
+    );
+    assert_eq!(
+        (script.status, script.header("content-type")),
+        (200, Some("text/javascript; charset=utf-8"))
+    );
     for text in [&page.body, &style.body, &script.body] {
         let foreign = text.replace("https://in.example.com", "");
-        assert!(!foreign.contains("http://") && !foreign.contains("https://") && !foreign.contains("//cdn"));
+        assert!(
+            !foreign.contains("http://")
+                && !foreign.contains("https://")
+                && !foreign.contains("//cdn")
+        );
         assert!(!text.contains(" style=") && !text.contains("onclick"));
     }
-    eventually("counted", async || gateway.metric("letterbox_request_duration_seconds_count").await >= 4.0).await;
+    eventually("counted", async || {
+        gateway
+            .metric("letterbox_request_duration_seconds_count")
+            .await
+            >= 4.0
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
-//! The suite: one file a behaviour, all of it on real servers and real processes. Run it with `deploy/test`.
+//! The suite: one file a behaviour, all of it on real servers and real processes. Run it with
+//! `deploy/test`.
 
 mod approvals;
 mod broker_confirms;

@@ -12,15 +12,25 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
         ("letterbox-worker", "LETTERBOX_PREFETCH"),
         ("letterbox", "LETTERBOX_BASE_URL"),
     ] {
-        let help = Command::new(binary(program)).arg("--help").env("DATABASE_URL", "canary").output().unwrap();
+        let help = Command::new(binary(program))
+            .arg("--help")
+            .env("DATABASE_URL", "canary")
+            .output()
+            .unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
-        assert!(help.status.success() && text.contains("DATABASE_URL") && text.contains(setting), "{text}");
+        assert!(
+            help.status.success() && text.contains("DATABASE_URL") && text.contains(setting),
+            "{text}"
+        );
         assert!(!text.contains("canary"), "{text}");
     }
     let good = [
         ("DATABASE_URL", "postgres://u:canary@127.0.0.1:1/d"),
         ("AMQP_URL", "amqp://u:canary@127.0.0.1:1/v"),
-        ("LETTERBOX_SEALING_KEYS", "a:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"),
+        (
+            "LETTERBOX_SEALING_KEYS",
+            "a:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+        ),
         ("LETTERBOX_LISTEN", "127.0.0.1:0"),
         ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
     ];
@@ -36,7 +46,12 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
         ("LETTERBOX_BASE_URL", "ftp://canary"),
     ] {
         let mut command = Command::new(binary("letterbox-gateway"));
-        let output = command.env_clear().envs(good).env(name, value).output().unwrap();
+        let output = command
+            .env_clear()
+            .envs(good)
+            .env(name, value)
+            .output()
+            .unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{name}={value}");
         assert!(!error.contains("canary") && error.len() > 20, "{error}");
@@ -57,11 +72,16 @@ async fn an_old_schema_is_refused_until_it_is_migrated() {
     let restore = "INSERT INTO refinery_schema_history VALUES ($1, $2, $3, $4)";
     let (version, name, applied, checksum): (i32, String, String, String) =
         (row.get(0), row.get(1), row.get(2), row.get(3));
-    world.database.execute(restore, &[&version, &name, &applied, &checksum]).await.unwrap();
+    world
+        .database
+        .execute(restore, &[&version, &name, &applied, &checksum])
+        .await
+        .unwrap();
     gateway.await_ready().await;
 }
 
-/// Told to stop while deliveries are under way: each is answered or refused, and what was accepted is there.
+/// Told to stop while deliveries are under way: each is answered or refused, and what was accepted
+/// is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_gateway_finishes_what_it_has_begun() {
     let world = World::new().await;
@@ -83,20 +103,36 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
         async || matches!(gateway.admin("/readyz").await, Some((503, text)) if text.contains("stopping")),
     )
     .await;
-    eventually("nothing more is accepted", async || gateway.http.post(&webhook.url).send().await.is_err()).await;
+    eventually("nothing more is accepted", async || {
+        gateway.http.post(&webhook.url).send().await.is_err()
+    })
+    .await;
     broker.pass();
     for answer in join_all(sending).await {
         assert!(answer.unwrap().is_first());
     }
     assert!(gateway.ended().await.success());
-    assert!(gateway.log().contains("\"in_order\":true"), "{}", gateway.log().lines().last().unwrap_or_default());
-    assert_eq!(world.count("SELECT count(*) FROM webhook_deliveries WHERE settled_at IS NOT NULL").await, 20);
+    assert!(
+        gateway.log().contains("\"in_order\":true"),
+        "{}",
+        gateway.log().lines().last().unwrap_or_default()
+    );
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM webhook_deliveries WHERE settled_at IS NOT NULL")
+            .await,
+        20
+    );
     let mut worker = world.worker().await;
     world.await_signals(20).await;
     worker.terminate();
     assert!(worker.ended().await.success());
     assert!(worker.log().contains("\"in_order\":true"));
-    assert_eq!(world.messages("letterbox.v1.webhooks").await, 0, "nothing came back");
+    assert_eq!(
+        world.messages("letterbox.v1.webhooks").await,
+        0,
+        "nothing came back"
+    );
 }
 
 /// With everything logged that can be, nothing of it is a secret, a signature or a body.
@@ -110,15 +146,24 @@ async fn logs_and_metrics_hold_no_secrets() {
     assert!(webhook.send(body).await.is_first());
     assert!(webhook.send("{\"canary-broken\": ").await.status == 400);
     let url = format!("{}?token=canary-query", webhook.url);
-    let _ =
-        gateway.http.post(url).header("x-service-signature", "canary-signature").body("canary-unsigned").send().await;
+    let _ = gateway
+        .http
+        .post(url)
+        .header("x-service-signature", "canary-signature")
+        .body("canary-unsigned")
+        .send()
+        .await;
     world.await_signals(1).await;
     let mut texts = gateway.log() + &worker.log();
     for process in [&gateway, &worker] {
         texts += &process.admin("/metrics").await.unwrap().1;
     }
     assert!(texts.lines().count() > 50, "there is something to look at");
-    let password = url::Url::parse(&world.database_url).unwrap().password().unwrap().to_owned();
+    let password = url::Url::parse(&world.database_url)
+        .unwrap()
+        .password()
+        .unwrap()
+        .to_owned();
     let key = world.keys.split(':').nth(1).unwrap();
     for secret in ["canary", &webhook.secret, &signed, key, &password] {
         let leak = texts.lines().find(|line| line.contains(secret));
@@ -136,10 +181,15 @@ async fn metrics_tell_what_happened() {
     let (status, text) = gateway.admin("/metrics").await.unwrap();
     assert_eq!(status, 200);
     assert!(
-        text.contains(r#"letterbox_request_duration_seconds_count{route="incoming_webhook",status="202"} 1"#),
+        text.contains(
+            r#"letterbox_request_duration_seconds_count{route="incoming_webhook",status="202"} 1"#
+        ),
         "{text}"
     );
-    assert!(text.contains(r#"letterbox_batch_size_count{batcher="delivery_claims"} 1"#), "{text}");
+    assert!(
+        text.contains(r#"letterbox_batch_size_count{batcher="delivery_claims"} 1"#),
+        "{text}"
+    );
     assert_eq!(worker.metric("letterbox_signals_total").await, 1.0);
     assert_eq!(gateway.admin("/livez").await.unwrap().0, 200);
     assert_eq!(gateway.admin("/nothing").await.unwrap().0, 404);

@@ -1,4 +1,5 @@
-//! What becomes of accepted submissions: each one run, started or refused, and nobody outside can tell.
+//! What becomes of accepted submissions: each one run, started or refused, and nobody outside can
+//! tell.
 
 use futures_util::future::join_all;
 use letterbox_common::database::Role;
@@ -6,7 +7,8 @@ use letterbox_tests::{DEFINITION, World, eventually, payload};
 use letterbox_worker::owner::Move;
 
 const STARTED: &str = "SELECT count(*) FROM runs WHERE state <> 'refused'";
-const EXHAUSTED: &str = "SELECT count(*) FROM runs WHERE state = 'refused' AND refused_reason = 'allowance_exhausted'";
+const EXHAUSTED: &str =
+    "SELECT count(*) FROM runs WHERE state = 'refused' AND refused_reason = 'allowance_exhausted'";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_is_exact_under_concurrency() {
@@ -14,31 +16,52 @@ async fn an_allowance_is_exact_under_concurrency() {
     let gateways = [world.gateway().await, world.gateway().await];
     let first = world.form(&gateways[0]).await;
     let (second, third) = (
-        world.form_in(&gateways[0], first.workspace, first.owner).await,
-        world.form_in(&gateways[0], first.workspace, first.owner).await,
+        world
+            .form_in(&gateways[0], first.workspace, first.owner)
+            .await,
+        world
+            .form_in(&gateways[0], first.workspace, first.owner)
+            .await,
     );
     let forms = [first.clone(), second, third];
     let owner = world.owner().await;
-    owner.set_allowance(first.workspace, Some(10)).await.unwrap();
+    owner
+        .set_allowance(first.workspace, Some(10))
+        .await
+        .unwrap();
     // What another month has used is nobody's business in this one.
-    let earlier = format!("INSERT INTO run_usage VALUES ('{}', '2020-01-01', 1000)", first.workspace);
+    let earlier = format!(
+        "INSERT INTO run_usage VALUES ('{}', '2020-01-01', 1000)",
+        first.workspace
+    );
     world.database.execute(&earlier, &[]).await.unwrap();
 
     let small = [("LETTERBOX_BATCH_SIZE", "3"), ("LETTERBOX_PREFETCH", "5")];
-    let _workers = [world.worker_with(&small).await, world.worker_with(&small).await];
+    let _workers = [
+        world.worker_with(&small).await,
+        world.worker_with(&small).await,
+    ];
     let submitting = (0..50).map(|n| {
         let form = forms[n % 3].at(&gateways[n % 2]);
         async move { form.submit(&n.to_string(), &payload()).await }
     });
     let answers = join_all(submitting).await;
-    assert!(answers.iter().all(|answer| answer == &answers[0] && answer.status == 200), "one can't tell the refused");
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer == &answers[0] && answer.status == 200),
+        "one can't tell the refused"
+    );
     world.await_runs(50).await;
     assert_eq!(world.count(STARTED).await, 10);
     assert_eq!(world.count(EXHAUSTED).await, 40);
     let allowance = owner.allowance(first.workspace).await.unwrap();
     assert_eq!((allowance.run_allowance, allowance.started), (Some(10), 10));
 
-    owner.set_allowance(first.workspace, Some(11)).await.unwrap();
+    owner
+        .set_allowance(first.workspace, Some(11))
+        .await
+        .unwrap();
     world.forget_hits().await;
     for n in 50..52 {
         forms[2].assert_accepts(&n.to_string()).await;
@@ -57,22 +80,61 @@ async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let mut owner = world.owner().await;
-    let cases =
-        ["removed", "viewer", "deactivated", "deleted", "deleted and removed", "paused", "redeployed", "none left"];
+    let cases = [
+        "removed",
+        "viewer",
+        "deactivated",
+        "deleted",
+        "deleted and removed",
+        "paused",
+        "redeployed",
+        "none left",
+    ];
     let mut forms = Vec::new();
     for case in cases {
         let form = world.form(&gateway).await;
         form.assert_accepts(case).await;
         match case {
-            "removed" => drop(owner.remove_member(form.workspace, form.owner).await.unwrap()),
-            "viewer" => drop(owner.set_member(form.workspace, form.owner, "viewer", false).await.unwrap()),
-            "deactivated" => drop(owner.set_member(form.workspace, form.owner, "owner", true).await.unwrap()),
-            "deleted" => drop(owner.move_workflow(form.workflow, Move::Delete).await.unwrap()),
+            "removed" => drop(
+                owner
+                    .remove_member(form.workspace, form.owner)
+                    .await
+                    .unwrap(),
+            ),
+            "viewer" => drop(
+                owner
+                    .set_member(form.workspace, form.owner, "viewer", false)
+                    .await
+                    .unwrap(),
+            ),
+            "deactivated" => drop(
+                owner
+                    .set_member(form.workspace, form.owner, "owner", true)
+                    .await
+                    .unwrap(),
+            ),
+            "deleted" => drop(
+                owner
+                    .move_workflow(form.workflow, Move::Delete)
+                    .await
+                    .unwrap(),
+            ),
             "deleted and removed" => {
-                owner.move_workflow(form.workflow, Move::Delete).await.unwrap();
-                owner.remove_member(form.workspace, form.owner).await.unwrap();
+                owner
+                    .move_workflow(form.workflow, Move::Delete)
+                    .await
+                    .unwrap();
+                owner
+                    .remove_member(form.workspace, form.owner)
+                    .await
+                    .unwrap();
             }
-            "paused" => drop(owner.move_workflow(form.workflow, Move::Pause).await.unwrap()),
+            "paused" => drop(
+                owner
+                    .move_workflow(form.workflow, Move::Pause)
+                    .await
+                    .unwrap(),
+            ),
             "redeployed" => drop(owner.deploy(form.workflow, Some(DEFINITION)).await.unwrap()),
             _ => drop(owner.set_allowance(form.workspace, Some(0)).await.unwrap()),
         }
@@ -91,18 +153,28 @@ async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
         Some("allowance_exhausted"),
     ];
     for ((form, reason), case) in forms.iter().zip(expected).zip(cases) {
-        let runs = owner.runs(form.workspace, Some(form.workflow), 10).await.unwrap();
+        let runs = owner
+            .runs(form.workspace, Some(form.workflow), 10)
+            .await
+            .unwrap();
         assert_eq!(runs.len(), 1, "{case}");
         assert_eq!(runs[0].refused_reason.as_deref(), reason, "{case}");
         assert_eq!(runs[0].state == "refused", reason.is_some(), "{case}");
         assert_eq!(runs[0].run_as, form.owner);
         let started = owner.allowance(form.workspace).await.unwrap().started;
-        assert_eq!(started, i32::from(reason.is_none()), "{case}: a refused run uses nothing up");
+        assert_eq!(
+            started,
+            i32::from(reason.is_none()),
+            "{case}: a refused run uses nothing up"
+        );
     }
     // Pinned to the release that the payload was checked against.
     let run = &owner.runs(forms[6].workspace, None, 10).await.unwrap()[0];
     let number = "SELECT number::bigint FROM releases WHERE release_id = ";
-    assert_eq!(world.count(&format!("{number}'{}'", run.release_id)).await, 1);
+    assert_eq!(
+        world.count(&format!("{number}'{}'", run.release_id)).await,
+        1
+    );
 }
 
 /// A worker dies with what it has fetched: another one records it, once.
@@ -125,5 +197,8 @@ async fn a_killed_workers_submissions_are_recorded_once() {
     holder.batch_execute("COMMIT").await.unwrap();
     let _worker = world.worker().await;
     world.await_runs(20).await;
-    assert_eq!(world.count("SELECT started::bigint FROM run_usage").await, 20);
+    assert_eq!(
+        world.count("SELECT started::bigint FROM run_usage").await,
+        20
+    );
 }

@@ -6,9 +6,18 @@ use letterbox_tests::World;
 #[tokio::test]
 async fn every_statement_fits_the_schema_under_its_role() {
     let world = World::new().await;
-    let [lookups, limits] = [&letterbox_gateway::LOOKUPS[..], &letterbox_gateway::RATE_LIMIT_STATEMENTS];
-    let [signals, runs] = [&[letterbox_worker::signals::INSERT_SIGNALS][..], &letterbox_worker::runs::STATEMENTS];
-    let [owner, lifecycle] = [&letterbox_worker::owner::STATEMENTS[..], &letterbox_worker::owner::LIFECYCLE_STATEMENTS];
+    let [lookups, limits] = [
+        &letterbox_gateway::LOOKUPS[..],
+        &letterbox_gateway::RATE_LIMIT_STATEMENTS,
+    ];
+    let [signals, runs] = [
+        &[letterbox_worker::signals::INSERT_SIGNALS][..],
+        &letterbox_worker::runs::STATEMENTS,
+    ];
+    let [owner, lifecycle] = [
+        &letterbox_worker::owner::STATEMENTS[..],
+        &letterbox_worker::owner::LIFECYCLE_STATEMENTS,
+    ];
     let all = [
         (Role::Gateway, lookups),
         (Role::Gateway, limits),
@@ -22,7 +31,10 @@ async fn every_statement_fits_the_schema_under_its_role() {
     for (role, statements) in all {
         let client = world.session(role).await;
         for statement in statements {
-            client.prepare(statement).await.unwrap_or_else(|error| panic!("{role:?}: {error:?}: {statement}"));
+            client
+                .prepare(statement)
+                .await
+                .unwrap_or_else(|error| panic!("{role:?}: {error:?}: {statement}"));
         }
     }
 }
@@ -32,15 +44,33 @@ async fn every_statement_fits_the_schema_under_its_role() {
 async fn the_gateway_finds_rows_by_their_keys_only() {
     let world = World::new().await;
     let client = world.session(Role::Gateway).await;
-    client.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+    client
+        .batch_execute("SET plan_cache_mode = force_generic_plan")
+        .await
+        .unwrap();
     for statement in letterbox_gateway::LOOKUPS {
-        let parameters = (1..=9).filter(|n| statement.contains(&format!("${n}"))).count();
-        client.batch_execute(&format!("PREPARE it AS {statement}")).await.unwrap();
+        let parameters = (1..=9)
+            .filter(|n| statement.contains(&format!("${n}")))
+            .count();
+        client
+            .batch_execute(&format!("PREPARE it AS {statement}"))
+            .await
+            .unwrap();
         let explain = format!("EXPLAIN EXECUTE it({})", vec!["NULL"; parameters].join(","));
-        let plan: Vec<String> =
-            client.query(&explain, &[]).await.unwrap().iter().map(|row| row.get::<_, String>(0)).collect();
+        let plan: Vec<String> = client
+            .query(&explain, &[])
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| row.get::<_, String>(0))
+            .collect();
         assert!(plan.iter().any(|line| line.contains("Index")), "{plan:#?}");
-        assert!(!plan.iter().any(|line| line.contains("Seq Scan") || line.contains("Hash Join")), "{plan:#?}");
+        assert!(
+            !plan
+                .iter()
+                .any(|line| line.contains("Seq Scan") || line.contains("Hash Join")),
+            "{plan:#?}"
+        );
         client.batch_execute("DEALLOCATE it").await.unwrap();
     }
 }
@@ -81,9 +111,18 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Operator, "DROP TABLE signals"),
     ];
     for (role, statement) in denied {
-        let error = world.session(role).await.batch_execute(statement).await.unwrap_err();
+        let error = world
+            .session(role)
+            .await
+            .batch_execute(statement)
+            .await
+            .unwrap_err();
         let code = error.code().map(|code| code.code().to_owned());
-        assert_eq!(code.as_deref(), Some("42501"), "{role:?}: {statement}: {error}");
+        assert_eq!(
+            code.as_deref(),
+            Some("42501"),
+            "{role:?}: {statement}: {error}"
+        );
     }
 }
 
@@ -95,17 +134,34 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         WHERE relkind = 'r' AND relname NOT IN ('users', 'rate_limits', 'refinery_schema_history') AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
             WHERE i.indrelid = c.oid AND i.indisprimary AND a.attname = 'workspace_id')";
-    assert_eq!(world.count(keyless).await, 0, "a table without workspace_id at the head of its key");
+    assert_eq!(
+        world.count(keyless).await,
+        0,
+        "a table without workspace_id at the head of its key"
+    );
     let crossing = "
         SELECT count(*) FROM pg_constraint k JOIN pg_class target ON target.oid = k.confrelid
         WHERE k.contype = 'f' AND target.relname <> 'users' AND NOT EXISTS (
             SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) AND a.attname = 'workspace_id')";
-    assert_eq!(world.count(crossing).await, 0, "a foreign key that could point into another workspace");
+    assert_eq!(
+        world.count(crossing).await,
+        0,
+        "a foreign key that could point into another workspace"
+    );
     let unexplained = "
         SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace AND nspname = 'public'
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum >= 0 AND NOT a.attisdropped
         WHERE relkind = 'r' AND relname <> 'refinery_schema_history'
           AND (col_description(c.oid, a.attnum) IS NULL OR obj_description(c.oid) IS NULL)";
-    assert_eq!(world.count(unexplained).await, 0, "a table or column without a comment");
-    assert!(world.count("SELECT count(*) FROM pg_class WHERE relname = 'signals'").await == 1);
+    assert_eq!(
+        world.count(unexplained).await,
+        0,
+        "a table or column without a comment"
+    );
+    assert!(
+        world
+            .count("SELECT count(*) FROM pg_class WHERE relname = 'signals'")
+            .await
+            == 1
+    );
 }

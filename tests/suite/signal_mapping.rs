@@ -1,4 +1,5 @@
-//! From a signed body to a stored signal: native where the contract holds, generic with the broken rule where not.
+//! From a signed body to a stored signal: native where the contract holds, generic with the broken
+//! rule where not.
 
 use letterbox_tests::World;
 
@@ -18,7 +19,12 @@ async fn native_signals_keep_every_member_exactly() {
         assert!(webhook.send(body).await.is_first());
     }
     world.await_signals(5).await;
-    let mut signals = world.owner().await.signals(webhook.address.workspace, 100).await.unwrap();
+    let mut signals = world
+        .owner()
+        .await
+        .signals(webhook.address.workspace, 100)
+        .await
+        .unwrap();
     signals.reverse();
     let shown: Vec<_> = signals
         .iter()
@@ -33,15 +39,41 @@ async fn native_signals_keep_every_member_exactly() {
         })
         .collect();
     let expected = [
-        ("proposal.won", Some("Acme"), Some("999999999999.9999"), Some("e-1"), None),
-        ("proposal.created", Some("Ä\u{fffd}B"), Some("0.1"), None, None),
+        (
+            "proposal.won",
+            Some("Acme"),
+            Some("999999999999.9999"),
+            Some("e-1"),
+            None,
+        ),
+        (
+            "proposal.created",
+            Some("Ä\u{fffd}B"),
+            Some("0.1"),
+            None,
+            None,
+        ),
         ("client.created", Some("Client"), None, None, None),
         ("generic", None, None, None, Some("entity is blank")),
-        ("generic", None, None, None, Some("the body is not an object")),
+        (
+            "generic",
+            None,
+            None,
+            None,
+            Some("the body is not an object"),
+        ),
     ];
     assert_eq!(shown, expected);
-    let detail = world.owner().await.signal(signals[1].signal_id).await.unwrap();
-    assert_eq!(detail.body, bodies[1], "the body keeps what the column can't");
+    let detail = world
+        .owner()
+        .await
+        .signal(signals[1].signal_id)
+        .await
+        .unwrap();
+    assert_eq!(
+        detail.body, bodies[1],
+        "the body keeps what the column can't"
+    );
     assert_eq!(detail.row.webhook_id, webhook.address.webhook);
 }
 
@@ -57,6 +89,24 @@ async fn nothing_in_a_body_leads_to_another_workspace() {
     );
     assert!(webhook.send(body).await.is_first());
     world.await_signals(1).await;
-    assert_eq!(world.owner().await.signals(other.address.workspace, 10).await.unwrap().len(), 0);
-    assert_eq!(world.owner().await.signals(webhook.address.workspace, 10).await.unwrap().len(), 1);
+    assert_eq!(
+        world
+            .owner()
+            .await
+            .signals(other.address.workspace, 10)
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
+    assert_eq!(
+        world
+            .owner()
+            .await
+            .signals(webhook.address.workspace, 10)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }

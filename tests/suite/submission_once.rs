@@ -8,7 +8,11 @@ use serde_json::json;
 const CLAIMED: &str = "SELECT count(*) FROM form_submissions";
 
 fn assert_accepted(answer: &Answer) {
-    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"status":"accepted"}"#), "{answer:?}");
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, r#"{"status":"accepted"}"#),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,13 +23,22 @@ async fn twins_are_all_accepted_and_run_once() {
     let twins = (0..15).map(|n| {
         let form = form.at(&gateways[n % 2]);
         // Each with other content: one of them counts.
-        async move { form.submit("twin", &json!({"name": n.to_string(), "email": "a@b", "terms": true})).await }
+        async move {
+            form.submit(
+                "twin",
+                &json!({"name": n.to_string(), "email": "a@b", "terms": true}),
+            )
+            .await
+        }
     });
     join_all(twins).await.iter().for_each(assert_accepted);
     let _worker = world.worker().await;
     world.await_runs(1).await;
     assert_eq!(world.count(CLAIMED).await, 1);
-    eventually("nothing is left", async || world.messages("letterbox.v1.forms").await == 0).await;
+    eventually("nothing is left", async || {
+        world.messages("letterbox.v1.forms").await == 0
+    })
+    .await;
     assert_eq!(world.runs().await, 1);
 }
 
@@ -55,14 +68,21 @@ async fn a_first_that_was_not_recorded_frees_its_key() {
     let form = world.form(&gateway).await;
     broker.cut();
     let answer = form.submit("key", &payload()).await;
-    assert_eq!((answer.status, answer.code().as_str()), (503, "temporarily_unavailable"));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
     assert_eq!(world.count(CLAIMED).await, 1);
     broker.pass();
     gateway.await_ready().await;
     // Free: the payload counts again, and a good one is recorded.
     assert_eq!(form.submit("key", &json!({})).await.status, 400);
     form.assert_accepts("key").await;
-    assert_eq!(form.submit("key", &json!({})).await.status, 200, "known now");
+    assert_eq!(
+        form.submit("key", &json!({})).await.status,
+        200,
+        "known now"
+    );
     let _worker = world.worker().await;
     world.await_runs(1).await;
 }
@@ -83,7 +103,10 @@ async fn a_twin_waits_for_the_outcome() {
     eventually("claimed", async || world.count(CLAIMED).await == 1).await;
     let twin = send(json!({"nonsense": 1}));
     eventually("the twin has come", async || {
-        gateway.metric("letterbox_batch_size_count{batcher=\"forms\"}").await >= 4.0
+        gateway
+            .metric("letterbox_batch_size_count{batcher=\"forms\"}")
+            .await
+            >= 4.0
     })
     .await;
     assert!(!first.is_finished() && !twin.is_finished());
@@ -110,7 +133,10 @@ async fn a_submitter_that_hangs_up_is_recorded_all_the_same() {
     assert!(sending.await.unwrap_err().is_cancelled());
     broker.pass();
     eventually("settled", async || {
-        world.count("SELECT count(*) FROM form_submissions WHERE settled_at IS NOT NULL").await == 1
+        world
+            .count("SELECT count(*) FROM form_submissions WHERE settled_at IS NOT NULL")
+            .await
+            == 1
     })
     .await;
     form.assert_accepts("key").await;
@@ -131,7 +157,10 @@ async fn a_killed_gateways_claim_is_taken_over() {
         async move {
             form.request(reqwest::Method::POST, &form.submit_url())
                 .header("content-type", "application/json")
-                .body(json!({"token": form.token, "idempotencyKey": "key", "payload": payload()}).to_string())
+                .body(
+                    json!({"token": form.token, "idempotencyKey": "key", "payload": payload()})
+                        .to_string(),
+                )
                 .send()
                 .await
                 .is_ok()
@@ -145,7 +174,12 @@ async fn a_killed_gateways_claim_is_taken_over() {
     let expired = "UPDATE form_submissions SET lease_until = clock_timestamp()";
     world.database.execute(expired, &[]).await.unwrap();
     form.assert_accepts("key").await;
-    assert_eq!(world.count("SELECT attempt::bigint FROM form_submissions").await, 2);
+    assert_eq!(
+        world
+            .count("SELECT attempt::bigint FROM form_submissions")
+            .await,
+        2
+    );
     let _worker = world.worker().await;
     world.await_runs(1).await;
 }
@@ -171,7 +205,13 @@ async fn a_repeated_message_changes_nothing() {
     }
     let _workers = [world.worker().await, world.worker().await];
     world.await_runs(1).await;
-    eventually("nothing is left", async || world.messages("letterbox.v1.forms").await == 0).await;
+    eventually("nothing is left", async || {
+        world.messages("letterbox.v1.forms").await == 0
+    })
+    .await;
     assert_eq!(world.runs().await, 1);
-    assert_eq!(world.count("SELECT started::bigint FROM run_usage").await, 1);
+    assert_eq!(
+        world.count("SELECT started::bigint FROM run_usage").await,
+        1
+    );
 }

@@ -14,12 +14,19 @@ fn certificates(folder: &Path) {
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&key, &authority).unwrap();
+    let server = CertificateParams::new(vec!["127.0.0.1".into()])
+        .unwrap()
+        .signed_by(&key, &authority)
+        .unwrap();
     std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
     std::fs::write(folder.join("server.pem"), server.pem()).unwrap();
     std::fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
     let mut own = std::process::Command::new("sh");
-    own.args(["-c", "chmod 600 server.key; chown postgres server.key 2>/dev/null || true"]).current_dir(folder);
+    own.args([
+        "-c",
+        "chmod 600 server.key; chown postgres server.key 2>/dev/null || true",
+    ])
+    .current_dir(folder);
     run(&mut own);
 }
 
@@ -30,27 +37,50 @@ fn run(command: &mut std::process::Command) {
 #[tokio::test]
 async fn a_delivery_travels_over_tls_on_both_legs() {
     // Where the server's user can read it, wherever the project is.
-    let folder = std::env::temp_dir().join(format!("letterbox-tls-{}", uuid::Uuid::new_v4().simple()));
+    let folder =
+        std::env::temp_dir().join(format!("letterbox-tls-{}", uuid::Uuid::new_v4().simple()));
     certificates(&folder);
     certificates(&folder.join("other"));
     let path = |file: &str| folder.join(file).display().to_string();
 
-    let options = format!("-c ssl=on -c ssl_cert_file={} -c ssl_key_file={}", path("server.pem"), path("server.key"));
+    let options = format!(
+        "-c ssl=on -c ssl_cert_file={} -c ssl_key_file={}",
+        path("server.pem"),
+        path("server.key")
+    );
     let database = PrivateDatabase::start(&options);
     let require = format!("{}?sslmode=require", database.url());
-    let verified = format!("{}?sslmode=verify-full&sslrootcert={}", database.url(), path("ca.pem"));
-    let wrong = format!("{}?sslmode=verify-full&sslrootcert={}", database.url(), path("other/ca.pem"));
+    let verified = format!(
+        "{}?sslmode=verify-full&sslrootcert={}",
+        database.url(),
+        path("ca.pem")
+    );
+    let wrong = format!(
+        "{}?sslmode=verify-full&sslrootcert={}",
+        database.url(),
+        path("other/ca.pem")
+    );
     let roots = format!("{}?sslmode=verify-full", database.url());
     migrate(&require.parse().unwrap()).await.unwrap();
     for url in [&wrong, &roots] {
         assert!(
-            connect_once(&url.parse().unwrap(), Role::Login, "test").await.is_err(),
+            connect_once(&url.parse().unwrap(), Role::Login, "test")
+                .await
+                .is_err(),
             "an unknown authority is refused"
         );
     }
-    let client = connect_once(&require.parse().unwrap(), Role::Login, "test").await.unwrap();
+    let client = connect_once(&require.parse().unwrap(), Role::Login, "test")
+        .await
+        .unwrap();
     let encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-    assert!(client.query_one(encrypted, &[]).await.unwrap().get::<_, bool>(0));
+    assert!(
+        client
+            .query_one(encrypted, &[])
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
 
     let port = 20_000 + std::process::id() % 10_000;
     let settings = format!(
@@ -61,7 +91,10 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     );
     let broker = PrivateBroker::start(&settings);
     let plain = url::Url::parse(&broker.url()).unwrap();
-    let tls = format!("amqps://letterbox:{}@127.0.0.1:{port}/%2f", plain.password().unwrap());
+    let tls = format!(
+        "amqps://letterbox:{}@127.0.0.1:{port}/%2f",
+        plain.password().unwrap()
+    );
     let with_roots = |file: &str| format!("{tls}?cacertfile={}", path(file));
 
     let world = World::on(verified, with_roots("ca.pem")).await;
@@ -70,8 +103,14 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
 
-    let distrusting = world.start("letterbox-gateway", &[("AMQP_URL", &with_roots("other/ca.pem"))]);
-    letterbox_tests::eventually("refused", async || distrusting.log().contains("broker connection ended")).await;
+    let distrusting = world.start(
+        "letterbox-gateway",
+        &[("AMQP_URL", &with_roots("other/ca.pem"))],
+    );
+    letterbox_tests::eventually("refused", async || {
+        distrusting.log().contains("broker connection ended")
+    })
+    .await;
     assert!(!distrusting.is_ready().await);
     std::fs::remove_dir_all(folder).unwrap();
 }

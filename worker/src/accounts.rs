@@ -8,5 +8,10 @@ use letterbox_common::{
 /// Where the credential of an account belongs.
 #[must_use]
 pub fn seal_place(workspace: WorkspaceId, account: &AccountId) -> Place<'_> {
-    Place { table: "connected_accounts", column: "credential_sealed", workspace, row: account.as_bytes() }
+    Place {
+        table: "connected_accounts",
+        column: "credential_sealed",
+        workspace,
+        row: account.as_bytes(),
+    }
 }

@@ -1,7 +1,10 @@
-//! The worker: takes what the gateways have published, makes signals and runs of it, and acknowledges after its commit.
+//! The worker: takes what the gateways have published, makes signals and runs of it, and
+//! acknowledges after its commit.
 //!
-//! `consumer` receives and acknowledges, `apply` says what a batch of messages does to the database, `outcome` what an
-//! outcome means for a message. `executor` brings runs through their `actions`, as the `policy` allows, out through `egress`. `owner` is what the operator command line (`bin/letterbox`) orders.
+//! `consumer` receives and acknowledges, `apply` says what a batch of messages does to the
+//! database, `outcome` what an outcome means for a message. `executor` brings runs through their
+//! `actions`, as the `policy` allows, out through `egress`. `owner` is what the operator command
+//! line (`bin/letterbox`) orders.
 
 mod accounts;
 pub mod actions;

@@ -1,7 +1,9 @@
-//! What can come of a message, and what that means for it: acknowledged, held and tried again, or dead-lettered.
+//! What can come of a message, and what that means for it: acknowledged, held and tried again, or
+//! dead-lettered.
 //!
-//! Nothing is ever handed back to the broker to say 'not now': every return counts against the message, and after enough
-//! of them the broker would dead-letter it although nothing is wrong with it.
+//! Nothing is ever handed back to the broker to say 'not now': every return counts against the
+//! message, and after enough of them the broker would dead-letter it although nothing is wrong with
+//! it.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A workspace's policy: whether an action may be sent, needs somebody's approval, or may not. Pure: the first rule that
-//! matches decides, else the default.
+//! A workspace's policy: whether an action may be sent, needs somebody's approval, or may not.
+//! Pure: the first rule that matches decides, else the default.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,8 @@ pub enum Untrusted {
     Control,
 }
 
-/// What kind of condition was steered by untrusted text. An `ai.condition` outranks a plain one: it can be talked round.
+/// What kind of condition was steered by untrusted text. An `ai.condition` outranks a plain one: it
+/// can be talked round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Steering {
     #[serde(rename = "condition")]
@@ -108,11 +109,20 @@ pub struct Ruling {
 }
 
 impl Default for Policy {
-    /// Of a workspace that has set none: lets data through, and asks for approval of what untrusted text steers through an
-    /// `ai.condition`.
+    /// Of a workspace that has set none: lets data through, and asks for approval of what untrusted
+    /// text steers through an `ai.condition`.
     fn default() -> Self {
-        let when = When { steered_by: Some(Steering::AiCondition), ..When::default() };
-        Self { rules: vec![Rule { when, decision: Decision::Approve }], default: Decision::Allow }
+        let when = When {
+            steered_by: Some(Steering::AiCondition),
+            ..When::default()
+        };
+        Self {
+            rules: vec![Rule {
+                when,
+                decision: Decision::Approve,
+            }],
+            default: Decision::Allow,
+        }
     }
 }
 
@@ -126,14 +136,22 @@ impl Policy {
         for (index, rule) in policy.rules.iter().enumerate() {
             let action = rule.when.action.as_deref();
             if action.is_some_and(|action| !["http.request", "ai.condition"].contains(&action)) {
-                return Err(format!("rules[{index}].when.action: has to be http.request or ai.condition"));
+                return Err(format!(
+                    "rules[{index}].when.action: has to be http.request or ai.condition"
+                ));
             }
             if rule.when.method.as_ref().is_some_and(Vec::is_empty) {
-                return Err(format!("rules[{index}].when.method: an empty list matches nothing"));
+                return Err(format!(
+                    "rules[{index}].when.method: an empty list matches nothing"
+                ));
             }
             let mut methods = rule.when.method.iter().flatten();
-            if let Some(method) = methods.find(|method| METHODS.iter().all(|(known, _)| known != method)) {
-                return Err(format!("rules[{index}].when.method: {method:?} is no method of a request"));
+            if let Some(method) =
+                methods.find(|method| METHODS.iter().all(|(known, _)| known != method))
+            {
+                return Err(format!(
+                    "rules[{index}].when.method: {method:?} is no method of a request"
+                ));
             }
         }
         Ok(policy)
@@ -141,20 +159,40 @@ impl Policy {
 
     #[must_use]
     pub fn decide(&self, facts: &Facts<'_>) -> Ruling {
-        let found = self.rules.iter().zip(1..).find(|(rule, _)| rule.when.matches(facts));
+        let found = self
+            .rules
+            .iter()
+            .zip(1..)
+            .find(|(rule, _)| rule.when.matches(facts));
         match found {
-            Some((rule, number)) => Ruling { decision: rule.decision, rule: Some(number) },
-            None => Ruling { decision: self.default, rule: None },
+            Some((rule, number)) => Ruling {
+                decision: rule.decision,
+                rule: Some(number),
+            },
+            None => Ruling {
+                decision: self.default,
+                rule: None,
+            },
         }
     }
 }
 
 impl When {
     fn matches(&self, facts: &Facts<'_>) -> bool {
-        self.action.as_deref().is_none_or(|action| action == facts.action)
-            && self.account.as_deref().is_none_or(|account| account == facts.account)
-            && self.method.as_ref().is_none_or(|methods| methods.iter().any(|method| method == facts.method))
-            && self.steered_by.is_none_or(|steering| facts.control == Some(steering))
+        self.action
+            .as_deref()
+            .is_none_or(|action| action == facts.action)
+            && self
+                .account
+                .as_deref()
+                .is_none_or(|account| account == facts.account)
+            && self
+                .method
+                .as_ref()
+                .is_none_or(|methods| methods.iter().any(|method| method == facts.method))
+            && self
+                .steered_by
+                .is_none_or(|steering| facts.control == Some(steering))
             && match self.untrusted {
                 None => true,
                 Some(Untrusted::Data) => facts.data,
@@ -167,8 +205,13 @@ impl When {
 mod tests {
     use super::*;
 
-    const FACTS: Facts<'static> =
-        Facts { action: "http.request", account: "crm", method: "POST", data: true, control: None };
+    const FACTS: Facts<'static> = Facts {
+        action: "http.request",
+        account: "crm",
+        method: "POST",
+        data: true,
+        control: None,
+    };
 
     fn decide(policy: &str, facts: Facts<'_>) -> (Decision, Option<i32>) {
         let ruling = Policy::read(policy).unwrap().decide(&facts);
@@ -177,7 +220,11 @@ mod tests {
 
     #[test]
     fn the_default_asks_only_for_what_a_model_was_steered_to() {
-        let decide = |control| Policy::default().decide(&Facts { control, ..FACTS }).decision;
+        let decide = |control| {
+            Policy::default()
+                .decide(&Facts { control, ..FACTS })
+                .decision
+        };
         assert_eq!(decide(None), Decision::Allow);
         assert_eq!(decide(Some(Steering::Condition)), Decision::Allow);
         assert_eq!(decide(Some(Steering::AiCondition)), Decision::Approve);
@@ -194,16 +241,49 @@ mod tests {
             {"when":{"untrusted":"data","account":"crm"},"decision":"approve"},
             {"when":{},"decision":"allow"}],"default":"deny"}"#;
         for (facts, expected) in [
-            (Facts { action: "ai.condition", ..FACTS }, (Decision::Deny, Some(1))),
-            (Facts { method: "PUT", ..FACTS }, (Decision::Approve, Some(2))),
-            (Facts { control: Some(Steering::Condition), ..FACTS }, (Decision::Deny, Some(3))),
+            (
+                Facts {
+                    action: "ai.condition",
+                    ..FACTS
+                },
+                (Decision::Deny, Some(1)),
+            ),
+            (
+                Facts {
+                    method: "PUT",
+                    ..FACTS
+                },
+                (Decision::Approve, Some(2)),
+            ),
+            (
+                Facts {
+                    control: Some(Steering::Condition),
+                    ..FACTS
+                },
+                (Decision::Deny, Some(3)),
+            ),
             (FACTS, (Decision::Approve, Some(4))),
-            (Facts { data: false, ..FACTS }, (Decision::Allow, Some(5))),
-            (Facts { account: "other", ..FACTS }, (Decision::Allow, Some(5))),
+            (
+                Facts {
+                    data: false,
+                    ..FACTS
+                },
+                (Decision::Allow, Some(5)),
+            ),
+            (
+                Facts {
+                    account: "other",
+                    ..FACTS
+                },
+                (Decision::Allow, Some(5)),
+            ),
         ] {
             assert_eq!(decide(policy, facts), expected, "{facts:?}");
         }
-        assert_eq!(decide(r#"{"rules":[],"default":"deny"}"#, FACTS), (Decision::Deny, None));
+        assert_eq!(
+            decide(r#"{"rules":[],"default":"deny"}"#, FACTS),
+            (Decision::Deny, None)
+        );
     }
 
     #[test]

@@ -21,29 +21,58 @@ use crate::{
 const PUBLISH_CHANNELS: u16 = 1;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs until `stop`, then stops in order: not ready, fetch nothing, finish what was fetched, close the connections.
-pub async fn run(config: Config, admin_socket: TcpListener, metrics: PrometheusHandle, stop: CancellationToken) {
+/// Runs until `stop`, then stops in order: not ready, fetch nothing, finish what was fetched, close
+/// the connections.
+pub async fn run(
+    config: Config,
+    admin_socket: TcpListener,
+    metrics: PrometheusHandle,
+    stop: CancellationToken,
+) {
     let readiness = Readiness::default();
     let (running, database) = (readiness.part("process"), readiness.part("database"));
     let (publishes, consumes) = (readiness.part("publisher"), readiness.part("consumer"));
     let background = TaskTracker::new();
     let (publishing, over) = (CancellationToken::new(), CancellationToken::new());
 
-    background.spawn(admin::serve(admin_socket, readiness.clone(), metrics, over.clone()));
+    background.spawn(admin::serve(
+        admin_socket,
+        readiness.clone(),
+        metrics,
+        over.clone(),
+    ));
     background.spawn(health::watch(config.pool.clone(), database, over.clone()));
 
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let publishing_task = {
-        let (target, name, publishing) =
-            (config.broker.clone(), format!("{} (publish)", config.name), publishing.clone());
-        tokio::spawn(async move { broker::supervise(target, &name, publishes, session, publishing).await })
+        let (target, name, publishing) = (
+            config.broker.clone(),
+            format!("{} (publish)", config.name),
+            publishing.clone(),
+        );
+        tokio::spawn(async move {
+            broker::supervise(target, &name, publishes, session, publishing).await
+        })
     };
-    let executor =
-        Executor { pool: config.pool.clone(), keys: config.keys, egress: config.egress, patience: config.patience };
-    let relaying = tokio::spawn(relay(config.pool.clone(), publisher.clone(), config.name.clone(), stop.clone()));
+    let executor = Executor {
+        pool: config.pool.clone(),
+        keys: config.keys,
+        egress: config.egress,
+        patience: config.patience,
+    };
+    let relaying = tokio::spawn(relay(
+        config.pool.clone(),
+        publisher.clone(),
+        config.name.clone(),
+        stop.clone(),
+    ));
     let consumer = Consumer {
         pool: config.pool.clone(),
-        runs: Runs { executor, publisher: publisher.clone(), concurrency: config.run_concurrency },
+        runs: Runs {
+            executor,
+            publisher: publisher.clone(),
+            concurrency: config.run_concurrency,
+        },
         publisher,
         prefetch: config.prefetch,
         batch_size: config.batch_size,
@@ -51,17 +80,23 @@ pub async fn run(config: Config, admin_socket: TcpListener, metrics: PrometheusH
     };
     let consuming_task = {
         let (target, name, stop) = (config.broker, config.name, stop.clone());
-        tokio::spawn(async move { broker::supervise(target, &name, consumes, consumer, stop).await })
+        tokio::spawn(
+            async move { broker::supervise(target, &name, consumes, consumer, stop).await },
+        )
     };
     running.ready();
     stop.cancelled().await;
 
     let deadline = Deadline::after(config.shutdown_timeout);
     running.waits_for("stopping");
-    let mut in_order = deadline.step("consumer", async { drop(consuming_task.await) }).await;
+    let mut in_order = deadline
+        .step("consumer", async { drop(consuming_task.await) })
+        .await;
     in_order &= deadline.step("relay", async { drop(relaying.await) }).await;
     publishing.cancel();
-    in_order &= deadline.step("publisher", async { drop(publishing_task.await) }).await;
+    in_order &= deadline
+        .step("publisher", async { drop(publishing_task.await) })
+        .await;
     config.pool.close();
     over.cancel();
     background.close();

@@ -1,8 +1,9 @@
-//! A supervised connection: connect, declare, work until something breaks, back off, again — without end.
+//! A supervised connection: connect, declare, work until something breaks, back off, again —
+//! without end.
 //!
-//! lapin's own recovery is off. It gives up after a number of attempts, and a publish that is under way when the
-//! connection breaks may hang; here whatever breaks ends the session, and everything starts anew from a known state.
-//! Every await on lapin has a time limit.
+//! lapin's own recovery is off. It gives up after a number of attempts, and a publish that is under
+//! way when the connection breaks may hang; here whatever breaks ends the session, and everything
+//! starts anew from a known state. Every await on lapin has a time limit.
 
 use std::{pin::pin, time::Duration};
 
@@ -35,8 +36,8 @@ pub enum BrokerError {
 
 /// What is done with a connection while it stands.
 pub trait Session: Send + Sync {
-    /// Works until `stop`, then finishes what is under way and returns `Ok`. An error ends the connection; `run` is called
-    /// again with the next one.
+    /// Works until `stop`, then finishes what is under way and returns `Ok`. An error ends the
+    /// connection; `run` is called again with the next one.
     fn run(
         &self,
         connection: &Connection,
@@ -48,9 +49,15 @@ pub trait Session: Send + Sync {
     fn blocked(&self, part: &Part, reason: Option<String>);
 }
 
-/// Keeps `session` running on a live connection called `name` until `stop`. The session says itself when it is ready; here
-/// `part` is told why it is not.
-pub async fn supervise(target: BrokerTarget, name: &str, part: Part, session: impl Session, stop: CancellationToken) {
+/// Keeps `session` running on a live connection called `name` until `stop`. The session says itself
+/// when it is ready; here `part` is told why it is not.
+pub async fn supervise(
+    target: BrokerTarget,
+    name: &str,
+    part: Part,
+    session: impl Session,
+    stop: CancellationToken,
+) {
     let mut delays = delays();
     while !stop.is_cancelled() {
         let began = tokio::time::Instant::now();
@@ -87,7 +94,8 @@ fn delays() -> impl Iterator<Item = Duration> + Send {
 async fn connect(target: &BrokerTarget, name: &str) -> Result<Connection, BrokerError> {
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = async_rs::Runtime::tokio_current();
-    let connecting = Connection::connect_uri_with_config(target.uri.clone(), properties, target.tls(), runtime);
+    let connecting =
+        Connection::connect_uri_with_config(target.uri.clone(), properties, target.tls(), runtime);
     let connection = in_time(CONNECT_TIMEOUT, connecting).await?;
 
     // Declared on a channel of its own: a refusal (406) closes the channel it happens on.

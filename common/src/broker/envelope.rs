@@ -1,7 +1,8 @@
-//! What travels with a body: AMQP properties and headers that people can read in the dashboard and workers can trust.
+//! What travels with a body: AMQP properties and headers that people can read in the dashboard and
+//! workers can trust.
 //!
-//! The body of a message is the sender's bytes (deliveries) or the validated payload (submissions) and nothing else.
-//! Everything that Letterbox adds stands beside it.
+//! The body of a message is the sender's bytes (deliveries) or the validated payload (submissions)
+//! and nothing else. Everything that Letterbox adds stands beside it.
 
 use jiff::Timestamp;
 use lapin::{
@@ -24,7 +25,8 @@ pub enum Envelope {
     RunWake(RunWake),
 }
 
-/// A run that somebody has to look at. All that is to know about it stands in the database; the body is empty.
+/// A run that somebody has to look at. All that is to know about it stands in the database; the
+/// body is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunWake {
     pub workspace: WorkspaceId,
@@ -78,9 +80,17 @@ impl Envelope {
     pub fn properties(&self, app_id: &str) -> BasicProperties {
         match self {
             Self::WebhookDelivery(delivery) => {
-                let ids =
-                    [("workspace_id", delivery.workspace.to_string()), ("webhook_id", delivery.webhook.to_string())];
-                write(WEBHOOK_DELIVERY, delivery.delivery.to_string(), ids, Some(&delivery.receipt), app_id)
+                let ids = [
+                    ("workspace_id", delivery.workspace.to_string()),
+                    ("webhook_id", delivery.webhook.to_string()),
+                ];
+                write(
+                    WEBHOOK_DELIVERY,
+                    delivery.delivery.to_string(),
+                    ids,
+                    Some(&delivery.receipt),
+                    app_id,
+                )
             }
             Self::FormSubmission(submission) => {
                 let ids = [
@@ -88,11 +98,21 @@ impl Envelope {
                     ("workflow_id", submission.workflow.to_string()),
                     ("release_id", submission.release.to_string()),
                 ];
-                write(FORM_SUBMISSION, submission.run.to_string(), ids, Some(&submission.receipt), app_id)
+                write(
+                    FORM_SUBMISSION,
+                    submission.run.to_string(),
+                    ids,
+                    Some(&submission.receipt),
+                    app_id,
+                )
             }
-            Self::RunWake(wake) => {
-                write(RUN_WAKE, wake.run.to_string(), [("workspace_id", wake.workspace.to_string())], None, app_id)
-            }
+            Self::RunWake(wake) => write(
+                RUN_WAKE,
+                wake.run.to_string(),
+                [("workspace_id", wake.workspace.to_string())],
+                None,
+                app_id,
+            ),
         }
     }
 
@@ -101,7 +121,11 @@ impl Envelope {
     /// # Errors
     /// See [`EnvelopeError`]; never quotes what it could not read.
     pub fn read(properties: &BasicProperties) -> Result<Self, EnvelopeError> {
-        match properties.kind().as_ref().map(lapin::types::ShortString::as_str) {
+        match properties
+            .kind()
+            .as_ref()
+            .map(lapin::types::ShortString::as_str)
+        {
             Some(WEBHOOK_DELIVERY) => Ok(Self::WebhookDelivery(WebhookDelivery {
                 delivery: message_id(properties)?,
                 workspace: header(properties, "workspace_id")?,
@@ -152,22 +176,36 @@ fn write(
 }
 
 fn read_receipt(properties: &BasicProperties) -> Result<Receipt, EnvelopeError> {
-    Ok(Receipt { received_at: header(properties, "received_at")?, traceparent: header(properties, "traceparent")? })
+    Ok(Receipt {
+        received_at: header(properties, "received_at")?,
+        traceparent: header(properties, "traceparent")?,
+    })
 }
 
 fn message_id<T: std::str::FromStr>(properties: &BasicProperties) -> Result<T, EnvelopeError> {
-    let id = properties.message_id().as_ref().map(lapin::types::ShortString::as_str);
-    id.and_then(|id| id.parse().ok()).ok_or(EnvelopeError::Field("message_id"))
+    let id = properties
+        .message_id()
+        .as_ref()
+        .map(lapin::types::ShortString::as_str);
+    id.and_then(|id| id.parse().ok())
+        .ok_or(EnvelopeError::Field("message_id"))
 }
 
-fn header<T: std::str::FromStr>(properties: &BasicProperties, name: &'static str) -> Result<T, EnvelopeError> {
-    let value = properties.headers().as_ref().and_then(|headers| headers.inner().get(name));
+fn header<T: std::str::FromStr>(
+    properties: &BasicProperties,
+    name: &'static str,
+) -> Result<T, EnvelopeError> {
+    let value = properties
+        .headers()
+        .as_ref()
+        .and_then(|headers| headers.inner().get(name));
     let text = match value {
         Some(AMQPValue::LongString(text)) => std::str::from_utf8(text.as_bytes()).ok(),
         Some(AMQPValue::ShortString(text)) => Some(text.as_str()),
         _ => None,
     };
-    text.and_then(|text| text.parse().ok()).ok_or(EnvelopeError::Field(name))
+    text.and_then(|text| text.parse().ok())
+        .ok_or(EnvelopeError::Field(name))
 }
 
 #[cfg(test)]
@@ -194,7 +232,10 @@ mod tests {
                 release: ReleaseId::generate(),
                 receipt,
             }),
-            Envelope::RunWake(RunWake { workspace, run: RunId::generate() }),
+            Envelope::RunWake(RunWake {
+                workspace,
+                run: RunId::generate(),
+            }),
         ]
     }
 
@@ -207,11 +248,17 @@ mod tests {
 
     #[test]
     fn every_missing_part_is_named() {
-        assert_eq!(Envelope::read(&BasicProperties::default()), Err(EnvelopeError::UnknownType));
+        assert_eq!(
+            Envelope::read(&BasicProperties::default()),
+            Err(EnvelopeError::UnknownType)
+        );
         for envelope in envelopes() {
             let whole = envelope.properties("test");
             let no_id = whole.clone().with_message_id("x".into());
-            assert_eq!(Envelope::read(&no_id), Err(EnvelopeError::Field("message_id")));
+            assert_eq!(
+                Envelope::read(&no_id),
+                Err(EnvelopeError::Field("message_id"))
+            );
             for missing in whole.headers().as_ref().unwrap().inner().keys() {
                 let mut headers = FieldTable::default();
                 for (name, value) in whole.headers().as_ref().unwrap().inner() {
@@ -220,7 +267,9 @@ mod tests {
                     }
                 }
                 let cut = whole.clone().with_headers(headers);
-                let Err(EnvelopeError::Field(named)) = Envelope::read(&cut) else { panic!("{missing} is not missed") };
+                let Err(EnvelopeError::Field(named)) = Envelope::read(&cut) else {
+                    panic!("{missing} is not missed")
+                };
                 assert_eq!(named, missing.as_str());
             }
         }

@@ -1,4 +1,5 @@
-//! RabbitMQ: what is declared there, what a message looks like, and connections that come back by themselves.
+//! RabbitMQ: what is declared there, what a message looks like, and connections that come back by
+//! themselves.
 
 mod connection;
 mod envelope;

@@ -1,11 +1,14 @@
-//! Confirmed publishing: a publish has succeeded when, and only when, the broker has acknowledged that very message.
+//! Confirmed publishing: a publish has succeeded when, and only when, the broker has acknowledged
+//! that very message.
 //!
-//! Each channel is owned by one task. lapin numbers a message under one lock and queues its frames under another, so two
-//! tasks that publish on one channel can take each other's confirms: a refused message would be reported as accepted.
-//! Callers hand their messages over through one bounded queue and wait for an answer with a deadline.
+//! Each channel is owned by one task. lapin numbers a message under one lock and queues its frames
+//! under another, so two tasks that publish on one channel can take each other's confirms: a
+//! refused message would be reported as accepted. Callers hand their messages over through one
+//! bounded queue and wait for an answer with a deadline.
 //!
-//! Only an acknowledgement without a returned message counts. A returned message (the topology makes it impossible) can't
-//! be matched to its publish with certainty, so it fails everything that is under way on the connection.
+//! Only an acknowledgement without a returned message counts. A returned message (the topology
+//! makes it impossible) can't be matched to its publish with certainty, so it fails everything that
+//! is under way on the connection.
 
 use std::{
     sync::{
@@ -39,7 +42,8 @@ pub struct Message {
     pub body: Bytes,
 }
 
-/// Why a message is not known to be safe with the broker. It may be there all the same: see [`PublishError::TimedOut`].
+/// Why a message is not known to be safe with the broker. It may be there all the same: see
+/// [`PublishError::TimedOut`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     #[error("there is no connection that takes messages")]
@@ -93,10 +97,12 @@ impl Publisher {
             return Err(PublishError::Unavailable);
         }
         let (answer, confirmed) = oneshot::channel();
-        self.jobs.try_send(Job { message, answer }).map_err(|error| match error {
-            async_channel::TrySendError::Full(_) => PublishError::Overloaded,
-            async_channel::TrySendError::Closed(_) => PublishError::Unavailable,
-        })?;
+        self.jobs
+            .try_send(Job { message, answer })
+            .map_err(|error| match error {
+                async_channel::TrySendError::Full(_) => PublishError::Overloaded,
+                async_channel::TrySendError::Closed(_) => PublishError::Unavailable,
+            })?;
         match tokio::time::timeout(self.deadline, confirmed).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(PublishError::Lost),
@@ -105,31 +111,54 @@ impl Publisher {
     }
 }
 
-/// The other end of a [`Publisher`]: `channels` confirm channels on one connection. Run it with [`super::supervise`].
+/// The other end of a [`Publisher`]: `channels` confirm channels on one connection. Run it with
+/// [`super::supervise`].
 pub struct PublisherSession {
     jobs: async_channel::Receiver<Job>,
     open: Arc<AtomicBool>,
     channels: u16,
 }
 
-/// A publisher and the session that does its work. `deadline` bounds one publish from hand-over to confirm.
+/// A publisher and the session that does its work. `deadline` bounds one publish from hand-over to
+/// confirm.
 #[must_use]
 pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSession) {
     let (sender, receiver) = async_channel::bounded(QUEUE_LENGTH);
     let open = Arc::new(AtomicBool::new(false));
-    let publisher = Publisher { jobs: sender, open: open.clone(), deadline };
-    (publisher, PublisherSession { jobs: receiver, open, channels })
+    let publisher = Publisher {
+        jobs: sender,
+        open: open.clone(),
+        deadline,
+    };
+    (
+        publisher,
+        PublisherSession {
+            jobs: receiver,
+            open,
+            channels,
+        },
+    )
 }
 
 impl Session for PublisherSession {
-    async fn run(&self, connection: &Connection, part: &Part, stop: &CancellationToken) -> Result<(), BrokerError> {
+    async fn run(
+        &self,
+        connection: &Connection,
+        part: &Part,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
         let mut owners = Vec::new();
         for _ in 0..self.channels {
             let channel = in_time(OPEN_TIMEOUT, connection.create_channel()).await?;
-            in_time(OPEN_TIMEOUT, channel.confirm_select(ConfirmSelectOptions::default())).await?;
+            in_time(
+                OPEN_TIMEOUT,
+                channel.confirm_select(ConfirmSelectOptions::default()),
+            )
+            .await?;
             owners.push(own(channel, self.jobs.clone()));
         }
-        // Whatever way this ends, also when the supervisor drops it: nothing more is taken, and whoever waits is answered.
+        // Whatever way this ends, also when the supervisor drops it: nothing more is taken, and
+        // whoever waits is answered.
         let _closed = CloseOnDrop(self);
         self.open.store(true, Ordering::Release);
         part.ready();
@@ -190,26 +219,50 @@ async fn own(channel: Channel, jobs: async_channel::Receiver<Job>) -> Result<(),
 type Answer = oneshot::Sender<Result<(), PublishError>>;
 
 /// Writes one message to the connection, unless nobody waits for it any more.
-async fn send(channel: &Channel, job: Job) -> Result<Option<(PublisherConfirm, Answer)>, BrokerError> {
+async fn send(
+    channel: &Channel,
+    job: Job,
+) -> Result<Option<(PublisherConfirm, Answer)>, BrokerError> {
     if job.answer.is_closed() {
         return Ok(None);
     }
-    let Message { exchange, routing_key, properties, body } = job.message;
-    let mandatory = BasicPublishOptions { mandatory: true, ..Default::default() };
+    let Message {
+        exchange,
+        routing_key,
+        properties,
+        body,
+    } = job.message;
+    let mandatory = BasicPublishOptions {
+        mandatory: true,
+        ..Default::default()
+    };
     // On an error the answer is dropped, which its caller reads as `Lost`.
-    let confirm = channel.basic_publish(exchange.into(), routing_key.into(), mandatory, &body, properties).await?;
+    let confirm = channel
+        .basic_publish(
+            exchange.into(),
+            routing_key.into(),
+            mandatory,
+            &body,
+            properties,
+        )
+        .await?;
     Ok(Some((confirm, job.answer)))
 }
 
-/// Waits for one confirm and answers its caller. An error ends the session, and with it everything under way.
+/// Waits for one confirm and answers its caller. An error ends the session, and with it everything
+/// under way.
 async fn settle(confirm: PublisherConfirm, answer: Answer) -> Result<(), BrokerError> {
     let result = match confirm.await? {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Nack(None) => Err(PublishError::Refused),
         Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
-            return Err(BrokerError::Ended("a message was returned: there is no queue for it".into()));
+            return Err(BrokerError::Ended(
+                "a message was returned: there is no queue for it".into(),
+            ));
         }
-        Confirmation::NotRequested => return Err(BrokerError::Ended("the channel does not confirm".into())),
+        Confirmation::NotRequested => {
+            return Err(BrokerError::Ended("the channel does not confirm".into()));
+        }
     };
     // The caller may have given up: then the same id comes again.
     let _ = answer.send(result);

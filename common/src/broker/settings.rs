@@ -1,4 +1,5 @@
-//! How the broker is reached: the URL, and the connection defaults that notice a dead peer in seconds, not minutes.
+//! How the broker is reached: the URL, and the connection defaults that notice a dead peer in
+//! seconds, not minutes.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -15,8 +16,8 @@ const CONNECTION_TIMEOUT_MILLISECONDS: u64 = 3_000;
 /// Settings of every process that uses the broker.
 #[derive(Debug, Clone, Args)]
 pub struct BrokerSettings {
-    /// RabbitMQ, as amqp://USER:PASSWORD@HOST:PORT/VHOST; amqps:// checks the server's certificate against the system's
-    /// roots, or against ?cacertfile=FILE
+    /// RabbitMQ, as amqp://USER:PASSWORD@HOST:PORT/VHOST; amqps:// checks the server's certificate
+    /// against the system's roots, or against ?cacertfile=FILE
     #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
     pub amqp_url: SecretText,
 }
@@ -40,7 +41,10 @@ pub struct BrokerTarget {
 
 impl BrokerTarget {
     pub(super) fn tls(&self) -> OwnedTLSConfig {
-        OwnedTLSConfig { identity: None, cert_chain: self.roots_pem.clone() }
+        OwnedTLSConfig {
+            identity: None,
+            cert_chain: self.roots_pem.clone(),
+        }
     }
 }
 
@@ -48,17 +52,28 @@ impl FromStr for BrokerTarget {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        let malformed = || SettingError::new(NAME, "has to be amqp://USER:PASSWORD@HOST:PORT/VHOST (or amqps://)");
+        let malformed = || {
+            SettingError::new(
+                NAME,
+                "has to be amqp://USER:PASSWORD@HOST:PORT/VHOST (or amqps://)",
+            )
+        };
         let mut uri: AMQPUri = text.parse().map_err(|_| malformed())?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        uri.query.connection_timeout.get_or_insert(CONNECTION_TIMEOUT_MILLISECONDS);
+        uri.query
+            .connection_timeout
+            .get_or_insert(CONNECTION_TIMEOUT_MILLISECONDS);
 
         let url = Url::parse(text).map_err(|_| malformed())?;
-        let roots = url.query_pairs().find(|(key, _)| key == "cacertfile").map(|(_, file)| PathBuf::from(&*file));
+        let roots = url
+            .query_pairs()
+            .find(|(key, _)| key == "cacertfile")
+            .map(|(_, file)| PathBuf::from(&*file));
         let roots_pem = roots
             .map(|file| {
-                std::fs::read_to_string(&file)
-                    .map_err(|error| SettingError::new(NAME, format!("cacertfile {}: {error}", file.display())))
+                std::fs::read_to_string(&file).map_err(|error| {
+                    SettingError::new(NAME, format!("cacertfile {}: {error}", file.display()))
+                })
             })
             .transpose()?;
         Ok(Self { uri, roots_pem })
@@ -73,17 +88,25 @@ mod tests {
     fn dead_peers_are_noticed_by_default() {
         let target: BrokerTarget = "amqp://u:p@h/v".parse().unwrap();
         assert_eq!(target.uri.query.heartbeat, Some(HEARTBEAT_SECONDS));
-        assert_eq!(target.uri.query.connection_timeout, Some(CONNECTION_TIMEOUT_MILLISECONDS));
+        assert_eq!(
+            target.uri.query.connection_timeout,
+            Some(CONNECTION_TIMEOUT_MILLISECONDS)
+        );
         let target: BrokerTarget = "amqp://u:p@h/v?heartbeat=3".parse().unwrap();
         assert_eq!(target.uri.query.heartbeat, Some(3));
     }
 
     #[test]
     fn errors_do_not_quote_the_password() {
-        for text in
-            ["canary", "http://u:canary@h/", "amqp://u:canary@h:port/", "amqps://u:canary@h/?cacertfile=/nowhere"]
-        {
-            let Err(error) = text.parse::<BrokerTarget>() else { panic!("{text} was read") };
+        for text in [
+            "canary",
+            "http://u:canary@h/",
+            "amqp://u:canary@h:port/",
+            "amqps://u:canary@h/?cacertfile=/nowhere",
+        ] {
+            let Err(error) = text.parse::<BrokerTarget>() else {
+                panic!("{text} was read")
+            };
             assert!(!error.to_string().contains("canary"), "{error}");
         }
     }

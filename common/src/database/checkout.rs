@@ -1,7 +1,8 @@
 //! A pooled connection that may be given up at any await.
 //!
-//! Dropping a query's future does not stop the query: the next user of the connection would wait behind it. So a
-//! connection goes back to the pool only when its holder says that it is done; whatever else happens closes it.
+//! Dropping a query's future does not stop the query: the next user of the connection would wait
+//! behind it. So a connection goes back to the pool only when its holder says that it is done;
+//! whatever else happens closes it.
 
 use std::ops::{Deref, DerefMut};
 
@@ -36,14 +37,20 @@ impl Drop for Checkout {
 impl Deref for Checkout {
     type Target = Client;
 
-    #[expect(clippy::expect_used, reason = "taken only by done and drop, which consume the checkout")]
+    #[expect(
+        clippy::expect_used,
+        reason = "taken only by done and drop, which consume the checkout"
+    )]
     fn deref(&self) -> &Client {
         self.0.as_ref().expect("held until done or dropped")
     }
 }
 
 impl DerefMut for Checkout {
-    #[expect(clippy::expect_used, reason = "taken only by done and drop, which consume the checkout")]
+    #[expect(
+        clippy::expect_used,
+        reason = "taken only by done and drop, which consume the checkout"
+    )]
     fn deref_mut(&mut self) -> &mut Client {
         self.0.as_mut().expect("held until done or dropped")
     }

@@ -18,7 +18,8 @@ pub enum Fault {
 
 /// A failed database call. Cheap to clone: one failed batch answers many callers.
 ///
-/// Its text holds the server's message and code, never parameters. It is for the log, not for senders.
+/// Its text holds the server's message and code, never parameters. It is for the log, not for
+/// senders.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct DatabaseError {
@@ -28,13 +29,19 @@ pub struct DatabaseError {
 
 impl DatabaseError {
     pub(super) fn setting(error: &SettingError) -> Self {
-        Self { fault: Fault::Permanent, message: error.to_string().into() }
+        Self {
+            fault: Fault::Permanent,
+            message: error.to_string().into(),
+        }
     }
 
     /// The work was given up, for a reason of ours.
     #[must_use]
     pub fn transient(message: &str) -> Self {
-        Self { fault: Fault::Transient, message: message.into() }
+        Self {
+            fault: Fault::Transient,
+            message: message.into(),
+        }
     }
 }
 
@@ -43,10 +50,15 @@ impl From<tokio_postgres::Error> for DatabaseError {
         match error.as_db_error() {
             Some(refusal) => Self {
                 fault: classify(refusal.code()),
-                message: format!("{} (SQLSTATE {})", refusal.message(), refusal.code().code()).into(),
+                message: format!("{} (SQLSTATE {})", refusal.message(), refusal.code().code())
+                    .into(),
             },
-            // Everything that did not come from the server is the way to it. Its source says more, and no parameter.
-            None => Self { fault: classify_client(&error), message: with_source(&error).into() },
+            // Everything that did not come from the server is the way to it. Its source says more,
+            // and no parameter.
+            None => Self {
+                fault: classify_client(&error),
+                message: with_source(&error).into(),
+            },
         }
     }
 }
@@ -55,7 +67,10 @@ impl From<PoolError> for DatabaseError {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Backend(error) => error.into(),
-            other => Self { fault: Fault::Transient, message: other.to_string().into() },
+            other => Self {
+                fault: Fault::Transient,
+                message: other.to_string().into(),
+            },
         }
     }
 }
@@ -67,9 +82,10 @@ fn with_source(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// Data errors (class 22) and broken constraints (class 23) stay as they are; everything else — the connection, resources,
-/// locks, a server that starts or stops, a read-only standby, a missing privilege or table that an operator has to mend —
-/// may be well later. When in doubt nothing is thrown away.
+/// Data errors (class 22) and broken constraints (class 23) stay as they are; everything else — the
+/// connection, resources, locks, a server that starts or stops, a read-only standby, a missing
+/// privilege or table that an operator has to mend — may be well later. When in doubt nothing is
+/// thrown away.
 fn classify(code: &SqlState) -> Fault {
     match code.code().get(..2) {
         Some("22" | "23") => Fault::Permanent,
@@ -79,7 +95,11 @@ fn classify(code: &SqlState) -> Fault {
 
 fn classify_client(error: &tokio_postgres::Error) -> Fault {
     // A value that can't be sent will not be sendable later. The driver tells it in words only.
-    if error.to_string().starts_with("error serializing parameter") { Fault::Permanent } else { Fault::Transient }
+    if error.to_string().starts_with("error serializing parameter") {
+        Fault::Permanent
+    } else {
+        Fault::Transient
+    }
 }
 
 #[cfg(test)]
@@ -89,11 +109,21 @@ mod tests {
     #[test]
     fn only_data_and_constraints_are_permanent() {
         for code in ["22P05", "22003", "23503", "23505", "23514"] {
-            assert_eq!(classify(&SqlState::from_code(code)), Fault::Permanent, "{code}");
+            assert_eq!(
+                classify(&SqlState::from_code(code)),
+                Fault::Permanent,
+                "{code}"
+            );
         }
-        for code in ["57P01", "08006", "40001", "40P01", "55P03", "57014", "25006", "53300", "42501", "42P01", "XX000"]
-        {
-            assert_eq!(classify(&SqlState::from_code(code)), Fault::Transient, "{code}");
+        for code in [
+            "57P01", "08006", "40001", "40P01", "55P03", "57014", "25006", "53300", "42501",
+            "42P01", "XX000",
+        ] {
+            assert_eq!(
+                classify(&SqlState::from_code(code)),
+                Fault::Transient,
+                "{code}"
+            );
         }
     }
 }

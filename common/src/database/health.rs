@@ -22,8 +22,9 @@ pub async fn watch(pool: Pool, part: Part, stop: CancellationToken) {
     }
 }
 
-/// One look: the database answers, and its schema is at least as new as this program. A newer one is accepted, because
-/// migrations only add what older programs do not need, and are applied before new programs are rolled out.
+/// One look: the database answers, and its schema is at least as new as this program. A newer one
+/// is accepted, because migrations only add what older programs do not need, and are applied before
+/// new programs are rolled out.
 ///
 /// # Errors
 /// In words for operators.
@@ -34,7 +35,9 @@ pub async fn check(pool: &Pool) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let known = migrations::known_version();
     if version < known {
-        return Err(format!("the schema has version {version}, this program needs {known}: run 'letterbox migrate'"));
+        return Err(format!(
+            "the schema has version {version}, this program needs {known}: run 'letterbox migrate'"
+        ));
     }
     Ok(())
 }

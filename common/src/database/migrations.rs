@@ -7,7 +7,8 @@ use super::DatabaseError;
 
 embed_migrations!("../migrations");
 
-/// Held while migrating, so that two migrating processes take turns. Any number that nobody else uses.
+/// Held while migrating, so that two migrating processes take turns. Any number that nobody else
+/// uses.
 const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
 
 /// Why the schema could not be brought up to date.
@@ -29,16 +30,25 @@ pub struct Applied {
 /// Brings the schema up to this program's version; does nothing when it is.
 ///
 /// # Errors
-/// When a migration fails (it is rolled back), or the database holds a migration that differs from ours.
+/// When a migration fails (it is rolled back), or the database holds a migration that differs from
+/// ours.
 pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError> {
-    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await.map_err(DatabaseError::from)?;
+    client
+        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
+        .await
+        .map_err(DatabaseError::from)?;
     let report = migrations::runner().run_async(client).await;
     // If this fails the session is gone, and its lock with it.
-    let _ = client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK]).await;
+    let _ = client
+        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
+        .await;
     let applied = report?
         .applied_migrations()
         .iter()
-        .map(|m| Applied { version: m.version(), name: m.name().to_owned() })
+        .map(|m| Applied {
+            version: m.version(),
+            name: m.name().to_owned(),
+        })
         .collect();
     Ok(applied)
 }
@@ -46,7 +56,12 @@ pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError
 /// The version that this program was built for.
 #[must_use]
 pub fn known_version() -> i32 {
-    migrations::runner().get_migrations().iter().map(refinery::Migration::version).max().unwrap_or(0)
+    migrations::runner()
+        .get_migrations()
+        .iter()
+        .map(refinery::Migration::version)
+        .max()
+        .unwrap_or(0)
 }
 
 /// The version that the database has; 0 when it has none.
@@ -58,7 +73,9 @@ pub async fn database_version(client: &impl GenericClient) -> Result<i32, Databa
     const DATABASE_VERSION: &str = "SELECT coalesce(max(version), 0) FROM refinery_schema_history";
     match client.query_one(DATABASE_VERSION, &[]).await {
         Ok(row) => Ok(row.try_get(0)?),
-        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE) => Ok(0),
+        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE) => {
+            Ok(0)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -1,4 +1,5 @@
-//! PostgreSQL: settings, the pool under a least-rights role, migrations, and what an error means for a retry.
+//! PostgreSQL: settings, the pool under a least-rights role, migrations, and what an error means
+//! for a retry.
 
 mod call;
 mod checkout;

@@ -13,8 +13,9 @@ const NAME: &str = "DATABASE_URL";
 /// Settings of every process that uses the database.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseSettings {
-    /// PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE; ?sslmode=require encrypts, ?sslmode=verify-full also
-    /// checks the server's certificate against the system's roots or &sslrootcert=FILE
+    /// PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE; ?sslmode=require encrypts,
+    /// ?sslmode=verify-full also checks the server's certificate against the system's roots or
+    /// &sslrootcert=FILE
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: SecretText,
 
@@ -57,14 +58,20 @@ impl FromStr for DatabaseTarget {
         let mut url = Url::parse(text)
             .ok()
             .filter(|url| matches!(url.scheme(), "postgres" | "postgresql"))
-            .ok_or_else(|| SettingError::new(NAME, "has to be postgres://USER:PASSWORD@HOST:PORT/DATABASE"))?;
+            .ok_or_else(|| {
+                SettingError::new(
+                    NAME,
+                    "has to be postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+                )
+            })?;
 
         let (mut mode, mut roots, mut others) = (None, None, Vec::new());
         for (key, value) in url.query_pairs() {
             match &*key {
                 "sslmode" => mode = Some(value.into_owned()),
                 "sslrootcert" => {
-                    roots = Some(PathBuf::from(value.into_owned())).filter(|file| file.as_os_str() != "system")
+                    roots = Some(PathBuf::from(value.into_owned()))
+                        .filter(|file| file.as_os_str() != "system")
                 }
                 _ => others.push((key.into_owned(), value.into_owned())),
             }
@@ -75,7 +82,9 @@ impl FromStr for DatabaseTarget {
         }
         // The driver reads %20, but not the '+' that form encoding makes of a space.
         let plain = url.as_str().replace('+', "%20");
-        let mut config: Config = plain.parse().map_err(|error| SettingError::new(NAME, explain(&error)))?;
+        let mut config: Config = plain
+            .parse()
+            .map_err(|error| SettingError::new(NAME, explain(&error)))?;
 
         let (mode, check) = match (mode.as_deref(), roots) {
             (None | Some("prefer"), None) => (SslMode::Prefer, ServerCheck::None),
@@ -112,31 +121,59 @@ mod tests {
 
     #[test]
     fn tls_modes() {
-        let full = |roots: Option<&str>| ServerCheck::Full { roots: roots.map(Into::into) };
+        let full = |roots: Option<&str>| ServerCheck::Full {
+            roots: roots.map(Into::into),
+        };
         assert_eq!(parse(""), Ok((SslMode::Prefer, ServerCheck::None)));
-        assert_eq!(parse("?sslmode=disable"), Ok((SslMode::Disable, ServerCheck::None)));
-        assert_eq!(parse("?sslmode=require"), Ok((SslMode::Require, ServerCheck::None)));
-        assert_eq!(parse("?sslmode=verify-full"), Ok((SslMode::Require, full(None))));
-        assert_eq!(parse("?sslmode=verify-full&sslrootcert=system"), Ok((SslMode::Require, full(None))));
-        assert_eq!(parse("?sslmode=verify-full&sslrootcert=/a"), Ok((SslMode::Require, full(Some("/a")))));
-        assert_eq!(parse("?sslmode=require&sslrootcert=/a"), Ok((SslMode::Require, full(Some("/a")))));
+        assert_eq!(
+            parse("?sslmode=disable"),
+            Ok((SslMode::Disable, ServerCheck::None))
+        );
+        assert_eq!(
+            parse("?sslmode=require"),
+            Ok((SslMode::Require, ServerCheck::None))
+        );
+        assert_eq!(
+            parse("?sslmode=verify-full"),
+            Ok((SslMode::Require, full(None)))
+        );
+        assert_eq!(
+            parse("?sslmode=verify-full&sslrootcert=system"),
+            Ok((SslMode::Require, full(None)))
+        );
+        assert_eq!(
+            parse("?sslmode=verify-full&sslrootcert=/a"),
+            Ok((SslMode::Require, full(Some("/a"))))
+        );
+        assert_eq!(
+            parse("?sslmode=require&sslrootcert=/a"),
+            Ok((SslMode::Require, full(Some("/a"))))
+        );
         assert!(parse("?sslmode=verify-ca").is_err());
         assert!(parse("?sslmode=no").is_err());
     }
 
     #[test]
     fn other_parameters_reach_the_driver() {
-        let target: DatabaseTarget = "postgres://u@h/d?options=-c%20a%3Db&sslmode=disable".parse().unwrap();
+        let target: DatabaseTarget = "postgres://u@h/d?options=-c%20a%3Db&sslmode=disable"
+            .parse()
+            .unwrap();
         assert_eq!(target.config.get_options(), Some("-c a=b"));
     }
 
     #[test]
     fn errors_do_not_quote_the_password() {
-        for text in
-            ["canary", "mysql://u:canary@h/d", "postgres://u:canary@h:port/d", "postgres://u:canary@h/d?canary2=1"]
-        {
+        for text in [
+            "canary",
+            "mysql://u:canary@h/d",
+            "postgres://u:canary@h:port/d",
+            "postgres://u:canary@h/d?canary2=1",
+        ] {
             let error = text.parse::<DatabaseTarget>().unwrap_err().to_string();
-            assert!(!error.contains("canary@") && !error.contains(":canary"), "{error}");
+            assert!(
+                !error.contains("canary@") && !error.contains(":canary"),
+                "{error}"
+            );
         }
     }
 }

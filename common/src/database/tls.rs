@@ -1,5 +1,6 @@
-//! TLS to PostgreSQL, with libpq's meanings: `require` encrypts and trusts any certificate, `verify-full` wants one for
-//! the server's name from the system's roots or from the file that the URL names.
+//! TLS to PostgreSQL, with libpq's meanings: `require` encrypts and trusts any certificate,
+//! `verify-full` wants one for the server's name from the system's roots or from the file that the
+//! URL names.
 
 use std::{path::Path, sync::Arc};
 
@@ -20,8 +21,12 @@ pub(super) fn connector(check: &ServerCheck) -> Result<MakeRustlsConnect, Settin
         .with_safe_default_protocol_versions()
         .map_err(|error| SettingError::new("DATABASE_URL", error))?;
     let config = match check {
-        ServerCheck::None => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
-        ServerCheck::Full { roots } => builder.with_root_certificates(load_roots(roots.as_deref())?),
+        ServerCheck::None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+        ServerCheck::Full { roots } => {
+            builder.with_root_certificates(load_roots(roots.as_deref())?)
+        }
     };
     Ok(MakeRustlsConnect::new(config.with_no_client_auth()))
 }
@@ -30,7 +35,12 @@ fn load_roots(file: Option<&Path>) -> Result<RootCertStore, SettingError> {
     let certificates = match file {
         Some(file) => CertificateDer::pem_file_iter(file)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| SettingError::new("DATABASE_URL", format!("sslrootcert {}: {error}", file.display())))?,
+            .map_err(|error| {
+                SettingError::new(
+                    "DATABASE_URL",
+                    format!("sslrootcert {}: {error}", file.display()),
+                )
+            })?,
         None => rustls_native_certs::load_native_certs().certs,
     };
     let mut roots = RootCertStore::empty();
@@ -44,7 +54,8 @@ fn load_roots(file: Option<&Path>) -> Result<RootCertStore, SettingError> {
     Ok(roots)
 }
 
-/// Trusts any certificate, as `sslmode=require` means it: the connection is encrypted, the server unproven.
+/// Trusts any certificate, as `sslmode=require` means it: the connection is encrypted, the server
+/// unproven.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -66,7 +77,12 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -75,7 +91,12 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

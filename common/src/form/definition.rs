@@ -1,4 +1,5 @@
-//! The definition of a form: what its owner deploys and what the public reads. Both are the same JSON.
+//! The definition of a form: what its owner deploys and what the public reads. Both are the same
+//! JSON.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! The token of a form link: its only credential. It is shown once and stored nowhere; what is stored is its SHA-256.
+//! The token of a form link: its only credential. It is shown once and stored nowhere; what is
+//! stored is its SHA-256.
 
 use std::fmt;
 
@@ -31,7 +32,9 @@ impl FormToken {
     /// Takes a text of 20 to 200 characters; nothing for any other.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        LENGTHS.contains(&text.chars().count()).then(|| Self(Secret::new(text.as_bytes().to_vec())))
+        LENGTHS
+            .contains(&text.chars().count())
+            .then(|| Self(Secret::new(text.as_bytes().to_vec())))
     }
 
     /// The token itself, for the one time that it is shown.
@@ -79,16 +82,33 @@ mod tests {
 
     #[test]
     fn lengths_are_counted_in_characters() {
-        for (length, good) in [(0, false), (19, false), (20, true), (200, true), (201, false)] {
-            assert_eq!(FormToken::read(&"x".repeat(length)).is_some(), good, "{length}");
-            assert_eq!(FormToken::read(&"\u{1f4ee}".repeat(length)).is_some(), good, "{length}");
+        for (length, good) in [
+            (0, false),
+            (19, false),
+            (20, true),
+            (200, true),
+            (201, false),
+        ] {
+            assert_eq!(
+                FormToken::read(&"x".repeat(length)).is_some(),
+                good,
+                "{length}"
+            );
+            assert_eq!(
+                FormToken::read(&"\u{1f4ee}".repeat(length)).is_some(),
+                good,
+                "{length}"
+            );
         }
     }
 
     #[test]
     fn tokens_are_read_as_they_were_made_and_never_printed() {
         let token = FormToken::generate().unwrap();
-        assert_eq!(FormToken::read(token.expose()).unwrap().hash(), token.hash());
+        assert_eq!(
+            FormToken::read(token.expose()).unwrap().hash(),
+            token.hash()
+        );
         assert_ne!(FormToken::generate().unwrap().hash(), token.hash());
         assert!(!format!("{token:?}{:?}", token.hash()).contains(&token.expose()[..8]));
     }

@@ -1,11 +1,13 @@
 //! Structured logs on standard error.
 //!
-//! Some libraries log what must not be read: lapin prints returned messages with their bodies and frames with their
-//! contents, tokio-postgres prints statement parameters. Their levels are capped here, in code, so that no setting can
-//! open them.
+//! Some libraries log what must not be read: lapin prints returned messages with their bodies and
+//! frames with their contents, tokio-postgres prints statement parameters. Their levels are capped
+//! here, in code, so that no setting can open them.
 
 use tracing::{Level, Metadata};
-use tracing_subscriber::{EnvFilter, Layer, filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 use super::settings::{LogFormat, ProcessSettings, SettingError};
 
@@ -25,16 +27,24 @@ const CAPPED: [(&str, Level); 7] = [
 /// # Errors
 /// When LETTERBOX_LOG can't be read.
 pub fn start(settings: &ProcessSettings) -> Result<(), SettingError> {
-    let wanted = EnvFilter::try_new(&settings.log).map_err(|error| SettingError::new("LETTERBOX_LOG", error))?;
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let wanted = EnvFilter::try_new(&settings.log)
+        .map_err(|error| SettingError::new("LETTERBOX_LOG", error))?;
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
     let layer = match settings.log_format {
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
         LogFormat::Text => layer.boxed(),
     };
-    tracing_subscriber::registry().with(layer.with_filter(filter_fn(is_harmless))).with(wanted).init();
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter_fn(is_harmless)))
+        .with(wanted)
+        .init();
     Ok(())
 }
 
 fn is_harmless(line: &Metadata<'_>) -> bool {
-    CAPPED.iter().all(|(target, most)| !line.target().starts_with(target) || line.level() <= most)
+    CAPPED
+        .iter()
+        .all(|(target, most)| !line.target().starts_with(target) || line.level() <= most)
 }

@@ -1,4 +1,5 @@
-//! What every Letterbox process does alike: read settings, log, say how it is on the admin address, and stop in order.
+//! What every Letterbox process does alike: read settings, log, say how it is on the admin address,
+//! and stop in order.
 
 pub mod admin;
 pub mod logging;
@@ -31,7 +32,9 @@ pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpLi
 /// The exit code of a program that has ended, after saying on standard error why it could not run.
 #[must_use]
 pub fn exit_code(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    let Err(error) = outcome else {
+        return ExitCode::SUCCESS;
+    };
     // Nobody may be reading.
     let _ = writeln!(io::stderr(), "{program}: {error}");
     ExitCode::FAILURE

@@ -17,9 +17,18 @@ impl FromStr for Networks {
     type Err = InvalidNetworks;
 
     fn from_str(text: &str) -> Result<Self, InvalidNetworks> {
-        let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        let networks = text.split(',').map(str::trim).filter(|text| !text.is_empty());
-        networks.map(|text| network(text).map_err(|_| InvalidNetworks)).collect::<Result<_, _>>().map(Self)
+        let network = |text: &str| {
+            text.parse()
+                .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        };
+        let networks = text
+            .split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty());
+        networks
+            .map(|text| network(text).map_err(|_| InvalidNetworks))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 
@@ -38,10 +47,24 @@ mod tests {
 
     #[test]
     fn only_lists_of_networks_are_read() {
-        for good in ["", " ", "10.0.0.0/8", "10.0.0.1", "::1,fd00::/8 , 10.0.0.0/8,"] {
+        for good in [
+            "",
+            " ",
+            "10.0.0.0/8",
+            "10.0.0.1",
+            "::1,fd00::/8 , 10.0.0.0/8,",
+        ] {
             assert!(good.parse::<Networks>().is_ok(), "{good}");
         }
-        for bad in ["x", "10.0.0.0/33", "10.0.0.0/8;10.0.0.0/8", "10.0.0.0/8 10.0.0.0/8", "*", "localhost", "10.0.0"] {
+        for bad in [
+            "x",
+            "10.0.0.0/33",
+            "10.0.0.0/8;10.0.0.0/8",
+            "10.0.0.0/8 10.0.0.0/8",
+            "*",
+            "localhost",
+            "10.0.0",
+        ] {
             assert!(bad.parse::<Networks>().is_err(), "{bad}");
         }
     }
@@ -49,10 +72,18 @@ mod tests {
     #[test]
     fn an_address_stands_for_itself() {
         let networks: Networks = "127.0.0.1, 10.0.0.0/8".parse().unwrap();
-        for (address, expected) in
-            [("127.0.0.1", true), ("::ffff:127.0.0.1", true), ("127.0.0.2", false), ("10.9.9.9", true), ("::1", false)]
-        {
-            assert_eq!(networks.contain(address.parse().unwrap()), expected, "{address}");
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("::ffff:127.0.0.1", true),
+            ("127.0.0.2", false),
+            ("10.9.9.9", true),
+            ("::1", false),
+        ] {
+            assert_eq!(
+                networks.contain(address.parse().unwrap()),
+                expected,
+                "{address}"
+            );
         }
     }
 }

@@ -22,7 +22,10 @@ impl Readiness {
     /// Adds a part, which is not ready yet.
     #[must_use]
     pub fn part(&self, name: &'static str) -> Part {
-        let part = Part { name, whole: self.clone() };
+        let part = Part {
+            name,
+            whole: self.clone(),
+        };
         part.waits_for("starting");
         part
     }

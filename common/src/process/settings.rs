@@ -1,11 +1,12 @@
-//! Building blocks of the settings: texts that may hold secrets, durations with their unit, the settings that all
-//! processes share.
+//! Building blocks of the settings: texts that may hold secrets, durations with their unit, the
+//! settings that all processes share.
 
 use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-/// A setting that holds a secret. Reading it never fails, so that no error message can quote it; `Debug` is silent.
+/// A setting that holds a secret. Reading it never fails, so that no error message can quote it;
+/// `Debug` is silent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
@@ -39,7 +40,10 @@ pub struct SettingError {
 
 impl SettingError {
     pub fn new(name: &'static str, problem: impl fmt::Display) -> Self {
-        Self { name, problem: problem.to_string() }
+        Self {
+            name,
+            problem: problem.to_string(),
+        }
     }
 }
 

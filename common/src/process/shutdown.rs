@@ -5,12 +5,16 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled when the process is told to stop. A second signal ends the process at once.
+/// A token that is cancelled when the process is told to stop. A second signal ends the process at
+/// once.
 ///
 /// # Errors
 /// When the operating system refuses the signal handlers.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {

@@ -18,7 +18,10 @@ impl WebhookAddress {
     /// An address that nobody has.
     #[must_use]
     pub fn generate() -> Self {
-        Self { workspace: WorkspaceId::generate(), webhook: WebhookId::generate() }
+        Self {
+            workspace: WorkspaceId::generate(),
+            webhook: WebhookId::generate(),
+        }
     }
 }
 
@@ -27,7 +30,10 @@ impl FromStr for WebhookAddress {
 
     fn from_str(token: &str) -> Result<Self, InvalidId> {
         let (workspace, webhook) = token.split_once('.').ok_or(InvalidId)?;
-        Ok(Self { workspace: workspace.parse()?, webhook: webhook.parse()? })
+        Ok(Self {
+            workspace: workspace.parse()?,
+            webhook: webhook.parse()?,
+        })
     }
 }
 
@@ -40,7 +46,12 @@ impl fmt::Display for WebhookAddress {
 /// Where a webhook's secret is sealed to.
 #[must_use]
 pub fn seal_place(address: &WebhookAddress) -> Place<'_> {
-    Place { table: "webhooks", column: "secret_sealed", workspace: address.workspace, row: address.webhook.as_bytes() }
+    Place {
+        table: "webhooks",
+        column: "secret_sealed",
+        workspace: address.workspace,
+        row: address.webhook.as_bytes(),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The signature of a webhook's body: HMAC-SHA256 over the exact bytes, as 64 lower-case hexadecimal digits.
+//! The signature of a webhook's body: HMAC-SHA256 over the exact bytes, as 64 lower-case
+//! hexadecimal digits.
 //!
-//! A secret is shown to its owner as text, and the bytes of that text are the key: what people paste into a tool is
-//! what the tool signs with.
+//! A secret is shown to its owner as text, and the bytes of that text are the key: what people
+//! paste into a tool is what the tool signs with.
 
 use std::fmt;
 
@@ -50,7 +51,8 @@ impl fmt::Display for Signature {
     }
 }
 
-/// A new signing secret: 256 random bits as 64 hexadecimal digits, the text that its owner is shown.
+/// A new signing secret: 256 random bits as 64 hexadecimal digits, the text that its owner is
+/// shown.
 ///
 /// # Errors
 /// When the operating system gives no random bytes.
@@ -79,7 +81,8 @@ impl SigningKey {
         Signature(mac.finalize().into_bytes().into())
     }
 
-    /// Whether `signature` is this key's over `body`, in a time that does not depend on where they differ.
+    /// Whether `signature` is this key's over `body`, in a time that does not depend on where they
+    /// differ.
     #[must_use]
     pub fn verifies(&self, body: &[u8], signature: &Signature) -> bool {
         self.sign(body).0.ct_eq(&signature.0).into()
@@ -106,7 +109,11 @@ mod tests {
     #[test]
     fn agrees_with_the_standard() {
         let cases: [(&[u8], &[u8], &str); 2] = [
-            (&[0x0b; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+            (
+                &[0x0b; 20],
+                b"Hi There",
+                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+            ),
             (
                 b"Jefe",
                 b"what do ya want for nothing?",
@@ -166,7 +173,10 @@ mod tests {
             format!("{text},{text}"),
         ];
         for spelling in spellings {
-            assert!(Signature::parse(spelling.as_bytes()).is_err(), "{spelling:?}");
+            assert!(
+                Signature::parse(spelling.as_bytes()).is_err(),
+                "{spelling:?}"
+            );
         }
     }
 }

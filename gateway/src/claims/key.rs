@@ -1,4 +1,5 @@
-//! What can be claimed, and where its claims stand: a body of a webhook, an idempotency key of a workflow.
+//! What can be claimed, and where its claims stand: a body of a webhook, an idempotency key of a
+//! workflow.
 
 use std::{fmt, hash::Hash};
 
@@ -14,7 +15,17 @@ use super::store::{Statements, statements};
 /// What is claimed. Ordered as its table's key is, so that batches lock in one order.
 pub trait ClaimKey: Copy + Eq + Hash + Ord + fmt::Debug + Send + Sync + 'static {
     /// Id of the message that a claim lets pass.
-    type Id: Copy + Eq + Hash + Ord + fmt::Display + fmt::Debug + ToSql + FromSqlOwned + Send + Sync + 'static;
+    type Id: Copy
+        + Eq
+        + Hash
+        + Ord
+        + fmt::Display
+        + fmt::Debug
+        + ToSql
+        + FromSqlOwned
+        + Send
+        + Sync
+        + 'static;
     /// What the key belongs to, within its workspace.
     type Scope: Copy + ToSql + Sync + Send;
     /// By what the door is known that has to be open when the claim is made.
@@ -67,8 +78,8 @@ impl ClaimKey for DeliveryKey {
     }
 }
 
-/// One idempotency key of one workflow, through one form link. The link is no part of the row: a retry through a newer
-/// link meets the same row.
+/// One idempotency key of one workflow, through one form link. The link is no part of the row: a
+/// retry through a newer link meets the same row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubmissionKey {
     pub workspace: WorkspaceId,

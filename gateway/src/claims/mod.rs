@@ -1,5 +1,5 @@
-//! Claims: who may publish a delivery or a submission. A claim is a durable row with a lease, made before anything is
-//! published.
+//! Claims: who may publish a delivery or a submission. A claim is a durable row with a lease, made
+//! before anything is published.
 //!
 //! ```text
 //! (no row) ──claim──> claimed ──confirmed──> settled: every repeat is a duplicate
@@ -8,8 +8,9 @@
 //!                      └─ not published: the lease ends at once
 //! ```
 //!
-//! The lease is only economy: two holders at once would publish the same id twice, which the worker takes once. Attempts
-//! are counted so that a holder whose lease was taken over can't settle or give back what is not its own any more.
+//! The lease is only economy: two holders at once would publish the same id twice, which the worker
+//! takes once. Attempts are counted so that a holder whose lease was taken over can't settle or
+//! give back what is not its own any more.
 
 mod key;
 mod store;
@@ -28,10 +29,19 @@ pub use self::{
     store::Statements,
 };
 
-const CLAIMS: Limits = Limits { queue: 8_192, batch: 512, lanes: 2 };
-const SETTLES: Limits = Limits { queue: 8_192, batch: 512, lanes: 1 };
+const CLAIMS: Limits = Limits {
+    queue: 8_192,
+    batch: 512,
+    lanes: 2,
+};
+const SETTLES: Limits = Limits {
+    queue: 8_192,
+    batch: 512,
+    lanes: 1,
+};
 
-/// A claim that is held. Whoever holds it settles it or gives it back; forgotten, it ends by itself.
+/// A claim that is held. Whoever holds it settles it or gives it back; forgotten, it ends by
+/// itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<K: ClaimKey> {
     pub key: K,

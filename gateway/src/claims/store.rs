@@ -1,7 +1,8 @@
 //! The statements behind claims, the same for every kind of claim. Each serves a whole batch.
 //!
-//! Keys are sorted within a statement, so that two batches can't wait for each other in a circle. Claims are durable when
-//! they return; the end of a claim need not be, because losing it costs one more publish of the same id.
+//! Keys are sorted within a statement, so that two batches can't wait for each other in a circle.
+//! Claims are durable when they return; the end of a claim need not be, because losing it costs one
+//! more publish of the same id.
 
 use std::{collections::HashMap, marker::PhantomData, time::Duration};
 
@@ -19,17 +20,20 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The statements of one kind of claim.
 #[derive(Debug, Clone, Copy)]
 pub struct Statements {
-    /// Claims what has no row yet. Rows whose door is not open, and rows that exist, are not returned.
+    /// Claims what has no row yet. Rows whose door is not open, and rows that exist, are not
+    /// returned.
     pub claim_new: &'static str,
-    /// For what `claim_new` did not return: says why, and takes over what lies unsettled with its lease over. A statement
-    /// of its own, because only a new one sees a row that was committed while `claim_new` waited for it.
+    /// For what `claim_new` did not return: says why, and takes over what lies unsettled with its
+    /// lease over. A statement of its own, because only a new one sees a row that was committed
+    /// while `claim_new` waited for it.
     pub claim_known: &'static str,
-    /// Settles what was confirmed and ends the lease of what was not published; only for the attempt that holds it.
+    /// Settles what was confirmed and ends the lease of what was not published; only for the
+    /// attempt that holds it.
     pub end_claims: &'static str,
 }
 
-/// The statements over `table`, whose key is `(workspace_id, scope, sha256)`. A door is a `door`, and open if the join
-/// with `open` finds it.
+/// The statements over `table`, whose key is `(workspace_id, scope, sha256)`. A door is a `door`,
+/// and open if the join with `open` finds it.
 macro_rules! statements {
     (table: $table:literal, scope: $scope:literal, sha256: $sha256:literal, id: $id:literal, door: $door:literal, open: $open:literal,) => {
         Statements {
@@ -91,7 +95,11 @@ pub struct Claiming<K> {
 
 impl<K: ClaimKey> Claiming<K> {
     pub fn new(pool: Pool, lease: Duration) -> Self {
-        Self { pool, lease, kind: PhantomData }
+        Self {
+            pool,
+            lease,
+            kind: PhantomData,
+        }
     }
 }
 
@@ -110,8 +118,12 @@ impl<K: ClaimKey> Work for Claiming<K> {
         wanted.sort_unstable();
 
         let claimed = within(DEADLINE, "claiming", self.claim(&wanted)).await;
-        let claimed = claimed.inspect_err(|error| tracing::warn!(%error, "nothing could be claimed"))?;
-        Ok(items.iter().map(|(key, id)| share(claimed[key], firsts[key] == *id)).collect())
+        let claimed =
+            claimed.inspect_err(|error| tracing::warn!(%error, "nothing could be claimed"))?;
+        Ok(items
+            .iter()
+            .map(|(key, id)| share(claimed[key], firsts[key] == *id))
+            .collect())
     }
 }
 
@@ -128,40 +140,75 @@ impl<K: ClaimKey> Claiming<K> {
         let client = Checkout::get(&self.pool).await?;
         let mut claimed = self.claim_new(&client, wanted).await?;
         if claimed.len() < wanted.len() {
-            let rest: Vec<K> = wanted.iter().map(|(key, _)| *key).filter(|key| !claimed.contains_key(key)).collect();
+            let rest: Vec<K> = wanted
+                .iter()
+                .map(|(key, _)| *key)
+                .filter(|key| !claimed.contains_key(key))
+                .collect();
             claimed.extend(self.claim_known(&client, &rest).await?);
         }
         client.done();
         Ok(claimed)
     }
 
-    async fn claim_new(&self, client: &Client, wanted: &[(K, K::Id)]) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
-        let Columns { workspaces, scopes, hashes } = Columns::of(wanted.iter().map(|(key, _)| key));
+    async fn claim_new(
+        &self,
+        client: &Client,
+        wanted: &[(K, K::Id)],
+    ) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
+        let Columns {
+            workspaces,
+            scopes,
+            hashes,
+        } = Columns::of(wanted.iter().map(|(key, _)| key));
         let doors: Vec<_> = wanted.iter().map(|(key, _)| key.door()).collect();
         let ids: Vec<K::Id> = wanted.iter().map(|(_, id)| *id).collect();
         let keys: HashMap<K::Id, K> = wanted.iter().map(|(key, id)| (*id, *key)).collect();
 
         let statement = client.prepare_cached(K::STATEMENTS.claim_new).await?;
         let lease = self.lease.as_secs_f64();
-        let rows = client.query(&statement, &[&workspaces, &scopes, &hashes, &doors, &ids, &lease]).await?;
+        let rows = client
+            .query(
+                &statement,
+                &[&workspaces, &scopes, &hashes, &doors, &ids, &lease],
+            )
+            .await?;
         rows.iter()
             .map(|row| {
                 let id = row.try_get(0)?;
                 let key = keys[&id];
-                Ok((key, Claimed::Held(Claim { key, id, attempt: 1 })))
+                Ok((
+                    key,
+                    Claimed::Held(Claim {
+                        key,
+                        id,
+                        attempt: 1,
+                    }),
+                ))
             })
             .collect()
     }
 
-    async fn claim_known(&self, client: &Client, wanted: &[K]) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
-        let Columns { workspaces, scopes, hashes } = Columns::of(wanted.iter());
+    async fn claim_known(
+        &self,
+        client: &Client,
+        wanted: &[K],
+    ) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
+        let Columns {
+            workspaces,
+            scopes,
+            hashes,
+        } = Columns::of(wanted.iter());
         let doors: Vec<_> = wanted.iter().map(ClaimKey::door).collect();
         let statement = client.prepare_cached(K::STATEMENTS.claim_known).await?;
         let lease = self.lease.as_secs_f64();
-        let rows = client.query(&statement, &[&workspaces, &scopes, &hashes, &doors, &lease]).await?;
+        let rows = client
+            .query(&statement, &[&workspaces, &scopes, &hashes, &doors, &lease])
+            .await?;
 
         // Whatever is not returned has no open door.
-        let mut claimed: HashMap<K, Claimed<K>> = wanted.iter().map(|key| (*key, Claimed::Gone)).collect();
+        let mut claimed: HashMap<K, Claimed<K>> =
+            wanted.iter().map(|key| (*key, Claimed::Gone)).collect();
         for row in &rows {
             let ordinal: i64 = row.try_get(0)?;
             let (id, settled, attempt): (Option<K::Id>, bool, Option<i32>) =
@@ -199,17 +246,32 @@ impl<K: ClaimKey> Work for Settling<K> {
 
 impl<K: ClaimKey> Settling<K> {
     pub fn new(pool: Pool) -> Self {
-        Self { pool, kind: PhantomData }
+        Self {
+            pool,
+            kind: PhantomData,
+        }
     }
 
     async fn end(&self, items: &[(Claim<K>, End)]) -> Result<(), DatabaseError> {
-        let Columns { workspaces, scopes, hashes } = Columns::of(items.iter().map(|(claim, _)| &claim.key));
+        let Columns {
+            workspaces,
+            scopes,
+            hashes,
+        } = Columns::of(items.iter().map(|(claim, _)| &claim.key));
         let attempts: Vec<i32> = items.iter().map(|(claim, _)| claim.attempt).collect();
-        let confirmed: Vec<bool> = items.iter().map(|(_, end)| *end == End::Confirmed).collect();
+        let confirmed: Vec<bool> = items
+            .iter()
+            .map(|(_, end)| *end == End::Confirmed)
+            .collect();
 
         let client = Checkout::get(&self.pool).await?;
         let statement = client.prepare_cached(K::STATEMENTS.end_claims).await?;
-        client.execute(&statement, &[&workspaces, &scopes, &hashes, &attempts, &confirmed]).await?;
+        client
+            .execute(
+                &statement,
+                &[&workspaces, &scopes, &hashes, &attempts, &confirmed],
+            )
+            .await?;
         client.done();
         Ok(())
     }
@@ -224,7 +286,11 @@ struct Columns<'a, K: ClaimKey> {
 
 impl<'a, K: ClaimKey> Columns<'a, K> {
     fn of(keys: impl Iterator<Item = &'a K>) -> Self {
-        let mut columns = Self { workspaces: Vec::new(), scopes: Vec::new(), hashes: Vec::new() };
+        let mut columns = Self {
+            workspaces: Vec::new(),
+            scopes: Vec::new(),
+            hashes: Vec::new(),
+        };
         for key in keys {
             columns.workspaces.push(key.workspace());
             columns.scopes.push(key.scope());

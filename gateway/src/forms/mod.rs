@@ -1,5 +1,6 @@
-//! The forms that are live: what stands behind a token, and what is known of an idempotency key, asked of the database for
-//! every request. So the request after a pause is refused already, on every gateway.
+//! The forms that are live: what stands behind a token, and what is known of an idempotency key,
+//! asked of the database for every request. So the request after a pause is refused already, on
+//! every gateway.
 
 mod store;
 
@@ -19,7 +20,11 @@ use crate::{
 
 pub use self::store::FIND_FORMS;
 
-const LOOKUPS: Limits = Limits { queue: 4_096, batch: 256, lanes: 1 };
+const LOOKUPS: Limits = Limits {
+    queue: 4_096,
+    batch: 256,
+    lanes: 1,
+};
 
 /// SHA-256 of an idempotency key.
 pub type KeyHash = [u8; 32];

@@ -14,7 +14,8 @@ use crate::batcher::Work;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// find_forms: the live form of every token that has one, and the state of the idempotency key that was asked for with it
+/// find_forms: the live form of every token that has one, and the state of the idempotency key that
+/// was asked for with it
 pub const FIND_FORMS: &str = "
 SELECT wanted.ordinal, l.workspace_id, l.workflow_id, l.release_id, l.form,
        s.settled_at IS NOT NULL AS accepted, coalesce(s.lease_until > clock_timestamp(), false) AS held
@@ -40,10 +41,18 @@ impl Work for Lookup {
 }
 
 impl Lookup {
-    async fn find(&self, items: &[(TokenHash, Option<KeyHash>)]) -> Result<Vec<Option<Found>>, DatabaseError> {
+    async fn find(
+        &self,
+        items: &[(TokenHash, Option<KeyHash>)],
+    ) -> Result<Vec<Option<Found>>, DatabaseError> {
         let (tokens, keys): (Vec<&[u8]>, Vec<Option<&[u8]>>) = items
             .iter()
-            .map(|(token, key)| (token.as_bytes().as_slice(), key.as_ref().map(<[u8; 32]>::as_slice)))
+            .map(|(token, key)| {
+                (
+                    token.as_bytes().as_slice(),
+                    key.as_ref().map(<[u8; 32]>::as_slice),
+                )
+            })
             .unzip();
         let client = Checkout::get(&self.pool).await?;
         let statement = client.prepare_cached(FIND_FORMS).await?;

@@ -17,7 +17,11 @@ use crate::{
 ///
 /// # Errors
 /// 404, 413, 429, 503 as the contract has them.
-pub async fn handle(gateway: &Gateway, peer: IpAddr, request: Request<Incoming>) -> Result<Answer, Refusal> {
+pub async fn handle(
+    gateway: &Gateway,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
     let client = gateway.proxies.client(peer, request.headers());
     let token = token(request.uri().query().unwrap_or_default());
     let definition = form::read(gateway, client, token, request).await?;

@@ -13,9 +13,16 @@ use crate::{
 ///
 /// # Errors
 /// 400, 401, 404, 408, 413, 503 as the contract has them.
-pub async fn handle(gateway: &Gateway, token: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+pub async fn handle(
+    gateway: &Gateway,
+    token: &str,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
     Ok(match webhook::receive(gateway, token, request).await? {
         Recorded::First => answer::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
-        Recorded::Duplicate => answer::json(StatusCode::ACCEPTED, r#"{"received":true,"deduplicated":true}"#),
+        Recorded::Duplicate => answer::json(
+            StatusCode::ACCEPTED,
+            r#"{"received":true,"deduplicated":true}"#,
+        ),
     })
 }

@@ -1,8 +1,8 @@
 //! Claim, publish, settle: the part of a request that must not be split.
 //!
-//! It runs in a task of its own, which a sender that hangs up does not end and a stop of the process waits for. Between
-//! any two of its steps the process may die: the claim's lease ends, a retry takes it over with the same id, and the worker
-//! takes every id once.
+//! It runs in a task of its own, which a sender that hangs up does not end and a stop of the
+//! process waits for. Between any two of its steps the process may die: the claim's lease ends, a
+//! retry takes it over with the same id, and the worker takes every id once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,11 @@ use tokio_util::task::TaskTracker;
 use crate::claims::{Claim, ClaimKey, Claimed, Claims};
 
 /// A database that was away is given this much time to come back before a settle is given up.
-const SETTLE_PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
+const SETTLE_PAUSES: [Duration; 3] = [
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+];
 
 /// Something checked, on its way in.
 pub trait Parcel: Send + 'static {
@@ -51,16 +55,29 @@ pub struct Acceptance<P: Parcel> {
 
 impl<P: Parcel> Clone for Acceptance<P> {
     fn clone(&self) -> Self {
-        let Self { claims, publisher, tasks, app_id } = self;
-        Self { claims: claims.clone(), publisher: publisher.clone(), tasks: tasks.clone(), app_id: app_id.clone() }
+        let Self {
+            claims,
+            publisher,
+            tasks,
+            app_id,
+        } = self;
+        Self {
+            claims: claims.clone(),
+            publisher: publisher.clone(),
+            tasks: tasks.clone(),
+            app_id: app_id.clone(),
+        }
     }
 }
 
 impl<P: Parcel> Acceptance<P> {
-    /// Claims, publishes and settles in a task of its own. Dropping this future leaves that task alone.
+    /// Claims, publishes and settles in a task of its own. Dropping this future leaves that task
+    /// alone.
     pub async fn accept(&self, parcel: P) -> Accepted {
         let this = self.clone();
-        let task = self.tasks.spawn(async move { this.claim_and_publish(parcel).await });
+        let task = self
+            .tasks
+            .spawn(async move { this.claim_and_publish(parcel).await });
         task.await.unwrap_or(Accepted::Unavailable)
     }
 
@@ -90,7 +107,8 @@ impl<P: Parcel> Acceptance<P> {
             }
             Err(error) => {
                 tracing::debug!(message_id = %claim.id, %error, "not published");
-                metrics::counter!("letterbox_publish_failures_total", "reason" => error.label()).increment(1);
+                metrics::counter!("letterbox_publish_failures_total", "reason" => error.label())
+                    .increment(1);
                 let _ = self.claims.give_back(claim).await;
                 Accepted::Unavailable
             }
@@ -98,7 +116,8 @@ impl<P: Parcel> Acceptance<P> {
     }
 }
 
-/// Tries again to note a confirm. Unsettled it is safe all the same: a repeat publishes the same id once more.
+/// Tries again to note a confirm. Unsettled it is safe all the same: a repeat publishes the same id
+/// once more.
 async fn settle_later<K: ClaimKey>(claims: Claims<K>, claim: Claim<K>) {
     for pause in SETTLE_PAUSES {
         tokio::time::sleep(pause).await;

@@ -5,9 +5,17 @@ use hyper::header::{self, HeaderMap};
 /// One `Content-Type: application/json`, in any case, with any parameters.
 pub fn is_json(headers: &HeaderMap) -> bool {
     let mut given = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(value), None) = (given.next(), given.next()) else { return false };
-    let media_type = value.as_bytes().split(|b| *b == b';').next().unwrap_or_default();
-    media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    let (Some(value), None) = (given.next(), given.next()) else {
+        return false;
+    };
+    let media_type = value
+        .as_bytes()
+        .split(|b| *b == b';')
+        .next()
+        .unwrap_or_default();
+    media_type
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"application/json")
 }
 
 #[cfg(test)]
@@ -23,12 +31,21 @@ mod tests {
             }
             is_json(&headers)
         };
-        for value in ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json ;x"]
-        {
+        for value in [
+            "application/json",
+            "Application/JSON",
+            "application/json; charset=utf-8",
+            "application/json ;x",
+        ] {
             assert!(check(&[value]), "{value}");
         }
-        for value in ["", "text/plain", "application/jsonp", "application/json,text/plain", "application/vnd.api+json"]
-        {
+        for value in [
+            "",
+            "text/plain",
+            "application/jsonp",
+            "application/json,text/plain",
+            "application/vnd.api+json",
+        ] {
             assert!(!check(&[value]), "{value}");
         }
         assert!(!check(&[]));

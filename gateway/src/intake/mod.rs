@@ -1,4 +1,5 @@
-//! What happens to a request that came to the right door: the checks in the contract's order, then claim, publish, settle.
+//! What happens to a request that came to the right door: the checks in the contract's order, then
+//! claim, publish, settle.
 
 mod acceptance;
 mod content_type;

@@ -15,7 +15,10 @@ use letterbox_common::{
 use sha2::{Digest, Sha256};
 
 use super::{Accepted, Parcel, content_type};
-use crate::{body, claims::DeliveryKey, error::Refusal, json, server::Gateway, trace, webhook_secrets::VerifyError};
+use crate::{
+    body, claims::DeliveryKey, error::Refusal, json, server::Gateway, trace,
+    webhook_secrets::VerifyError,
+};
 
 /// A checked body.
 pub struct Delivery {
@@ -29,12 +32,20 @@ impl Parcel for Delivery {
     const ROUTING_KEY: &'static str = topology::WEBHOOKS_KEY;
 
     fn key(&self) -> DeliveryKey {
-        DeliveryKey { address: self.address, body_sha256: Sha256::digest(&self.body).into() }
+        DeliveryKey {
+            address: self.address,
+            body_sha256: Sha256::digest(&self.body).into(),
+        }
     }
 
     fn envelope(&self, id: DeliveryId) -> Envelope {
         let WebhookAddress { workspace, webhook } = self.address;
-        Envelope::WebhookDelivery(WebhookDelivery { delivery: id, workspace, webhook, receipt: self.receipt.clone() })
+        Envelope::WebhookDelivery(WebhookDelivery {
+            delivery: id,
+            workspace,
+            webhook,
+            receipt: self.receipt.clone(),
+        })
     }
 
     fn into_body(self) -> Bytes {
@@ -53,7 +64,11 @@ pub enum Recorded {
 ///
 /// # Errors
 /// The first stage that fails answers.
-pub async fn receive(gateway: &Gateway, token: &str, request: Request<Incoming>) -> Result<Recorded, Refusal> {
+pub async fn receive(
+    gateway: &Gateway,
+    token: &str,
+    request: Request<Incoming>,
+) -> Result<Recorded, Refusal> {
     let received_at = Timestamp::now();
 
     // The shape of the URL.
@@ -81,20 +96,37 @@ async fn answer(
     received_at: Timestamp,
 ) -> Result<Recorded, Refusal> {
     // Signature, before anything is parsed.
-    gateway.secrets.verify(address, &body, signature(headers)).await.map_err(|error| match error {
-        VerifyError::Refused => Refusal::invalid_signature(),
-        VerifyError::Unavailable => Refusal::temporarily_unavailable(),
-    })?;
+    gateway
+        .secrets
+        .verify(address, &body, signature(headers))
+        .await
+        .map_err(|error| match error {
+            VerifyError::Refused => Refusal::invalid_signature(),
+            VerifyError::Unavailable => Refusal::temporarily_unavailable(),
+        })?;
 
     // Content type, UTF-8, JSON.
     if !content_type::is_json(headers) {
-        return Err(Refusal::invalid_input("The Content-Type has to be application/json"));
+        return Err(Refusal::invalid_input(
+            "The Content-Type has to be application/json",
+        ));
     }
     json::check(&body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
 
     // Claim, publish, confirm.
-    let receipt = Receipt { received_at, traceparent: trace::traceparent(headers) };
-    match gateway.deliveries.accept(Delivery { address, body, receipt }).await {
+    let receipt = Receipt {
+        received_at,
+        traceparent: trace::traceparent(headers),
+    };
+    match gateway
+        .deliveries
+        .accept(Delivery {
+            address,
+            body,
+            receipt,
+        })
+        .await
+    {
         Accepted::First => Ok(Recorded::First),
         Accepted::Duplicate => Ok(Recorded::Duplicate),
         Accepted::InProgress => Err(Refusal::delivery_in_progress()),
@@ -108,7 +140,9 @@ async fn answer(
 
 /// The one signature of a request; missing, repeated and malformed are alike.
 fn signature(headers: &HeaderMap) -> Option<Signature> {
-    let mut given = headers.get_all(HeaderName::from_static(SIGNATURE_HEADER)).iter();
+    let mut given = headers
+        .get_all(HeaderName::from_static(SIGNATURE_HEADER))
+        .iter();
     match (given.next(), given.next()) {
         (Some(value), None) => Signature::parse(value.as_bytes()).ok(),
         _ => None,

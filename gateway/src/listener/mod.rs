@@ -1,7 +1,8 @@
 //! The public socket and every limit on what may come in through it.
 //!
-//! hyper brings limits for heads and none for connections, bodies, idleness or peers that read nothing; those it has are set
-//! here, the others are added here and in `body`. Its time-out for heads is silently off without a timer.
+//! hyper brings limits for heads and none for connections, bodies, idleness or peers that read
+//! nothing; those it has are set here, the others are added here and in `body`. Its time-out for
+//! heads is silently off without a timer.
 
 mod unreadable;
 
@@ -19,7 +20,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::unreadable::Enveloping;
 use crate::{router, server::Gateway};
 
-/// How long a head may take, and so how long a connection may be idle: hyper waits for the next head all the while.
+/// How long a head may take, and so how long a connection may be idle: hyper waits for the next
+/// head all the while.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a peer may leave an answer lying without reading any of it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +33,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Accepts until `stop`, then lets open connections finish their requests. Their tasks belong to `connections`.
+/// Accepts until `stop`, then lets open connections finish their requests. Their tasks belong to
+/// `connections`.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
@@ -49,7 +52,13 @@ pub async fn serve(
         match accepted {
             Ok((stream, peer, place)) => {
                 pause = ACCEPT_PAUSE;
-                connections.spawn(serve_connection(stream, peer, place, gateway.clone(), stop.clone()));
+                connections.spawn(serve_connection(
+                    stream,
+                    peer,
+                    place,
+                    gateway.clone(),
+                    stop.clone(),
+                ));
             }
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -60,12 +69,17 @@ pub async fn serve(
     }
 }
 
-/// Takes a place first: connections beyond the cap wait in the system's backlog and cost nothing here.
+/// Takes a place first: connections beyond the cap wait in the system's backlog and cost nothing
+/// here.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
 ) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    let place = places
+        .clone()
+        .acquire_owned()
+        .await
+        .map_err(std::io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     // Fails where the peer has gone already; that will show soon enough.
     let _ = stream.set_nodelay(true);

@@ -1,8 +1,9 @@
 //! An envelope for what hyper refuses by itself.
 //!
-//! A head that hyper can't read, or that is too large, never reaches the router: hyper answers with a bare status line and
-//! closes. It offers no hook for that answer, so it is recognised where it leaves, by what it lacks: every answer of the
-//! service bears a header (`answer::HALLMARK`) that hyper's own does not.
+//! A head that hyper can't read, or that is too large, never reaches the router: hyper answers with
+//! a bare status line and closes. It offers no hook for that answer, so it is recognised where it
+//! leaves, by what it lacks: every answer of the service bears a header (`answer::HALLMARK`) that
+//! hyper's own does not.
 
 use std::{
     io,
@@ -25,7 +26,10 @@ pub struct Enveloping<S> {
 
 impl<S> Enveloping<S> {
     pub fn new(stream: S) -> Self {
-        Self { stream, envelope: Bytes::new() }
+        Self {
+            stream,
+            envelope: Bytes::new(),
+        }
     }
 }
 
@@ -43,7 +47,11 @@ impl<S: AsyncWrite + Unpin> Enveloping<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Enveloping<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         ready!(self.poll_envelope(cx))?;
         match bare_refusal(bytes) {
             Some(status) => {
@@ -68,28 +76,43 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Enveloping<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Enveloping<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 /// The status of an answer that hyper wrote by itself: a whole head, a client error, not ours.
 fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
-    let status = bytes.strip_prefix(b"HTTP/1.1 ").or_else(|| bytes.strip_prefix(b"HTTP/1.0 "))?.get(..3)?;
+    let status = bytes
+        .strip_prefix(b"HTTP/1.1 ")
+        .or_else(|| bytes.strip_prefix(b"HTTP/1.0 "))?
+        .get(..3)?;
     if status[0] != b'4' || !bytes.ends_with(b"\r\n\r\n") {
         return None;
     }
     let hallmark = answer::HALLMARK;
-    let is_ours = bytes.windows(hallmark.as_str().len()).any(|part| part == hallmark.as_str().as_bytes());
-    if is_ours { None } else { StatusCode::from_bytes(status).ok() }
+    let is_ours = bytes
+        .windows(hallmark.as_str().len())
+        .any(|part| part == hallmark.as_str().as_bytes());
+    if is_ours {
+        None
+    } else {
+        StatusCode::from_bytes(status).ok()
+    }
 }
 
 fn render(status: StatusCode) -> Bytes {
     let body = Refusal::unreadable(status).body();
     let mut headers = HeaderMap::new();
     answer::add_common_headers(&mut headers);
-    let mut bytes =
-        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    let mut bytes = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        body.len()
+    );
     for (name, value) in &headers {
         bytes += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
     }
@@ -105,13 +128,26 @@ mod tests {
 
     #[test]
     fn only_bare_refusals_are_replaced() {
-        let bare = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
-        assert_eq!(bare_refusal(bare), Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        let bare =
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
+        assert_eq!(
+            bare_refusal(bare),
+            Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+        );
         let ours = b"HTTP/1.1 404 Not Found\r\nx-content-type-options: nosniff\r\n\r\n";
-        let others: [&[u8]; 4] =
-            [ours, b"HTTP/1.1 202 Accepted\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 4"];
+        let others: [&[u8]; 4] = [
+            ours,
+            b"HTTP/1.1 202 Accepted\r\n\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            b"HTTP/1.1 4",
+        ];
         for bytes in others {
-            assert_eq!(bare_refusal(bytes), None, "{}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                bare_refusal(bytes),
+                None,
+                "{}",
+                String::from_utf8_lossy(bytes)
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Rate limits: so many requests in any 60 seconds, exact across all gateways.
 //!
-//! The hits are counted in PostgreSQL, by its clock, in batches. A subject that has been refused is refused here, without
-//! asking, until its oldest hit has gone: a flood from one client costs the database nothing. What is kept here can only
-//! shorten the way to a refusal, never let a request through. A hit is given back when another limit refuses the request.
+//! The hits are counted in PostgreSQL, by its clock, in batches. A subject that has been refused is
+//! refused here, without asking, until its oldest hit has gone: a flood from one client costs the
+//! database nothing. What is kept here can only shorten the way to a refusal, never let a request
+//! through. A hit is given back when another limit refuses the request.
 
 mod store;
 
@@ -30,7 +31,11 @@ const PER_TOKEN: i32 = 20;
 /// Requests a minute from one client.
 const PER_CLIENT: i32 = 60;
 const WINDOW: Duration = Duration::from_secs(60);
-const HITS: Limits = Limits { queue: 8_192, batch: 512, lanes: 1 };
+const HITS: Limits = Limits {
+    queue: 8_192,
+    batch: 512,
+    lanes: 1,
+};
 const KEPT_SUBJECTS: u64 = 100_000;
 
 /// Whose requests are counted.
@@ -85,13 +90,21 @@ pub struct RateLimits {
 impl RateLimits {
     /// Starts counting as a task of `tasks`, and sweeping as one of `background`, until `stop`.
     #[must_use]
-    pub fn start(pool: Pool, tasks: &TaskTracker, background: &TaskTracker, stop: CancellationToken) -> Self {
+    pub fn start(
+        pool: Pool,
+        tasks: &TaskTracker,
+        background: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
         background.spawn(store::sweep(pool.clone(), WINDOW, stop));
         Self {
             hits: Batcher::start("rate_limits", HITS, Hits { pool: pool.clone() }, tasks),
             returns: Batcher::start("rate_limit_returns", HITS, Returns { pool }, tasks),
             returned: AtomicU64::new(0),
-            exhausted: Cache::builder().max_capacity(KEPT_SUBJECTS).time_to_live(WINDOW).build(),
+            exhausted: Cache::builder()
+                .max_capacity(KEPT_SUBJECTS)
+                .time_to_live(WINDOW)
+                .build(),
         }
     }
 
@@ -101,10 +114,18 @@ impl RateLimits {
     /// See [`Limited`].
     pub async fn take(&self, subject: Subject) -> Result<Hit, Limited> {
         let returned = self.returned.load(SeqCst);
-        let known = self.exhausted.get(&subject).map(|until| until.saturating_duration_since(Instant::now()));
+        let known = self
+            .exhausted
+            .get(&subject)
+            .map(|until| until.saturating_duration_since(Instant::now()));
         let next_in = match known {
             Some(next_in) if !next_in.is_zero() => next_in,
-            _ => match self.hits.submit(subject).await.map_err(|_| Limited::Unavailable)? {
+            _ => match self
+                .hits
+                .submit(subject)
+                .await
+                .map_err(|_| Limited::Unavailable)?
+            {
                 Taken::Granted { at } => return Ok(Hit { subject, at }),
                 Taken::Refused { next_in } => {
                     self.exhausted.insert(subject, Instant::now() + next_in);

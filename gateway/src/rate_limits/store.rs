@@ -1,4 +1,5 @@
-//! Counting hits: one statement for all requests of one moment, and a sweep of what nobody asks about any more.
+//! Counting hits: one statement for all requests of one moment, and a sweep of what nobody asks
+//! about any more.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,7 +17,8 @@ use crate::batcher::Work;
 const DEADLINE: Duration = Duration::from_secs(5);
 const SWEEP_PAGE: i64 = 5_000;
 
-/// take_hits: for every key, in the keys' order, how many of the wanted requests pass and when one more would
+/// take_hits: for every key, in the keys' order, how many of the wanted requests pass and when one
+/// more would
 pub const TAKE_HITS: &str = "
 SELECT wanted.ordinal, taken.granted, taken.next_in, taken.clock
 FROM unnest($1::bytea[], $2::int[], $3::int[]) WITH ORDINALITY AS wanted (key, most, wanted, ordinal)
@@ -27,7 +29,8 @@ pub const GIVE_BACK: &str = "
 SELECT give_back_hit(given.key, given.taken_at)
 FROM unnest($1::bytea[], $2::timestamptz[]) AS given (key, taken_at)";
 
-/// sweep_rate_limits: forgets keys without a hit in the last 60 seconds, without waiting for any that are in use
+/// sweep_rate_limits: forgets keys without a hit in the last 60 seconds, without waiting for any
+/// that are in use
 pub const SWEEP: &str = "
 DELETE FROM rate_limits WHERE key IN (
     SELECT key FROM rate_limits
@@ -58,13 +61,23 @@ impl Work for Hits {
 
     async fn run(&self, items: Vec<Subject>) -> Result<Vec<Taken>, DatabaseError> {
         let taken = within(DEADLINE, "counting requests", self.take(&items)).await;
-        let mut taken = taken.inspect_err(|error| tracing::warn!(%error, "requests could not be counted"))?;
-        Ok(items.iter().map(|subject| taken.get_mut(&key(*subject)).map_or(NOT_COUNTED, Share::next)).collect())
+        let mut taken =
+            taken.inspect_err(|error| tracing::warn!(%error, "requests could not be counted"))?;
+        Ok(items
+            .iter()
+            .map(|subject| {
+                taken
+                    .get_mut(&key(*subject))
+                    .map_or(NOT_COUNTED, Share::next)
+            })
+            .collect())
     }
 }
 
 /// What a request hears that the database did not speak of; it never happens.
-const NOT_COUNTED: Taken = Taken::Refused { next_in: Duration::from_secs(1) };
+const NOT_COUNTED: Taken = Taken::Refused {
+    next_in: Duration::from_secs(1),
+};
 
 /// What a batch's requests of one subject have got together.
 struct Share {
@@ -76,7 +89,13 @@ struct Share {
 impl Share {
     fn next(&mut self) -> Taken {
         self.left -= 1;
-        if self.left >= 0 { Taken::Granted { at: self.at } } else { Taken::Refused { next_in: self.next_in } }
+        if self.left >= 0 {
+            Taken::Granted { at: self.at }
+        } else {
+            Taken::Refused {
+                next_in: self.next_in,
+            }
+        }
     }
 }
 
@@ -97,8 +116,13 @@ impl Hits {
         rows.iter()
             .map(|row| {
                 let (ordinal, next_in): (i64, Option<f64>) = (row.try_get(0)?, row.try_get(2)?);
-                let next_in = Duration::try_from_secs_f64(next_in.unwrap_or_default()).unwrap_or_default();
-                let share = Share { left: row.try_get(1)?, next_in, at: row.try_get(3)? };
+                let next_in =
+                    Duration::try_from_secs_f64(next_in.unwrap_or_default()).unwrap_or_default();
+                let share = Share {
+                    left: row.try_get(1)?,
+                    next_in,
+                    at: row.try_get(3)?,
+                };
                 Ok((keys[ordinal as usize - 1].to_vec(), share))
             })
             .collect()
@@ -126,7 +150,8 @@ impl Work for Returns {
 
 impl Returns {
     async fn give_back(&self, hits: &[(Vec<u8>, Timestamp)]) -> Result<(), DatabaseError> {
-        let (keys, times): (Vec<&[u8]>, Vec<Timestamp>) = hits.iter().map(|(key, at)| (key.as_slice(), *at)).unzip();
+        let (keys, times): (Vec<&[u8]>, Vec<Timestamp>) =
+            hits.iter().map(|(key, at)| (key.as_slice(), *at)).unzip();
         let client = Checkout::get(&self.pool).await?;
         let statement = client.prepare_cached(GIVE_BACK).await?;
         client.query(&statement, &[&keys, &times]).await?;
@@ -145,7 +170,11 @@ fn key(subject: Subject) -> Vec<u8> {
 
 /// Sweeps once in every `period`, until `stop`.
 pub async fn sweep(pool: Pool, period: Duration, stop: CancellationToken) {
-    while stop.run_until_cancelled(tokio::time::sleep(period)).await.is_some() {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(period))
+        .await
+        .is_some()
+    {
         if let Err(error) = sweep_once(&pool).await {
             tracing::warn!(%error, "old rate limits could not be swept");
         }

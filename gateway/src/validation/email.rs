@@ -1,15 +1,20 @@
-//! E-mail addresses by the HTML standard's rule, so that a browser and this server agree. Source: HTML, "Valid e-mail
-//! address"; it is narrower than RFC 5322 where that allows comments and quotes, and wider where mail systems are.
+//! E-mail addresses by the HTML standard's rule, so that a browser and this server agree. Source:
+//! HTML, "Valid e-mail address"; it is narrower than RFC 5322 where that allows comments and
+//! quotes, and wider where mail systems are.
 
 const LABEL_LENGTH: usize = 63;
 
 /// Whether a browser's e-mail field would take it.
 pub fn is_valid(text: &str) -> bool {
-    text.split_once('@').is_some_and(|(local, domain)| is_local(local) && domain.split('.').all(is_label))
+    text.split_once('@')
+        .is_some_and(|(local, domain)| is_local(local) && domain.split('.').all(is_label))
 }
 
 fn is_local(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(&b))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(&b))
 }
 
 fn is_label(text: &str) -> bool {
@@ -28,7 +33,14 @@ mod tests {
         let label = "l".repeat(63);
         let long = format!("a@{label}.{label}");
         let longer = format!("a@{label}l");
-        for good in ["a@b", "a.b+c@d.example", "..@x-y.z", "!#$%&'*+/=?^_`{|}~-@1.2", "A@B.C", long.as_str()] {
+        for good in [
+            "a@b",
+            "a.b+c@d.example",
+            "..@x-y.z",
+            "!#$%&'*+/=?^_`{|}~-@1.2",
+            "A@B.C",
+            long.as_str(),
+        ] {
             assert!(is_valid(good), "{good}");
         }
         for bad in [

@@ -1,7 +1,8 @@
 //! Whether a payload fits its form. Pure: what is checked is all there is.
 //!
-//! Fields are checked in the form's order, then what the form does not have. What goes on is written anew, so that nothing
-//! passes that was not looked at; numbers keep the digits they came with.
+//! Fields are checked in the form's order, then what the form does not have. What goes on is
+//! written anew, so that nothing passes that was not looked at; numbers keep the digits they came
+//! with.
 
 mod email;
 
@@ -70,8 +71,8 @@ enum Value<'a> {
     Boolean(bool),
 }
 
-/// Checks the members of `payload`, an object, against `form`. Gives back what goes on, as JSON text. Of a name that stands
-/// there twice, the last one counts.
+/// Checks the members of `payload`, an object, against `form`. Gives back what goes on, as JSON
+/// text. Of a name that stands there twice, the last one counts.
 ///
 /// # Errors
 /// Names the first field that does not fit.
@@ -79,14 +80,28 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
     let members = members::all(payload.get()).unwrap_or_default();
     let mut valid = Vec::with_capacity(form.fields.len());
     for field in &form.fields {
-        let given = members.iter().rev().find(|(name, _)| name.as_ref() == Some(&field.key)).map(|(_, value)| *value);
-        let checked = check(field, given).map_err(|problem| Invalid { key: field.key.clone(), problem })?;
+        let given = members
+            .iter()
+            .rev()
+            .find(|(name, _)| name.as_ref() == Some(&field.key))
+            .map(|(_, value)| *value);
+        let checked = check(field, given).map_err(|problem| Invalid {
+            key: field.key.clone(),
+            problem,
+        })?;
         valid.extend(checked.map(|value| (field.key.as_str(), value)));
     }
     for (name, _) in members {
-        if !form.fields.iter().any(|field| name.as_ref() == Some(&field.key)) {
+        if !form
+            .fields
+            .iter()
+            .any(|field| name.as_ref() == Some(&field.key))
+        {
             // A name that is no Unicode text has a replacement character for one.
-            return Err(Invalid { key: name.unwrap_or_else(|| "\u{fffd}".into()), problem: Problem::Undeclared });
+            return Err(Invalid {
+                key: name.unwrap_or_else(|| "\u{fffd}".into()),
+                problem: Problem::Undeclared,
+            });
         }
     }
     Ok(write(&valid))
@@ -95,7 +110,11 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
 /// The value of one field, if it has one.
 fn check<'a>(field: &Field, given: Option<&'a RawValue>) -> Result<Option<Value<'a>>, Problem> {
     let Some(given) = given else {
-        return if field.required { Err(Problem::Missing) } else { Ok(None) };
+        return if field.required {
+            Err(Problem::Missing)
+        } else {
+            Ok(None)
+        };
     };
     let value = match field.kind {
         FieldType::Text => {
@@ -127,14 +146,24 @@ fn check<'a>(field: &Field, given: Option<&'a RawValue>) -> Result<Option<Value<
 /// A string of Unicode text: lone surrogates are none.
 fn text(given: &RawValue, most: usize) -> Result<String, Problem> {
     let text: String = serde_json::from_str(given.get()).map_err(|_| Problem::NotText)?;
-    if text.chars().count() > most { Err(Problem::TooLong(most)) } else { Ok(text) }
+    if text.chars().count() > most {
+        Err(Problem::TooLong(most))
+    } else {
+        Ok(text)
+    }
 }
 
 /// A number that a double can hold, as finite as it stands there.
 fn number(given: &RawValue) -> Result<&RawValue, Problem> {
-    let begins_like_one = given.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    let begins_like_one = given
+        .get()
+        .starts_with(|c: char| c == '-' || c.is_ascii_digit());
     let finite = given.get().parse().is_ok_and(f64::is_finite);
-    if begins_like_one && finite { Ok(given) } else { Err(Problem::NotNumber) }
+    if begins_like_one && finite {
+        Ok(given)
+    } else {
+        Err(Problem::NotNumber)
+    }
 }
 
 fn write(members: &[(&str, Value<'_>)]) -> Bytes {
@@ -176,7 +205,10 @@ mod tests {
         let payload = format!(r#"{{"k":{value}}}"#);
         match with(&form(&[("k", kind, required)]), &payload) {
             Ok(written) => {
-                assert!(members::all(&written).is_some_and(|members| members.len() == 1), "{written}");
+                assert!(
+                    members::all(&written).is_some_and(|members| members.len() == 1),
+                    "{written}"
+                );
                 Ok(())
             }
             Err(invalid) => {
@@ -187,7 +219,10 @@ mod tests {
     }
 
     fn string(characters: usize, character: char) -> String {
-        serde_json::to_string(&String::from_iter(std::iter::repeat_n(character, characters))).unwrap()
+        serde_json::to_string(&String::from_iter(std::iter::repeat_n(
+            character, characters,
+        )))
+        .unwrap()
     }
 
     #[test]
@@ -211,7 +246,12 @@ mod tests {
             (Text, true, string(501, 'a'), Err(TooLong(500))),
             (Text, true, string(500, '\u{1f4ee}'), Ok(())),
             (Text, true, string(501, '\u{1f4ee}'), Err(TooLong(500))),
-            (Text, true, format!("\"{}\"", r"\ud83d\udcee".repeat(500)), Ok(())),
+            (
+                Text,
+                true,
+                format!("\"{}\"", r"\ud83d\udcee".repeat(500)),
+                Ok(()),
+            ),
             (Text, true, r#""\ud83d""#.into(), Err(NotText)),
             (Text, true, "1".into(), Err(NotText)),
             (Text, true, "true".into(), Err(NotText)),
@@ -235,7 +275,12 @@ mod tests {
             (Number, true, "0".into(), Ok(())),
             (Number, true, "-0.5e-3".into(), Ok(())),
             (Number, true, "1.7976931348623157e308".into(), Ok(())),
-            (Number, true, "1.7976931348623159e308".into(), Err(NotNumber)),
+            (
+                Number,
+                true,
+                "1.7976931348623159e308".into(),
+                Err(NotNumber),
+            ),
             (Number, true, "1e400".into(), Err(NotNumber)),
             (Number, true, "-1e400".into(), Err(NotNumber)),
             (Number, true, "1e-400".into(), Ok(())),
@@ -256,7 +301,11 @@ mod tests {
         ];
         for (kind, required, value, expected) in cases {
             let shown: String = value.chars().take(60).collect();
-            assert_eq!(one(kind, required, &value), expected, "{kind:?} required={required} {shown}");
+            assert_eq!(
+                one(kind, required, &value),
+                expected,
+                "{kind:?} required={required} {shown}"
+            );
         }
     }
 
@@ -273,26 +322,55 @@ mod tests {
     #[test]
     fn required_and_undeclared_fields() {
         for (_, kind) in FieldType::ALL {
-            assert_eq!(with(&form(&[("k", kind, true)]), "{}").unwrap_err().problem, Problem::Missing);
+            assert_eq!(
+                with(&form(&[("k", kind, true)]), "{}").unwrap_err().problem,
+                Problem::Missing
+            );
             assert_eq!(with(&form(&[("k", kind, false)]), "{}").unwrap(), "{}");
         }
-        let form = form(&[("a", FieldType::Text, false), ("b", FieldType::Number, true)]);
+        let form = form(&[
+            ("a", FieldType::Text, false),
+            ("b", FieldType::Number, true),
+        ]);
         let message = |payload: &str| with(&form, payload).unwrap_err().to_string();
-        assert_eq!(message(r#"{"x":1}"#), r#"Field "b": this field is required"#, "the form's fields come first");
-        assert_eq!(message(r#"{"b":1,"x":1}"#), r#"Field "x": the form has no such field"#);
-        assert_eq!(message(r#"{"b":1,"\ud800":1}"#), "Field \"\u{fffd}\": the form has no such field");
-        assert_eq!(message(r#"{"b":1,"B":1}"#), r#"Field "B": the form has no such field"#);
-        assert_eq!(message(r#"{"b":1,"\u001b[2J":1}"#), r#"Field "\u{1b}[2J": the form has no such field"#);
+        assert_eq!(
+            message(r#"{"x":1}"#),
+            r#"Field "b": this field is required"#,
+            "the form's fields come first"
+        );
+        assert_eq!(
+            message(r#"{"b":1,"x":1}"#),
+            r#"Field "x": the form has no such field"#
+        );
+        assert_eq!(
+            message(r#"{"b":1,"\ud800":1}"#),
+            "Field \"\u{fffd}\": the form has no such field"
+        );
+        assert_eq!(
+            message(r#"{"b":1,"B":1}"#),
+            r#"Field "B": the form has no such field"#
+        );
+        assert_eq!(
+            message(r#"{"b":1,"\u001b[2J":1}"#),
+            r#"Field "\u{1b}[2J": the form has no such field"#
+        );
         assert!(message(&format!(r#"{{"b":1,"{}":1}}"#, "x".repeat(60_000))).len() < 200);
     }
 
     #[test]
     fn what_goes_on_is_what_was_checked() {
-        let form =
-            form(&[("b", FieldType::Number, true), ("a", FieldType::Text, true), ("c", FieldType::Checkbox, false)]);
+        let form = form(&[
+            ("b", FieldType::Number, true),
+            ("a", FieldType::Text, true),
+            ("c", FieldType::Checkbox, false),
+        ]);
         let written = with(&form, r#"{"a":"x\u0000\n\u00e4","b":-1.50e+2,"c":false}"#).unwrap();
         assert_eq!(written, r#"{"b":-1.50e+2,"a":"x\u0000\nä","c":false}"#);
         let twice = r#"{"a":1,"b":"x","\u0061":"last","b":2}"#;
-        assert_eq!(with(&form, twice).unwrap(), r#"{"b":2,"a":"last"}"#, "the last one counts");
+        assert_eq!(
+            with(&form, twice).unwrap(),
+            r#"{"b":2,"a":"last"}"#,
+            "the last one counts"
+        );
     }
 }

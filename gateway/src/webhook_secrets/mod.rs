@@ -1,9 +1,11 @@
-//! Who may deliver: a webhook's secret, looked up, opened, kept for a while, and used to check a signature.
+//! Who may deliver: a webhook's secret, looked up, opened, kept for a while, and used to check a
+//! signature.
 //!
-//! A refusal is never decided from what is kept. A request that is about to be refused has always cost one signature check
-//! against what is kept (or a decoy), one look into the database, and one more check: whether the webhook exists, is known
-//! here, was deleted, or belongs to another workspace changes nothing that a sender could measure. A request with a right
-//! signature is served from what is kept; should its webhook be gone by then, the claim says so.
+//! A refusal is never decided from what is kept. A request that is about to be refused has always
+//! cost one signature check against what is kept (or a decoy), one look into the database, and one
+//! more check: whether the webhook exists, is known here, was deleted, or belongs to another
+//! workspace changes nothing that a sender could measure. A request with a right signature is
+//! served from what is kept; should its webhook be gone by then, the claim says so.
 
 mod store;
 
@@ -23,7 +25,11 @@ use crate::batcher::{Batcher, Limits};
 
 const KEPT_WEBHOOKS: u64 = 10_000;
 const KEPT_FOR: Duration = Duration::from_secs(60);
-const LOOKUPS: Limits = Limits { queue: 4_096, batch: 256, lanes: 1 };
+const LOOKUPS: Limits = Limits {
+    queue: 4_096,
+    batch: 256,
+    lanes: 1,
+};
 
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +62,23 @@ impl WebhookSecrets {
     /// When the operating system gives no random bytes for the decoy.
     pub fn start(pool: Pool, keys: KeyRing, tasks: &TaskTracker) -> Result<Self, SealError> {
         let decoy = Decoy::new(&keys)?;
-        let lookup = Lookup { pool, decoy: decoy.sealed.clone() };
+        let lookup = Lookup {
+            pool,
+            decoy: decoy.sealed.clone(),
+        };
         Ok(Self {
             lookup: Batcher::start("webhook_secrets", LOOKUPS, lookup, tasks),
             decoy,
             keys,
-            kept: Cache::builder().max_capacity(KEPT_WEBHOOKS).time_to_live(KEPT_FOR).build(),
+            kept: Cache::builder()
+                .max_capacity(KEPT_WEBHOOKS)
+                .time_to_live(KEPT_FOR)
+                .build(),
         })
     }
 
-    /// Checks that `signature` is the webhook's over `body`. A missing or malformed signature is `None`.
+    /// Checks that `signature` is the webhook's over `body`. A missing or malformed signature is
+    /// `None`.
     ///
     /// # Errors
     /// See [`VerifyError`].
@@ -79,7 +92,11 @@ impl WebhookSecrets {
         if check(kept.as_deref(), &self.decoy.key, body, signature) {
             return Ok(());
         }
-        let found = self.lookup.submit(address).await.map_err(|_| VerifyError::Unavailable)?;
+        let found = self
+            .lookup
+            .submit(address)
+            .await
+            .map_err(|_| VerifyError::Unavailable)?;
         let key = self.open(address, &found)?;
         if !check(found.lives.then_some(&key), &key, body, signature) {
             return Err(VerifyError::Refused);
@@ -95,7 +112,11 @@ impl WebhookSecrets {
 
     /// The key of what was found: the webhook's, or the decoy's.
     fn open(&self, address: WebhookAddress, found: &Found) -> Result<SigningKey, VerifyError> {
-        let sealed_to = if found.lives { address } else { self.decoy.address };
+        let sealed_to = if found.lives {
+            address
+        } else {
+            self.decoy.address
+        };
         let opened = self.keys.open(seal_place(&sealed_to), &found.sealed);
         opened.map(|secret| SigningKey::new(&secret)).map_err(|error| {
             metrics::counter!("letterbox_unsealing_failures_total").increment(1);
@@ -106,8 +127,15 @@ impl WebhookSecrets {
 }
 
 /// One signature check, whatever there is to check with.
-fn check(key: Option<&SigningKey>, decoy: &SigningKey, body: &[u8], signature: Option<Signature>) -> bool {
-    let verified = key.unwrap_or(decoy).verifies(body, &signature.unwrap_or(Signature::ZERO));
+fn check(
+    key: Option<&SigningKey>,
+    decoy: &SigningKey,
+    body: &[u8],
+    signature: Option<Signature>,
+) -> bool {
+    let verified = key
+        .unwrap_or(decoy)
+        .verifies(body, &signature.unwrap_or(Signature::ZERO));
     verified && key.is_some() && signature.is_some()
 }
 
@@ -116,6 +144,10 @@ impl Decoy {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
         let sealed = keys.seal(seal_place(&address), secret.expose())?;
-        Ok(Self { key: SigningKey::new(&secret), address, sealed })
+        Ok(Self {
+            key: SigningKey::new(&secret),
+            address,
+            sealed,
+        })
     }
 }

@@ -1,5 +1,6 @@
-//! `ai.condition`: asks an OpenAI-compatible chat completions endpoint for yes or no. The input is given as delimited data; it
-//! can still talk the model round, so what follows is marked as steered by who wrote it.
+//! `ai.condition`: asks an OpenAI-compatible chat completions endpoint for yes or no. The input is
+//! given as delimited data; it can still talk the model round, so what follows is marked as steered
+//! by who wrote it.
 
 use serde_json::{Value, json};
 use url::Url;
@@ -28,19 +29,35 @@ pub struct AiCondition {
 
 impl AiCondition {
     /// Checks the members of an action.
-    pub fn check(mistakes: &mut Mistakes, value: &Value, path: &str, names: &Names) -> Option<Self> {
-        let known = ["id", "type", "account", "model", "question", "input", "then", "else"];
+    pub fn check(
+        mistakes: &mut Mistakes,
+        value: &Value,
+        path: &str,
+        names: &Names,
+    ) -> Option<Self> {
+        let known = [
+            "id", "type", "account", "model", "question", "input", "then", "else",
+        ];
         let members = mistakes.object(value, path, &known)?;
         let question = mistakes.text(members, path, "question", QUESTION);
         if question.contains("{{") || question.contains("{%") {
-            mistakes.add(&format!("{path}.question"), "takes no values: they belong into input");
+            mistakes.add(
+                &format!("{path}.question"),
+                "takes no values: they belong into input",
+            );
         }
         let source = mistakes.text(members, path, "input", LENGTH);
         Some(Self {
             account: mistakes.text(members, path, "account", ACCOUNT),
             model: mistakes.text(members, path, "model", MODEL),
             question,
-            input: Template::check(mistakes, &format!("{path}.input"), &source, names, Insert::AsIs),
+            input: Template::check(
+                mistakes,
+                &format!("{path}.input"),
+                &source,
+                names,
+                Insert::AsIs,
+            ),
         })
     }
 
@@ -78,7 +95,12 @@ impl AiCondition {
 pub fn read_answer(body: &[u8]) -> Option<Branch> {
     let body: Value = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
     let content = body.pointer("/choices/0/message/content")?.as_str()?;
-    match content.trim().trim_end_matches(['.', '!']).to_lowercase().as_str() {
+    match content
+        .trim()
+        .trim_end_matches(['.', '!'])
+        .to_lowercase()
+        .as_str()
+    {
         "yes" => Some(Branch::Then),
         "no" => Some(Branch::Else),
         _ => None,
@@ -91,8 +113,13 @@ mod tests {
 
     #[test]
     fn only_yes_and_no_are_answers() {
-        let answer =
-            |content: &str| read_answer(json!({"choices": [{"message": {"content": content}}]}).to_string().as_bytes());
+        let answer = |content: &str| {
+            read_answer(
+                json!({"choices": [{"message": {"content": content}}]})
+                    .to_string()
+                    .as_bytes(),
+            )
+        };
         for (content, expected) in [
             ("yes", Some(Branch::Then)),
             (" Yes.\n", Some(Branch::Then)),
@@ -105,7 +132,13 @@ mod tests {
         ] {
             assert_eq!(answer(content), expected, "{content:?}");
         }
-        for body in ["", "{}", "[]", r#"{"choices":[]}"#, r#"{"choices":[{"message":{"content":1}}]}"#] {
+        for body in [
+            "",
+            "{}",
+            "[]",
+            r#"{"choices":[]}"#,
+            r#"{"choices":[{"message":{"content":1}}]}"#,
+        ] {
             assert_eq!(read_answer(body.as_bytes()), None, "{body}");
         }
     }

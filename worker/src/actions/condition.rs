@@ -19,7 +19,9 @@ impl Branch {
     /// Reads what [`Self::as_str`] wrote.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        [Self::Then, Self::Else].into_iter().find(|branch| branch.as_str() == text)
+        [Self::Then, Self::Else]
+            .into_iter()
+            .find(|branch| branch.as_str() == text)
     }
 }
 

@@ -1,5 +1,6 @@
-//! `http.request`: calls a connected account. The account fixes scheme, host, port and the beginning of the path; the
-//! definition fixes method, path, names of query parameters and headers, and the structure of the body. Values only fill in.
+//! `http.request`: calls a connected account. The account fixes scheme, host, port and the
+//! beginning of the path; the definition fixes method, path, names of query parameters and headers,
+//! and the structure of the body. Values only fill in.
 
 use std::collections::HashSet;
 
@@ -13,8 +14,14 @@ use super::{
 };
 use crate::definition::Mistakes;
 
-pub const METHODS: [(&str, &str); 6] =
-    [("GET", "GET"), ("HEAD", "HEAD"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
+pub const METHODS: [(&str, &str); 6] = [
+    ("GET", "GET"),
+    ("HEAD", "HEAD"),
+    ("POST", "POST"),
+    ("PUT", "PUT"),
+    ("PATCH", "PATCH"),
+    ("DELETE", "DELETE"),
+];
 /// What the connection, the account and the executor set, and nobody else.
 pub const OWN_HEADERS: [&str; 12] = [
     "authorization",
@@ -52,7 +59,8 @@ enum Body {
     Object(Vec<(String, Body)>),
 }
 
-/// A request as it is sent, but for the credential: what is recorded, shown to who approves it, and sent by every attempt.
+/// A request as it is sent, but for the credential: what is recorded, shown to who approves it, and
+/// sent by every attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     pub method: String,
@@ -64,8 +72,15 @@ pub struct Request {
 
 impl HttpRequest {
     /// Checks the members of an action.
-    pub fn check(mistakes: &mut Mistakes, value: &Value, path: &str, names: &Names) -> Option<Self> {
-        let known = ["id", "type", "account", "method", "path", "query", "headers", "body"];
+    pub fn check(
+        mistakes: &mut Mistakes,
+        value: &Value,
+        path: &str,
+        names: &Names,
+    ) -> Option<Self> {
+        let known = [
+            "id", "type", "account", "method", "path", "query", "headers", "body",
+        ];
         let members = mistakes.object(value, path, &known)?;
         let account = mistakes.text(members, path, "account", ACCOUNT);
         let method = mistakes.one_of(members.get("method"), &format!("{path}.method"), &METHODS)?;
@@ -75,7 +90,10 @@ impl HttpRequest {
             mistakes.add(&place, "has to begin with / and to hold no ?, # or \\");
         }
         if source.contains("{%") {
-            mistakes.add(&place, "takes no tags: whatever is submitted, a path has the same segments");
+            mistakes.add(
+                &place,
+                "takes no tags: whatever is submitted, a path has the same segments",
+            );
         }
         let request = Self {
             account,
@@ -83,7 +101,9 @@ impl HttpRequest {
             path: Template::check(mistakes, &place, &source, names, Insert::Segment),
             query: named(mistakes, members, path, "query", names),
             headers: named(mistakes, members, path, "headers", names),
-            body: members.get("body").map(|body| Body::check(mistakes, body, &format!("{path}.body"), names, 1)),
+            body: members
+                .get("body")
+                .map(|body| Body::check(mistakes, body, &format!("{path}.body"), names, 1)),
         };
         let mut seen = HashSet::new();
         for (name, template) in &request.headers {
@@ -91,9 +111,18 @@ impl HttpRequest {
             if !seen.insert(name.to_ascii_lowercase()) {
                 mistakes.add(&place, format_args!("{name:?} stands there twice"));
             }
-            let sample = if names.try_them() { template.render(Insert::AsIs, &names.sample()).ok() } else { None };
-            if sample.is_some_and(|value| reqwest::header::HeaderValue::from_bytes(value.as_bytes()).is_err()) {
-                mistakes.add(&place, format_args!("the value of {name:?} holds control characters"));
+            let sample = if names.try_them() {
+                template.render(Insert::AsIs, &names.sample()).ok()
+            } else {
+                None
+            };
+            if sample.is_some_and(|value| {
+                reqwest::header::HeaderValue::from_bytes(value.as_bytes()).is_err()
+            }) {
+                mistakes.add(
+                    &place,
+                    format_args!("the value of {name:?} holds control characters"),
+                );
             }
             if reqwest::header::HeaderName::try_from(name).is_err() {
                 mistakes.add(&place, format_args!("{name:?} is no name of a header"));
@@ -103,17 +132,24 @@ impl HttpRequest {
         }
         // With every field filled in, the path has to be one.
         if names.try_them()
-            && let (Ok(path), Ok(base)) =
-                (request.path.render(Insert::Segment, &names.sample()), Url::parse("https://host"))
+            && let (Ok(path), Ok(base)) = (
+                request.path.render(Insert::Segment, &names.sample()),
+                Url::parse("https://host"),
+            )
             && let Err(error) = below(&base, &path)
         {
             mistakes.add(
                 &place,
-                format_args!("{error}: it has to be as it is sent, percent-encoded and without dot segments"),
+                format_args!(
+                    "{error}: it has to be as it is sent, percent-encoded and without dot segments"
+                ),
             );
         }
         if request.body.is_some() && ["GET", "HEAD"].contains(&method) {
-            mistakes.add(&format!("{path}.body"), format_args!("{method} has no body"));
+            mistakes.add(
+                &format!("{path}.body"),
+                format_args!("{method} has no body"),
+            );
         }
         Some(request)
     }
@@ -121,20 +157,27 @@ impl HttpRequest {
     /// Whether something that a submitter wrote gets into the request.
     #[must_use]
     pub fn reads_form(&self) -> bool {
-        let named = self.query.iter().chain(&self.headers).any(|(_, template)| template.reads_form());
+        let named = self
+            .query
+            .iter()
+            .chain(&self.headers)
+            .any(|(_, template)| template.reads_form());
         self.path.reads_form() || named || self.body.as_ref().is_some_and(Body::reads_form)
     }
 
     /// Whether a header of the definition has this name.
     #[must_use]
     pub fn has_header(&self, name: &str) -> bool {
-        self.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
+        self.headers
+            .iter()
+            .any(|(given, _)| given.eq_ignore_ascii_case(name))
     }
 
     /// The request for the values of a run, to an account at `base_url`.
     ///
     /// # Errors
-    /// When a value can't stand where it would: an empty segment of a path, a line break in a header.
+    /// When a value can't stand where it would: an empty segment of a path, a line break in a
+    /// header.
     pub fn render(&self, base_url: &Url, input: &Input) -> Result<Request, TemplateError> {
         let path = self.path.render(Insert::Segment, input)?;
         let mut url = below(base_url, &path)?;
@@ -148,12 +191,24 @@ impl HttpRequest {
         for (name, template) in &self.headers {
             let value = template.render(Insert::AsIs, input)?;
             if reqwest::header::HeaderValue::from_bytes(value.as_bytes()).is_err() {
-                return Err(TemplateError::new(format!("the value of header {name:?} holds control characters")));
+                return Err(TemplateError::new(format!(
+                    "the value of header {name:?} holds control characters"
+                )));
             }
             headers.push((name.clone(), value));
         }
-        let body = self.body.as_ref().map(|body| body.render(input)).transpose()?.map(|body| body.to_string());
-        Ok(Request { method: self.method.to_owned(), url: url.into(), headers, body })
+        let body = self
+            .body
+            .as_ref()
+            .map(|body| body.render(input))
+            .transpose()?
+            .map(|body| body.to_string());
+        Ok(Request {
+            method: self.method.to_owned(),
+            url: url.into(),
+            headers,
+            body,
+        })
     }
 }
 
@@ -166,7 +221,9 @@ pub fn below(base_url: &Url, path: &str) -> Result<Url, TemplateError> {
     let mut url = base_url.clone();
     url.set_path(&whole);
     if url.path() != whole || url.origin() != base_url.origin() {
-        return Err(TemplateError::new("a value would change the structure of the path"));
+        return Err(TemplateError::new(
+            "a value would change the structure of the path",
+        ));
     }
     Ok(url)
 }
@@ -178,7 +235,9 @@ fn named(
     name: &str,
     names: &Names,
 ) -> Vec<(String, Template)> {
-    let Some(value) = members.get(name) else { return Vec::new() };
+    let Some(value) = members.get(name) else {
+        return Vec::new();
+    };
     let path = format!("{path}.{name}");
     let Some(given) = value.as_object() else {
         mistakes.add(&path, "has to be an object of strings");
@@ -190,7 +249,10 @@ fn named(
         fixed(mistakes, &place, name);
         match value.as_str() {
             Some(source) => {
-                templates.push((name.clone(), Template::check(mistakes, &place, source, names, Insert::AsIs)));
+                templates.push((
+                    name.clone(),
+                    Template::check(mistakes, &place, source, names, Insert::AsIs),
+                ));
             }
             None => mistakes.add(&place, "has to be a string"),
         }
@@ -206,23 +268,38 @@ fn fixed(mistakes: &mut Mistakes, path: &str, name: &str) {
 }
 
 impl Body {
-    fn check(mistakes: &mut Mistakes, value: &Value, path: &str, names: &Names, depth: usize) -> Self {
+    fn check(
+        mistakes: &mut Mistakes,
+        value: &Value,
+        path: &str,
+        names: &Names,
+        depth: usize,
+    ) -> Self {
         if depth > BODY_DEPTH {
-            mistakes.add(path, format_args!("is nested more than {BODY_DEPTH} levels deep"));
+            mistakes.add(
+                path,
+                format_args!("is nested more than {BODY_DEPTH} levels deep"),
+            );
             return Self::Fixed(Value::Null);
         }
         match value {
-            Value::String(source) => Self::Template(Template::check(mistakes, path, source, names, Insert::AsIs)),
+            Value::String(source) => {
+                Self::Template(Template::check(mistakes, path, source, names, Insert::AsIs))
+            }
             Value::Array(values) => {
                 let checked = values.iter().enumerate();
-                let checked =
-                    checked.map(|(n, value)| Self::check(mistakes, value, &format!("{path}[{n}]"), names, depth + 1));
+                let checked = checked.map(|(n, value)| {
+                    Self::check(mistakes, value, &format!("{path}[{n}]"), names, depth + 1)
+                });
                 Self::List(checked.collect())
             }
             Value::Object(members) => {
                 let checked = members.iter().map(|(name, value)| {
                     fixed(mistakes, path, name);
-                    (name.clone(), Self::check(mistakes, value, &format!("{path}.{name}"), names, depth + 1))
+                    (
+                        name.clone(),
+                        Self::check(mistakes, value, &format!("{path}.{name}"), names, depth + 1),
+                    )
                 });
                 Self::Object(checked.collect())
             }
@@ -243,11 +320,16 @@ impl Body {
         Ok(match self {
             Self::Template(template) => template.value(input)?,
             Self::Fixed(value) => value.clone(),
-            Self::List(values) => {
-                Value::Array(values.iter().map(|value| value.render(input)).collect::<Result<_, _>>()?)
-            }
+            Self::List(values) => Value::Array(
+                values
+                    .iter()
+                    .map(|value| value.render(input))
+                    .collect::<Result<_, _>>()?,
+            ),
             Self::Object(members) => {
-                let rendered = members.iter().map(|(name, value)| Ok((name.clone(), value.render(input)?)));
+                let rendered = members
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), value.render(input)?)));
                 Value::Object(rendered.collect::<Result<_, TemplateError>>()?)
             }
         })
@@ -263,16 +345,32 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        let field =
-            |key: &str, kind| Field { key: key.into(), label: "L".into(), kind, required: false, placeholder: None };
-        let fields = vec![field("a", FieldType::Text), field("b", FieldType::Text), field("n", FieldType::Number)];
-        Names::of(&Form { title: "T".into(), description: None, confirmation_message: None, fields })
+        let field = |key: &str, kind| Field {
+            key: key.into(),
+            label: "L".into(),
+            kind,
+            required: false,
+            placeholder: None,
+        };
+        let fields = vec![
+            field("a", FieldType::Text),
+            field("b", FieldType::Text),
+            field("n", FieldType::Number),
+        ];
+        Names::of(&Form {
+            title: "T".into(),
+            description: None,
+            confirmation_message: None,
+            fields,
+        })
     }
 
     fn check(action: &Value) -> Result<HttpRequest, Vec<String>> {
         let mut mistakes = Mistakes::default();
         let request = HttpRequest::check(&mut mistakes, action, "it", &names());
-        request.filter(|_| mistakes.is_empty()).ok_or_else(|| mistakes.into_list())
+        request
+            .filter(|_| mistakes.is_empty())
+            .ok_or_else(|| mistakes.into_list())
     }
 
     fn action() -> Value {
@@ -293,13 +391,17 @@ mod tests {
         match value {
             Value::String(_) => "".into(),
             Value::Array(values) => values.iter().map(shape).collect(),
-            Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), shape(value))).collect(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(name, value)| (name.clone(), shape(value)))
+                .collect(),
             other => other.clone(),
         }
     }
 
     proptest! {
-        /// Whatever a submitter writes: method, host, structure of the path, names and structure of the body stay.
+        /// Whatever a submitter writes: method, host, structure of the path, names and structure of
+        /// the body stay.
         #[test]
         fn values_never_leave_their_places(
             a in r#"(\PC|[/\\.%?#@:&=+ {}"'<>\r\n\t\x00]|\{\{|\.\.|%2e){0,40}"#,
@@ -338,12 +440,22 @@ mod tests {
     #[test]
     fn nothing_turns_escaping_off() {
         let mut action = action();
-        for path in ["/{{ form.a | trim }}", "/{{ 'x' ~ form.a }}", "/{{ form['a'] }}"] {
+        for path in [
+            "/{{ form.a | trim }}",
+            "/{{ 'x' ~ form.a }}",
+            "/{{ form['a'] }}",
+        ] {
             action["path"] = path.into();
             let request = check(&action).unwrap_or_else(|mistakes| panic!("{path}: {mistakes:?}"));
             assert!(request.reads_form(), "{path}");
-            let rendered = request.render(&"https://h".parse().unwrap(), &input("a/../b", "b")).unwrap();
-            assert!(rendered.url.contains("a%2F..%2Fb"), "{path}: {}", rendered.url);
+            let rendered = request
+                .render(&"https://h".parse().unwrap(), &input("a/../b", "b"))
+                .unwrap();
+            assert!(
+                rendered.url.contains("a%2F..%2Fb"),
+                "{path}: {}",
+                rendered.url
+            );
         }
     }
 
@@ -375,12 +487,22 @@ mod tests {
     #[test]
     fn one_expression_keeps_its_type() {
         let mut action = action();
-        action["body"] = json!({"n": "{{ form.n }}", "text": "{{ form.n }}!", "none": "{{ none }}"});
-        let rendered = check(&action).unwrap().render(&"https://h".parse().unwrap(), &input("a", "b")).unwrap();
-        assert_eq!(rendered.body.unwrap(), r#"{"n":1.5,"none":null,"text":"1.5!"}"#);
+        action["body"] =
+            json!({"n": "{{ form.n }}", "text": "{{ form.n }}!", "none": "{{ none }}"});
+        let rendered = check(&action)
+            .unwrap()
+            .render(&"https://h".parse().unwrap(), &input("a", "b"))
+            .unwrap();
+        assert_eq!(
+            rendered.body.unwrap(),
+            r#"{"n":1.5,"none":null,"text":"1.5!"}"#
+        );
         let left_out = Input::of_run(r#"{"a":"a","b":"b"}"#, "run", "now").unwrap();
         action["body"] = "{{ form.n }}".into();
-        let rendered = check(&action).unwrap().render(&"https://h".parse().unwrap(), &left_out).unwrap();
+        let rendered = check(&action)
+            .unwrap()
+            .render(&"https://h".parse().unwrap(), &left_out)
+            .unwrap();
         assert_eq!(rendered.body.unwrap(), "null", "a field that was left out");
     }
 }

@@ -1,4 +1,5 @@
-//! What a run can do, one file an action. Checked whole when a definition is deployed; pure: nothing here sends anything.
+//! What a run can do, one file an action. Checked whole when a definition is deployed; pure:
+//! nothing here sends anything.
 
 pub mod ai_condition;
 pub mod condition;
@@ -112,7 +113,10 @@ impl Kind {
 
 /// Checks `actions`, a list.
 pub fn check(mistakes: &mut Mistakes, value: Option<&Value>, names: &Names) -> Vec<Action> {
-    let mut checking = Checking { names, ids: HashSet::new() };
+    let mut checking = Checking {
+        names,
+        ids: HashSet::new(),
+    };
     let actions = checking.list(mistakes, value, "actions", 1);
     if checking.ids.len() > MOST_ACTIONS {
         mistakes.add("actions", format_args!("are more than {MOST_ACTIONS}"));
@@ -126,8 +130,15 @@ pub fn accounts(actions: &[Action]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for Action { kind, .. } in actions {
         found.extend(kind.account());
-        let branches = kind.branches().map(|branches| [&branches.then, &branches.otherwise]);
-        found.extend(branches.into_iter().flatten().flat_map(|list| accounts(list)));
+        let branches = kind
+            .branches()
+            .map(|branches| [&branches.then, &branches.otherwise]);
+        found.extend(
+            branches
+                .into_iter()
+                .flatten()
+                .flat_map(|list| accounts(list)),
+        );
     }
     found.sort_unstable();
     found.dedup();
@@ -140,27 +151,50 @@ struct Checking<'n> {
 }
 
 impl Checking<'_> {
-    fn list(&mut self, mistakes: &mut Mistakes, value: Option<&Value>, path: &str, depth: usize) -> Vec<Action> {
+    fn list(
+        &mut self,
+        mistakes: &mut Mistakes,
+        value: Option<&Value>,
+        path: &str,
+        depth: usize,
+    ) -> Vec<Action> {
         let Some(values) = value.and_then(Value::as_array) else {
             mistakes.add(path, "has to be a list");
             return Vec::new();
         };
         if depth > DEEPEST {
-            mistakes.add(path, format_args!("is nested more than {DEEPEST} levels deep"));
+            mistakes.add(
+                path,
+                format_args!("is nested more than {DEEPEST} levels deep"),
+            );
             return Vec::new();
         }
         let checked = values.iter().enumerate();
-        checked.filter_map(|(index, value)| self.action(mistakes, value, &format!("{path}[{index}]"), depth)).collect()
+        checked
+            .filter_map(|(index, value)| {
+                self.action(mistakes, value, &format!("{path}[{index}]"), depth)
+            })
+            .collect()
     }
 
-    fn action(&mut self, mistakes: &mut Mistakes, value: &Value, path: &str, depth: usize) -> Option<Action> {
+    fn action(
+        &mut self,
+        mistakes: &mut Mistakes,
+        value: &Value,
+        path: &str,
+        depth: usize,
+    ) -> Option<Action> {
         let members = value.as_object().or_else(|| {
             mistakes.add(path, "has to be an object");
             None
         })?;
         let id = mistakes.text(members, path, "id", ID);
         for name in ["id", "account"] {
-            if members.get(name).and_then(Value::as_str).is_some_and(|text| text.contains(char::is_control)) {
+            if members
+                .get(name)
+                .and_then(Value::as_str)
+                .is_some_and(|text| text.contains(char::is_control))
+            {
                 mistakes.add(&format!("{path}.{name}"), "may not hold control characters");
             }
         }
@@ -174,7 +208,12 @@ impl Checking<'_> {
                 let known = ["id", "type", "if", "then", "else"];
                 mistakes.object(value, path, &known);
                 let source = mistakes.text(members, path, "if", template::LENGTH);
-                let condition = template::Condition::check(mistakes, &format!("{path}.if"), &source, self.names);
+                let condition = template::Condition::check(
+                    mistakes,
+                    &format!("{path}.if"),
+                    &source,
+                    self.names,
+                );
                 Kind::Condition(condition, self.branches(mistakes, members, path, depth))
             }
             _ => {
@@ -196,6 +235,9 @@ impl Checking<'_> {
             None => Vec::new(),
             given => self.list(mistakes, given, &format!("{path}.{name}"), depth + 1),
         };
-        Branches { then: branch("then"), otherwise: branch("else") }
+        Branches {
+            then: branch("then"),
+            otherwise: branch("else"),
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Templates and conditions in actions: text with `{{ form.name }}` in it, and `form.seats > 10`.
 //!
-//! What a submitter wrote is only ever a value: it is inserted, never read as a template, and every place says what a value
-//! has to become there. Names are checked at deploy, so a template that knows a name knows it in every run.
+//! What a submitter wrote is only ever a value: it is inserted, never read as a template, and every
+//! place says what a value has to become there. Names are checked at deploy, so a template that
+//! knows a name knows it in every run.
 
 use std::{fmt, sync::LazyLock};
 
 use letterbox_common::form::{FieldType, Form};
 use minijinja::{
-    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters, tests, value::ValueKind,
+    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters, tests,
+    value::ValueKind,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -21,7 +23,11 @@ const MULTIPLICATIONS: usize = 8;
 /// Most characters of a template.
 pub const LENGTH: usize = 10_000;
 /// What stands for itself in a path segment (RFC 3986, unreserved).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b'.');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'.');
 
 /// The names that templates may use.
 #[derive(Debug, Clone)]
@@ -36,13 +42,23 @@ const RUN_NAMES: [&str; 2] = ["id", "received_at"];
 impl Names {
     #[must_use]
     pub fn of(form: &Form) -> Self {
-        Self { fields: form.fields.iter().map(|field| (field.key.clone(), field.kind)).collect(), try_them: true }
+        Self {
+            fields: form
+                .fields
+                .iter()
+                .map(|field| (field.key.clone(), field.kind))
+                .collect(),
+            try_them: true,
+        }
     }
 
     /// The names of a release, whose templates were checked when it was deployed.
     #[must_use]
     pub fn of_release() -> Self {
-        Self { fields: Vec::new(), try_them: false }
+        Self {
+            fields: Vec::new(),
+            try_them: false,
+        }
     }
 
     /// Whether templates are to be tried.
@@ -68,12 +84,21 @@ impl Names {
             FieldType::Number => Value::from(1),
             FieldType::Checkbox => Value::from(true),
         };
-        let form = Value::from_iter(self.fields.iter().map(|(key, kind)| (key.clone(), value(*kind))));
-        Input::new(form, "00000000-0000-7000-8000-000000000000", "2026-01-01T00:00:00Z")
+        let form = Value::from_iter(
+            self.fields
+                .iter()
+                .map(|(key, kind)| (key.clone(), value(*kind))),
+        );
+        Input::new(
+            form,
+            "00000000-0000-7000-8000-000000000000",
+            "2026-01-01T00:00:00Z",
+        )
     }
 }
 
-/// The values that a run's templates see: `form`, what was submitted, and `run`, its id and when it was received.
+/// The values that a run's templates see: `form`, what was submitted, and `run`, its id and when it
+/// was received.
 #[derive(Debug, Clone)]
 pub struct Input(Value);
 
@@ -101,8 +126,14 @@ pub struct TemplateError(String);
 impl From<Error> for TemplateError {
     /// Says what and where. Does not quote values.
     fn from(error: Error) -> Self {
-        let line = error.line().map(|line| format!(" (line {line})")).unwrap_or_default();
-        let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+        let line = error
+            .line()
+            .map(|line| format!(" (line {line})"))
+            .unwrap_or_default();
+        let detail = error
+            .detail()
+            .map(|detail| format!(": {detail}"))
+            .unwrap_or_default();
         Self(format!("{}{detail}{line}", error.kind()))
     }
 }
@@ -125,7 +156,8 @@ pub enum Insert {
 /// What templates can do: nothing that makes much of little, or loops, or looks around.
 fn environment(insert: Insert) -> &'static Environment<'static> {
     static AS_IS: LazyLock<Environment<'static>> = LazyLock::new(|| make_environment(Insert::AsIs));
-    static SEGMENT: LazyLock<Environment<'static>> = LazyLock::new(|| make_environment(Insert::Segment));
+    static SEGMENT: LazyLock<Environment<'static>> =
+        LazyLock::new(|| make_environment(Insert::Segment));
     match insert {
         Insert::AsIs => &AS_IS,
         Insert::Segment => &SEGMENT,
@@ -159,38 +191,51 @@ fn make_environment(insert: Insert) -> Environment<'static> {
     environment.add_test("startingwith", tests::is_startingwith);
     environment.add_test("undefined", tests::is_undefined);
     // Every inserted value passes here, whatever the template says of safety or escaping.
-    environment.set_formatter(move |out: &mut Output<'_>, _: &State<'_, '_>, value: &Value| {
-        let text = single(value)?;
-        match insert {
-            Insert::AsIs => out.write_str(&text).map_err(Error::from),
-            Insert::Segment if text.is_empty() => Err(refuse("a value in the path is empty")),
-            Insert::Segment => write(out, utf8_percent_encode(&text, SEGMENT)),
-        }
-    });
+    environment.set_formatter(
+        move |out: &mut Output<'_>, _: &State<'_, '_>, value: &Value| {
+            let text = single(value)?;
+            match insert {
+                Insert::AsIs => out.write_str(&text).map_err(Error::from),
+                Insert::Segment if text.is_empty() => Err(refuse("a value in the path is empty")),
+                Insert::Segment => write(out, utf8_percent_encode(&text, SEGMENT)),
+            }
+        },
+    );
     environment
 }
 
-/// What a template may not hold, whatever it would mean there: tags other than a choice, and many multiplications, which can
-/// repeat text.
+/// What a template may not hold, whatever it would mean there: tags other than a choice, and many
+/// multiplications, which can repeat text.
 fn check_language(mistakes: &mut Mistakes, path: &str, source: &str) {
     if source.chars().count() > LENGTH {
-        mistakes.add(path, format_args!("has to have at most {LENGTH} characters"));
+        mistakes.add(
+            path,
+            format_args!("has to have at most {LENGTH} characters"),
+        );
     }
     for tag in source.split("{%").skip(1) {
         let tag = tag.trim_start_matches(['-', '+']).trim_start();
-        let word = tag.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let word = tag
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .next()
+            .unwrap_or_default();
         if !TAGS.contains(&word) {
             mistakes.add(path, format_args!("takes no tags but {}", TAGS.join(", ")));
         }
     }
     if source.matches('*').count() > MULTIPLICATIONS {
-        mistakes.add(path, format_args!("takes at most {MULTIPLICATIONS} multiplications"));
+        mistakes.add(
+            path,
+            format_args!("takes at most {MULTIPLICATIONS} multiplications"),
+        );
     }
 }
 
 /// Whether a source speaks of the form at all: taken for reading it, however it does.
 fn speaks_of_form(source: &str) -> bool {
-    source.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "form")
+    source
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|word| word == "form")
 }
 
 fn write(out: &mut Output<'_>, text: impl fmt::Display) -> Result<(), Error> {
@@ -219,8 +264,17 @@ pub struct Template {
 
 impl Template {
     /// Checks a template and tries it once.
-    pub fn check(mistakes: &mut Mistakes, path: &str, source: &str, names: &Names, insert: Insert) -> Self {
-        let template = Self { source: source.to_owned(), reads_form: speaks_of_form(source) };
+    pub fn check(
+        mistakes: &mut Mistakes,
+        path: &str,
+        source: &str,
+        names: &Names,
+        insert: Insert,
+    ) -> Self {
+        let template = Self {
+            source: source.to_owned(),
+            reads_form: speaks_of_form(source),
+        };
         if !names.try_them {
             return template;
         }
@@ -253,8 +307,8 @@ impl Template {
         Ok(environment(insert).render_str(&self.source, &input.0)?)
     }
 
-    /// As a JSON value: of a template that is one expression and nothing else the value itself, so that a number stays one;
-    /// else a string.
+    /// As a JSON value: of a template that is one expression and nothing else the value itself, so
+    /// that a number stays one; else a string.
     ///
     /// # Errors
     /// When a value is not a single one.
@@ -273,9 +327,14 @@ impl Template {
 
     fn expression(&self) -> Option<&str> {
         let inner = self.source.trim().strip_prefix("{{")?.strip_suffix("}}")?;
-        let inner = inner.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']);
-        (!inner.contains("{{") && !inner.contains("}}") && !inner.contains("{%") && !inner.contains("{#"))
-            .then_some(inner)
+        let inner = inner
+            .trim_start_matches(['-', '+'])
+            .trim_end_matches(['-', '+']);
+        (!inner.contains("{{")
+            && !inner.contains("}}")
+            && !inner.contains("{%")
+            && !inner.contains("{#"))
+        .then_some(inner)
     }
 }
 
@@ -289,7 +348,10 @@ pub struct Condition {
 impl Condition {
     /// Checks an expression and tries it once.
     pub fn check(mistakes: &mut Mistakes, path: &str, source: &str, names: &Names) -> Self {
-        let condition = Self { source: source.to_owned(), reads_form: speaks_of_form(source) };
+        let condition = Self {
+            source: source.to_owned(),
+            reads_form: speaks_of_form(source),
+        };
         if !names.try_them {
             return condition;
         }
@@ -299,7 +361,9 @@ impl Condition {
                 check_names(mistakes, path, compiled.undeclared_variables(true), names);
                 let mut strict = environment(Insert::AsIs).clone();
                 strict.set_undefined_behavior(UndefinedBehavior::Strict);
-                let tried = strict.compile_expression(source).and_then(|tried| tried.eval(&names.sample().0));
+                let tried = strict
+                    .compile_expression(source)
+                    .and_then(|tried| tried.eval(&names.sample().0));
                 if let Err(error) = tried {
                     mistakes.add(path, TemplateError::from(error));
                 }
@@ -319,12 +383,20 @@ impl Condition {
     /// When the values can't be compared.
     pub fn holds(&self, input: &Input) -> Result<bool, TemplateError> {
         let environment = environment(Insert::AsIs);
-        Ok(environment.compile_expression(&self.source)?.eval(&input.0)?.is_true())
+        Ok(environment
+            .compile_expression(&self.source)?
+            .eval(&input.0)?
+            .is_true())
     }
 }
 
 /// Says which of the used names nobody knows.
-fn check_names(mistakes: &mut Mistakes, path: &str, used: impl IntoIterator<Item = String>, names: &Names) {
+fn check_names(
+    mistakes: &mut Mistakes,
+    path: &str,
+    used: impl IntoIterator<Item = String>,
+    names: &Names,
+) {
     let mut used: Vec<String> = used.into_iter().filter(|name| !names.knows(name)).collect();
     used.sort_unstable();
     for name in used {

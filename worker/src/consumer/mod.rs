@@ -1,12 +1,12 @@
-//! The consumer: receive, batch, apply, acknowledge — in that order, so that a crash at any point means a redelivery and
-//! never a loss.
+//! The consumer: receive, batch, apply, acknowledge — in that order, so that a crash at any point
+//! means a redelivery and never a loss.
 //!
 //! `runs` consumes the wakes of runs, one by one; this file everything else, in batches.
 //!
-//! One channel a queue, one batch at a time: when a batch is through, one acknowledgement covers it. While the database is
-//! away the batch is held, unacknowledged, for as long as the broker bears it; the consumer does not subscribe before the
-//! database answers. When a consumer is cancelled (its queue was deleted), the session ends, and the next one declares the
-//! queue anew.
+//! One channel a queue, one batch at a time: when a batch is through, one acknowledgement covers
+//! it. While the database is away the batch is held, unacknowledged, for as long as the broker
+//! bears it; the consumer does not subscribe before the database answers. When a consumer is
+//! cancelled (its queue was deleted), the session ends, and the next one declares the queue anew.
 
 mod runs;
 mod subscription;
@@ -33,9 +33,13 @@ use crate::{
 
 pub use self::runs::Runs;
 
-const QUEUES: [&str; 3] = [topology::WEBHOOKS_QUEUE, topology::FORMS_QUEUE, topology::UNROUTED_QUEUE];
-/// How long messages are held while the database is away. Well under the broker's own patience (30 minutes), which ends
-/// in a return of every message.
+const QUEUES: [&str; 3] = [
+    topology::WEBHOOKS_QUEUE,
+    topology::FORMS_QUEUE,
+    topology::UNROUTED_QUEUE,
+];
+/// How long messages are held while the database is away. Well under the broker's own patience (30
+/// minutes), which ends in a return of every message.
 const HOLD_AT_MOST: Duration = Duration::from_secs(600);
 
 /// Consumes the work queues on one connection.
@@ -50,16 +54,35 @@ pub struct Consumer {
 }
 
 impl Session for Consumer {
-    async fn run(&self, connection: &Connection, part: &Part, stop: &CancellationToken) -> Result<(), BrokerError> {
+    async fn run(
+        &self,
+        connection: &Connection,
+        part: &Part,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
         if !self.database_answers(part, stop).await {
             return Ok(());
         }
-        let subscribing = QUEUES.map(|queue| Subscription::open(connection, queue, self.prefetch, &self.name));
+        let subscribing =
+            QUEUES.map(|queue| Subscription::open(connection, queue, self.prefetch, &self.name));
         let subscriptions = future::try_join_all(subscribing).await?;
-        let wakes = Subscription::open(connection, topology::RUNS_QUEUE, self.runs.concurrency, &self.name).await?;
+        let wakes = Subscription::open(
+            connection,
+            topology::RUNS_QUEUE,
+            self.runs.concurrency,
+            &self.name,
+        )
+        .await?;
         part.ready();
-        let batches = subscriptions.into_iter().map(|subscription| self.consume(subscription, stop));
-        future::try_join(future::try_join_all(batches), self.runs.consume(wakes, stop)).await.map(drop)
+        let batches = subscriptions
+            .into_iter()
+            .map(|subscription| self.consume(subscription, stop));
+        future::try_join(
+            future::try_join_all(batches),
+            self.runs.consume(wakes, stop),
+        )
+        .await
+        .map(drop)
     }
 
     /// Acknowledgements pass while the broker blocks publishers.
@@ -80,8 +103,16 @@ impl Consumer {
     }
 
     /// Works until `stop`; then takes nothing more, and finishes what has been fetched.
-    async fn consume(&self, subscription: Subscription, stop: &CancellationToken) -> Result<(), BrokerError> {
-        let Subscription { queue, channel, deliveries } = subscription;
+    async fn consume(
+        &self,
+        subscription: Subscription,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        let Subscription {
+            queue,
+            channel,
+            deliveries,
+        } = subscription;
         let tag = deliveries.tag();
         let mut batches = deliveries.ready_chunks(self.batch_size);
         let mut stopping = std::pin::pin!(stop.cancelled());
@@ -106,8 +137,14 @@ impl Consumer {
     }
 
     /// Brings every message of a batch to its end and acknowledges them all.
-    async fn process(&self, queue: &str, batch: &[Delivery], stop: &CancellationToken) -> Result<(), BrokerError> {
-        metrics::histogram!("letterbox_consumed_batch_size", "queue" => queue.to_owned()).record(batch.len() as f64);
+    async fn process(
+        &self,
+        queue: &str,
+        batch: &[Delivery],
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        metrics::histogram!("letterbox_consumed_batch_size", "queue" => queue.to_owned())
+            .record(batch.len() as f64);
         let began = Instant::now();
         let mut open: Vec<Read<'_>> = batch.iter().map(Read::new).collect();
         let mut pauses = outcome::pauses();
@@ -115,11 +152,15 @@ impl Consumer {
             open = self.advance(queue, open).await;
             if open.is_empty() {
                 // The last one stands for all: they are everything that was fetched on its channel.
-                let Some(last) = batch.last() else { return Ok(()) };
+                let Some(last) = batch.last() else {
+                    return Ok(());
+                };
                 return Subscription::acknowledge(last, true).await;
             }
             if began.elapsed() > HOLD_AT_MOST {
-                return Err(BrokerError::Ended("the database has been away for too long to hold messages".into()));
+                return Err(BrokerError::Ended(
+                    "the database has been away for too long to hold messages".into(),
+                ));
             }
             let pause = pauses.next().unwrap_or(HOLD_AT_MOST);
             tokio::select! {
@@ -151,7 +192,11 @@ impl Consumer {
     async fn dead_letter(&self, queue: &str, message: &Delivery, reason: String) -> Outcome {
         match dead_letters::publish(&self.publisher, queue, message, &reason).await {
             Ok(()) => {
-                let message_id = message.properties.message_id().as_ref().map(ToString::to_string);
+                let message_id = message
+                    .properties
+                    .message_id()
+                    .as_ref()
+                    .map(ToString::to_string);
                 tracing::error!(queue, message_id, reason, "dead-lettered");
                 Outcome::Reject(reason)
             }

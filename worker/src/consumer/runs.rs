@@ -1,5 +1,6 @@
-//! Wakes of runs: each is handled by itself, many at once, and acknowledged when the run has been brought as far as it can be
-//! brought now. A run that can't be recorded, because the database is away, is held.
+//! Wakes of runs: each is handled by itself, many at once, and acknowledged when the run has been
+//! brought as far as it can be brought now. A run that can't be recorded, because the database is
+//! away, is held.
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::message::Delivery;
@@ -24,8 +25,16 @@ pub struct Runs {
 
 impl Runs {
     /// Works until `stop`; then takes nothing more, and finishes what it has.
-    pub async fn consume(&self, subscription: Subscription, stop: &CancellationToken) -> Result<(), BrokerError> {
-        let Subscription { queue, channel, mut deliveries } = subscription;
+    pub async fn consume(
+        &self,
+        subscription: Subscription,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        let Subscription {
+            queue,
+            channel,
+            mut deliveries,
+        } = subscription;
         let tag = deliveries.tag();
         let mut under_way = FuturesUnordered::new();
         let mut stopping = std::pin::pin!(stop.cancelled());
@@ -48,7 +57,12 @@ impl Runs {
         }
     }
 
-    async fn handle(&self, queue: &str, message: Delivery, stop: &CancellationToken) -> Result<(), BrokerError> {
+    async fn handle(
+        &self,
+        queue: &str,
+        message: Delivery,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
         let reason = match Envelope::read(&message.properties) {
             Ok(Envelope::RunWake(wake)) => self.advance(wake, stop).await?,
             Ok(_) => Some("not a wake of a run".to_owned()),
@@ -57,19 +71,27 @@ impl Runs {
         if let Some(reason) = reason {
             tracing::warn!(queue, reason, "dead-lettered");
             let published = dead_letters::publish(&self.publisher, queue, &message, &reason).await;
-            published.map_err(|error| BrokerError::Ended(format!("a dead letter could not be published: {error}")))?;
+            published.map_err(|error| {
+                BrokerError::Ended(format!("a dead letter could not be published: {error}"))
+            })?;
         }
         Subscription::acknowledge(&message, false).await
     }
 
-    /// Brings a run further, waiting out outages. Gives the reason why it never can be, and not even be ended.
-    async fn advance(&self, wake: RunWake, stop: &CancellationToken) -> Result<Option<String>, BrokerError> {
+    /// Brings a run further, waiting out outages. Gives the reason why it never can be, and not
+    /// even be ended.
+    async fn advance(
+        &self,
+        wake: RunWake,
+        stop: &CancellationToken,
+    ) -> Result<Option<String>, BrokerError> {
         let began = Instant::now();
         for pause in outcome::pauses() {
-            // A task of its own: what is being sent is brought to its end, whatever becomes of this connection; and a
-            // panic is that run's failure.
+            // A task of its own: what is being sent is brought to its end, whatever becomes of this
+            // connection; and a panic is that run's failure.
             let (executor, RunWake { workspace, run }) = (self.executor.clone(), wake.clone());
-            let advanced = tokio::spawn(async move { executor.advance(workspace, run).await }).await;
+            let advanced =
+                tokio::spawn(async move { executor.advance(workspace, run).await }).await;
             let fault = match advanced {
                 Ok(Ok(())) => return Ok(None),
                 Ok(Err(error)) => {
@@ -81,7 +103,9 @@ impl Runs {
             if fault == Fault::Permanent {
                 match self.executor.abandon(wake.workspace, wake.run).await {
                     Ok(()) => return Ok(None),
-                    Err(error) if error.fault == Fault::Permanent => return Ok(Some(error.to_string())),
+                    Err(error) if error.fault == Fault::Permanent => {
+                        return Ok(Some(error.to_string()));
+                    }
                     Err(_) => {}
                 }
             }
@@ -94,6 +118,8 @@ impl Runs {
                 () = stop.cancelled() => return Err(BrokerError::Ended("stopped while the database is away".into())),
             }
         }
-        Err(BrokerError::Ended("the database has been away for too long to hold messages".into()))
+        Err(BrokerError::Ended(
+            "the database has been away for too long to hold messages".into(),
+        ))
     }
 }

@@ -26,10 +26,18 @@ impl Subscription {
         let subscribing = async {
             let channel = connection.create_channel().await?;
             // Before consuming: without a bound the broker sends everything it has.
-            channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+            channel
+                .basic_qos(prefetch, BasicQosOptions::default())
+                .await?;
             let options = BasicConsumeOptions::default();
-            let deliveries = channel.basic_consume(queue.into(), name.into(), options, FieldTable::default()).await?;
-            Ok::<_, lapin::Error>(Self { queue, channel, deliveries })
+            let deliveries = channel
+                .basic_consume(queue.into(), name.into(), options, FieldTable::default())
+                .await?;
+            Ok::<_, lapin::Error>(Self {
+                queue,
+                channel,
+                deliveries,
+            })
         };
         timeout(ANSWER_TIMEOUT, subscribing)
             .await
@@ -38,18 +46,26 @@ impl Subscription {
     }
 
     /// Asks the broker to send nothing more. What has been fetched still comes.
-    pub async fn cancel(channel: &Channel, tag: lapin::types::ShortString) -> Result<(), BrokerError> {
+    pub async fn cancel(
+        channel: &Channel,
+        tag: lapin::types::ShortString,
+    ) -> Result<(), BrokerError> {
         let cancelling = channel.basic_cancel(tag, BasicCancelOptions::default());
-        timeout(ANSWER_TIMEOUT, cancelling).await.map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
+        timeout(ANSWER_TIMEOUT, cancelling)
+            .await
+            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
         Ok(())
     }
 
-    /// Acknowledges a message, or, with `multiple`, everything that was fetched on its channel up to it.
+    /// Acknowledges a message, or, with `multiple`, everything that was fetched on its channel up
+    /// to it.
     pub async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
         match timeout(ANSWER_TIMEOUT, message.ack(BasicAckOptions { multiple })).await {
             Ok(Ok(true)) => Ok(()),
             // `false` is lapin's word for 'not sent'.
-            Ok(Ok(false)) => Err(BrokerError::Ended("the channel closed before the acknowledgement".into())),
+            Ok(Ok(false)) => Err(BrokerError::Ended(
+                "the channel closed before the acknowledgement".into(),
+            )),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
         }

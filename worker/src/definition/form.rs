@@ -9,7 +9,8 @@ use super::Mistakes;
 
 const TITLE: usize = 120;
 const DESCRIPTION: usize = 500;
-/// Most characters of what has no limit of its own, so that a form stays one that can be sent and shown.
+/// Most characters of what has no limit of its own, so that a form stays one that can be sent and
+/// shown.
 const TEXT: usize = 500;
 const KEY: usize = 100;
 const FIELDS: std::ops::RangeInclusive<usize> = 1..=20;
@@ -17,12 +18,19 @@ const FIELDS: std::ops::RangeInclusive<usize> = 1..=20;
 /// Checks `form`.
 pub fn check(mistakes: &mut Mistakes, value: Option<&Value>) -> Form {
     let known = ["title", "description", "confirmationMessage", "fields"];
-    let members = value.map(|value| mistakes.object(value, "form", &known)).unwrap_or_else(|| {
-        mistakes.add("form", "is missing");
-        None
-    });
+    let members = value
+        .map(|value| mistakes.object(value, "form", &known))
+        .unwrap_or_else(|| {
+            mistakes.add("form", "is missing");
+            None
+        });
     let Some(members) = members else {
-        return Form { title: String::new(), description: None, confirmation_message: None, fields: Vec::new() };
+        return Form {
+            title: String::new(),
+            description: None,
+            confirmation_message: None,
+            fields: Vec::new(),
+        };
     };
     Form {
         title: mistakes.text(members, "form", "title", TITLE),
@@ -38,25 +46,37 @@ fn fields(mistakes: &mut Mistakes, value: Option<&Value>) -> Vec<Field> {
         return Vec::new();
     };
     if !FIELDS.contains(&values.len()) {
-        mistakes.add("form.fields", format_args!("has to have 1 to 20 fields, not {}", values.len()));
+        mistakes.add(
+            "form.fields",
+            format_args!("has to have 1 to 20 fields, not {}", values.len()),
+        );
     }
     let mut keys = HashSet::new();
     let mut fields = Vec::new();
     for (index, value) in values.iter().enumerate() {
         let path = format!("form.fields[{index}]");
         let known = ["key", "label", "type", "required", "placeholder"];
-        let Some(members) = mistakes.object(value, &path, &known) else { continue };
+        let Some(members) = mistakes.object(value, &path, &known) else {
+            continue;
+        };
         let field = Field {
             key: mistakes.text(members, &path, "key", KEY),
             label: mistakes.text(members, &path, "label", TEXT),
             kind: mistakes
-                .one_of(members.get("type"), &format!("{path}.type"), &FieldType::ALL)
+                .one_of(
+                    members.get("type"),
+                    &format!("{path}.type"),
+                    &FieldType::ALL,
+                )
                 .unwrap_or(FieldType::Text),
             required: mistakes.boolean(members.get("required"), &format!("{path}.required")),
             placeholder: mistakes.optional_text(members, &path, "placeholder", TEXT),
         };
         if !field.key.is_empty() && !keys.insert(field.key.clone()) {
-            mistakes.add(&path, format_args!("another field has the key {:?}", field.key));
+            mistakes.add(
+                &path,
+                format_args!("another field has the key {:?}", field.key),
+            );
         }
         fields.push(field);
     }
@@ -84,13 +104,18 @@ mod tests {
     fn mistakes(change: impl FnOnce(&mut Value)) -> Vec<String> {
         let mut value = good();
         change(&mut value);
-        Definition::check(&value.to_string()).err().unwrap_or_default()
+        Definition::check(&value.to_string())
+            .err()
+            .unwrap_or_default()
     }
 
     #[test]
     fn a_good_one_is_read_as_it_stands() {
         let definition = Definition::check(&good().to_string()).unwrap();
-        assert_eq!(serde_json::from_str::<Value>(&definition.form_json()).unwrap(), good()["form"]);
+        assert_eq!(
+            serde_json::from_str::<Value>(&definition.form_json()).unwrap(),
+            good()["form"]
+        );
         assert_eq!(definition.actions_json(), "[]");
     }
 
@@ -120,8 +145,16 @@ mod tests {
             ("/form/fields/4/placeholder", text(500), text(501)),
             ("/actions", json!([]), json!({})),
         ] {
-            assert_eq!(mistakes(|v| *v.pointer_mut(path).unwrap() = good), [""; 0], "{path}");
-            assert_eq!(mistakes(|v| *v.pointer_mut(path).unwrap() = bad).len(), 1, "{path}");
+            assert_eq!(
+                mistakes(|v| *v.pointer_mut(path).unwrap() = good),
+                [""; 0],
+                "{path}"
+            );
+            assert_eq!(
+                mistakes(|v| *v.pointer_mut(path).unwrap() = bad).len(),
+                1,
+                "{path}"
+            );
         }
     }
 

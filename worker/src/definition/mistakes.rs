@@ -1,5 +1,5 @@
-//! Collects what is wrong with a definition, each mistake with its path. Its methods give a stand-in for what they refuse,
-//! so that the check goes on.
+//! Collects what is wrong with a definition, each mistake with its path. Its methods give a
+//! stand-in for what they refuse, so that the check goes on.
 
 use std::fmt::Display;
 
@@ -23,13 +23,24 @@ impl Mistakes {
     }
 
     /// An object with no other members than these.
-    pub fn object<'v>(&mut self, value: &'v Value, path: &str, known: &[&str]) -> Option<&'v Map<String, Value>> {
+    pub fn object<'v>(
+        &mut self,
+        value: &'v Value,
+        path: &str,
+        known: &[&str],
+    ) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.add(path, "has to be an object");
             return None;
         };
-        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
-            self.add(path, format_args!("has no member {name:?}, only {}", known.join(", ")));
+        for name in members
+            .keys()
+            .filter(|name| !known.contains(&name.as_str()))
+        {
+            self.add(
+                path,
+                format_args!("has no member {name:?}, only {}", known.join(", ")),
+            );
         }
         Some(members)
     }
@@ -42,8 +53,17 @@ impl Mistakes {
     }
 
     /// A member that is a text with something in it, of at most so many characters.
-    pub fn text(&mut self, members: &Map<String, Value>, path: &str, name: &str, most: usize) -> String {
-        let text = members.get(name).and_then(Value::as_str).unwrap_or_default();
+    pub fn text(
+        &mut self,
+        members: &Map<String, Value>,
+        path: &str,
+        name: &str,
+        most: usize,
+    ) -> String {
+        let text = members
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if text.trim().is_empty() || text.chars().count() > most {
             self.add(
                 &format!("{path}.{name}"),
@@ -60,12 +80,21 @@ impl Mistakes {
         name: &str,
         most: usize,
     ) -> Option<String> {
-        members.contains_key(name).then(|| self.text(members, path, name, most))
+        members
+            .contains_key(name)
+            .then(|| self.text(members, path, name, most))
     }
 
     /// One of some words.
-    pub fn one_of<T: Copy>(&mut self, value: Option<&Value>, path: &str, words: &[(&str, T)]) -> Option<T> {
-        let found = words.iter().find(|(word, _)| value.and_then(Value::as_str) == Some(word));
+    pub fn one_of<T: Copy>(
+        &mut self,
+        value: Option<&Value>,
+        path: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let found = words
+            .iter()
+            .find(|(word, _)| value.and_then(Value::as_str) == Some(word));
         if found.is_none() {
             let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
             self.add(path, format_args!("has to be one of {}", words.join(", ")));

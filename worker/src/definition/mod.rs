@@ -1,4 +1,5 @@
-//! What an owner deploys: `{"form": {…}, "actions": […]}`, checked whole, so that one try names every mistake.
+//! What an owner deploys: `{"form": {…}, "actions": […]}`, checked whole, so that one try names
+//! every mistake.
 
 mod form;
 mod mistakes;
@@ -29,17 +30,25 @@ impl Definition {
     /// Every mistake, each with its path.
     pub fn check(text: &str) -> Result<Self, Vec<String>> {
         if text.len() > LENGTH {
-            return Err(vec![format!("the definition is larger than {LENGTH} bytes")]);
+            return Err(vec![format!(
+                "the definition is larger than {LENGTH} bytes"
+            )]);
         }
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| vec![format!("the definition is not JSON: {error}")])?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| vec![format!("the definition is not JSON: {error}")])?;
         let mut mistakes = Mistakes::default();
-        let definition = mistakes.object(&value, "the definition", &["form", "actions"]).map(|members| {
-            let form = form::check(&mut mistakes, members.get("form"));
-            let actions = members.get("actions");
-            let checked = actions::check(&mut mistakes, actions, &Names::of(&form));
-            Self { form, actions: checked, actions_json: actions.unwrap_or(&Value::Null).to_string() }
-        });
+        let definition = mistakes
+            .object(&value, "the definition", &["form", "actions"])
+            .map(|members| {
+                let form = form::check(&mut mistakes, members.get("form"));
+                let actions = members.get("actions");
+                let checked = actions::check(&mut mistakes, actions, &Names::of(&form));
+                Self {
+                    form,
+                    actions: checked,
+                    actions_json: actions.unwrap_or(&Value::Null).to_string(),
+                }
+            });
         match definition {
             Some(definition) if mistakes.is_empty() => Ok(definition),
             _ => Err(mistakes.into_list()),

@@ -1,5 +1,6 @@
-//! Which addresses are on the open internet. Everything that a host keeps for itself, its network or its provider is not:
-//! IANA's special-purpose registries, and the IPv6 ranges that hide an IPv4 address.
+//! Which addresses are on the open internet. Everything that a host keeps for itself, its network
+//! or its provider is not: IANA's special-purpose registries, and the IPv6 ranges that hide an IPv4
+//! address.
 
 use std::{net::IpAddr, sync::LazyLock};
 
@@ -7,7 +8,8 @@ use ipnet::IpNet;
 use letterbox_common::process::networks::Networks;
 
 /// Said of an address that may not be reached.
-pub const REFUSED: &str = "the host's address is private or reserved (LETTERBOX_EGRESS_ALLOW allows networks)";
+pub const REFUSED: &str =
+    "the host's address is private or reserved (LETTERBOX_EGRESS_ALLOW allows networks)";
 
 const SPECIAL: [&str; 30] = [
     "0.0.0.0/8",
@@ -54,8 +56,12 @@ impl Allowed {
 }
 
 fn is_public(address: IpAddr) -> bool {
-    static NETWORKS: LazyLock<Vec<IpNet>> =
-        LazyLock::new(|| SPECIAL.iter().filter_map(|network| network.parse().ok()).collect());
+    static NETWORKS: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
+        SPECIAL
+            .iter()
+            .filter_map(|network| network.parse().ok())
+            .collect()
+    });
     !NETWORKS.iter().any(|network| network.contains(&address))
 }
 
@@ -65,9 +71,19 @@ mod tests {
 
     #[test]
     fn only_the_open_internet_is_public() {
-        assert!(SPECIAL.iter().all(|network| network.parse::<IpNet>().is_ok()));
+        assert!(
+            SPECIAL
+                .iter()
+                .all(|network| network.parse::<IpNet>().is_ok())
+        );
         let allowed = |text: &str| Allowed::default().contains(text.parse().unwrap());
-        for public in ["1.1.1.1", "93.184.215.14", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1"] {
+        for public in [
+            "1.1.1.1",
+            "93.184.215.14",
+            "172.32.0.1",
+            "2606:4700::1111",
+            "::ffff:1.1.1.1",
+        ] {
             assert!(allowed(public), "{public}");
         }
         for private in [
@@ -94,7 +110,10 @@ mod tests {
             assert!(!allowed(private), "{private}");
         }
         let some = Allowed("127.0.0.1".parse().unwrap());
-        assert!(some.contains("127.0.0.1".parse().unwrap()) && some.contains("1.1.1.1".parse().unwrap()));
+        assert!(
+            some.contains("127.0.0.1".parse().unwrap())
+                && some.contains("1.1.1.1".parse().unwrap())
+        );
         assert!(!some.contains("127.0.0.2".parse().unwrap()));
     }
 }

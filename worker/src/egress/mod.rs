@@ -1,7 +1,8 @@
 //! The way out: sends what actions have rendered, to hosts on the open internet only.
 //!
-//! Where a request may go is decided after its name has been resolved, by the very addresses that are then connected to.
-//! Redirects are not followed, proxies of the environment not used, and answers read up to a bound.
+//! Where a request may go is decided after its name has been resolved, by the very addresses that
+//! are then connected to. Redirects are not followed, proxies of the environment not used, and
+//! answers read up to a bound.
 
 mod addresses;
 
@@ -70,7 +71,9 @@ impl Egress {
     /// When TLS can't be set up.
     pub fn new(allowed: Networks) -> Result<Self, reqwest::Error> {
         // Installed once; a second time is as good.
-        let _ = rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
+        let _ = rustls::crypto::CryptoProvider::install_default(
+            rustls::crypto::ring::default_provider(),
+        );
         let allowed = Arc::new(Allowed(allowed));
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -88,9 +91,17 @@ impl Egress {
     ///
     /// # Errors
     /// See [`SendError`].
-    pub async fn send(&self, request: &Request, credential: &Credential, key: Uuid) -> Result<Answer, SendError> {
+    pub async fn send(
+        &self,
+        request: &Request,
+        credential: &Credential,
+        key: Uuid,
+    ) -> Result<Answer, SendError> {
         let refused = |what: &str| SendError::Refused(what.to_owned());
-        let url: Url = request.url.parse().map_err(|_| refused("the address is none"))?;
+        let url: Url = request
+            .url
+            .parse()
+            .map_err(|_| refused("the address is none"))?;
         // Addresses are no names: they pass by the resolver.
         let literal = match url.host() {
             Some(Host::Ipv4(address)) => Some(address.into()),
@@ -101,18 +112,24 @@ impl Egress {
         if literal.is_some_and(|address| !self.allowed.contains(address)) {
             return Err(SendError::Refused(addresses::REFUSED.to_owned()));
         }
-        let method = Method::from_bytes(request.method.as_bytes()).map_err(|_| refused("the method is none"))?;
-        let headers = headers(request, credential, key).ok_or_else(|| refused("a header can't be sent"))?;
+        let method = Method::from_bytes(request.method.as_bytes())
+            .map_err(|_| refused("the method is none"))?;
+        let headers =
+            headers(request, credential, key).ok_or_else(|| refused("a header can't be sent"))?;
         let mut sending = self.client.request(method, url).headers(headers);
         if let Some(body) = &request.body {
-            sending = sending.header(CONTENT_TYPE, "application/json").body(body.clone());
+            sending = sending
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.clone());
         }
         let mut response = sending.send().await.map_err(|error| explain(&error))?;
         let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
         let (mut body, mut is_broken) = (Vec::new(), false);
         while body.len() < ANSWER_BYTES {
             match response.chunk().await {
-                Ok(Some(chunk)) => body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())]),
+                Ok(Some(chunk)) => {
+                    body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())])
+                }
                 Ok(None) => break,
                 Err(error) => {
                     // The status is what counts: the request has been answered.
@@ -122,32 +139,53 @@ impl Egress {
                 }
             }
         }
-        Ok(Answer { status, retry_after, body, is_broken })
+        Ok(Answer {
+            status,
+            retry_after,
+            body,
+            is_broken,
+        })
     }
 }
 
 fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
-        headers.append(HeaderName::try_from(name).ok()?, HeaderValue::from_bytes(value.as_bytes()).ok()?);
+        headers.append(
+            HeaderName::try_from(name).ok()?,
+            HeaderValue::from_bytes(value.as_bytes()).ok()?,
+        );
     }
     let mut value = HeaderValue::from_bytes(credential.value.expose()).ok()?;
     value.set_sensitive(true);
     headers.insert(HeaderName::try_from(&credential.header).ok()?, value);
-    headers.insert(IDEMPOTENCY_KEY, HeaderValue::try_from(key.to_string()).ok()?);
+    headers.insert(
+        IDEMPOTENCY_KEY,
+        HeaderValue::try_from(key.to_string()).ok()?,
+    );
     Some(headers)
 }
 
 /// Seconds only: the other form, a date, is for caches and rarely seen.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    headers
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+        .map(Duration::from_secs)
 }
 
 /// The whole chain of causes, without the URL, which holds what a submitter wrote.
 fn explain(error: &reqwest::Error) -> SendError {
     let chain = std::iter::successors(std::error::Error::source(error), |error| error.source());
     let causes: Vec<String> = chain.map(ToString::to_string).collect();
-    if causes.iter().any(|cause| cause.contains(addresses::REFUSED)) {
+    if causes
+        .iter()
+        .any(|cause| cause.contains(addresses::REFUSED))
+    {
         return SendError::Refused(addresses::REFUSED.to_owned());
     }
     let what = if error.is_timeout() {
@@ -157,7 +195,12 @@ fn explain(error: &reqwest::Error) -> SendError {
     } else {
         "the exchange broke"
     };
-    SendError::Failed(std::iter::once(what.to_owned()).chain(causes).collect::<Vec<_>>().join(": "))
+    SendError::Failed(
+        std::iter::once(what.to_owned())
+            .chain(causes)
+            .collect::<Vec<_>>()
+            .join(": "),
+    )
 }
 
 /// Resolves names, and lets only allowed addresses through.
@@ -167,7 +210,8 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allowed = self.0.clone();
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             // One address that leads inside is enough to trust none of them.
             if found.iter().any(|address| !allowed.contains(address.ip())) {
                 return Err(addresses::REFUSED.into());

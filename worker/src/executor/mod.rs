@@ -1,8 +1,9 @@
-//! The executor: takes a run, goes on where the record says that it stands, and does one action after the other, each recorded
-//! before and after. Whatever ends it, the next one goes on from the record: with the same request, under the same key.
+//! The executor: takes a run, goes on where the record says that it stands, and does one action
+//! after the other, each recorded before and after. Whatever ends it, the next one goes on from the
+//! record: with the same request, under the same key.
 //!
-//! Nothing is waited for while a run is held. A retry, a person's answer, and the end of a dead worker's lease each stand in
-//! the outbox, whose relay wakes the run when it is time.
+//! Nothing is waited for while a run is held. A retry, a person's answer, and the end of a dead
+//! worker's lease each stand in the outbox, whose relay wakes the run when it is time.
 
 mod outbox;
 mod plan;
@@ -28,7 +29,10 @@ use self::{
 };
 use crate::{
     accounts,
-    actions::{self, Action, Branch, Input, Kind, Names, TemplateError, ai_condition, http_request::Request},
+    actions::{
+        self, Action, Branch, Input, Kind, Names, TemplateError, ai_condition,
+        http_request::Request,
+    },
     definition::Mistakes,
     egress::{self, Credential, Egress, SendError},
     policy::{Decision, Facts, Policy, Ruling},
@@ -41,7 +45,8 @@ pub use self::{
 
 /// How long one executor works on a run without a break.
 const SITTING: Duration = Duration::from_secs(300);
-/// Pauses before another try to write down what has become of a request: to forget it would mean to send it again.
+/// Pauses before another try to write down what has become of a request: to forget it would mean to
+/// send it again.
 const WRITE_PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -58,7 +63,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// How patient the executor is.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// How long a worker may be silent about a run before another one takes it. Longer than any request takes.
+    /// How long a worker may be silent about a run before another one takes it. Longer than any
+    /// request takes.
     pub lease: Duration,
     /// Pause before the second attempt at an action; doubled before each further one.
     pub retry: Duration,
@@ -75,8 +81,8 @@ pub struct Executor {
     pub patience: Patience,
 }
 
-/// What was rendered for an action: what is sent, and by which account. Recorded, shown to who approves, and used by every
-/// attempt.
+/// What was rendered for an action: what is sent, and by which account. Recorded, shown to who
+/// approves, and used by every attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Rendered {
     account_id: AccountId,
@@ -104,24 +110,46 @@ enum Progress {
 }
 
 impl Executor {
-    /// Brings a run as far as it can be brought now. Does nothing when it is over, or somebody else has it.
+    /// Brings a run as far as it can be brought now. Does nothing when it is over, or somebody else
+    /// has it.
     ///
     /// # Errors
     /// When the database does not answer: trying again is safe.
     pub async fn advance(&self, workspace: WorkspaceId, run: RunId) -> Result<(), DatabaseError> {
-        let Some(taken) = store::take(&self.pool, workspace, run, self.patience.lease).await? else { return Ok(()) };
+        let Some(taken) = store::take(&self.pool, workspace, run, self.patience.lease).await?
+        else {
+            return Ok(());
+        };
         let turn = taken.turn;
         let Some((actions, input)) = read(run, &taken) else {
             let why = After::Failed("the release can't be read".into());
-            return store::step(&self.pool, (workspace, run, turn), None, &why).await.map(drop);
+            return store::step(&self.pool, (workspace, run, turn), None, &why)
+                .await
+                .map(drop);
         };
         let records = store::records(&self.pool, workspace, run).await?;
-        let mut held = Held { workspace, run, turn, owner: taken.run_as, input, actions, records };
+        let mut held = Held {
+            workspace,
+            run,
+            turn,
+            owner: taken.run_as,
+            input,
+            actions,
+            records,
+        };
         let began = Instant::now();
         while self.step(&mut held).await? == Progress::GoOn {
             if began.elapsed() > SITTING {
-                // The broker does not wait for ever for an acknowledgement: another sitting goes on.
-                return store::step(&self.pool, held.holder(), None, &After::Later(Duration::ZERO)).await.map(drop);
+                // The broker does not wait for ever for an acknowledgement: another sitting goes
+                // on.
+                return store::step(
+                    &self.pool,
+                    held.holder(),
+                    None,
+                    &After::Later(Duration::ZERO),
+                )
+                .await
+                .map(drop);
             }
         }
         Ok(())
@@ -132,15 +160,24 @@ impl Executor {
     /// # Errors
     /// When not even that can be written.
     pub async fn abandon(&self, workspace: WorkspaceId, run: RunId) -> Result<(), DatabaseError> {
-        store::abandon(&self.pool, workspace, run, "the run could not be brought further: a bug in Letterbox").await
+        store::abandon(
+            &self.pool,
+            workspace,
+            run,
+            "the run could not be brought further: a bug in Letterbox",
+        )
+        .await
     }
 
     async fn step(&self, held: &mut Held) -> Result<Progress, DatabaseError> {
         let actions = std::mem::take(&mut held.actions);
         let progress = match plan::next(&actions, &held.records) {
             None => {
-                metrics::counter!("letterbox_runs_finished_total", "state" => "succeeded").increment(1);
-                store::step(&self.pool, held.holder(), None, &After::Succeeded).await.map(|_| Progress::Over)
+                metrics::counter!("letterbox_runs_finished_total", "state" => "succeeded")
+                    .increment(1);
+                store::step(&self.pool, held.holder(), None, &After::Succeeded)
+                    .await
+                    .map(|_| Progress::Over)
             }
             Some(next) => match &next.action.kind {
                 Kind::Condition(condition, _) => match condition.holds(&held.input) {
@@ -156,17 +193,36 @@ impl Executor {
 
     /// An action that goes out: may it, what exactly, and then the sending.
     async fn send(&self, held: &mut Held, next: &Next<'_>) -> Result<Progress, DatabaseError> {
-        let record = held.records.get(&next.action.id).cloned().unwrap_or_default();
+        let record = held
+            .records
+            .get(&next.action.id)
+            .cloned()
+            .unwrap_or_default();
         let name = next.action.kind.account().unwrap_or_default();
         let facts = store::facts(&self.pool, held.workspace, held.owner, name).await?;
         if !facts.owner_may_run {
             return self.fail(held, next, "owner_cannot_run".into(), None).await;
         }
         let Some(account) = facts.account else {
-            return self.fail(held, next, format!("the owner has no connected account {name:?}"), None).await;
+            return self
+                .fail(
+                    held,
+                    next,
+                    format!("the owner has no connected account {name:?}"),
+                    None,
+                )
+                .await;
         };
-        if matches!(&next.action.kind, Kind::HttpRequest(request) if request.has_header(&account.header)) {
-            return self.fail(held, next, format!("the header {:?} is the account's", account.header), None).await;
+        if matches!(&next.action.kind, Kind::HttpRequest(request) if request.has_header(&account.header))
+        {
+            return self
+                .fail(
+                    held,
+                    next,
+                    format!("the header {:?} is the account's", account.header),
+                    None,
+                )
+                .await;
         }
         let rendered = match rendered(&record, next, name, &account, &held.input) {
             Ok(rendered) => rendered,
@@ -177,7 +233,16 @@ impl Executor {
             None => (Policy::default(), 0),
             Some((version, text)) => match Policy::read(&text) {
                 Ok(policy) => (policy, version),
-                Err(error) => return self.fail(held, next, format!("the policy can't be read: {error}"), None).await,
+                Err(error) => {
+                    return self
+                        .fail(
+                            held,
+                            next,
+                            format!("the policy can't be read: {error}"),
+                            None,
+                        )
+                        .await;
+                }
             },
         };
         let ruling = policy.decide(&Facts {
@@ -187,7 +252,11 @@ impl Executor {
             data: next.action.kind.reads_form(),
             control: next.control,
         });
-        let mut note = Note { request: Some(&recorded), ruling: Some((ruling, version)), ..note(next, "running") };
+        let mut note = Note {
+            request: Some(&recorded),
+            ruling: Some((ruling, version)),
+            ..note(next, "running")
+        };
 
         if let Some(refusal) = self.permission(held, ruling, &record, &note).await? {
             return Ok(refusal);
@@ -198,7 +267,14 @@ impl Executor {
             return self.write(held, &note, &After::Later(pause)).await;
         }
         if record.attempts >= ATTEMPTS {
-            return self.fail(held, next, format!("given up after {ATTEMPTS} attempts"), None).await;
+            return self
+                .fail(
+                    held,
+                    next,
+                    format!("given up after {ATTEMPTS} attempts"),
+                    None,
+                )
+                .await;
         }
 
         // Recorded before it is sent.
@@ -214,7 +290,8 @@ impl Executor {
         self.conclude(held, next, record.attempts + 1, sent).await
     }
 
-    /// Whether the policy, and a person where it asks for one, lets an action through. `Some` when not, or not yet.
+    /// Whether the policy, and a person where it asks for one, lets an action through. `Some` when
+    /// not, or not yet.
     async fn permission(
         &self,
         held: &Held,
@@ -223,19 +300,34 @@ impl Executor {
         note: &Note<'_>,
     ) -> Result<Option<Progress>, DatabaseError> {
         let denied = |why: &str| {
-            (Note { state: "denied", error: Some(why.to_owned()), ..note.clone() }, After::Denied(why.to_owned()))
+            (
+                Note {
+                    state: "denied",
+                    error: Some(why.to_owned()),
+                    ..note.clone()
+                },
+                After::Denied(why.to_owned()),
+            )
         };
         let (note, after) = match (ruling.decision, record.approval) {
             (Decision::Deny, _) => denied("the policy denies it"),
             (_, Some(Answer::Denied)) => denied("a member has denied it"),
             (Decision::Approve, Some(Answer::Expired)) => denied("nobody has approved it in time"),
             (Decision::Allow, _) | (Decision::Approve, Some(Answer::Approved)) => return Ok(None),
-            (Decision::Approve, Some(Answer::Pending(expires_in))) => {
-                (Note { state: "waiting_approval", ..note.clone() }, After::Waiting(expires_in))
-            }
-            (Decision::Approve, None) => {
-                (Note { state: "waiting_approval", ..note.clone() }, After::Waiting(self.patience.approval))
-            }
+            (Decision::Approve, Some(Answer::Pending(expires_in))) => (
+                Note {
+                    state: "waiting_approval",
+                    ..note.clone()
+                },
+                After::Waiting(expires_in),
+            ),
+            (Decision::Approve, None) => (
+                Note {
+                    state: "waiting_approval",
+                    ..note.clone()
+                },
+                After::Waiting(self.patience.approval),
+            ),
         };
         self.write(held, &note, &after).await.map(Some)
     }
@@ -256,7 +348,10 @@ impl Executor {
                         Box::pin(self.conclude(held, next, attempts, broken)).await
                     }
                     Kind::AiCondition(..) => match ai_condition::read_answer(&answer.body) {
-                        Some(branch) => self.done(held, next, Some(branch), Some(answer.status)).await,
+                        Some(branch) => {
+                            self.done(held, next, Some(branch), Some(answer.status))
+                                .await
+                        }
                         None => {
                             let why = "the model answered neither yes nor no";
                             self.fail(held, next, why.into(), Some(answer.status)).await
@@ -276,16 +371,33 @@ impl Executor {
             Err(SendError::Failed(error)) => (None, error, None),
         };
         if attempts >= ATTEMPTS {
-            return self.fail(held, next, format!("{error}; given up after {attempts} attempts"), status).await;
+            return self
+                .fail(
+                    held,
+                    next,
+                    format!("{error}; given up after {attempts} attempts"),
+                    status,
+                )
+                .await;
         }
-        let pause = retry_after.map_or_else(|| self.pause(attempts), |pause| pause.min(RETRY_AFTER_MAX));
-        let note = Note { status, error: Some(error), ..note(next, "retrying") };
+        let pause =
+            retry_after.map_or_else(|| self.pause(attempts), |pause| pause.min(RETRY_AFTER_MAX));
+        let note = Note {
+            status,
+            error: Some(error),
+            ..note(next, "retrying")
+        };
         self.write(held, &note, &After::Later(pause)).await
     }
 
-    /// Doubled after each attempt, up to a quarter more or less, so that many runs do not come back together.
+    /// Doubled after each attempt, up to a quarter more or less, so that many runs do not come back
+    /// together.
     fn pause(&self, attempts: i32) -> Duration {
-        let doubled = self.patience.retry.saturating_mul(1 << attempts.clamp(1, 16).saturating_sub(1)).min(PAUSE_MAX);
+        let doubled = self
+            .patience
+            .retry
+            .saturating_mul(1 << attempts.clamp(1, 16).saturating_sub(1))
+            .min(PAUSE_MAX);
         doubled.mul_f64(f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 512.0 + 0.75)
     }
 
@@ -296,9 +408,22 @@ impl Executor {
         branch: Option<Branch>,
         status: Option<u16>,
     ) -> Result<Progress, DatabaseError> {
-        let note = Note { branch, status, ..note(next, "succeeded") };
-        let progress = self.write(held, &note, &After::Running(self.patience.lease)).await?;
-        held.records.insert(next.action.id.clone(), Record { is_done: true, branch, ..Record::default() });
+        let note = Note {
+            branch,
+            status,
+            ..note(next, "succeeded")
+        };
+        let progress = self
+            .write(held, &note, &After::Running(self.patience.lease))
+            .await?;
+        held.records.insert(
+            next.action.id.clone(),
+            Record {
+                is_done: true,
+                branch,
+                ..Record::default()
+            },
+        );
         Ok(progress)
     }
 
@@ -309,11 +434,25 @@ impl Executor {
         why: String,
         status: Option<u16>,
     ) -> Result<Progress, DatabaseError> {
-        let note = Note { status, error: Some(why.clone()), ..note(next, "failed") };
-        self.write(held, &note, &After::Failed(format!("{}: {why}", next.action.id))).await
+        let note = Note {
+            status,
+            error: Some(why.clone()),
+            ..note(next, "failed")
+        };
+        self.write(
+            held,
+            &note,
+            &After::Failed(format!("{}: {why}", next.action.id)),
+        )
+        .await
     }
 
-    async fn write(&self, held: &Held, note: &Note<'_>, after: &After) -> Result<Progress, DatabaseError> {
+    async fn write(
+        &self,
+        held: &Held,
+        note: &Note<'_>,
+        after: &After,
+    ) -> Result<Progress, DatabaseError> {
         let mut written = store::step(&self.pool, held.holder(), Some(note), after).await;
         for pause in WRITE_PAUSES {
             if !matches!(&written, Err(error) if error.fault == Fault::Transient) {
@@ -327,7 +466,11 @@ impl Executor {
         if let (Some(_), After::Failed(_) | After::Denied(_)) = (written, after) {
             metrics::counter!("letterbox_runs_finished_total", "state" => note.state).increment(1);
         }
-        Ok(if goes_on { Progress::GoOn } else { Progress::Over })
+        Ok(if goes_on {
+            Progress::GoOn
+        } else {
+            Progress::Over
+        })
     }
 
     /// Opens a credential, for the moment of its use.
@@ -337,7 +480,10 @@ impl Executor {
             tracing::error!(account_id = %account.id, %error, "a credential does not open");
             format!("the account's credential does not open: {error}")
         })?;
-        Ok(Credential { header: account.header.clone(), value })
+        Ok(Credential {
+            header: account.header.clone(),
+            value,
+        })
     }
 }
 
@@ -349,9 +495,10 @@ impl Held {
 
 /// The actions of a release and the values of a run.
 fn read(run: RunId, taken: &Taken) -> Option<(Vec<Action>, Input)> {
-    let unreadable =
-        |what: &str| tracing::error!(run_id = %run, release_id = %taken.release, what, "a release can't be read");
-    let list = serde_json::from_str(&taken.actions).inspect_err(|_| unreadable("actions")).ok()?;
+    let unreadable = |what: &str| tracing::error!(run_id = %run, release_id = %taken.release, what, "a release can't be read");
+    let list = serde_json::from_str(&taken.actions)
+        .inspect_err(|_| unreadable("actions"))
+        .ok()?;
     let mut mistakes = Mistakes::default();
     let actions = actions::check(&mut mistakes, Some(&list), &Names::of_release());
     if !mistakes.is_empty() {
@@ -359,7 +506,11 @@ fn read(run: RunId, taken: &Taken) -> Option<(Vec<Action>, Input)> {
         return None;
     }
     let input = String::from_utf8_lossy(&taken.input);
-    let input = Input::of_run(&input, &run.to_string(), &format!("{:.3}", taken.received_at));
+    let input = Input::of_run(
+        &input,
+        &run.to_string(),
+        &format!("{:.3}", taken.received_at),
+    );
     Some((actions, input.inspect_err(|_| unreadable("input")).ok()?))
 }
 
@@ -372,17 +523,26 @@ fn rendered(
     input: &Input,
 ) -> Result<Rendered, TemplateError> {
     if let Some(recorded) = &record.request {
-        let rendered: Rendered =
-            serde_json::from_str(recorded).map_err(|_| TemplateError::new("the recorded request can't be read"))?;
+        let rendered: Rendered = serde_json::from_str(recorded)
+            .map_err(|_| TemplateError::new("the recorded request can't be read"))?;
         return if rendered.account_id == account.id {
             Ok(rendered)
         } else {
-            Err(TemplateError::new(format!("the account {name:?} is another one than when the request was made")))
+            Err(TemplateError::new(format!(
+                "the account {name:?} is another one than when the request was made"
+            )))
         };
     }
-    let base_url: Url = account.base_url.parse().map_err(|_| TemplateError::new("the account's base URL is none"))?;
+    let base_url: Url = account
+        .base_url
+        .parse()
+        .map_err(|_| TemplateError::new("the account's base URL is none"))?;
     let request = next.action.kind.render(&base_url, input)?;
-    Ok(Rendered { account_id: account.id, account: name.to_owned(), request })
+    Ok(Rendered {
+        account_id: account.id,
+        account: name.to_owned(),
+        request,
+    })
 }
 
 fn note<'a>(next: &Next<'a>, state: &'static str) -> Note<'a> {

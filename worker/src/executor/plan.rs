@@ -1,5 +1,5 @@
-//! Where a run stands: which of its actions comes next, and what untrusted text steered it there. Pure: of the release and the
-//! record, nothing else.
+//! Where a run stands: which of its actions comes next, and what untrusted text steered it there.
+//! Pure: of the release and the record, nothing else.
 
 use std::collections::HashMap;
 
@@ -16,24 +16,38 @@ pub struct Next<'a> {
     pub control: Option<Steering>,
 }
 
-/// The first action, in order, that is not done; through the branches that conditions have chosen. None when all are done.
+/// The first action, in order, that is not done; through the branches that conditions have chosen.
+/// None when all are done.
 #[must_use]
 pub fn next<'a>(actions: &'a [Action], records: &HashMap<String, Record>) -> Option<Next<'a>> {
     below(actions, records, None)
 }
 
-fn below<'a>(actions: &'a [Action], records: &HashMap<String, Record>, control: Option<Steering>) -> Option<Next<'a>> {
+fn below<'a>(
+    actions: &'a [Action],
+    records: &HashMap<String, Record>,
+    control: Option<Steering>,
+) -> Option<Next<'a>> {
     for action in actions {
         let Some(record) = records.get(&action.id).filter(|record| record.is_done) else {
             return Some(Next { action, control });
         };
         let (branches, steering) = match &action.kind {
             Kind::HttpRequest(_) => continue,
-            Kind::Condition(condition, branches) => (branches, condition.reads_form().then_some(Steering::Condition)),
-            Kind::AiCondition(ai, branches) => (branches, ai.reads_form().then_some(Steering::AiCondition)),
+            Kind::Condition(condition, branches) => (
+                branches,
+                condition.reads_form().then_some(Steering::Condition),
+            ),
+            Kind::AiCondition(ai, branches) => {
+                (branches, ai.reads_form().then_some(Steering::AiCondition))
+            }
         };
-        // The stronger one stays: what a model decided is not made harmless by a plain condition below it.
-        let chosen = record.branch.map(|branch| branches.of(branch)).unwrap_or_default();
+        // The stronger one stays: what a model decided is not made harmless by a plain condition
+        // below it.
+        let chosen = record
+            .branch
+            .map(|branch| branches.of(branch))
+            .unwrap_or_default();
         if let Some(next) = below(chosen, records, control.max(steering)) {
             return Some(next);
         }
@@ -69,7 +83,11 @@ mod tests {
         let mut walked = Vec::new();
         while let Some(next) = next(&definition.actions, &records) {
             walked.push((next.action.id.clone(), next.control.map(Steering::as_str)));
-            let record = Record { is_done: true, branch: Some(Branch::Then), ..Record::default() };
+            let record = Record {
+                is_done: true,
+                branch: Some(Branch::Then),
+                ..Record::default()
+            };
             records.insert(next.action.id.clone(), record);
         }
         let expected = [
@@ -81,12 +99,29 @@ mod tests {
             ("unsteered", None),
             ("last", None),
         ];
-        assert_eq!(walked, expected.map(|(id, control)| (id.to_owned(), control)));
+        assert_eq!(
+            walked,
+            expected.map(|(id, control)| (id.to_owned(), control))
+        );
 
-        let done = |branch| Record { is_done: true, branch, ..Record::default() };
-        let records = HashMap::from([("first".to_owned(), done(None)), ("ai".to_owned(), done(Some(Branch::Else)))]);
-        assert_eq!(next(&definition.actions, &records).unwrap().action.id, "other");
+        let done = |branch| Record {
+            is_done: true,
+            branch,
+            ..Record::default()
+        };
+        let records = HashMap::from([
+            ("first".to_owned(), done(None)),
+            ("ai".to_owned(), done(Some(Branch::Else))),
+        ]);
+        assert_eq!(
+            next(&definition.actions, &records).unwrap().action.id,
+            "other"
+        );
         let begun = HashMap::from([("first".to_owned(), Record::default())]);
-        assert_eq!(next(&definition.actions, &begun).unwrap().action.id, "first", "begun is not done");
+        assert_eq!(
+            next(&definition.actions, &begun).unwrap().action.id,
+            "first",
+            "begun is not done"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The record of runs: taking a run, reading what has been done, and writing each step with everything that belongs to it
-//! in one statement. A step is written by the holder of the run's last turn, or not at all.
+//! The record of runs: taking a run, reading what has been done, and writing each step with
+//! everything that belongs to it in one statement. A step is written by the holder of the run's
+//! last turn, or not at all.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -55,7 +56,8 @@ LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
 ) AS p ON true";
 
-/// write_step: the state of the run, of the action, its question to people and the next wake, for the holder of the turn
+/// write_step: the state of the run, of the action, its question to people and the next wake, for
+/// the holder of the turn
 const STEP: &str = "
 WITH held AS (
     UPDATE runs SET state = $4, failure = $5, lease_until = clock_timestamp() + $6::float8 * interval '1 second',
@@ -98,8 +100,8 @@ WITH held AS (
 )
 SELECT (SELECT idempotency_key FROM noted) FROM held";
 
-/// answered_meanwhile: wakes a run at once whose question was answered while it was being asked; a statement of its own,
-/// because only a new one sees the answer
+/// answered_meanwhile: wakes a run at once whose question was answered while it was being asked; a
+/// statement of its own, because only a new one sees the answer
 const ANSWERED_MEANWHILE: &str = "
 UPDATE run_wakes w SET due_at = clock_timestamp()
 FROM approvals p
@@ -115,7 +117,8 @@ WITH abandoned AS (
 )
 DELETE FROM run_wakes w USING abandoned WHERE w.workspace_id = abandoned.workspace_id AND w.run_id = abandoned.run_id";
 
-/// Every statement of this store, for the test that prepares them against the schema under the worker's role.
+/// Every statement of this store, for the test that prepares them against the schema under the
+/// worker's role.
 pub const STATEMENTS: [&str; 6] = [TAKE, RECORDS, FACTS, STEP, ANSWERED_MEANWHILE, ABANDON];
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -213,7 +216,9 @@ pub async fn take(
     in_time(async {
         let client = Checkout::get(pool).await?;
         let statement = client.prepare_cached(TAKE).await?;
-        let row = client.query_opt(&statement, &[&workspace, &run, &lease.as_secs_f64()]).await?;
+        let row = client
+            .query_opt(&statement, &[&workspace, &run, &lease.as_secs_f64()])
+            .await?;
         client.done();
         let Some(row) = row else { return Ok(None) };
         Ok(Some(Taken {
@@ -242,8 +247,10 @@ pub async fn records(
         let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
         rows.iter()
             .map(|row| {
-                let (outcome, retry_in): (Option<&str>, Option<f64>) = (row.try_get(2)?, row.try_get(5)?);
-                let (approval, expires_in): (Option<&str>, Option<f64>) = (row.try_get(6)?, row.try_get(7)?);
+                let (outcome, retry_in): (Option<&str>, Option<f64>) =
+                    (row.try_get(2)?, row.try_get(5)?);
+                let (approval, expires_in): (Option<&str>, Option<f64>) =
+                    (row.try_get(6)?, row.try_get(7)?);
                 let record = Record {
                     is_done: row.try_get(1)?,
                     branch: outcome.and_then(Branch::read),
@@ -265,26 +272,40 @@ pub async fn records(
 }
 
 /// What holds now, for an action of `owner` that uses `account`.
-pub async fn facts(pool: &Pool, workspace: WorkspaceId, owner: UserId, account: &str) -> Result<Facts, DatabaseError> {
+pub async fn facts(
+    pool: &Pool,
+    workspace: WorkspaceId,
+    owner: UserId,
+    account: &str,
+) -> Result<Facts, DatabaseError> {
     in_time(async {
         let client = Checkout::get(pool).await?;
         let statement = client.prepare_cached(FACTS).await?;
-        let row = client.query_one(&statement, &[&workspace, &owner, &account]).await?;
+        let row = client
+            .query_one(&statement, &[&workspace, &owner, &account])
+            .await?;
         client.done();
         let account = match row.try_get::<_, Option<AccountId>>(1)? {
-            Some(id) => {
-                Some(Account { id, base_url: row.try_get(2)?, header: row.try_get(3)?, sealed: row.try_get(4)? })
-            }
+            Some(id) => Some(Account {
+                id,
+                base_url: row.try_get(2)?,
+                header: row.try_get(3)?,
+                sealed: row.try_get(4)?,
+            }),
             None => None,
         };
         let policy = row.try_get::<_, Option<i32>>(5)?.zip(row.try_get(6)?);
-        Ok(Facts { owner_may_run: row.try_get(0)?, account, policy })
+        Ok(Facts {
+            owner_may_run: row.try_get(0)?,
+            account,
+            policy,
+        })
     })
     .await
 }
 
-/// Writes a step of the holder of `turn`. Gives the action's idempotency key back; `None` when the turn is over: somebody
-/// else has the run.
+/// Writes a step of the holder of `turn`. Gives the action's idempotency key back; `None` when the
+/// turn is over: somebody else has the run.
 pub async fn step(
     pool: &Pool,
     (workspace, run, turn): (WorkspaceId, RunId, i32),
@@ -301,7 +322,10 @@ pub async fn step(
         After::Denied(why) => ("denied", Some(storable(why)), None, None),
     };
     let error = note.and_then(|note| note.error.as_deref()).map(storable);
-    let (lease, wake) = (lease.map(|lease| lease.as_secs_f64()), wake.map(|wake| wake.as_secs_f64()));
+    let (lease, wake) = (
+        lease.map(|lease| lease.as_secs_f64()),
+        wake.map(|wake| wake.as_secs_f64()),
+    );
     let mut untrusted = Vec::new();
     untrusted.extend(note.filter(|note| note.data).map(|_| "data"));
     untrusted.extend(note.and_then(|note| note.control).map(|_| "control"));
@@ -339,7 +363,9 @@ pub async fn step(
             let statement = transaction.prepare_cached(STEP).await?;
             let row = transaction.query_opt(&statement, &parameters).await?;
             let statement = transaction.prepare_cached(ANSWERED_MEANWHILE).await?;
-            transaction.execute(&statement, &[&workspace, &run, &note.action]).await?;
+            transaction
+                .execute(&statement, &[&workspace, &run, &note.action])
+                .await?;
             transaction.commit().await?;
             row
         } else {
@@ -354,17 +380,26 @@ pub async fn step(
 }
 
 /// Ends a run that can't be brought further.
-pub async fn abandon(pool: &Pool, workspace: WorkspaceId, run: RunId, why: &str) -> Result<(), DatabaseError> {
+pub async fn abandon(
+    pool: &Pool,
+    workspace: WorkspaceId,
+    run: RunId,
+    why: &str,
+) -> Result<(), DatabaseError> {
     in_time(async {
         let client = Checkout::get(pool).await?;
         let statement = client.prepare_cached(ABANDON).await?;
-        client.execute(&statement, &[&workspace, &run, &why]).await?;
+        client
+            .execute(&statement, &[&workspace, &run, &why])
+            .await?;
         client.done();
         Ok(())
     })
     .await
 }
 
-async fn in_time<T>(asking: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
+async fn in_time<T>(
+    asking: impl Future<Output = Result<T, DatabaseError>>,
+) -> Result<T, DatabaseError> {
     within(DEADLINE, "the record of a run", asking).await
 }

@@ -1,5 +1,5 @@
-//! Orders about connected accounts: connect (the only time that a credential comes by), list, disconnect (the credential is
-//! destroyed).
+//! Orders about connected accounts: connect (the only time that a credential comes by), list,
+//! disconnect (the credential is destroyed).
 
 use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
@@ -28,8 +28,13 @@ pub struct NewAccount {
 
 impl Owner {
     /// # Errors
-    /// When the address, header or credential is none, the user is no member, or has an account of this name already.
-    pub async fn connect_account(&self, keys: &KeyRing, account: &NewAccount) -> Result<AccountRow, OwnerError> {
+    /// When the address, header or credential is none, the user is no member, or has an account of
+    /// this name already.
+    pub async fn connect_account(
+        &self,
+        keys: &KeyRing,
+        account: &NewAccount,
+    ) -> Result<AccountRow, OwnerError> {
         check_name(&account.name)?;
         if account.name.contains(char::is_control) || account.name.chars().count() > 100 {
             return Err(OwnerError::refused(
@@ -38,38 +43,51 @@ impl Owner {
         }
         let base = &account.base_url;
         if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            return Err(OwnerError::refused("the base URL has to begin with http:// or https:// and a host"));
+            return Err(OwnerError::refused(
+                "the base URL has to begin with http:// or https:// and a host",
+            ));
         }
         if !base.username().is_empty()
             || base.password().is_some()
             || base.query().is_some()
             || base.fragment().is_some()
         {
-            return Err(OwnerError::refused("the base URL holds no user, password, query or fragment"));
+            return Err(OwnerError::refused(
+                "the base URL holds no user, password, query or fragment",
+            ));
         }
         if HeaderName::try_from(&account.header).is_err() {
             return Err(OwnerError::refused("that is no name of a header"));
         }
-        let own = OWN_HEADERS.iter().filter(|own| !["authorization", "cookie"].contains(own));
-        if own.into_iter().any(|own| account.header.eq_ignore_ascii_case(own)) {
+        let own = OWN_HEADERS
+            .iter()
+            .filter(|own| !["authorization", "cookie"].contains(own));
+        if own
+            .into_iter()
+            .any(|own| account.header.eq_ignore_ascii_case(own))
+        {
             return Err(OwnerError::refused("that header is not for credentials"));
         }
         let credential = account.credential.expose();
         if [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii())
             || HeaderValue::from_bytes(credential).is_err()
         {
-            return Err(OwnerError::refused("the credential is empty, or holds control characters"));
+            return Err(OwnerError::refused(
+                "the credential is empty, or holds control characters",
+            ));
         }
         let id = AccountId::generate();
         let sealed = keys.seal(seal_place(account.workspace, &id), credential);
         let sealed = sealed.map_err(|error| OwnerError::refused(error.to_string()))?;
-        let stored = store::connect_account(&self.client, id, account, &sealed).await.map_err(|error| {
-            OwnerError::explain(
-                error,
-                &SqlState::UNIQUE_VIOLATION,
-                "the user has an account of this name: disconnect it first",
-            )
-        })?;
+        let stored = store::connect_account(&self.client, id, account, &sealed)
+            .await
+            .map_err(|error| {
+                OwnerError::explain(
+                    error,
+                    &SqlState::UNIQUE_VIOLATION,
+                    "the user has an account of this name: disconnect it first",
+                )
+            })?;
         stored.ok_or_else(|| OwnerError::refused("the user is no member of this workspace"))
     }
 

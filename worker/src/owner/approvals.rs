@@ -20,7 +20,12 @@ impl Owner {
     ///
     /// # Errors
     /// When it is answered or has expired already, or the user may not answer it.
-    pub async fn decide(&self, approval: ApprovalId, by: UserId, approve: bool) -> Result<ApprovalRow, OwnerError> {
+    pub async fn decide(
+        &self,
+        approval: ApprovalId,
+        by: UserId,
+        approve: bool,
+    ) -> Result<ApprovalRow, OwnerError> {
         let state = if approve { "approved" } else { "denied" };
         if let Some(decided) = store::decide(&self.client, approval, by, state).await? {
             return Ok(decided);
@@ -54,11 +59,22 @@ impl Owner {
     ///
     /// # Errors
     /// When it is no policy, or there is no such workspace.
-    pub async fn set_policy(&self, workspace: WorkspaceId, policy: &str) -> Result<PolicyRow, OwnerError> {
-        Policy::read(policy).map_err(|error| OwnerError::refused(format!("that is no policy: {error}")))?;
+    pub async fn set_policy(
+        &self,
+        workspace: WorkspaceId,
+        policy: &str,
+    ) -> Result<PolicyRow, OwnerError> {
+        Policy::read(policy)
+            .map_err(|error| OwnerError::refused(format!("that is no policy: {error}")))?;
         self.need_workspace(workspace).await?;
-        store::set_policy(&self.client, workspace, policy).await.map_err(|error| {
-            OwnerError::explain(error, &SqlState::UNIQUE_VIOLATION, "somebody has set another policy at the same time")
-        })
+        store::set_policy(&self.client, workspace, policy)
+            .await
+            .map_err(|error| {
+                OwnerError::explain(
+                    error,
+                    &SqlState::UNIQUE_VIOLATION,
+                    "somebody has set another policy at the same time",
+                )
+            })
     }
 }

@@ -1,5 +1,6 @@
-//! What an owner or operator can order: workspaces, people, workflows and their form links, accounts, policies and approvals,
-//! webhooks, a look at runs and signals, new sealing keys. The command line is one way to order it. Each order is one transaction.
+//! What an owner or operator can order: workspaces, people, workflows and their form links,
+//! accounts, policies and approvals, webhooks, a look at runs and signals, new sealing keys. The
+//! command line is one way to order it. Each order is one transaction.
 
 mod accounts;
 mod approvals;
@@ -17,11 +18,13 @@ use serde::Serialize;
 use tokio_postgres::{Client, error::SqlState};
 
 pub use accounts::NewAccount;
-pub use lifecycle::{Deployed, Move, NewFormLink, STATEMENTS as LIFECYCLE_STATEMENTS, WorkflowDetail, WorkflowRow};
+pub use lifecycle::{
+    Deployed, Move, NewFormLink, STATEMENTS as LIFECYCLE_STATEMENTS, WorkflowDetail, WorkflowRow,
+};
 pub use rotation::Rotation;
 pub use store::{
-    AccountRow, ActionApproval, Allowance, ApprovalRow, Member, PolicyRow, RunAction, RunDetail, RunRow, STATEMENTS,
-    SignalDetail, SignalRow, User, WebhookRow, Workspace,
+    AccountRow, ActionApproval, Allowance, ApprovalRow, Member, PolicyRow, RunAction, RunDetail,
+    RunRow, STATEMENTS, SignalDetail, SignalRow, User, WebhookRow, Workspace,
 };
 pub use webhooks::NewWebhook;
 
@@ -50,7 +53,11 @@ impl OwnerError {
 
     /// Puts a broken constraint into words; everything else stays a database error.
     fn explain(error: tokio_postgres::Error, broken: &SqlState, why: &str) -> Self {
-        if error.code() == Some(broken) { Self::refused(why) } else { error.into() }
+        if error.code() == Some(broken) {
+            Self::refused(why)
+        } else {
+            error.into()
+        }
     }
 }
 
@@ -68,8 +75,14 @@ pub struct Migrated {
 pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OwnerError> {
     let mut client = connect_once(target, Role::Login, "letterbox").await?;
     let applied = migrations::migrate(&mut client).await?;
-    let applied = applied.into_iter().map(|one| format!("V{} {}", one.version, one.name)).collect();
-    Ok(Migrated { version: migrations::known_version(), applied })
+    let applied = applied
+        .into_iter()
+        .map(|one| format!("V{} {}", one.version, one.name))
+        .collect();
+    Ok(Migrated {
+        version: migrations::known_version(),
+        applied,
+    })
 }
 
 /// Takes orders. Works under the operator's role.
@@ -83,27 +96,39 @@ impl Owner {
     /// # Errors
     /// When the database can't be reached, or has no schema or an older one.
     pub async fn connect(target: &DatabaseTarget) -> Result<Self, OwnerError> {
-        let client = connect_once(target, Role::Operator, "letterbox").await.map_err(|error| {
-            // Before the first migration there is no such role.
-            if error.to_string().contains("letterbox_operator") {
-                OwnerError::refused(format!("{error}: run 'letterbox migrate' first"))
-            } else {
-                error.into()
-            }
-        })?;
-        let (version, known) = (migrations::database_version(&client).await?, migrations::known_version());
+        let client = connect_once(target, Role::Operator, "letterbox")
+            .await
+            .map_err(|error| {
+                // Before the first migration there is no such role.
+                if error.to_string().contains("letterbox_operator") {
+                    OwnerError::refused(format!("{error}: run 'letterbox migrate' first"))
+                } else {
+                    error.into()
+                }
+            })?;
+        let (version, known) = (
+            migrations::database_version(&client).await?,
+            migrations::known_version(),
+        );
         if version < known {
-            let why = format!("the schema has version {version}, this program needs {known}: run 'letterbox migrate'");
+            let why = format!(
+                "the schema has version {version}, this program needs {known}: run 'letterbox migrate'"
+            );
             return Err(OwnerError::refused(why));
         }
         Ok(Self { client })
     }
 
-    /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is without limit.
+    /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is
+    /// without limit.
     ///
     /// # Errors
     /// When the name is empty or too long.
-    pub async fn create_workspace(&self, name: &str, run_allowance: Option<u32>) -> Result<Workspace, OwnerError> {
+    pub async fn create_workspace(
+        &self,
+        name: &str,
+        run_allowance: Option<u32>,
+    ) -> Result<Workspace, OwnerError> {
         check_name(name)?;
         let allowance = runs::allowance(run_allowance)?;
         Ok(store::create_workspace(&self.client, WorkspaceId::generate(), name, allowance).await?)
@@ -120,12 +145,23 @@ impl Owner {
     pub async fn create_user(&self, email: &str, name: &str) -> Result<User, OwnerError> {
         check_name(name)?;
         let characters = email.chars().count();
-        if !email.contains('@') || !(3..=200).contains(&characters) || email.contains(char::is_control) {
-            return Err(OwnerError::refused("that is not an e-mail address of 3 to 200 characters"));
+        if !email.contains('@')
+            || !(3..=200).contains(&characters)
+            || email.contains(char::is_control)
+        {
+            return Err(OwnerError::refused(
+                "that is not an e-mail address of 3 to 200 characters",
+            ));
         }
-        store::create_user(&self.client, UserId::generate(), email, name).await.map_err(|error| {
-            OwnerError::explain(error, &SqlState::UNIQUE_VIOLATION, "another user has this e-mail address")
-        })
+        store::create_user(&self.client, UserId::generate(), email, name)
+            .await
+            .map_err(|error| {
+                OwnerError::explain(
+                    error,
+                    &SqlState::UNIQUE_VIOLATION,
+                    "another user has this e-mail address",
+                )
+            })
     }
 
     /// Adds a member, or changes one. A deactivated member may do nothing.
@@ -139,14 +175,24 @@ impl Owner {
         role: &str,
         deactivated: bool,
     ) -> Result<Member, OwnerError> {
-        store::set_member(&self.client, workspace, user, role, deactivated).await.map_err(|error| {
-            OwnerError::explain(error, &SqlState::FOREIGN_KEY_VIOLATION, "there is no such workspace or no such user")
-        })
+        store::set_member(&self.client, workspace, user, role, deactivated)
+            .await
+            .map_err(|error| {
+                OwnerError::explain(
+                    error,
+                    &SqlState::FOREIGN_KEY_VIOLATION,
+                    "there is no such workspace or no such user",
+                )
+            })
     }
 
     /// # Errors
     /// When the user is no member.
-    pub async fn remove_member(&self, workspace: WorkspaceId, user: UserId) -> Result<Member, OwnerError> {
+    pub async fn remove_member(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+    ) -> Result<Member, OwnerError> {
         let removed = store::remove_member(&self.client, workspace, user).await?;
         removed.ok_or_else(|| OwnerError::refused("the user is no member of this workspace"))
     }
@@ -162,7 +208,11 @@ impl Owner {
     ///
     /// # Errors
     /// When there is no such workspace.
-    pub async fn signals(&self, workspace: WorkspaceId, limit: u32) -> Result<Vec<SignalRow>, OwnerError> {
+    pub async fn signals(
+        &self,
+        workspace: WorkspaceId,
+        limit: u32,
+    ) -> Result<Vec<SignalRow>, OwnerError> {
         self.need_workspace(workspace).await?;
         Ok(store::signals(&self.client, workspace, limit).await?)
     }
@@ -171,7 +221,10 @@ impl Owner {
     ///
     /// # Errors
     /// When there is no such signal.
-    pub async fn signal(&self, id: letterbox_common::ids::DeliveryId) -> Result<SignalDetail, OwnerError> {
+    pub async fn signal(
+        &self,
+        id: letterbox_common::ids::DeliveryId,
+    ) -> Result<SignalDetail, OwnerError> {
         let signal = store::signal(&self.client, id).await?;
         signal.ok_or_else(|| OwnerError::refused("there is no such signal"))
     }
@@ -185,9 +238,12 @@ impl Owner {
 }
 
 fn check_name(name: &str) -> Result<(), OwnerError> {
-    if (1..=200).contains(&name.chars().count()) && !name.trim().is_empty() && !name.contains('\0') {
+    if (1..=200).contains(&name.chars().count()) && !name.trim().is_empty() && !name.contains('\0')
+    {
         Ok(())
     } else {
-        Err(OwnerError::refused("a name has 1 to 200 characters and is not blank"))
+        Err(OwnerError::refused(
+            "a name has 1 to 200 characters and is not blank",
+        ))
     }
 }

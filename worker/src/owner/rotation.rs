@@ -41,8 +41,8 @@ pub struct Rotation {
 }
 
 impl Owner {
-    /// Seals every secret and credential again that is not sealed with the first key. Safe while everything runs, and safe to
-    /// repeat: a value that changes meanwhile is left alone.
+    /// Seals every secret and credential again that is not sealed with the first key. Safe while
+    /// everything runs, and safe to repeat: a value that changes meanwhile is left alone.
     ///
     /// # Errors
     /// When a value does not open. What was sealed until then stays so.
@@ -63,21 +63,38 @@ impl Owner {
         let mut after = None;
         loop {
             let page = store::sealed(&self.client, column, after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
             after = Some((last.workspace, last.id));
-            for Sealed { workspace, id, value } in &page {
-                let place =
-                    Place { table: column.table, column: column.column, workspace: *workspace, row: id.as_bytes() };
+            for Sealed {
+                workspace,
+                id,
+                value,
+            } in &page
+            {
+                let place = Place {
+                    table: column.table,
+                    column: column.column,
+                    workspace: *workspace,
+                    row: id.as_bytes(),
+                };
                 let failed = |error: &dyn std::fmt::Display| {
-                    OwnerError::refused(format!("{}.{} of {id}: {error}", column.table, column.column))
+                    OwnerError::refused(format!(
+                        "{}.{} of {id}: {error}",
+                        column.table, column.column
+                    ))
                 };
                 if keys.is_current(value).map_err(|error| failed(&error))? {
                     rotation.current += 1;
                     continue;
                 }
                 let secret = keys.open(place, value).map_err(|error| failed(&error))?;
-                let fresh = keys.seal(place, secret.expose()).map_err(|error| failed(&error))?;
-                rotation.resealed += store::reseal(&self.client, column, *workspace, *id, value, &fresh).await?;
+                let fresh = keys
+                    .seal(place, secret.expose())
+                    .map_err(|error| failed(&error))?;
+                rotation.resealed +=
+                    store::reseal(&self.client, column, *workspace, *id, value, &fresh).await?;
             }
         }
     }

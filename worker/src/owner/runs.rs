@@ -14,12 +14,16 @@ impl Owner {
         found.ok_or_else(|| OwnerError::refused("there is no such workspace"))
     }
 
-    /// Sets how many runs a workspace may start in a calendar month (UTC); `None` is without limit. What has started
-    /// this month counts.
+    /// Sets how many runs a workspace may start in a calendar month (UTC); `None` is without limit.
+    /// What has started this month counts.
     ///
     /// # Errors
     /// When there is no such workspace.
-    pub async fn set_allowance(&self, workspace: WorkspaceId, runs: Option<u32>) -> Result<Allowance, OwnerError> {
+    pub async fn set_allowance(
+        &self,
+        workspace: WorkspaceId,
+        runs: Option<u32>,
+    ) -> Result<Allowance, OwnerError> {
         store::set_allowance(&self.client, workspace, allowance(runs)?).await?;
         self.allowance(workspace).await
     }
@@ -43,11 +47,15 @@ impl Owner {
     /// # Errors
     /// When there is no such run.
     pub async fn run(&self, id: RunId) -> Result<RunDetail, OwnerError> {
-        store::run(&self.client, id).await?.ok_or_else(|| OwnerError::refused("there is no such run"))
+        store::run(&self.client, id)
+            .await?
+            .ok_or_else(|| OwnerError::refused("there is no such run"))
     }
 }
 
 /// An allowance as the database holds it.
 pub(super) fn allowance(runs: Option<u32>) -> Result<Option<i32>, OwnerError> {
-    runs.map(i32::try_from).transpose().map_err(|_| OwnerError::refused("an allowance is at most 2,147,483,647 runs"))
+    runs.map(i32::try_from)
+        .transpose()
+        .map_err(|_| OwnerError::refused("an allowance is at most 2,147,483,647 runs"))
 }

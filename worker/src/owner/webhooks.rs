@@ -1,4 +1,5 @@
-//! Orders about webhooks and their secrets: create (the only time that a secret is shown), delete (the secret is destroyed).
+//! Orders about webhooks and their secrets: create (the only time that a secret is shown), delete
+//! (the secret is destroyed).
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
@@ -26,13 +27,25 @@ impl Owner {
         name: &str,
     ) -> Result<NewWebhook, OwnerError> {
         check_name(name)?;
-        let address = WebhookAddress { workspace, webhook: WebhookId::generate() };
-        let failed = |error: letterbox_common::sealing::SealError| OwnerError::refused(error.to_string());
+        let address = WebhookAddress {
+            workspace,
+            webhook: WebhookId::generate(),
+        };
+        let failed =
+            |error: letterbox_common::sealing::SealError| OwnerError::refused(error.to_string());
         let secret = generate_secret().map_err(failed)?;
-        let sealed = keys.seal(seal_place(&address), secret.expose()).map_err(failed)?;
-        store::create_webhook(&self.client, address, name, &sealed).await.map_err(|error| {
-            OwnerError::explain(error, &SqlState::FOREIGN_KEY_VIOLATION, "there is no such workspace")
-        })?;
+        let sealed = keys
+            .seal(seal_place(&address), secret.expose())
+            .map_err(failed)?;
+        store::create_webhook(&self.client, address, name, &sealed)
+            .await
+            .map_err(|error| {
+                OwnerError::explain(
+                    error,
+                    &SqlState::FOREIGN_KEY_VIOLATION,
+                    "there is no such workspace",
+                )
+            })?;
         Ok(NewWebhook { address, secret })
     }
 
@@ -43,7 +56,8 @@ impl Owner {
         Ok(store::webhooks(&self.client, workspace).await?)
     }
 
-    /// Deletes a webhook: from the next request on its deliveries are refused. What it has received stays.
+    /// Deletes a webhook: from the next request on its deliveries are refused. What it has received
+    /// stays.
     ///
     /// # Errors
     /// When there is no such webhook, or it is deleted already.

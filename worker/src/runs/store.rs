@@ -1,8 +1,9 @@
-//! Recording runs: one transaction for a batch, in which each new submission is queued or refused, the workspaces' allowances
-//! are taken, and what is queued is put into the outbox.
+//! Recording runs: one transaction for a batch, in which each new submission is queued or refused,
+//! the workspaces' allowances are taken, and what is queued is put into the outbox.
 //!
-//! The transaction locks the usage of every workspace it touches, in their order, before it looks at anything: two workers
-//! can't take the same last place, and of two that have the same message the second finds the run.
+//! The transaction locks the usage of every workspace it touches, in their order, before it looks
+//! at anything: two workers can't take the same last place, and of two that have the same message
+//! the second finds the run.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,8 +25,8 @@ SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC') FROM unnest($
 ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
-/// insert_runs: a batch of submissions as runs; those that came before change nothing. A submission to a workflow that does
-/// not exist breaks a constraint, rather than vanish in a join.
+/// insert_runs: a batch of submissions as runs; those that came before change nothing. A submission
+/// to a workflow that does not exist breaks a constraint, rather than vanish in a join.
 const INSERT_RUNS: &str = "
 WITH new AS (
     SELECT n.*, w.owner_id, s.run_allowance, u.started,
@@ -62,14 +63,15 @@ WITH new AS (
 )
 SELECT count(*) FILTER (WHERE state = 'queued'), count(*) FILTER (WHERE state = 'refused') FROM inserted";
 
-/// Every statement of this store, for the test that prepares them against the schema under the worker's role.
+/// Every statement of this store, for the test that prepares them against the schema under the
+/// worker's role.
 pub const STATEMENTS: [&str; 2] = [LOCK_USAGE, INSERT_RUNS];
 
 /// Records submissions as runs, all or none. They are committed when this returns.
 ///
 /// # Errors
-/// Transient when the database is away (whether it committed is then unknown, and does not matter), permanent when
-/// one of them breaks a constraint.
+/// Transient when the database is away (whether it committed is then unknown, and does not matter),
+/// permanent when one of them breaks a constraint.
 pub async fn store(pool: &Pool, submissions: &[&Submission]) -> Result<(), DatabaseError> {
     within(DEADLINE, "recording runs", insert(pool, submissions))
         .await
@@ -78,7 +80,10 @@ pub async fn store(pool: &Pool, submissions: &[&Submission]) -> Result<(), Datab
 
 async fn insert(pool: &Pool, submissions: &[&Submission]) -> Result<(), DatabaseError> {
     // By key: sorted, and each once.
-    let rows: BTreeMap<_, &Submission> = submissions.iter().map(|one| ((one.workspace, one.run), *one)).collect();
+    let rows: BTreeMap<_, &Submission> = submissions
+        .iter()
+        .map(|one| ((one.workspace, one.run), *one))
+        .collect();
     let (keys, rows): (Vec<_>, Vec<&Submission>) = rows.into_iter().unzip();
     let (workspaces, runs): (Vec<WorkspaceId>, Vec<_>) = keys.into_iter().unzip();
     let mut tenants = workspaces.clone();
@@ -93,14 +98,29 @@ async fn insert(pool: &Pool, submissions: &[&Submission]) -> Result<(), Database
     let lock = transaction.prepare_cached(LOCK_USAGE).await?;
     transaction.execute(&lock, &[&tenants]).await?;
     let record = transaction.prepare_cached(INSERT_RUNS).await?;
-    let row: Row =
-        transaction.query_one(&record, &[&workspaces, &runs, &workflows, &releases, &received, &inputs]).await?;
+    let row: Row = transaction
+        .query_one(
+            &record,
+            &[
+                &workspaces,
+                &runs,
+                &workflows,
+                &releases,
+                &received,
+                &inputs,
+            ],
+        )
+        .await?;
     transaction.commit().await?;
     client.done();
 
     let (queued, refused): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     let repeated = rows.len() as i64 - queued - refused;
-    for (outcome, count) in [("queued", queued), ("refused", refused), ("repeated", repeated)] {
+    for (outcome, count) in [
+        ("queued", queued),
+        ("refused", refused),
+        ("repeated", repeated),
+    ] {
         metrics::counter!("letterbox_runs_total", "outcome" => outcome).increment(count as u64);
     }
     Ok(())

@@ -19,7 +19,10 @@ pub struct Amount {
 impl Amount {
     #[must_use]
     pub fn new(value: Value, currency: String) -> Self {
-        Self { ten_thousandths: value.0, currency }
+        Self {
+            ten_thousandths: value.0,
+            currency,
+        }
     }
 
     /// The value in decimal notation, without superfluous zeros.
@@ -41,14 +44,17 @@ pub enum ValueError {
 }
 
 impl Value {
-    /// Reads the text of a JSON number. What counts is its value: `1.50000` and `15e-1` have one decimal place.
+    /// Reads the text of a JSON number. What counts is its value: `1.50000` and `15e-1` have one
+    /// decimal place.
     ///
     /// # Errors
     /// See [`ValueError`].
     pub fn read(number: &str) -> Result<Self, ValueError> {
         let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let (negative, whole) = whole.strip_prefix('-').map_or((false, whole), |whole| (true, whole));
+        let (negative, whole) = whole
+            .strip_prefix('-')
+            .map_or((false, whole), |whole| (true, whole));
 
         let written: String = [whole, fraction].concat();
         let significant = written.trim_start_matches('0');
@@ -59,9 +65,12 @@ impl Value {
         if negative {
             return Err(ValueError::OutOfRange);
         }
-        // The value is `digits` times ten to this power. Lengths are those of a body, so only the exponent can overflow.
+        // The value is `digits` times ten to this power. Lengths are those of a body, so only the
+        // exponent can overflow.
         let dropped_zeros = (significant.len() - digits.len()) as i64;
-        let power = read_exponent(exponent).saturating_sub(fraction.len() as i64).saturating_add(dropped_zeros);
+        let power = read_exponent(exponent)
+            .saturating_sub(fraction.len() as i64)
+            .saturating_add(dropped_zeros);
         if (digits.len() as i64).saturating_add(power) > WHOLE_DIGITS {
             return Err(ValueError::OutOfRange);
         }
@@ -69,8 +78,14 @@ impl Value {
             return Err(ValueError::TooManyPlaces);
         }
         let scale = 10_u64.pow((power + PLACES) as u32);
-        let value = digits.parse::<u64>().ok().and_then(|digits| digits.checked_mul(scale));
-        value.filter(|value| *value <= MAX).map(Self).ok_or(ValueError::OutOfRange)
+        let value = digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|digits| digits.checked_mul(scale));
+        value
+            .filter(|value| *value <= MAX)
+            .map(Self)
+            .ok_or(ValueError::OutOfRange)
     }
 }
 
@@ -78,7 +93,10 @@ impl Value {
 fn read_exponent(text: &str) -> i64 {
     const HUGE: i64 = 1 << 40;
     let saturated = if text.starts_with('-') { -HUGE } else { HUGE };
-    text.strip_prefix('+').unwrap_or(text).parse::<i64>().map_or(saturated, |exponent| exponent.clamp(-HUGE, HUGE))
+    text.strip_prefix('+')
+        .unwrap_or(text)
+        .parse::<i64>()
+        .map_or(saturated, |exponent| exponent.clamp(-HUGE, HUGE))
 }
 
 impl fmt::Display for Value {
@@ -129,7 +147,12 @@ mod tests {
             (&long, "1"),
         ];
         for (number, value) in cases {
-            assert_eq!(read(number).as_deref(), Ok(value), "{}", &number[..number.len().min(40)]);
+            assert_eq!(
+                read(number).as_deref(),
+                Ok(value),
+                "{}",
+                &number[..number.len().min(40)]
+            );
         }
     }
 
@@ -147,7 +170,14 @@ mod tests {
         ] {
             assert_eq!(read(number), Err(ValueError::OutOfRange), "{number}");
         }
-        for number in ["0.00001", "1.23456", "1e-5", "1e-400", "1e-99999999999999999999", "999999999999.99991"] {
+        for number in [
+            "0.00001",
+            "1.23456",
+            "1e-5",
+            "1e-400",
+            "1e-99999999999999999999",
+            "999999999999.99991",
+        ] {
             assert_eq!(read(number), Err(ValueError::TooManyPlaces), "{number}");
         }
     }

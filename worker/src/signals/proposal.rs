@@ -1,7 +1,9 @@
-//! The proposal contract: which bodies become native signals, and which rule another body breaks first.
+//! The proposal contract: which bodies become native signals, and which rule another body breaks
+//! first.
 //!
-//! Pure. A body is native when it is an object and every rule holds; the rules are checked in the order of the contract's
-//! table. Anything else is a generic signal with the first broken rule; nothing is refused here.
+//! Pure. A body is native when it is an object and every rule holds; the rules are checked in the
+//! order of the contract's table. Anything else is a generic signal with the first broken rule;
+//! nothing is refused here.
 
 use letterbox_common::members;
 use serde_json::value::RawValue;
@@ -68,27 +70,42 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
         return Err("entity is blank");
     }
     let source_tool = required(source_tool, "sourceTool is missing")?;
-    let source_tool = string(source_tool, 100).ok_or("sourceTool is not a string of 1 to 100 characters")?;
+    let source_tool =
+        string(source_tool, 100).ok_or("sourceTool is not a string of 1 to 100 characters")?;
     let amount = match (kind, amount) {
         (Kind::ProposalCreated | Kind::ProposalWon, None) => return Err("amount is missing"),
         (_, amount) => amount.map(read_amount).transpose()?,
     };
-    let event_id =
-        event_id.map(|id| string(id, 200).ok_or("eventId is not a string of 1 to 200 characters")).transpose()?;
-    Ok(Native { kind, entity, source_tool, amount, event_id })
+    let event_id = event_id
+        .map(|id| string(id, 200).ok_or("eventId is not a string of 1 to 200 characters"))
+        .transpose()?;
+    Ok(Native {
+        kind,
+        entity,
+        source_tool,
+        amount,
+        event_id,
+    })
 }
 
-fn required<'a>(member: Option<&'a RawValue>, rule: &'static str) -> Result<&'a RawValue, &'static str> {
+fn required<'a>(
+    member: Option<&'a RawValue>,
+    rule: &'static str,
+) -> Result<&'a RawValue, &'static str> {
     member.ok_or(rule)
 }
 
 fn read_kind(member: Option<&RawValue>) -> Result<Kind, &'static str> {
     let kind = required(member, "type is missing")?;
     let kind: Option<String> = serde_json::from_str(kind.get()).ok();
-    [Kind::ProposalCreated, Kind::ProposalWon, Kind::ClientCreated]
-        .into_iter()
-        .find(|known| kind.as_deref() == Some(known.as_str()))
-        .ok_or("type is not proposal.created, proposal.won or client.created")
+    [
+        Kind::ProposalCreated,
+        Kind::ProposalWon,
+        Kind::ClientCreated,
+    ]
+    .into_iter()
+    .find(|known| kind.as_deref() == Some(known.as_str()))
+    .ok_or("type is not proposal.created, proposal.won or client.created")
 }
 
 /// A string of Unicode characters, 1 to `most` of them.
@@ -98,7 +115,8 @@ fn string(member: &RawValue, most: usize) -> Option<String> {
 }
 
 fn read_amount(member: &RawValue) -> Result<Amount, &'static str> {
-    let [value, currency] = members::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
+    let [value, currency] =
+        members::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
     let value = required(value, "amount.value is missing")?.get();
     if !value.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return Err("amount.value is not a number");
@@ -139,60 +157,132 @@ mod tests {
     fn a_native_body_keeps_everything_exactly() {
         let body = r#"{"type":"proposal.won","entity":"Ä\u0000","sourceTool":"crm","eventId":"e1","x":[[]],
                        "amount":{"value":999999999999.9999,"currency":"EUR","y":1e400}}"#;
-        let Mapped::Native(native) = map(body.as_bytes()) else { panic!("{}", rule(body)) };
+        let Mapped::Native(native) = map(body.as_bytes()) else {
+            panic!("{}", rule(body))
+        };
         assert_eq!(native.kind, Kind::ProposalWon);
-        assert_eq!((native.entity.as_str(), native.source_tool.as_str()), ("Ä\0", "crm"));
+        assert_eq!(
+            (native.entity.as_str(), native.source_tool.as_str()),
+            ("Ä\0", "crm")
+        );
         assert_eq!(native.event_id.as_deref(), Some("e1"));
         let amount = native.amount.unwrap();
-        assert_eq!((amount.value().as_str(), amount.currency.as_str()), ("999999999999.9999", "EUR"));
+        assert_eq!(
+            (amount.value().as_str(), amount.currency.as_str()),
+            ("999999999999.9999", "EUR")
+        );
     }
 
     #[test]
     fn each_rule_on_both_sides_of_its_bound() {
-        let text = |name: &str, length: usize| with(&format!(r#""{name}":"{}""#, "é".repeat(length)));
+        let text =
+            |name: &str, length: usize| with(&format!(r#""{name}":"{}""#, "é".repeat(length)));
         let money = |amount: &str| with(&format!(r#""amount":{amount}"#));
         let cases = [
             (with(r#""x":1"#), "native"),
             (text("entity", 200), "native"),
-            (text("entity", 201), "entity is not a string of 1 to 200 characters"),
-            (with(r#""entity":"""#), "entity is not a string of 1 to 200 characters"),
-            (with(r#""entity":7"#), "entity is not a string of 1 to 200 characters"),
-            (with(r#""entity":"\ud800""#), "entity is not a string of 1 to 200 characters"),
+            (
+                text("entity", 201),
+                "entity is not a string of 1 to 200 characters",
+            ),
+            (
+                with(r#""entity":"""#),
+                "entity is not a string of 1 to 200 characters",
+            ),
+            (
+                with(r#""entity":7"#),
+                "entity is not a string of 1 to 200 characters",
+            ),
+            (
+                with(r#""entity":"\ud800""#),
+                "entity is not a string of 1 to 200 characters",
+            ),
             (with(r#""entity":" \t\u00a0 ""#), "entity is blank"),
             (text("sourceTool", 100), "native"),
-            (text("sourceTool", 101), "sourceTool is not a string of 1 to 100 characters"),
+            (
+                text("sourceTool", 101),
+                "sourceTool is not a string of 1 to 100 characters",
+            ),
             (with(r#""sourceTool":" ""#), "native"),
             (text("eventId", 200), "native"),
-            (text("eventId", 201), "eventId is not a string of 1 to 200 characters"),
-            (with(r#""eventId":null"#), "eventId is not a string of 1 to 200 characters"),
+            (
+                text("eventId", 201),
+                "eventId is not a string of 1 to 200 characters",
+            ),
+            (
+                with(r#""eventId":null"#),
+                "eventId is not a string of 1 to 200 characters",
+            ),
             (money("null"), "amount is not an object"),
             (money("5"), "amount is not an object"),
             (money(r#"{"currency":"EUR"}"#), "amount.value is missing"),
-            (money(r#"{"value":"5","currency":"EUR"}"#), "amount.value is not a number"),
-            (money(r#"{"value":1000000000000,"currency":"EUR"}"#), "native"),
+            (
+                money(r#"{"value":"5","currency":"EUR"}"#),
+                "amount.value is not a number",
+            ),
+            (
+                money(r#"{"value":1000000000000,"currency":"EUR"}"#),
+                "native",
+            ),
             (
                 money(r#"{"value":1000000000000.0001,"currency":"EUR"}"#),
                 "amount.value is not between 0 and 1000000000000",
             ),
             (money(r#"{"value":-0,"currency":"EUR"}"#), "native"),
-            (money(r#"{"value":-1,"currency":"EUR"}"#), "amount.value is not between 0 and 1000000000000"),
+            (
+                money(r#"{"value":-1,"currency":"EUR"}"#),
+                "amount.value is not between 0 and 1000000000000",
+            ),
             (money(r#"{"value":1.2345,"currency":"EUR"}"#), "native"),
-            (money(r#"{"value":1.23456,"currency":"EUR"}"#), "amount.value has more than 4 decimal places"),
+            (
+                money(r#"{"value":1.23456,"currency":"EUR"}"#),
+                "amount.value has more than 4 decimal places",
+            ),
             (money(r#"{"value":5}"#), "amount.currency is missing"),
-            (money(r#"{"value":5,"currency":"eur"}"#), "amount.currency is not three capital letters"),
-            (money(r#"{"value":5,"currency":"EURO"}"#), "amount.currency is not three capital letters"),
-            (money(r#"{"value":5,"currency":"ÄÖÜ"}"#), "amount.currency is not three capital letters"),
-            (with(r#""type":"proposal.lost""#), "type is not proposal.created, proposal.won or client.created"),
-            (with(r#""type":["proposal.won"]"#), "type is not proposal.created, proposal.won or client.created"),
+            (
+                money(r#"{"value":5,"currency":"eur"}"#),
+                "amount.currency is not three capital letters",
+            ),
+            (
+                money(r#"{"value":5,"currency":"EURO"}"#),
+                "amount.currency is not three capital letters",
+            ),
+            (
+                money(r#"{"value":5,"currency":"ÄÖÜ"}"#),
+                "amount.currency is not three capital letters",
+            ),
+            (
+                with(r#""type":"proposal.lost""#),
+                "type is not proposal.created, proposal.won or client.created",
+            ),
+            (
+                with(r#""type":["proposal.won"]"#),
+                "type is not proposal.created, proposal.won or client.created",
+            ),
             ("{}".into(), "type is missing"),
             (r#"{"type":"client.created"}"#.into(), "entity is missing"),
-            (r#"{"type":"client.created","entity":"E"}"#.into(), "sourceTool is missing"),
-            (r#"{"type":"client.created","entity":"E","sourceTool":"T"}"#.into(), "native"),
-            (r#"{"type":"client.created","entity":"E","sourceTool":"T","amount":1}"#.into(), "amount is not an object"),
-            (r#"{"type":"proposal.created","entity":"E","sourceTool":"T"}"#.into(), "amount is missing"),
+            (
+                r#"{"type":"client.created","entity":"E"}"#.into(),
+                "sourceTool is missing",
+            ),
+            (
+                r#"{"type":"client.created","entity":"E","sourceTool":"T"}"#.into(),
+                "native",
+            ),
+            (
+                r#"{"type":"client.created","entity":"E","sourceTool":"T","amount":1}"#.into(),
+                "amount is not an object",
+            ),
+            (
+                r#"{"type":"proposal.created","entity":"E","sourceTool":"T"}"#.into(),
+                "amount is missing",
+            ),
             ("[]".into(), "the body is not an object"),
             ("null".into(), "the body is not an object"),
-            ("[".repeat(32_000) + &"]".repeat(32_000), "the body is not an object"),
+            (
+                "[".repeat(32_000) + &"]".repeat(32_000),
+                "the body is not an object",
+            ),
         ];
         for (body, expected) in cases {
             assert_eq!(rule(&body), expected, "{}", &body[..body.len().min(160)]);

@@ -30,15 +30,17 @@ ON CONFLICT (workspace_id, signal_id) DO NOTHING";
 /// Stores signals, all or none. They are committed when this returns.
 ///
 /// # Errors
-/// Transient when the database is away (whether it committed is then unknown, and does not matter), permanent when
-/// one of them breaks a constraint.
+/// Transient when the database is away (whether it committed is then unknown, and does not matter),
+/// permanent when one of them breaks a constraint.
 pub async fn store(pool: &Pool, signals: &[&Signal]) -> Result<(), DatabaseError> {
     if signals.is_empty() {
         return Ok(());
     }
     within(DEADLINE, "storing signals", insert(pool, signals))
         .await
-        .inspect_err(|error| tracing::warn!(%error, signals = signals.len(), "signals could not be stored"))
+        .inspect_err(
+            |error| tracing::warn!(%error, signals = signals.len(), "signals could not be stored"),
+        )
 }
 
 async fn insert(pool: &Pool, signals: &[&Signal]) -> Result<(), DatabaseError> {
@@ -64,7 +66,8 @@ async fn insert(pool: &Pool, signals: &[&Signal]) -> Result<(), DatabaseError> {
     let inserted = client.execute(&statement, &parameters).await?;
     client.done();
     metrics::counter!("letterbox_signals_total").increment(inserted);
-    metrics::counter!("letterbox_signals_repeated_total").increment(signals.len() as u64 - inserted);
+    metrics::counter!("letterbox_signals_repeated_total")
+        .increment(signals.len() as u64 - inserted);
     Ok(())
 }
 
@@ -97,13 +100,21 @@ impl<'a> Columns<'a> {
             Mapped::Native(native) => (Some(native), None),
             Mapped::Generic(reason) => (None, Some(*reason)),
         };
-        self.kinds.push(native.map_or("generic", |native| native.kind.as_str()));
+        self.kinds
+            .push(native.map_or("generic", |native| native.kind.as_str()));
         self.reasons.push(reason);
-        self.entities.push(native.map(|native| storable(&native.entity)));
-        self.tools.push(native.map(|native| storable(&native.source_tool)));
-        self.events.push(native.and_then(|native| native.event_id.as_deref()).map(storable));
+        self.entities
+            .push(native.map(|native| storable(&native.entity)));
+        self.tools
+            .push(native.map(|native| storable(&native.source_tool)));
+        self.events.push(
+            native
+                .and_then(|native| native.event_id.as_deref())
+                .map(storable),
+        );
         let amount = native.and_then(|native| native.amount.as_ref());
         self.values.push(amount.map(super::Amount::value));
-        self.currencies.push(amount.map(|amount| amount.currency.as_str()));
+        self.currencies
+            .push(amount.map(|amount| amount.currency.as_str()));
     }
 }

@@ -12,11 +12,18 @@ use url::Url;
 
 use crate::{Failure, Output, Settings, file};
 
-const COLUMNS: [&str; 5] = ["account_id", "name", "user_id", "base_url", "disconnected_at"];
+const COLUMNS: [&str; 5] = [
+    "account_id",
+    "name",
+    "user_id",
+    "base_url",
+    "disconnected_at",
+];
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// Connect an account: what the user's workflows may call, with a credential that is sealed at once
+    /// Connect an account: what the user's workflows may call, with a credential that is sealed at
+    /// once
     Connect {
         #[arg(long)]
         workspace: WorkspaceId,
@@ -30,7 +37,12 @@ pub enum Verb {
         #[arg(long)]
         base_url: Url,
         /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
-        #[arg(long, value_name = "FILE", required_unless_present = "value_file", conflicts_with = "value_file")]
+        #[arg(
+            long,
+            value_name = "FILE",
+            required_unless_present = "value_file",
+            conflicts_with = "value_file"
+        )]
         bearer_file: Option<PathBuf>,
         /// Name of the header that carries the credential instead
         #[arg(long, value_name = "NAME", requires = "value_file")]
@@ -50,19 +62,52 @@ pub enum Verb {
 
 pub async fn carry_out(settings: &Settings, verb: Verb) -> Result<Output, Failure> {
     Ok(match verb {
-        Verb::Connect { workspace, user, name, base_url, bearer_file, header, value_file } => {
+        Verb::Connect {
+            workspace,
+            user,
+            name,
+            base_url,
+            bearer_file,
+            header,
+            value_file,
+        } => {
             // Asked for first: without keys nothing shall be created.
             let keys = settings.keys()?;
             let (header, credential) = match (bearer_file, header.zip(value_file)) {
-                (Some(file), _) => ("authorization".into(), [b"Bearer ", file::read(&file)?.trim_ascii()].concat()),
+                (Some(file), _) => (
+                    "authorization".into(),
+                    [b"Bearer ", file::read(&file)?.trim_ascii()].concat(),
+                ),
                 (None, Some((header, file))) => (header, file::read(&file)?.trim_ascii().to_vec()),
                 (None, None) => (String::new(), Vec::new()),
             };
             let credential = Secret::new(credential);
-            let account = NewAccount { workspace, user, name, base_url, header, credential };
-            Output::one(&settings.owner().await?.connect_account(&keys, &account).await?)
+            let account = NewAccount {
+                workspace,
+                user,
+                name,
+                base_url,
+                header,
+                credential,
+            };
+            Output::one(
+                &settings
+                    .owner()
+                    .await?
+                    .connect_account(&keys, &account)
+                    .await?,
+            )
         }
-        Verb::List { workspace } => Output::many(&settings.owner().await?.accounts(workspace).await?, &COLUMNS),
-        Verb::Disconnect { account_id } => Output::one(&settings.owner().await?.disconnect_account(account_id).await?),
+        Verb::List { workspace } => Output::many(
+            &settings.owner().await?.accounts(workspace).await?,
+            &COLUMNS,
+        ),
+        Verb::Disconnect { account_id } => Output::one(
+            &settings
+                .owner()
+                .await?
+                .disconnect_account(account_id)
+                .await?,
+        ),
     })
 }

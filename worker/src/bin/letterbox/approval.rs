@@ -6,7 +6,14 @@ use letterbox_worker::owner::Owner;
 
 use crate::{Failure, Output};
 
-const COLUMNS: [&str; 6] = ["approval_id", "run_id", "action_id", "untrusted", "request", "expires_at"];
+const COLUMNS: [&str; 6] = [
+    "approval_id",
+    "run_id",
+    "action_id",
+    "untrusted",
+    "request",
+    "expires_at",
+];
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -34,7 +41,9 @@ pub enum Verb {
 pub async fn carry_out(owner: &Owner, verb: Verb) -> Result<Output, Failure> {
     Ok(match verb {
         Verb::List { workspace } => Output::many(&owner.approvals(workspace).await?, &COLUMNS),
-        Verb::Approve { approval_id, by } => Output::one(&owner.decide(approval_id, by, true).await?),
+        Verb::Approve { approval_id, by } => {
+            Output::one(&owner.decide(approval_id, by, true).await?)
+        }
         Verb::Deny { approval_id, by } => Output::one(&owner.decide(approval_id, by, false).await?),
     })
 }

@@ -17,10 +17,16 @@ pub fn read(file: &Path) -> Result<Vec<u8>, FileError> {
     } else {
         std::fs::read(file)
     };
-    bytes.map_err(|why| FileError { file: file.display().to_string(), why })
+    bytes.map_err(|why| FileError {
+        file: file.display().to_string(),
+        why,
+    })
 }
 
 pub fn read_text(file: &Path) -> Result<String, FileError> {
-    let not_text = |_| FileError { file: file.display().to_string(), why: std::io::ErrorKind::InvalidData.into() };
+    let not_text = |_| FileError {
+        file: file.display().to_string(),
+        why: std::io::ErrorKind::InvalidData.into(),
+    };
     String::from_utf8(read(file)?).map_err(not_text)
 }

@@ -13,5 +13,7 @@ pub enum Verb {
 pub async fn carry_out(settings: &Settings, verb: Verb) -> Result<Output, Failure> {
     let Verb::Rotate = verb;
     let keys = settings.keys()?;
-    Ok(Output::one(&settings.owner().await?.rotate_keys(&keys).await?))
+    Ok(Output::one(
+        &settings.owner().await?.rotate_keys(&keys).await?,
+    ))
 }

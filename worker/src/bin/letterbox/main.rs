@@ -1,5 +1,6 @@
-//! `letterbox`: the operator command line. Arguments in, an order carried out, its result out: as a table for people, as
-//! JSON for programs. Exit code 1 when refused or failed, 2 when the command itself makes no sense.
+//! `letterbox`: the operator command line. Arguments in, an order carried out, its result out: as a
+//! table for people, as JSON for programs. Exit code 1 when refused or failed, 2 when the command
+//! itself makes no sense.
 
 mod account;
 mod approval;
@@ -29,7 +30,8 @@ use letterbox_worker::owner::{self, Owner, OwnerError};
 use output::Output;
 use url::Url;
 
-/// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals, webhooks, runs, signals, keys
+/// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
+/// webhooks, runs, signals, keys
 #[derive(Parser)]
 #[command(name = "letterbox", version)]
 struct Cli {
@@ -47,11 +49,23 @@ struct Settings {
     json: bool,
 
     /// PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE[?sslmode=...]
-    #[arg(long, global = true, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "DATABASE_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     database_url: Option<SecretText>,
 
     /// Sealing keys, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the first one seals
-    #[arg(long, global = true, env = "LETTERBOX_SEALING_KEYS", value_name = "KEYS", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "LETTERBOX_SEALING_KEYS",
+        value_name = "KEYS",
+        hide_env_values = true
+    )]
     sealing_keys: Option<SecretText>,
 
     /// Address of the gateway as senders see it; begins the URLs that are printed
@@ -133,19 +147,29 @@ enum Failure {
 
 impl Failure {
     fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if matches!(self, Self::Setting(_)) { 2 } else { 1 })
+        ExitCode::from(if matches!(self, Self::Setting(_)) {
+            2
+        } else {
+            1
+        })
     }
 }
 
 impl Settings {
     fn database(&self) -> Result<DatabaseTarget, SettingError> {
-        self.database_url.as_ref().ok_or_else(|| SettingError::new("DATABASE_URL", "is missing"))?.expose().parse()
+        self.database_url
+            .as_ref()
+            .ok_or_else(|| SettingError::new("DATABASE_URL", "is missing"))?
+            .expose()
+            .parse()
     }
 
     fn keys(&self) -> Result<KeyRing, SettingError> {
         let missing = || SettingError::new("LETTERBOX_SEALING_KEYS", "is missing");
         let text = self.sealing_keys.as_ref().ok_or_else(missing)?;
-        text.expose().parse().map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))
+        text.expose()
+            .parse()
+            .map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))
     }
 
     async fn owner(&self) -> Result<Owner, Failure> {

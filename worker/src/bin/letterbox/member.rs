@@ -37,12 +37,22 @@ pub enum Verb {
 
 pub async fn carry_out(owner: &Owner, verb: Verb) -> Result<Output, Failure> {
     Ok(match verb {
-        Verb::Set { workspace, user, role, deactivated } => {
-            Output::one(&owner.set_member(workspace, user, &role, deactivated).await?)
+        Verb::Set {
+            workspace,
+            user,
+            role,
+            deactivated,
+        } => Output::one(
+            &owner
+                .set_member(workspace, user, &role, deactivated)
+                .await?,
+        ),
+        Verb::Remove { workspace, user } => {
+            Output::one(&owner.remove_member(workspace, user).await?)
         }
-        Verb::Remove { workspace, user } => Output::one(&owner.remove_member(workspace, user).await?),
-        Verb::List { workspace } => {
-            Output::many(&owner.members(workspace).await?, &["user_id", "email", "name", "role", "deactivated_at"])
-        }
+        Verb::List { workspace } => Output::many(
+            &owner.members(workspace).await?,
+            &["user_id", "email", "name", "role", "deactivated_at"],
+        ),
     })
 }

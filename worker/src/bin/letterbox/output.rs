@@ -1,6 +1,8 @@
-//! Results, for people as tables and for programs as JSON. The only place of the command line that prints.
+//! Results, for people as tables and for programs as JSON. The only place of the command line that
+//! prints.
 //!
-//! What came from outside may hold anything: control characters are escaped before a terminal sees them.
+//! What came from outside may hold anything: control characters are escaped before a terminal sees
+//! them.
 
 use std::{
     io::{self, Write},
@@ -14,7 +16,10 @@ use serde_json::Value;
 /// What a command has to say.
 pub enum Output {
     One(Value),
-    Many { rows: Vec<Value>, columns: &'static [&'static str] },
+    Many {
+        rows: Vec<Value>,
+        columns: &'static [&'static str],
+    },
 }
 
 impl Output {
@@ -26,7 +31,10 @@ impl Output {
     /// Many things; people see these columns, programs everything.
     pub fn many(things: &[impl Serialize], columns: &'static [&'static str]) -> Self {
         Self::Many {
-            rows: things.iter().map(|thing| serde_json::to_value(thing).unwrap_or_default()).collect(),
+            rows: things
+                .iter()
+                .map(|thing| serde_json::to_value(thing).unwrap_or_default())
+                .collect(),
             columns,
         }
     }
@@ -69,7 +77,11 @@ impl Output {
                 }
             }
         }
-        table.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n")
+        table
+            .lines()
+            .map(|line| line.trim().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
@@ -77,8 +89,12 @@ impl Output {
 fn block(value: &Value) -> String {
     match value {
         Value::Object(members) => {
-            let said = members.iter().filter(|(_, value)| !value.is_null() && *value != &Value::Array(Vec::new()));
-            let lines = said.map(|(name, value)| format!("{}: {}", plain(&Value::from(name.as_str())), plain(value)));
+            let said = members
+                .iter()
+                .filter(|(_, value)| !value.is_null() && *value != &Value::Array(Vec::new()));
+            let lines = said.map(|(name, value)| {
+                format!("{}: {}", plain(&Value::from(name.as_str())), plain(value))
+            });
             lines.collect::<Vec<_>>().join("\n")
         }
         Value::Array(values) if values.iter().any(Value::is_object) => {
@@ -96,12 +112,21 @@ fn plain(value: &Value) -> String {
         Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     };
-    text.chars().map(|c| if is_harmless(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
+    text.chars()
+        .map(|c| {
+            if is_harmless(c) {
+                c.to_string()
+            } else {
+                c.escape_unicode().to_string()
+            }
+        })
+        .collect()
 }
 
 /// Controls move the cursor; directional marks reorder what is read.
 fn is_harmless(c: char) -> bool {
-    !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Prints one line of JSON to standard output.
@@ -127,13 +152,23 @@ mod tests {
     #[test]
     fn what_has_members_takes_lines() {
         let run = serde_json::json!({"id": "1", "actions": [{"a": "x\u{1b}", "none": null}, {"b": {"c": 1}}]});
-        assert_eq!(Output::one(&run).table(), "actions  a: x\\u{1b}\n\nb: {\"c\":1}\nid       1");
+        assert_eq!(
+            Output::one(&run).table(),
+            "actions  a: x\\u{1b}\n\nb: {\"c\":1}\nid       1"
+        );
     }
 
     #[test]
     fn programs_get_everything_and_people_the_columns() {
         let rows = [serde_json::json!({"id": "1", "name": "n", "more": null})];
-        assert_eq!(Output::many(&rows, &["id", "more"]).table(), "id  more\n1   -");
-        assert!(Output::many(&rows, &["id"]).json().contains("\"name\": \"n\""));
+        assert_eq!(
+            Output::many(&rows, &["id", "more"]).table(),
+            "id  more\n1   -"
+        );
+        assert!(
+            Output::many(&rows, &["id"])
+                .json()
+                .contains("\"name\": \"n\"")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! `letterbox receive`: a tiny receiver for trying actions. Answers 200 to everything and prints what it gets, one JSON object
-//! a line, until it is interrupted.
+//! `letterbox receive`: a tiny receiver for trying actions. Answers 200 to everything and prints
+//! what it gets, one JSON object a line, until it is interrupted.
 
 use std::{convert::Infallible, net::SocketAddr};
 
@@ -21,21 +21,34 @@ pub async fn receive(listen: SocketAddr) -> std::io::Error {
         Err(error) => return error,
     };
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
         tokio::spawn(async move {
             // A peer that sends no HTTP is its own business.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await;
         });
     }
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, BODY_LIMIT).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = Limited::new(body, BODY_LIMIT)
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
     let target = head.uri.path_and_query().map(ToString::to_string);
-    let key = head.headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    let key = head
+        .headers
+        .get("idempotency-key")
+        .and_then(|key| key.to_str().ok());
     output::line(&json!({
         "method": head.method.as_str(), "target": target, "idempotency_key": key, "body": String::from_utf8_lossy(&body),
     }));
-    Ok(Response::new(Full::new(Bytes::from_static(br#"{"ok":true}"#))))
+    Ok(Response::new(Full::new(Bytes::from_static(
+        br#"{"ok":true}"#,
+    ))))
 }

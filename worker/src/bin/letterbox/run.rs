@@ -6,7 +6,13 @@ use letterbox_worker::owner::Owner;
 
 use crate::{Failure, Output};
 
-const COLUMNS: [&str; 5] = ["run_id", "received_at", "workflow_id", "state", "refused_reason"];
+const COLUMNS: [&str; 5] = [
+    "run_id",
+    "received_at",
+    "workflow_id",
+    "state",
+    "refused_reason",
+];
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -27,9 +33,11 @@ pub enum Verb {
 
 pub async fn carry_out(owner: &Owner, verb: Verb) -> Result<Output, Failure> {
     Ok(match verb {
-        Verb::List { workspace, workflow, limit } => {
-            Output::many(&owner.runs(workspace, workflow, limit).await?, &COLUMNS)
-        }
+        Verb::List {
+            workspace,
+            workflow,
+            limit,
+        } => Output::many(&owner.runs(workspace, workflow, limit).await?, &COLUMNS),
         Verb::Show { run_id } => Output::one(&owner.run(run_id).await?),
     })
 }

@@ -34,7 +34,12 @@ pub enum Verb {
         #[arg(long)]
         url: Url,
         /// The webhook's secret (better in the environment than on the command line)
-        #[arg(long, env = "LETTERBOX_WEBHOOK_SECRET", hide_env_values = true, required_unless_present = "secret_file")]
+        #[arg(
+            long,
+            env = "LETTERBOX_WEBHOOK_SECRET",
+            hide_env_values = true,
+            required_unless_present = "secret_file"
+        )]
         secret: Option<SecretText>,
         /// A file that holds the secret
         #[arg(long, conflicts_with = "secret")]
@@ -59,52 +64,98 @@ pub enum SendError {
 
 pub async fn carry_out(verb: Verb) -> Result<Output, Failure> {
     match verb {
-        Verb::Form { url, idempotency_key, file } => send_form(&url, idempotency_key, &file).await,
-        Verb::Webhook { url, secret, secret_file, file } => {
+        Verb::Form {
+            url,
+            idempotency_key,
+            file,
+        } => send_form(&url, idempotency_key, &file).await,
+        Verb::Webhook {
+            url,
+            secret,
+            secret_file,
+            file,
+        } => {
             let secret = match (secret, secret_file) {
                 (_, Some(file)) => file::read(&file)?.trim_ascii().to_vec(),
-                (secret, None) => secret.map(|secret| secret.expose().as_bytes().to_vec()).unwrap_or_default(),
+                (secret, None) => secret
+                    .map(|secret| secret.expose().as_bytes().to_vec())
+                    .unwrap_or_default(),
             };
             let body = file::read(&file)?;
-            let signature = SigningKey::new(&Secret::new(secret)).sign(&body).to_string();
+            let signature = SigningKey::new(&Secret::new(secret))
+                .sign(&body)
+                .to_string();
             let answer = post(url, &[(SIGNATURE_HEADER, &signature)], body).await?;
             Ok(Output::one(&answer))
         }
     }
 }
 
-async fn send_form(link: &Url, key: Option<String>, file: &std::path::Path) -> Result<Output, Failure> {
-    let token = link.query_pairs().find(|(name, _)| name == "token").map(|(_, token)| token.into_owned());
+async fn send_form(
+    link: &Url,
+    key: Option<String>,
+    file: &std::path::Path,
+) -> Result<Output, Failure> {
+    let token = link
+        .query_pairs()
+        .find(|(name, _)| name == "token")
+        .map(|(_, token)| token.into_owned());
     let base = link.path().strip_suffix("/forms");
-    let (Some(token), Some(base)) = (token, base) else { return Err(SendError::NoFormLink.into()) };
+    let (Some(token), Some(base)) = (token, base) else {
+        return Err(SendError::NoFormLink.into());
+    };
     let mut url = link.clone();
     url.set_path(&format!("{base}/public/workflow-forms/forms/submit"));
     url.set_query(None);
 
     let payload = RawValue::from_string(file::read_text(file)?).map_err(SendError::NotJson)?;
     let key = key.unwrap_or_else(|| letterbox_common::ids::RunId::generate().to_string());
-    let body = format!(r#"{{"token":{},"idempotencyKey":{},"payload":{}}}"#, json!(token), json!(key), payload.get());
+    let body = format!(
+        r#"{{"token":{},"idempotencyKey":{},"payload":{}}}"#,
+        json!(token),
+        json!(key),
+        payload.get()
+    );
     let mut answer = post(url, &[], body.into()).await?;
     answer["idempotency_key"] = key.into();
     Ok(Output::one(&answer))
 }
 
 /// Posts JSON; what is not an acceptance is an error.
-async fn post(url: Url, headers: &[(&str, &str)], body: Vec<u8>) -> Result<serde_json::Value, SendError> {
+async fn post(
+    url: Url,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Result<serde_json::Value, SendError> {
     let failed = |error: reqwest::Error| SendError::Http(describe(&error));
     let (status, answer) = exchange(url, headers, body).await.map_err(failed)?;
     if !(200..300).contains(&status) {
-        return Err(SendError::Refused { status, body: answer });
+        return Err(SendError::Refused {
+            status,
+            body: answer,
+        });
     }
     let answer = serde_json::from_str::<serde_json::Value>(&answer).unwrap_or(answer.into());
     Ok(json!({ "status": status, "answer": answer }))
 }
 
-async fn exchange(url: Url, headers: &[(&str, &str)], body: Vec<u8>) -> Result<(u16, String), reqwest::Error> {
-    // Installed once in this short-lived process; a second time would be an error, which is as good.
-    let _ = rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
-    let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).build()?;
-    let mut request = client.post(url).header("content-type", "application/json").body(body);
+async fn exchange(
+    url: Url,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Result<(u16, String), reqwest::Error> {
+    // Installed once in this short-lived process; a second time would be an error, which is as
+    // good.
+    let _ =
+        rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
+    let client = reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()?;
+    let mut request = client
+        .post(url)
+        .header("content-type", "application/json")
+        .body(body);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -114,5 +165,8 @@ async fn exchange(url: Url, headers: &[(&str, &str)], body: Vec<u8>) -> Result<(
 
 /// The whole chain of causes: 'error sending request' alone helps nobody.
 fn describe(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }

@@ -6,8 +6,15 @@ use letterbox_worker::owner::Owner;
 
 use crate::{Failure, Output};
 
-const COLUMNS: [&str; 7] =
-    ["signal_id", "received_at", "kind", "entity", "amount_value", "amount_currency", "generic_reason"];
+const COLUMNS: [&str; 7] = [
+    "signal_id",
+    "received_at",
+    "kind",
+    "entity",
+    "amount_value",
+    "amount_currency",
+    "generic_reason",
+];
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -25,7 +32,9 @@ pub enum Verb {
 
 pub async fn carry_out(owner: &Owner, verb: Verb) -> Result<Output, Failure> {
     Ok(match verb {
-        Verb::List { workspace, limit } => Output::many(&owner.signals(workspace, limit).await?, &COLUMNS),
+        Verb::List { workspace, limit } => {
+            Output::many(&owner.signals(workspace, limit).await?, &COLUMNS)
+        }
         Verb::Show { signal_id } => Output::one(&owner.signal(signal_id).await?),
     })
 }

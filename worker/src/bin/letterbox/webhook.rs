@@ -30,7 +30,11 @@ pub async fn carry_out(settings: &Settings, verb: Verb) -> Result<Output, Failur
         Verb::Create { workspace, name } => {
             // Asked for first: without keys nothing shall be created.
             let keys = settings.keys()?;
-            let created = settings.owner().await?.create_webhook(&keys, workspace, &name).await?;
+            let created = settings
+                .owner()
+                .await?
+                .create_webhook(&keys, workspace, &name)
+                .await?;
             let base = settings.base_url.as_str().trim_end_matches('/');
             Output::one(&json!({
                 "webhook_id": created.address.webhook,
@@ -42,8 +46,13 @@ pub async fn carry_out(settings: &Settings, verb: Verb) -> Result<Output, Failur
         }
         Verb::List { workspace } => {
             let webhooks = settings.owner().await?.webhooks(workspace).await?;
-            Output::many(&webhooks, &["webhook_id", "name", "created_at", "deleted_at"])
+            Output::many(
+                &webhooks,
+                &["webhook_id", "name", "created_at", "deleted_at"],
+            )
         }
-        Verb::Delete { webhook_id } => Output::one(&settings.owner().await?.delete_webhook(webhook_id).await?),
+        Verb::Delete { webhook_id } => {
+            Output::one(&settings.owner().await?.delete_webhook(webhook_id).await?)
+        }
     })
 }

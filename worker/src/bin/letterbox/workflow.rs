@@ -51,16 +51,32 @@ pub enum Verb {
 
 pub async fn carry_out(mut owner: Owner, verb: Verb) -> Result<Output, Failure> {
     let (workflow, to) = match verb {
-        Verb::Create { workspace, owner: user, name, definition } => {
+        Verb::Create {
+            workspace,
+            owner: user,
+            name,
+            definition,
+        } => {
             let definition = file::read_text(&definition)?;
-            return Ok(Output::one(&owner.create_workflow(workspace, user, &name, &definition).await?));
+            return Ok(Output::one(
+                &owner
+                    .create_workflow(workspace, user, &name, &definition)
+                    .await?,
+            ));
         }
-        Verb::Deploy { workflow_id, definition } => {
+        Verb::Deploy {
+            workflow_id,
+            definition,
+        } => {
             let definition = definition.map(|file| file::read_text(&file)).transpose()?;
-            return Ok(Output::one(&owner.deploy(workflow_id, definition.as_deref()).await?));
+            return Ok(Output::one(
+                &owner.deploy(workflow_id, definition.as_deref()).await?,
+            ));
         }
         Verb::Show { workflow_id } => return Ok(Output::one(&owner.workflow(workflow_id).await?)),
-        Verb::List { workspace } => return Ok(Output::many(&owner.workflows(workspace).await?, &COLUMNS)),
+        Verb::List { workspace } => {
+            return Ok(Output::many(&owner.workflows(workspace).await?, &COLUMNS));
+        }
         Verb::Pause { workflow_id } => (workflow_id, Move::Pause),
         Verb::Activate { workflow_id } => (workflow_id, Move::Activate),
         Verb::Draft { workflow_id } => (workflow_id, Move::Draft),

@@ -20,7 +20,8 @@ pub enum Verb {
     },
     /// List all workspaces
     List,
-    /// Show how many runs may start in a calendar month (UTC) and have started in this one, or set it
+    /// Show how many runs may start in a calendar month (UTC) and have started in this one, or set
+    /// it
     Allowance {
         workspace_id: WorkspaceId,
         /// Runs that may start, or 'unlimited'
@@ -30,7 +31,8 @@ pub enum Verb {
     /// Show what actions may do, need approval for, or may not; or set it
     Policy {
         workspace_id: WorkspaceId,
-        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}], "default": ...}; - reads standard input
+        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
+        /// "default": ...}; - reads standard input
         #[arg(long, value_name = "FILE")]
         set: Option<PathBuf>,
     },
@@ -45,24 +47,43 @@ impl FromStr for Runs {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "unlimited" => Ok(Self(None)),
-            text => text.parse().map(|runs| Self(Some(runs))).map_err(|_| "neither a number nor 'unlimited'"),
+            text => text
+                .parse()
+                .map(|runs| Self(Some(runs)))
+                .map_err(|_| "neither a number nor 'unlimited'"),
         }
     }
 }
 
 pub async fn carry_out(owner: &Owner, verb: Verb) -> Result<Output, Failure> {
     Ok(match verb {
-        Verb::Create { name, run_allowance } => Output::one(&owner.create_workspace(&name, run_allowance.0).await?),
-        Verb::List => {
-            Output::many(&owner.workspaces().await?, &["workspace_id", "name", "run_allowance", "created_at"])
-        }
-        Verb::Allowance { workspace_id, set: None } => Output::one(&owner.allowance(workspace_id).await?),
-        Verb::Allowance { workspace_id, set: Some(runs) } => {
-            Output::one(&owner.set_allowance(workspace_id, runs.0).await?)
-        }
-        Verb::Policy { workspace_id, set: None } => Output::one(&owner.policy(workspace_id).await?),
-        Verb::Policy { workspace_id, set: Some(file) } => {
-            Output::one(&owner.set_policy(workspace_id, &file::read_text(&file)?).await?)
-        }
+        Verb::Create {
+            name,
+            run_allowance,
+        } => Output::one(&owner.create_workspace(&name, run_allowance.0).await?),
+        Verb::List => Output::many(
+            &owner.workspaces().await?,
+            &["workspace_id", "name", "run_allowance", "created_at"],
+        ),
+        Verb::Allowance {
+            workspace_id,
+            set: None,
+        } => Output::one(&owner.allowance(workspace_id).await?),
+        Verb::Allowance {
+            workspace_id,
+            set: Some(runs),
+        } => Output::one(&owner.set_allowance(workspace_id, runs.0).await?),
+        Verb::Policy {
+            workspace_id,
+            set: None,
+        } => Output::one(&owner.policy(workspace_id).await?),
+        Verb::Policy {
+            workspace_id,
+            set: Some(file),
+        } => Output::one(
+            &owner
+                .set_policy(workspace_id, &file::read_text(&file)?)
+                .await?,
+        ),
     })
 }

@@ -1,6 +1,7 @@
-//! The relay: hands what is due in the outbox to RabbitMQ, and puts it off when the broker has confirmed. Dying in between, it
-//! hands it over once more, which wakes a run twice and changes nothing; and should the broker lose it (somebody empties a
-//! queue), it is due again some minutes later.
+//! The relay: hands what is due in the outbox to RabbitMQ, and puts it off when the broker has
+//! confirmed. Dying in between, it hands it over once more, which wakes a run twice and changes
+//! nothing; and should the broker lose it (somebody empties a queue), it is due again some minutes
+//! later.
 
 mod store;
 
@@ -41,13 +42,22 @@ pub async fn relay(pool: Pool, publisher: Publisher, app_id: String, stop: Cance
 }
 
 /// How many were due, and how many of them the broker has now.
-async fn relay_page(pool: &Pool, publisher: &Publisher, app_id: &str) -> Result<(usize, usize), DatabaseError> {
+async fn relay_page(
+    pool: &Pool,
+    publisher: &Publisher,
+    app_id: &str,
+) -> Result<(usize, usize), DatabaseError> {
     let mut client = Checkout::get(pool).await?;
     let transaction = client.transaction().await?;
     let due = store::due_wakes(&transaction, PAGE).await?;
-    let publishing = due.iter().map(|(workspace, run)| publisher.publish(message(*workspace, *run, app_id)));
+    let publishing = due
+        .iter()
+        .map(|(workspace, run)| publisher.publish(message(*workspace, *run, app_id)));
     let confirms = future::join_all(publishing).await;
-    let confirmed = due.iter().zip(&confirms).filter(|(_, confirm)| confirm.is_ok());
+    let confirmed = due
+        .iter()
+        .zip(&confirms)
+        .filter(|(_, confirm)| confirm.is_ok());
     let handed: Vec<_> = confirmed.map(|(wake, _)| *wake).collect();
     if !handed.is_empty() {
         store::handed_over(&transaction, &handed).await?;

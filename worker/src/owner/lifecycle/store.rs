@@ -1,5 +1,5 @@
-//! The statements behind the life of workflows. A workflow is named by its id alone; its workspace is looked up, because
-//! every key begins with one.
+//! The statements behind the life of workflows. A workflow is named by its id alone; its workspace
+//! is looked up, because every key begins with one.
 
 use jiff::Timestamp;
 use letterbox_common::ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId};
@@ -66,7 +66,9 @@ pub async fn create(
     name: &str,
     draft: &str,
 ) -> Result<Option<WorkflowRow>, Error> {
-    let created = client.query_opt(CREATE, &[&workspace, &workflow, &owner, &name, &draft]).await?;
+    let created = client
+        .query_opt(CREATE, &[&workspace, &workflow, &owner, &name, &draft])
+        .await?;
     created.map(|created| row(&created)).transpose()
 }
 
@@ -75,8 +77,15 @@ SELECT f.draft FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspac
 WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
 
 /// Keeps everybody else from moving the workflow; nothing if there is none that could be deployed.
-pub async fn lock_draft(client: &Transaction<'_>, workflow: WorkflowId) -> Result<Option<Option<String>>, Error> {
-    client.query_opt(LOCK_DRAFT, &[&workflow]).await?.map(|row| row.try_get(0)).transpose()
+pub async fn lock_draft(
+    client: &Transaction<'_>,
+    workflow: WorkflowId,
+) -> Result<Option<Option<String>>, Error> {
+    client
+        .query_opt(LOCK_DRAFT, &[&workflow])
+        .await?
+        .map(|row| row.try_get(0))
+        .transpose()
 }
 
 const RELEASE: &str = "
@@ -93,7 +102,10 @@ pub async fn release(
     form: &str,
     actions: &str,
 ) -> Result<(), Error> {
-    client.execute(RELEASE, &[&workflow, &release, &form, &actions]).await.map(drop)
+    client
+        .execute(RELEASE, &[&workflow, &release, &form, &actions])
+        .await
+        .map(drop)
 }
 
 const DEPLOY: &str = concat!(
@@ -109,7 +121,9 @@ pub async fn deploy(
     release: ReleaseId,
     draft: &str,
 ) -> Result<WorkflowRow, Error> {
-    row(&client.query_one(DEPLOY, &[&workflow, &release, &draft]).await?)
+    row(&client
+        .query_one(DEPLOY, &[&workflow, &release, &draft])
+        .await?)
 }
 
 const MISSING_ACCOUNTS: &str = "
@@ -123,7 +137,12 @@ pub async fn missing_accounts(
     workflow: &WorkflowRow,
     accounts: &[&str],
 ) -> Result<Vec<String>, Error> {
-    let rows = client.query(MISSING_ACCOUNTS, &[&workflow.workspace_id, &workflow.owner_id, &accounts]).await?;
+    let rows = client
+        .query(
+            MISSING_ACCOUNTS,
+            &[&workflow.workspace_id, &workflow.owner_id, &accounts],
+        )
+        .await?;
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
@@ -141,7 +160,11 @@ pub async fn move_to(
     from: &[&str],
     to: &str,
 ) -> Result<Option<WorkflowRow>, Error> {
-    client.query_opt(MOVE, &[&workflow, &from, &to]).await?.map(|moved| row(&moved)).transpose()
+    client
+        .query_opt(MOVE, &[&workflow, &from, &to])
+        .await?
+        .map(|moved| row(&moved))
+        .transpose()
 }
 
 const FIND: &str = concat!(
@@ -155,7 +178,9 @@ LEFT JOIN form_links l ON l.workspace_id = f.workspace_id AND l.workflow_id = f.
 );
 
 pub async fn find(client: &Client, workflow: WorkflowId) -> Result<Option<WorkflowDetail>, Error> {
-    let Some(found) = client.query_opt(FIND, &[&workflow]).await? else { return Ok(None) };
+    let Some(found) = client.query_opt(FIND, &[&workflow]).await? else {
+        return Ok(None);
+    };
     let draft: Option<String> = found.try_get(9)?;
     Ok(Some(WorkflowDetail {
         row: row(&found)?,
@@ -165,11 +190,19 @@ pub async fn find(client: &Client, workflow: WorkflowId) -> Result<Option<Workfl
     }))
 }
 
-const LIST: &str =
-    concat!("SELECT ", columns!(), " FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id");
+const LIST: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id"
+);
 
 pub async fn list(client: &Client, workspace: WorkspaceId) -> Result<Vec<WorkflowRow>, Error> {
-    client.query(LIST, &[&workspace]).await?.iter().map(row).collect()
+    client
+        .query(LIST, &[&workspace])
+        .await?
+        .iter()
+        .map(row)
+        .collect()
 }
 
 const CREATE_LINK: &str = "
@@ -185,10 +218,22 @@ pub async fn create_link(
     link: FormLinkId,
     token_sha256: &[u8; 32],
 ) -> Result<Option<WorkspaceId>, Error> {
-    let made = client.query_opt(CREATE_LINK, &[&workflow, &link, &token_sha256.as_slice()]).await?;
+    let made = client
+        .query_opt(CREATE_LINK, &[&workflow, &link, &token_sha256.as_slice()])
+        .await?;
     made.map(|made| made.try_get(0)).transpose()
 }
 
-/// Every statement of this store, for the test that prepares them against the schema under the operator's role.
-pub const STATEMENTS: [&str; 9] =
-    [CREATE, LOCK_DRAFT, RELEASE, DEPLOY, MISSING_ACCOUNTS, MOVE, FIND, LIST, CREATE_LINK];
+/// Every statement of this store, for the test that prepares them against the schema under the
+/// operator's role.
+pub const STATEMENTS: [&str; 9] = [
+    CREATE,
+    LOCK_DRAFT,
+    RELEASE,
+    DEPLOY,
+    MISSING_ACCOUNTS,
+    MOVE,
+    FIND,
+    LIST,
+    CREATE_LINK,
+];

@@ -40,9 +40,28 @@ pub async fn connect_account(
     account: &NewAccount,
     sealed: &[u8],
 ) -> Result<Option<AccountRow>, Error> {
-    let NewAccount { workspace, user, name, base_url, header, .. } = account;
-    let connected =
-        client.query_opt(CONNECT_ACCOUNT, &[workspace, &id, user, name, &base_url.as_str(), header, &sealed]).await?;
+    let NewAccount {
+        workspace,
+        user,
+        name,
+        base_url,
+        header,
+        ..
+    } = account;
+    let connected = client
+        .query_opt(
+            CONNECT_ACCOUNT,
+            &[
+                workspace,
+                &id,
+                user,
+                name,
+                &base_url.as_str(),
+                header,
+                &sealed,
+            ],
+        )
+        .await?;
     connected.map(|row| account_row(&row)).transpose()
 }
 
@@ -53,7 +72,12 @@ pub(super) const ACCOUNTS: &str = concat!(
 );
 
 pub async fn accounts(client: &Client, workspace: WorkspaceId) -> Result<Vec<AccountRow>, Error> {
-    client.query(ACCOUNTS, &[&workspace]).await?.iter().map(account_row).collect()
+    client
+        .query(ACCOUNTS, &[&workspace])
+        .await?
+        .iter()
+        .map(account_row)
+        .collect()
 }
 
 pub(super) const DISCONNECT_ACCOUNT: &str = concat!(
@@ -63,8 +87,15 @@ RETURNING ",
     account_columns!()
 );
 
-pub async fn disconnect_account(client: &Client, account: AccountId) -> Result<Option<AccountRow>, Error> {
-    client.query_opt(DISCONNECT_ACCOUNT, &[&account]).await?.map(|row| account_row(&row)).transpose()
+pub async fn disconnect_account(
+    client: &Client,
+    account: AccountId,
+) -> Result<Option<AccountRow>, Error> {
+    client
+        .query_opt(DISCONNECT_ACCOUNT, &[&account])
+        .await?
+        .map(|row| account_row(&row))
+        .transpose()
 }
 
 fn account_row(row: &Row) -> Result<AccountRow, Error> {

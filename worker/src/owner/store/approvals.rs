@@ -39,11 +39,14 @@ pub struct ApprovalRow {
     pub created_at: Timestamp,
 }
 
-pub(super) const POLICY: &str =
-    "SELECT workspace_id, version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
+pub(super) const POLICY: &str = "SELECT workspace_id, version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
 
 pub async fn policy(client: &Client, workspace: WorkspaceId) -> Result<Option<PolicyRow>, Error> {
-    client.query_opt(POLICY, &[&workspace]).await?.map(|row| policy_row(&row)).transpose()
+    client
+        .query_opt(POLICY, &[&workspace])
+        .await?
+        .map(|row| policy_row(&row))
+        .transpose()
 }
 
 pub(super) const SET_POLICY: &str = "
@@ -51,12 +54,20 @@ INSERT INTO policies (workspace_id, version, policy)
 SELECT $1, coalesce(max(version), 0) + 1, $2 FROM policies WHERE workspace_id = $1
 RETURNING workspace_id, version, policy";
 
-pub async fn set_policy(client: &Client, workspace: WorkspaceId, policy: &str) -> Result<PolicyRow, Error> {
+pub async fn set_policy(
+    client: &Client,
+    workspace: WorkspaceId,
+    policy: &str,
+) -> Result<PolicyRow, Error> {
     policy_row(&client.query_one(SET_POLICY, &[&workspace, &policy]).await?)
 }
 
 fn policy_row(row: &Row) -> Result<PolicyRow, Error> {
-    Ok(PolicyRow { workspace_id: row.try_get(0)?, version: row.try_get(1)?, policy: json(row.try_get(2)?) })
+    Ok(PolicyRow {
+        workspace_id: row.try_get(0)?,
+        version: row.try_get(1)?,
+        policy: json(row.try_get(2)?),
+    })
 }
 
 macro_rules! approval_columns {
@@ -74,7 +85,12 @@ WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > clock_times
 );
 
 pub async fn approvals(client: &Client, workspace: WorkspaceId) -> Result<Vec<ApprovalRow>, Error> {
-    client.query(APPROVALS, &[&workspace]).await?.iter().map(approval_row).collect()
+    client
+        .query(APPROVALS, &[&workspace])
+        .await?
+        .iter()
+        .map(approval_row)
+        .collect()
 }
 
 pub(super) const APPROVAL: &str = concat!(
@@ -85,7 +101,11 @@ JOIN run_actions a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AN
 );
 
 pub async fn approval(client: &Client, approval: ApprovalId) -> Result<Option<ApprovalRow>, Error> {
-    client.query_opt(APPROVAL, &[&approval]).await?.map(|row| approval_row(&row)).transpose()
+    client
+        .query_opt(APPROVAL, &[&approval])
+        .await?
+        .map(|row| approval_row(&row))
+        .transpose()
 }
 
 pub(super) const DECIDE: &str = concat!(
@@ -112,7 +132,11 @@ pub async fn decide(
     by: UserId,
     state: &str,
 ) -> Result<Option<ApprovalRow>, Error> {
-    client.query_opt(DECIDE, &[&approval, &by, &state]).await?.map(|row| approval_row(&row)).transpose()
+    client
+        .query_opt(DECIDE, &[&approval, &by, &state])
+        .await?
+        .map(|row| approval_row(&row))
+        .transpose()
 }
 
 fn approval_row(row: &Row) -> Result<ApprovalRow, Error> {

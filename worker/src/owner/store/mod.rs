@@ -11,14 +11,18 @@ mod workspaces;
 
 use serde_json::Value;
 
-pub use self::{accounts::*, approvals::*, people::*, runs::*, sealed::*, signals::*, webhooks::*, workspaces::*};
+pub use self::{
+    accounts::*, approvals::*, people::*, runs::*, sealed::*, signals::*, webhooks::*,
+    workspaces::*,
+};
 
 /// JSON text of ours as a value.
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
-/// Every statement of this store, for the test that prepares them against the schema under the operator's role.
+/// Every statement of this store, for the test that prepares them against the schema under the
+/// operator's role.
 pub const STATEMENTS: [&str; 29] = [
     workspaces::CREATE_WORKSPACE,
     workspaces::WORKSPACES,

@@ -29,9 +29,22 @@ pub struct Member {
 pub(super) const CREATE_USER: &str =
     "INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3) RETURNING created_at";
 
-pub async fn create_user(client: &Client, id: UserId, email: &str, name: &str) -> Result<User, Error> {
-    let created_at = client.query_one(CREATE_USER, &[&id, &email, &name]).await?.try_get(0)?;
-    Ok(User { user_id: id, email: email.to_owned(), name: name.to_owned(), created_at })
+pub async fn create_user(
+    client: &Client,
+    id: UserId,
+    email: &str,
+    name: &str,
+) -> Result<User, Error> {
+    let created_at = client
+        .query_one(CREATE_USER, &[&id, &email, &name])
+        .await?
+        .try_get(0)?;
+    Ok(User {
+        user_id: id,
+        email: email.to_owned(),
+        name: name.to_owned(),
+        created_at,
+    })
 }
 
 pub(super) const SET_MEMBER: &str = "
@@ -52,7 +65,11 @@ pub async fn set_member(
     role: &str,
     deactivated: bool,
 ) -> Result<Member, Error> {
-    member(&client.query_one(SET_MEMBER, &[&workspace, &user, &role, &deactivated]).await?)
+    member(
+        &client
+            .query_one(SET_MEMBER, &[&workspace, &user, &role, &deactivated])
+            .await?,
+    )
 }
 
 pub(super) const REMOVE_MEMBER: &str = "
@@ -60,8 +77,16 @@ WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RE
 SELECT m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.may_run
 FROM removed m JOIN users u USING (user_id)";
 
-pub async fn remove_member(client: &Client, workspace: WorkspaceId, user: UserId) -> Result<Option<Member>, Error> {
-    client.query_opt(REMOVE_MEMBER, &[&workspace, &user]).await?.map(|row| member(&row)).transpose()
+pub async fn remove_member(
+    client: &Client,
+    workspace: WorkspaceId,
+    user: UserId,
+) -> Result<Option<Member>, Error> {
+    client
+        .query_opt(REMOVE_MEMBER, &[&workspace, &user])
+        .await?
+        .map(|row| member(&row))
+        .transpose()
 }
 
 pub(super) const MEMBERS: &str = "
@@ -69,7 +94,12 @@ SELECT m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.m
 FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email";
 
 pub async fn members(client: &Client, workspace: WorkspaceId) -> Result<Vec<Member>, Error> {
-    client.query(MEMBERS, &[&workspace]).await?.iter().map(member).collect()
+    client
+        .query(MEMBERS, &[&workspace])
+        .await?
+        .iter()
+        .map(member)
+        .collect()
 }
 
 fn member(row: &Row) -> Result<Member, Error> {

@@ -84,9 +84,14 @@ SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.de
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
 
-pub async fn run_actions(client: &Client, workspace: WorkspaceId, run: RunId) -> Result<Vec<RunAction>, Error> {
+pub async fn run_actions(
+    client: &Client,
+    workspace: WorkspaceId,
+    run: RunId,
+) -> Result<Vec<RunAction>, Error> {
     let read = |row: &Row| {
-        let (started_at, finished_at): (Timestamp, Option<Timestamp>) = (row.try_get(14)?, row.try_get(15)?);
+        let (started_at, finished_at): (Timestamp, Option<Timestamp>) =
+            (row.try_get(14)?, row.try_get(15)?);
         let approval = match row.try_get::<_, Option<ApprovalId>>(16)? {
             Some(approval_id) => Some(ActionApproval {
                 approval_id,
@@ -113,12 +118,18 @@ pub async fn run_actions(client: &Client, workspace: WorkspaceId, run: RunId) ->
             outcome: row.try_get(11)?,
             error: row.try_get(12)?,
             retry_at: row.try_get(13)?,
-            duration_milliseconds: finished_at.map(|end| end.duration_since(started_at).as_millis() as i64),
+            duration_milliseconds: finished_at
+                .map(|end| end.duration_since(started_at).as_millis() as i64),
             started_at,
             finished_at,
         })
     };
-    client.query(RUN_ACTIONS, &[&workspace, &run]).await?.iter().map(read).collect()
+    client
+        .query(RUN_ACTIONS, &[&workspace, &run])
+        .await?
+        .iter()
+        .map(read)
+        .collect()
 }
 
 pub(super) const RUNS: &str = "
@@ -132,7 +143,12 @@ pub async fn runs(
     workflow: Option<WorkflowId>,
     limit: u32,
 ) -> Result<Vec<RunRow>, Error> {
-    client.query(RUNS, &[&workspace, &workflow, &i64::from(limit)]).await?.iter().map(run_row).collect()
+    client
+        .query(RUNS, &[&workspace, &workflow, &i64::from(limit)])
+        .await?
+        .iter()
+        .map(run_row)
+        .collect()
 }
 
 /// Goes through the workspaces, because the key of a run begins with one.
@@ -142,12 +158,19 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 
 pub async fn run(client: &Client, id: RunId) -> Result<Option<RunDetail>, Error> {
-    let Some(row) = client.query_opt(RUN, &[&id]).await? else { return Ok(None) };
+    let Some(row) = client.query_opt(RUN, &[&id]).await? else {
+        return Ok(None);
+    };
     let input = String::from_utf8_lossy(row.try_get(13)?);
     let input = serde_json::from_str(&input).unwrap_or_else(|_| input.into());
     let (input_trust, row) = (row.try_get(12)?, run_row(&row)?);
     let actions = run_actions(client, row.workspace_id, row.run_id).await?;
-    Ok(Some(RunDetail { row, actions, input_trust, input }))
+    Ok(Some(RunDetail {
+        row,
+        actions,
+        input_trust,
+        input,
+    }))
 }
 
 fn run_row(row: &Row) -> Result<RunRow, Error> {

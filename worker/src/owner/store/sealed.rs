@@ -38,8 +38,16 @@ pub async fn sealed(
     limit: i64,
 ) -> Result<Vec<Sealed>, Error> {
     let (workspace, id) = after.unzip();
-    let rows = client.query(column.page, &[&workspace, &id, &limit]).await?;
-    let read = |row: &Row| Ok(Sealed { workspace: row.try_get(0)?, id: row.try_get(1)?, value: row.try_get(2)? });
+    let rows = client
+        .query(column.page, &[&workspace, &id, &limit])
+        .await?;
+    let read = |row: &Row| {
+        Ok(Sealed {
+            workspace: row.try_get(0)?,
+            id: row.try_get(1)?,
+            value: row.try_get(2)?,
+        })
+    };
     rows.iter().map(read).collect()
 }
 
@@ -51,5 +59,7 @@ pub async fn reseal(
     old: &[u8],
     new: &[u8],
 ) -> Result<u64, Error> {
-    client.execute(column.replace, &[&workspace, &id, &old, &new]).await
+    client
+        .execute(column.replace, &[&workspace, &id, &old, &new])
+        .await
 }

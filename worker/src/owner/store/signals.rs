@@ -37,8 +37,17 @@ SELECT signal_id, workspace_id, webhook_id, kind, generic_reason, entity, source
        amount_currency, event_id, received_at
 FROM signals WHERE workspace_id = $1 ORDER BY signal_id DESC LIMIT $2";
 
-pub async fn signals(client: &Client, workspace: WorkspaceId, limit: u32) -> Result<Vec<SignalRow>, Error> {
-    client.query(SIGNALS, &[&workspace, &i64::from(limit)]).await?.iter().map(signal_row).collect()
+pub async fn signals(
+    client: &Client,
+    workspace: WorkspaceId,
+    limit: u32,
+) -> Result<Vec<SignalRow>, Error> {
+    client
+        .query(SIGNALS, &[&workspace, &i64::from(limit)])
+        .await?
+        .iter()
+        .map(signal_row)
+        .collect()
 }
 
 /// Goes through the workspaces, because the key of a signal begins with one.
@@ -48,9 +57,15 @@ SELECT s.signal_id, s.workspace_id, s.webhook_id, s.kind, s.generic_reason, s.en
 FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1";
 
 pub async fn signal(client: &Client, id: DeliveryId) -> Result<Option<SignalDetail>, Error> {
-    let Some(row) = client.query_opt(SIGNAL, &[&id]).await? else { return Ok(None) };
+    let Some(row) = client.query_opt(SIGNAL, &[&id]).await? else {
+        return Ok(None);
+    };
     let body = String::from_utf8_lossy(row.try_get(12)?).into_owned();
-    Ok(Some(SignalDetail { row: signal_row(&row)?, stored_at: row.try_get(11)?, body }))
+    Ok(Some(SignalDetail {
+        row: signal_row(&row)?,
+        stored_at: row.try_get(11)?,
+        body,
+    }))
 }
 
 fn signal_row(row: &Row) -> Result<SignalRow, Error> {

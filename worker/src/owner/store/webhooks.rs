@@ -21,8 +21,19 @@ pub struct WebhookRow {
 pub(super) const CREATE_WEBHOOK: &str =
     "INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed) VALUES ($1, $2, $3, $4)";
 
-pub async fn create_webhook(client: &Client, address: WebhookAddress, name: &str, sealed: &[u8]) -> Result<(), Error> {
-    client.execute(CREATE_WEBHOOK, &[&address.workspace, &address.webhook, &name, &sealed]).await.map(drop)
+pub async fn create_webhook(
+    client: &Client,
+    address: WebhookAddress,
+    name: &str,
+    sealed: &[u8],
+) -> Result<(), Error> {
+    client
+        .execute(
+            CREATE_WEBHOOK,
+            &[&address.workspace, &address.webhook, &name, &sealed],
+        )
+        .await
+        .map(drop)
 }
 
 pub(super) const WEBHOOKS: &str = "
@@ -30,7 +41,12 @@ SELECT webhook_id, workspace_id, name, created_at, deleted_at
 FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id";
 
 pub async fn webhooks(client: &Client, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, Error> {
-    client.query(WEBHOOKS, &[&workspace]).await?.iter().map(webhook).collect()
+    client
+        .query(WEBHOOKS, &[&workspace])
+        .await?
+        .iter()
+        .map(webhook)
+        .collect()
 }
 
 pub(super) const DELETE_WEBHOOK: &str = "
@@ -39,7 +55,11 @@ WHERE webhook_id = $1 AND deleted_at IS NULL
 RETURNING webhook_id, workspace_id, name, created_at, deleted_at";
 
 pub async fn delete_webhook(client: &Client, id: WebhookId) -> Result<Option<WebhookRow>, Error> {
-    client.query_opt(DELETE_WEBHOOK, &[&id]).await?.map(|row| webhook(&row)).transpose()
+    client
+        .query_opt(DELETE_WEBHOOK, &[&id])
+        .await?
+        .map(|row| webhook(&row))
+        .transpose()
 }
 
 fn webhook(row: &Row) -> Result<WebhookRow, Error> {

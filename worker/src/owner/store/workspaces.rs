@@ -36,14 +36,22 @@ pub async fn create_workspace(
     name: &str,
     allowance: Option<i32>,
 ) -> Result<Workspace, Error> {
-    workspace(&client.query_one(CREATE_WORKSPACE, &[&id, &name, &allowance]).await?)
+    workspace(
+        &client
+            .query_one(CREATE_WORKSPACE, &[&id, &name, &allowance])
+            .await?,
+    )
 }
 
-pub(super) const WORKSPACES: &str =
-    "SELECT workspace_id, name, run_allowance, created_at FROM workspaces ORDER BY created_at, workspace_id";
+pub(super) const WORKSPACES: &str = "SELECT workspace_id, name, run_allowance, created_at FROM workspaces ORDER BY created_at, workspace_id";
 
 pub async fn workspaces(client: &Client) -> Result<Vec<Workspace>, Error> {
-    client.query(WORKSPACES, &[]).await?.iter().map(workspace).collect()
+    client
+        .query(WORKSPACES, &[])
+        .await?
+        .iter()
+        .map(workspace)
+        .collect()
 }
 
 fn workspace(row: &Row) -> Result<Workspace, Error> {
@@ -61,8 +69,13 @@ FROM workspaces w LEFT JOIN run_usage u
     ON u.workspace_id = w.workspace_id AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 WHERE w.workspace_id = $1";
 
-pub async fn allowance(client: &Client, workspace: WorkspaceId) -> Result<Option<Allowance>, Error> {
-    let Some(row) = client.query_opt(ALLOWANCE, &[&workspace]).await? else { return Ok(None) };
+pub async fn allowance(
+    client: &Client,
+    workspace: WorkspaceId,
+) -> Result<Option<Allowance>, Error> {
+    let Some(row) = client.query_opt(ALLOWANCE, &[&workspace]).await? else {
+        return Ok(None);
+    };
     Ok(Some(Allowance {
         workspace_id: row.try_get(0)?,
         run_allowance: row.try_get(1)?,
@@ -71,13 +84,22 @@ pub async fn allowance(client: &Client, workspace: WorkspaceId) -> Result<Option
     }))
 }
 
-pub(super) const SET_ALLOWANCE: &str = "UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
+pub(super) const SET_ALLOWANCE: &str =
+    "UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
 
-pub async fn set_allowance(client: &Client, workspace: WorkspaceId, runs: Option<i32>) -> Result<(), Error> {
-    client.execute(SET_ALLOWANCE, &[&workspace, &runs]).await.map(drop)
+pub async fn set_allowance(
+    client: &Client,
+    workspace: WorkspaceId,
+    runs: Option<i32>,
+) -> Result<(), Error> {
+    client
+        .execute(SET_ALLOWANCE, &[&workspace, &runs])
+        .await
+        .map(drop)
 }
 
-pub(super) const WORKSPACE_EXISTS: &str = "SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1)";
+pub(super) const WORKSPACE_EXISTS: &str =
+    "SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1)";
 
 pub async fn workspace_exists(client: &Client, id: WorkspaceId) -> Result<bool, Error> {
     client.query_one(WORKSPACE_EXISTS, &[&id]).await?.try_get(0)
