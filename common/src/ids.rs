@@ -1,7 +1,7 @@
 //! One type per id, so that a workspace's id can't be passed where a webhook's is wanted.
 //!
-//! Ids of things that are made rarely are random (UUIDv4) and tell nothing. Ids of deliveries and
-//! submissions are UUIDv7: they sort by the time they were made, which keeps the tables they end in
+//! Ids of rarely created things are random (UUIDv4) and tell nothing. Ids of deliveries and
+//! submissions are UUIDv7: they sort by time of creation, which keeps the tables that they end in
 //! dense.
 
 use std::fmt;
@@ -10,12 +10,12 @@ use postgres_types::{FromSql, ToSql};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Why a text is not an id.
+/// The text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not an id: it has to be 36 characters, hexadecimal digits in lower case with hyphens")]
+#[error("an id must be a UUID of 36 characters, in lower case and with hyphens")]
 pub struct InvalidId;
 
-/// Reads the canonical form only: lower case, with hyphens. One thing has one name.
+/// Parses the canonical form only (lower case, with hyphens), so that a thing has one name.
 fn parse_canonical(text: &str) -> Result<Uuid, InvalidId> {
     let id = Uuid::try_parse(text).map_err(|_| InvalidId)?;
     let canonical = text.len() == 36 && !text.bytes().any(|b| b.is_ascii_uppercase());
@@ -68,7 +68,7 @@ id!(/** A tenant; `orgId` in a webhook URL. */ WorkspaceId, new_v4);
 id!(/** A person. */ UserId, new_v4);
 id!(/** A webhook. */ WebhookId, new_v4);
 id!(/** A workflow, over all its releases. */ WorkflowId, new_v4);
-id!(/** What one deploy made of a workflow. */ ReleaseId, new_v4);
+id!(/** What one deploy makes of a workflow. */ ReleaseId, new_v4);
 id!(/** A form link; tells nothing of its token. */ FormLinkId, new_v4);
 id!(/** What a user's workflows may call. */ AccountId, new_v4);
 id!(/** A question whether a request may be sent. */ ApprovalId, new_v4);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_only_that() {
+    fn only_the_canonical_form_parses() {
         let id = WebhookId::generate();
         assert_eq!(id.to_string().parse(), Ok(id));
         let upper = id.to_string().to_uppercase();

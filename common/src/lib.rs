@@ -1,11 +1,14 @@
-//! What Letterbox's processes must agree on: names, forms and protocols that two of them share, and
-//! the supervised connections to the servers that all of them need.
+//! What Letterbox's processes must agree on: names, states, forms and signatures that two of them
+//! share, and the frame that every process runs in. `common/README.md` is the map of the project.
 
-pub mod broker;
-pub mod database;
 pub mod form;
 pub mod ids;
-pub mod members;
+pub mod json_object;
 pub mod process;
+mod random;
 pub mod sealing;
+pub mod states;
+pub mod text_enum;
 pub mod webhook;
+
+pub use random::RandomError;

@@ -1,9 +1,11 @@
-//! Sealing: secrets rest in the database encrypted and bound to their place.
+//! Sealing: secrets are stored encrypted and bound to their place.
 //!
 //! A sealed value is AES-256-GCM under one key of a key ring. Its associated data names the table,
 //! column, workspace and row it belongs to, so a value copied into another row, column or workspace
 //! does not open. The first key of the ring seals, all of them open: keys are rotated by putting a
 //! new one first and sealing everything again.
+//!
+//! [`SealedColumn`] lists all columns that hold sealed values.
 //!
 //! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Nonces
 //! are random: with 96 bits that is safe for far more seals under one key (2^32) than there will
@@ -24,14 +26,55 @@ const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
 
+/// A column that holds sealed values. Rotation walks [`SealedColumn::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealedColumn {
+    /// The signing secret of a webhook.
+    WebhookSecret,
+    /// The credential of a connected account.
+    AccountCredential,
+}
+
+impl SealedColumn {
+    /// Every column that holds sealed values.
+    pub const ALL: [Self; 2] = [Self::WebhookSecret, Self::AccountCredential];
+
+    /// The table of the column.
+    #[must_use]
+    pub fn table(self) -> &'static str {
+        match self {
+            Self::WebhookSecret => "webhooks",
+            Self::AccountCredential => "connected_accounts",
+        }
+    }
+
+    /// The name of the column.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WebhookSecret => "secret_sealed",
+            Self::AccountCredential => "credential_sealed",
+        }
+    }
+
+    /// The place of one row's value. `row` is the id that, with its workspace, names the row.
+    #[must_use]
+    pub fn place(self, workspace: WorkspaceId, row: &[u8]) -> Place<'_> {
+        Place {
+            column: self,
+            workspace,
+            row,
+        }
+    }
+}
+
 /// Where a sealed value belongs; it opens nowhere else.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    pub table: &'a str,
-    pub column: &'a str,
-    pub workspace: WorkspaceId,
+    column: SealedColumn,
+    workspace: WorkspaceId,
     /// The row's id within its table and workspace.
-    pub row: &'a [u8],
+    row: &'a [u8],
 }
 
 /// An opened secret. Wiped when dropped, never printed.
@@ -65,22 +108,22 @@ pub enum OpenError {
     #[error("sealed with key '{0}', which is not in LETTERBOX_SEALING_KEYS")]
     UnknownKey(String),
     #[error(
-        "the sealed value was altered, or belongs to another place, or its key is another one of the same id"
+        "the sealed value was altered, was copied from another row, or was sealed with another key of the same id"
     )]
     Refused,
 }
 
-/// Why a text is not a key ring. Says nothing of the keys themselves.
+/// The text is not a key ring. Quotes none of its keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
-    #[error("needs at least one key, as ID:KEY")]
+    #[error("at least one key is needed, as ID:KEY")]
     Empty,
-    #[error("key {0}: has to be ID:KEY")]
+    #[error("key {0}: must be ID:KEY")]
     NoColon(usize),
-    #[error("key {0}: the id has to be 1 to 32 letters, digits, '-' or '_'")]
+    #[error("key {0}: the id must be 1 to 32 letters, digits, '-' or '_'")]
     Id(usize),
     #[error(
-        "key {0}: the key has to be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes one)"
+        "key {0}: the key must be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes one)"
     )]
     Key(usize),
     #[error("key {0}: an earlier key has the same id")]
@@ -102,12 +145,6 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Id of the key that seals.
-    #[must_use]
-    pub fn sealing_key_id(&self) -> &str {
-        &self.first.id
-    }
-
     /// Seals `secret` to its place with the first key.
     ///
     /// # Errors
@@ -158,10 +195,10 @@ impl KeyRing {
             .map_err(|_| OpenError::Refused)
     }
 
-    /// Whether a value is sealed with the first key, or has to be sealed again after a rotation.
+    /// Whether a value is sealed with the first key. If not, rotation seals it again.
     ///
     /// # Errors
-    /// [`OpenError::Malformed`] when it is no sealed value.
+    /// [`OpenError::Malformed`] when it is not a sealed value.
     pub fn is_current(&self, sealed: &[u8]) -> Result<bool, OpenError> {
         Ok(split_key_id(sealed)?.0 == self.first.id)
     }
@@ -195,8 +232,8 @@ fn split_key_id(sealed: &[u8]) -> Result<(&str, &[u8]), OpenError> {
 fn associated_data(place: Place<'_>, key_id: &str) -> Vec<u8> {
     let parts: [&[u8]; 6] = [
         b"letterbox.sealed.v1",
-        place.table.as_bytes(),
-        place.column.as_bytes(),
+        place.column.table().as_bytes(),
+        place.column.name().as_bytes(),
         place.workspace.as_bytes(),
         place.row,
         key_id.as_bytes(),
@@ -277,16 +314,11 @@ mod tests {
     }
 
     fn place(workspace: WorkspaceId, row: &[u8]) -> Place<'_> {
-        Place {
-            table: "webhooks",
-            column: "secret_sealed",
-            workspace,
-            row,
-        }
+        SealedColumn::WebhookSecret.place(workspace, row)
     }
 
     #[test]
-    fn opens_in_its_place_only() {
+    fn a_sealed_value_opens_in_its_place_only() {
         let (keys, workspace) = (ring(OLD), WorkspaceId::generate());
         let here = place(workspace, b"row");
         let sealed = keys.seal(here, b"the secret").unwrap();
@@ -295,14 +327,7 @@ mod tests {
         let elsewhere = [
             place(workspace, b"other"),
             place(WorkspaceId::generate(), b"row"),
-            Place {
-                table: "connected_accounts",
-                ..here
-            },
-            Place {
-                column: "name",
-                ..here
-            },
+            SealedColumn::AccountCredential.place(workspace, b"row"),
         ];
         for other in elsewhere {
             assert_eq!(keys.open(other, &sealed).unwrap_err(), OpenError::Refused);
@@ -329,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn rotation_opens_old_and_seals_new() {
+    fn the_first_key_seals_and_all_open() {
         let (workspace, both) = (WorkspaceId::generate(), ring(&format!("{NEW},{OLD}")));
         let here = place(workspace, b"row");
         let old = ring(OLD).seal(here, b"s").unwrap();

@@ -1,28 +1,30 @@
 //! Micro-batching: what many callers want at one moment goes to the database as one statement.
 //!
-//! There is no artificial delay. A lane takes whatever waits, works on it, and takes what has
-//! gathered meanwhile: alone, a caller is served at once; under load, batches grow by themselves.
-//! The queue is bounded, each caller gets its own answer, a failed batch answers every caller in
-//! it, and when the batcher is closed what was taken is still done.
+//! There is no artificial delay. A worker takes whatever waits, works on it, and takes what has
+//! gathered meanwhile: a single caller is served at once, and under load batches grow by
+//! themselves. The queue is bounded, each caller gets its own answer, a failed batch answers every
+//! caller in it, and when the batcher is closed what was taken is still done.
 
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-/// How much a batcher takes on.
+use crate::metrics;
+
+/// The bounds of a batcher.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Callers that may wait; one more is refused.
-    pub queue: usize,
-    /// Most items in one batch.
-    pub batch: usize,
-    /// Batches that may be under way at once.
-    pub lanes: usize,
+pub(crate) struct Limits {
+    /// Callers that may wait. One more is refused.
+    pub(crate) max_queued: usize,
+    /// Items in one batch.
+    pub(crate) max_batch: usize,
+    /// Batches in flight at once.
+    pub(crate) max_in_flight: usize,
 }
 
-/// What a batcher does with a batch: one output an item, in the items' order.
-pub trait Work: Send + Sync + 'static {
+/// What a batcher does with a batch: one output for each item, in the items' order.
+pub(crate) trait BatchWork: Send + Sync + 'static {
     type Item: Send + 'static;
     type Output: Send + 'static;
     type Error: Clone + Send + 'static;
@@ -36,25 +38,23 @@ pub trait Work: Send + Sync + 'static {
 /// Why a caller has no output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchError<E> {
-    /// Too many wait already, or the batcher is closed.
+    /// Too many callers are waiting, or the batcher is closed.
     Overloaded,
-    /// The batch failed. Whether its work was done is unknown.
+    /// The batch failed. Whether its work took effect is unknown.
     Failed(E),
-    /// The batch was given up without an answer (its work panicked).
+    /// The batch ended without an answer: its work panicked.
     Lost,
 }
 
-type Entry<W> = (
-    <W as Work>::Item,
-    oneshot::Sender<Result<<W as Work>::Output, <W as Work>::Error>>,
-);
+type Entry<W> = (<W as BatchWork>::Item, AnswerSender<W>);
+type AnswerSender<W> = oneshot::Sender<Result<<W as BatchWork>::Output, <W as BatchWork>::Error>>;
 
-/// The callers' end. Closed when all clones are dropped.
-pub struct Batcher<W: Work> {
+/// What callers hold. Closed when all clones are dropped.
+pub(crate) struct Batcher<W: BatchWork> {
     entries: mpsc::Sender<Entry<W>>,
 }
 
-impl<W: Work> Clone for Batcher<W> {
+impl<W: BatchWork> Clone for Batcher<W> {
     fn clone(&self) -> Self {
         Self {
             entries: self.entries.clone(),
@@ -62,13 +62,14 @@ impl<W: Work> Clone for Batcher<W> {
     }
 }
 
-impl<W: Work> Batcher<W> {
-    /// Starts the lanes as tasks of `tasks`. `name` labels the metrics.
-    pub fn start(name: &'static str, limits: Limits, work: W, tasks: &TaskTracker) -> Self {
-        let (sender, receiver) = mpsc::channel(limits.queue);
+impl<W: BatchWork> Batcher<W> {
+    /// Starts the workers as tasks of `tasks`. `name` labels the metrics.
+    pub(crate) fn start(name: &'static str, limits: Limits, work: W, tasks: &TaskTracker) -> Self {
+        let (sender, receiver) = mpsc::channel(limits.max_queued);
         let (receiver, work) = (Arc::new(Mutex::new(receiver)), Arc::new(work));
-        for _ in 0..limits.lanes {
-            tasks.spawn(lane(name, limits.batch, receiver.clone(), work.clone()));
+        for _ in 0..limits.max_in_flight {
+            let working = work_in_batches(name, limits.max_batch, receiver.clone(), work.clone());
+            tasks.spawn(working);
         }
         Self { entries: sender }
     }
@@ -77,7 +78,7 @@ impl<W: Work> Batcher<W> {
     ///
     /// # Errors
     /// See [`BatchError`].
-    pub async fn submit(&self, item: W::Item) -> Result<W::Output, BatchError<W::Error>> {
+    pub(crate) async fn submit(&self, item: W::Item) -> Result<W::Output, BatchError<W::Error>> {
         let (answer, answered) = oneshot::channel();
         self.entries
             .try_send((item, answer))
@@ -89,25 +90,25 @@ impl<W: Work> Batcher<W> {
     }
 }
 
-/// Takes a batch, lets the next lane take the following one, works, answers; until the queue is
+/// Takes a batch, lets the next worker take the following one, works, answers; until the queue is
 /// closed and empty.
-async fn lane<W: Work>(
+async fn work_in_batches<W: BatchWork>(
     name: &'static str,
-    most: usize,
+    max_batch: usize,
     entries: Arc<Mutex<mpsc::Receiver<Entry<W>>>>,
     work: Arc<W>,
 ) {
     loop {
         let mut batch = Vec::new();
-        if entries.lock().await.recv_many(&mut batch, most).await == 0 {
+        if entries.lock().await.recv_many(&mut batch, max_batch).await == 0 {
             return;
         }
-        metrics::histogram!("letterbox_batch_size", "batcher" => name).record(batch.len() as f64);
+        metrics::BATCH_SIZE.record([name], batch.len());
         let (items, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         match work.run(items).await {
             Ok(outputs) => {
-                debug_assert_eq!(outputs.len(), answers.len(), "one output an item");
-                // A caller that has gone away does not need its answer.
+                debug_assert_eq!(outputs.len(), answers.len(), "one output for each item");
+                // A caller may have gone away.
                 answers
                     .into_iter()
                     .zip(outputs)
@@ -133,7 +134,7 @@ mod tests {
         batches: Arc<AtomicUsize>,
     }
 
-    impl Work for Doubling {
+    impl BatchWork for Doubling {
         type Item = u32;
         type Output = u32;
         type Error = &'static str;
@@ -175,11 +176,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_gathers_while_a_batch_is_under_way_goes_in_the_next() {
+    async fn items_that_arrive_during_a_batch_go_into_the_next() {
         let bench = bench(Limits {
-            queue: 100,
-            batch: 100,
-            lanes: 1,
+            max_queued: 100,
+            max_batch: 100,
+            max_in_flight: 1,
         });
         let callers: Vec<_> = (0..50_u32)
             .map(|n| {
@@ -200,11 +201,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_batch_answers_everyone_and_the_next_one_works() {
+    async fn a_failed_batch_answers_every_caller_and_the_next_one_works() {
         let bench = bench(Limits {
-            queue: 100,
-            batch: 100,
-            lanes: 1,
+            max_queued: 100,
+            max_batch: 100,
+            max_in_flight: 1,
         });
         bench.gate.add_permits(10);
         let (one, two) = tokio::join!(bench.batcher.submit(1), bench.batcher.submit(2));
@@ -221,9 +222,9 @@ mod tests {
     #[tokio::test]
     async fn the_queue_is_bounded() {
         let bench = bench(Limits {
-            queue: 2,
-            batch: 1,
-            lanes: 1,
+            max_queued: 2,
+            max_batch: 1,
+            max_in_flight: 1,
         });
         let mut waiting: Vec<_> = Vec::new();
         // One is under way, two wait, the fourth is refused.
@@ -242,9 +243,9 @@ mod tests {
     #[tokio::test]
     async fn closing_finishes_what_was_taken() {
         let bench = bench(Limits {
-            queue: 10,
-            batch: 1,
-            lanes: 2,
+            max_queued: 10,
+            max_batch: 1,
+            max_in_flight: 2,
         });
         let callers: Vec<_> = [2, 4, 6]
             .map(|n| {
@@ -258,7 +259,7 @@ mod tests {
         bench.gate.add_permits(3);
         tokio::time::timeout(Duration::from_secs(5), bench.tasks.wait())
             .await
-            .expect("the lanes end");
+            .expect("the workers end");
         for caller in callers {
             assert!(caller.await.unwrap().is_ok());
         }

@@ -11,11 +11,11 @@ use hyper::{
 
 use crate::error::Refusal;
 
-/// Largest body that is taken, in bytes.
-pub const LIMIT: usize = 65_536;
+/// Largest body, in bytes.
+pub(crate) const MAX_BYTES: usize = 65_536;
 /// How long a body may take to arrive.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How much of a refused body is still read, and thrown away, so that its sender gets to read the
+/// How much of a refused body is still read, and discarded, so that its sender can read the
 /// refusal.
 const DRAIN_LIMIT: usize = 1 << 20;
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 /// Reads the whole body, or refuses it: by its announced length without reading a byte, else while
 /// it arrives.
 pub async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
-    if body.size_hint().lower() > LIMIT as u64 {
+    if body.size_hint().lower() > MAX_BYTES as u64 {
         discard(headers, body);
         return Err(Refusal::payload_too_large());
     }
@@ -36,17 +36,17 @@ pub async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refu
     Err(refusal)
 }
 
-/// Copies what arrives into one buffer. Kept as they come, small chunks would hold many times their
-/// size.
+/// Copies what arrives into one buffer: kept as they arrive, small chunks would hold many times
+/// their size.
 async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(LIMIT);
-    let mut gathered = BytesMut::with_capacity(announced.min(LIMIT));
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BYTES);
+    let mut gathered = BytesMut::with_capacity(announced.min(MAX_BYTES));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Refusal::invalid_input("The body could not be read"))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if gathered.len() + data.len() > LIMIT {
+        if gathered.len() + data.len() > MAX_BYTES {
             return Err(Refusal::payload_too_large());
         }
         gathered.extend_from_slice(&data);
@@ -54,7 +54,7 @@ async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
     Ok(gathered.freeze())
 }
 
-/// Throws away the body of a request that is refused. Closing a connection with unread bytes resets
+/// Discards the body of a request that is refused. Closing a connection with unread bytes resets
 /// it, and the reset can overtake the answer.
 pub fn discard(headers: &HeaderMap, body: Incoming) {
     // Reading from a sender that waits for "100 Continue" would tell it to send.

@@ -1,5 +1,5 @@
-//! Who is asking: the address of the client, which is not the address of the peer when a trusted
-//! proxy stands between.
+//! The address of the client, which is not the address of the peer when a trusted proxy is in
+//! between.
 //!
 //! Only what a trusted proxy says counts. `X-Forwarded-For` is read from the right, over all its
 //! lines: every proxy adds the address it was called from at the end, so the first address from the
@@ -13,8 +13,8 @@ use letterbox_common::process::networks::Networks;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// A client as limits know it: an IPv4 address, or the /64 network of an IPv6 address, which one
-/// client has to itself.
+/// A client as the rate limits count it: an IPv4 address, or the /64 network of an IPv6 address,
+/// which belongs to one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientAddress {
     V4(Ipv4Addr),
@@ -44,7 +44,7 @@ impl From<IpAddr> for ClientAddress {
     }
 }
 
-/// The proxies whose word counts.
+/// The proxies whose `X-Forwarded-For` is believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies(pub Networks);
 
@@ -53,7 +53,7 @@ impl TrustedProxies {
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         let peer = peer.to_canonical();
-        if !self.0.contain(peer) {
+        if !self.0.contains(peer) {
             return peer.into();
         }
         let lines = headers.get_all(FORWARDED_FOR).iter().rev();
@@ -62,11 +62,11 @@ impl TrustedProxies {
             .map(<[u8]>::trim_ascii);
         let mut client = peer;
         for entry in entries.filter(|entry| !entry.is_empty()) {
-            let Some(address) = read_address(entry) else {
+            let Some(address) = parse_address(entry) else {
                 return peer.into();
             };
             client = address;
-            if !self.0.contain(address) {
+            if !self.0.contains(address) {
                 break;
             }
         }
@@ -75,7 +75,7 @@ impl TrustedProxies {
 }
 
 /// An address as proxies write it: bare, with a port, in brackets, with a zone.
-fn read_address(entry: &[u8]) -> Option<IpAddr> {
+fn parse_address(entry: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(entry).ok()?;
     let bare = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?.0,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_from_the_right_that_is_no_trusted_proxy() {
+    fn the_client_is_the_first_from_the_right_that_is_not_a_trusted_proxy() {
         let cases: [(&str, &[&[u8]], &str); 20] = [
             // Nobody trusted speaks.
             ("192.0.2.1", &[], "192.0.2.1"),
@@ -146,7 +146,7 @@ mod tests {
             ("10.1.1.1", &[b"198.51.100.1:4711"], "198.51.100.1"),
             ("10.1.1.1", &[b"[2001:db8::1]:4711"], "2001:db8::1"),
             ("10.1.1.1", &[b"2001:db8::1%eth0"], "2001:db8::1"),
-            // IPv4 in IPv6's clothes, as client and as proxy.
+            // IPv4-mapped IPv6 addresses, as client and as proxy.
             ("10.1.1.1", &[b"::ffff:198.51.100.1"], "198.51.100.1"),
             (
                 "::ffff:10.1.1.1",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_a_network_of_ipv6_to_itself() {
+    fn an_ipv6_client_is_its_64_network() {
         assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::9"));
         assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
         assert_eq!(

@@ -1,26 +1,25 @@
-//! The gateway's settings: every one an environment variable and a flag, read once, checked before
+//! The gateway's settings: each an environment variable and a flag, parsed once, checked before
 //! anything starts.
 
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Parser;
+use letterbox_broker::{BrokerSettings, BrokerTarget};
 use letterbox_common::{
-    broker::{BrokerSettings, BrokerTarget},
-    database::{self, DatabaseSettings, Role},
     process::networks::Networks,
     process::settings::{ProcessSettings, SecretText, SettingError, milliseconds, seconds},
     sealing::KeyRing,
 };
+use letterbox_database::{Database, DatabaseSettings, Role};
 use url::Url;
 
 use crate::{client_address::TrustedProxies, cors::AllowedOrigins, form_page::FormPage};
 
-/// Letterbox's public door: takes form submissions and signed webhook deliveries and hands them to
-/// RabbitMQ
+/// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-gateway", version)]
-pub struct Settings {
-    /// Where senders connect; HTTP/1.1, meant to stand behind a proxy that terminates TLS
+pub struct GatewaySettings {
+    /// Where senders connect; HTTP/1.1, to be run behind a proxy that terminates TLS
     #[arg(
         long,
         env = "LETTERBOX_LISTEN",
@@ -29,7 +28,7 @@ pub struct Settings {
     )]
     pub listen: SocketAddr,
 
-    /// Where /livez, /readyz and /metrics are; keep it private
+    /// Where /livez, /readyz and /metrics are served; keep it private
     #[arg(
         long,
         env = "LETTERBOX_ADMIN_LISTEN",
@@ -72,7 +71,7 @@ pub struct Settings {
     )]
     pub sealing_keys: SecretText,
 
-    /// Connections that may be open at once; further ones wait to be accepted
+    /// Maximum number of open connections; further ones wait to be accepted
     #[arg(long, env = "LETTERBOX_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
@@ -102,12 +101,12 @@ pub struct Settings {
 
 /// The settings, checked and ready to use.
 pub struct Config {
-    pub pool: deadpool_postgres::Pool,
+    pub database: Database,
     pub broker: BrokerTarget,
     pub keys: KeyRing,
-    pub origins: AllowedOrigins,
-    pub proxies: TrustedProxies,
-    pub page: FormPage,
+    pub(crate) origins: AllowedOrigins,
+    pub(crate) proxies: TrustedProxies,
+    pub(crate) page: FormPage,
     pub max_connections: usize,
     pub claim_lease: Duration,
     pub publish_timeout: Duration,
@@ -121,12 +120,12 @@ impl Config {
     /// Checks the settings. Connects to nothing.
     ///
     /// # Errors
-    /// Names the first setting that does not make sense.
-    pub fn from_settings(settings: &Settings) -> Result<Self, SettingError> {
+    /// Names the first invalid setting.
+    pub fn from_settings(settings: &GatewaySettings) -> Result<Self, SettingError> {
         if settings.publish_timeout >= settings.claim_lease {
             return Err(SettingError::new(
                 "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS",
-                "has to be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlive its publish",
+                "must be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlast its publish",
             ));
         }
         for (name, url) in [
@@ -136,7 +135,7 @@ impl Config {
             if url.is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
                 return Err(SettingError::new(
                     name,
-                    "has to begin with http:// or https://",
+                    "must begin with http:// or https://",
                 ));
             }
         }
@@ -145,7 +144,7 @@ impl Config {
         let proxies = settings.trusted_proxies.parse::<Networks>();
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
-            pool: database::create_pool(&settings.database, Role::Gateway, &name)?,
+            database: Database::new(&settings.database, Role::Gateway, &name)?,
             broker: settings.broker.target()?,
             keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),

@@ -1,15 +1,15 @@
 //! Which origins browsers may call from: the app's and the gateway's own, nothing else.
 //!
-//! The check is the server's, before anything has an effect: a simple cross-origin POST is sent
-//! without asking first and takes effect whatever the answer's headers say. A request without
-//! `Origin` comes from a server and is served.
+//! The server checks this before anything takes effect: a simple cross-origin POST is sent without
+//! a preflight and takes effect whatever the headers of the answer say. A request without `Origin`
+//! comes from a server and is served.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
 use crate::{
-    answer::{self, Answer},
     error::Refusal,
+    response::{self, Response},
 };
 
 /// The origins that are served, as browsers write them.
@@ -27,7 +27,7 @@ impl AllowedOrigins {
         )
     }
 
-    /// The request's own origin if it has an allowed one, nothing if it has none.
+    /// The request's origin, which is allowed; none if it has none.
     ///
     /// # Errors
     /// Refuses every other origin, `null`, and two at once.
@@ -41,18 +41,18 @@ impl AllowedOrigins {
     }
 }
 
-/// Whether a request asks if another one may be sent.
+/// Whether a request is a CORS preflight.
 pub fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool {
     method == hyper::Method::OPTIONS
         && headers.contains_key(header::ORIGIN)
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to a preflight of an allowed origin. The signature header is not offered: secrets do
-/// not belong in browsers.
-pub fn preflight(methods: &'static str) -> Answer {
-    let mut answer = answer::no_content();
-    let headers = answer.headers_mut();
+/// The answer to a preflight of an allowed origin. The signature header is not offered, because
+/// secrets do not belong in browsers.
+pub fn preflight(methods: &'static str) -> Response {
+    let mut response = response::no_content();
+    let headers = response.headers_mut();
     headers.insert(
         header::ACCESS_CONTROL_ALLOW_METHODS,
         HeaderValue::from_static(methods),
@@ -65,7 +65,7 @@ pub fn preflight(methods: &'static str) -> Answer {
         header::ACCESS_CONTROL_MAX_AGE,
         HeaderValue::from_static("600"),
     );
-    answer
+    response
 }
 
 /// Lets a page of an allowed origin read the answer.
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_the_own_origins() {
+    fn only_own_origins_are_allowed() {
         let urls = [
             "https://app.example.com/path",
             "https://in.example.com:8443",

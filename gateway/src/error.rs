@@ -11,14 +11,14 @@ use hyper::{
 };
 use serde::Serialize;
 
-use crate::answer::{self, Answer};
+use crate::response::{self, Response};
 
-/// Seconds after which a sender should try again when a server is away.
+/// Seconds after which a sender should try again while a server is away.
 const RETRY_OUTAGE: u64 = 5;
-/// Seconds after which an identical delivery will be through or free.
+/// Seconds after which an identical delivery should be recorded or free.
 const RETRY_IN_PROGRESS: u64 = 1;
 
-/// An answer that refuses, as the sender sees it.
+/// A refusal, as the sender sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     status: StatusCode,
@@ -29,12 +29,12 @@ pub struct Refusal {
 }
 
 #[derive(Serialize)]
-struct Envelope<'a> {
-    error: Content<'a>,
+struct ErrorEnvelope<'a> {
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct ErrorBody<'a> {
     code: &'a str,
     message: &'a str,
 }
@@ -51,15 +51,11 @@ impl Refusal {
     }
 
     pub fn not_found() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "not_found",
-            "There is nothing at this address",
-        )
+        Self::new(StatusCode::NOT_FOUND, "not_found", "Not found")
     }
 
     pub fn method_not_allowed(allow: &'static str) -> Self {
-        let message = "This address does not take this method";
+        let message = "Method not allowed";
         Self {
             allow: Some(allow),
             ..Self::new(
@@ -115,7 +111,7 @@ impl Refusal {
         }
     }
 
-    /// `next_in`: when the next request would pass.
+    /// `next_in` is when the next request would pass.
     pub fn rate_limited(next_in: Duration) -> Self {
         let seconds = next_in.as_secs() + u64::from(next_in.subsec_nanos() > 0);
         let refusal = Self::new(
@@ -129,7 +125,7 @@ impl Refusal {
         }
     }
 
-    /// Whatever is wrong with a token, it looks like this.
+    /// The same for everything that can be wrong with a token.
     pub fn form_unavailable() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -147,8 +143,7 @@ impl Refusal {
         }
     }
 
-    /// What was received is not HTTP/1.1, or its head is too large: `status` is what hyper made of
-    /// it.
+    /// What was received is not HTTP/1.1, or its head is too large. `status` is hyper's.
     pub fn unreadable(status: StatusCode) -> Self {
         let (code, message) = match status {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
@@ -161,27 +156,27 @@ impl Refusal {
     }
 
     /// The envelope's bytes.
-    pub fn body(&self) -> Vec<u8> {
-        let content = Content {
+    #[expect(clippy::expect_used, reason = "two strings always serialize")]
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let error = ErrorBody {
             code: self.code,
             message: &self.message,
         };
-        // Two strings always serialize.
-        serde_json::to_vec(&Envelope { error: content }).unwrap_or_default()
+        serde_json::to_vec(&ErrorEnvelope { error }).expect("two strings always serialize")
     }
 }
 
-impl From<Refusal> for Answer {
+impl From<Refusal> for Response {
     fn from(refusal: Refusal) -> Self {
-        let mut answer = answer::json(refusal.status, refusal.body());
-        let headers = answer.headers_mut();
+        let mut response = response::json(refusal.status, refusal.body());
+        let headers = response.headers_mut();
         if let Some(seconds) = refusal.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(methods) = refusal.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }
-        answer
+        response
     }
 }
 
@@ -196,11 +191,11 @@ mod tests {
             text,
             r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#
         );
-        let answer = Answer::from(Refusal::temporarily_unavailable());
+        let answer = Response::from(Refusal::temporarily_unavailable());
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
         assert_eq!(
-            Answer::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW],
+            Response::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW],
             "POST"
         );
         for (next_in, seconds) in [
@@ -211,7 +206,7 @@ mod tests {
             (59_999, "60"),
             (60_000, "60"),
         ] {
-            let answer = Answer::from(Refusal::rate_limited(Duration::from_millis(next_in)));
+            let answer = Response::from(Refusal::rate_limited(Duration::from_millis(next_in)));
             assert_eq!(
                 (
                     answer.status().as_u16(),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use hyper::header::{self, HeaderValue};
 use url::Url;
 
-use crate::answer::{self, Answer};
+use crate::response::{self, Response};
 
 const PAGE: &str = include_str!("../static/form.html");
 const STYLE: &str = include_str!("../static/form.css");
@@ -44,19 +44,19 @@ impl FormPage {
     }
 
     /// The same for every token, whether it lives or not.
-    pub fn html(&self) -> Answer {
-        let mut answer = answer::content("text/html; charset=utf-8", self.html.clone());
-        answer
+    pub fn html(&self) -> Response {
+        let mut response = response::content("text/html; charset=utf-8", self.html.clone());
+        response
             .headers_mut()
             .insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
-        answer
+        response
     }
 
-    pub fn style() -> Answer {
-        answer::content("text/css; charset=utf-8", STYLE)
+    pub fn style() -> Response {
+        response::content("text/css; charset=utf-8", STYLE)
     }
 
-    pub fn script() -> Answer {
-        answer::content("text/javascript; charset=utf-8", SCRIPT)
+    pub fn script() -> Response {
+        response::content("text/javascript; charset=utf-8", SCRIPT)
     }
 }

@@ -1,11 +1,10 @@
-//! The gateway: the two doors of Letterbox. It does the cheap checks, claims, publishes with
+//! The gateway: the public side of Letterbox. It does the cheap checks, claims, publishes with
 //! confirm, answers, and knows nothing of what becomes of what it took.
 //!
 //! A request goes `listener` → `router` → `handlers` → `intake`, which reads top to bottom;
-//! everything else is what intake stands on.
+//! everything else is what intake is built on.
 
-mod answer;
-pub mod batcher;
+mod batcher;
 mod body;
 pub mod claims;
 mod client_address;
@@ -18,33 +17,43 @@ mod handlers;
 mod intake;
 mod json;
 mod listener;
+pub mod metrics;
 mod rate_limits;
+mod response;
 mod router;
 mod server;
+mod state;
 mod trace;
 mod validation;
 mod webhook_secrets;
 
-use claims::{ClaimKey, DeliveryKey, SubmissionKey};
+use letterbox_common::process::metrics::Metric;
+use letterbox_database::Statement;
 
+pub use batcher::BatchError;
 pub use server::{Sockets, run};
 
-/// Every statement that looks something up by its key, for the tests that hold them against the
-/// schema.
-pub const LOOKUPS: [&str; 8] = [
-    DeliveryKey::STATEMENTS.claim_new,
-    DeliveryKey::STATEMENTS.claim_known,
-    DeliveryKey::STATEMENTS.end_claims,
-    SubmissionKey::STATEMENTS.claim_new,
-    SubmissionKey::STATEMENTS.claim_known,
-    SubmissionKey::STATEMENTS.end_claims,
-    webhook_secrets::FIND_SECRETS,
-    forms::FIND_FORMS,
-];
+/// Every statement that touches rows by their keys only, for the test that looks at its plan.
+pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
+    let lookups = [webhook_secrets::STATEMENTS, forms::STATEMENTS]
+        .into_iter()
+        .flatten()
+        .copied();
+    claims::statements().chain(lookups)
+}
 
-/// The gateway's other statements.
-pub const RATE_LIMIT_STATEMENTS: [&str; 3] = [
-    rate_limits::TAKE_HITS,
-    rate_limits::GIVE_BACK,
-    rate_limits::SWEEP,
-];
+/// Every statement of the gateway, for the test that prepares them under its role.
+pub fn statements() -> impl Iterator<Item = &'static Statement> {
+    keyed_statements().chain(rate_limits::STATEMENTS.iter().copied())
+}
+
+/// Every metric that the gateway exports.
+pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
+    [
+        metrics::ALL,
+        letterbox_broker::metrics::ALL,
+        letterbox_database::metrics::ALL,
+    ]
+    .into_iter()
+    .flatten()
+}

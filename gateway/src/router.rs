@@ -1,19 +1,19 @@
-//! From a path and a method to a handler, with what all of them share: the origin check,
-//! preflights, common headers, metrics.
-//!
-//! Paths are compared as they are: nothing is decoded, no slash is added or forgiven.
+//! From a path and a method to a handler, and what all routes share: the origin check, preflights,
+//! common headers, metrics. Paths are compared byte by byte: nothing is decoded, and no slash is
+//! added or ignored.
 
 use std::net::IpAddr;
 
 use hyper::{Method, Request, body::Incoming};
 
 use crate::{
-    answer::{self, Answer},
     body, cors,
     error::Refusal,
     form_page::FormPage,
     handlers::{form_read, form_submit, incoming_webhook},
-    server::Gateway,
+    metrics,
+    response::{self, Response},
+    state::Gateway,
 };
 
 /// A known path.
@@ -42,7 +42,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Name in metrics and logs: paths hold ids.
+    /// Name in metrics and logs, because paths contain ids.
     fn name(self) -> &'static str {
         match self {
             Self::IncomingWebhook { .. } => "incoming_webhook",
@@ -52,18 +52,18 @@ impl<'a> Route<'a> {
         }
     }
 
-    fn takes(self, method: &Method) -> bool {
+    fn allows(self, method: &Method) -> bool {
         match self {
             Self::IncomingWebhook { .. } | Self::FormSubmit => method == Method::POST,
-            // hyper keeps the body of an answer to HEAD to itself.
+            // hyper does not send the body of an answer to HEAD.
             Self::FormRead | Self::FormPage | Self::FormStyle | Self::FormScript => {
                 method == Method::GET || method == Method::HEAD
             }
         }
     }
 
-    fn allow(self) -> &'static str {
-        if self.takes(&Method::POST) {
+    fn allowed_methods(self) -> &'static str {
+        if self.allows(&Method::POST) {
             "POST, OPTIONS"
         } else {
             "GET, HEAD, OPTIONS"
@@ -72,32 +72,34 @@ impl<'a> Route<'a> {
 }
 
 /// Answers one request, always. `peer` is the other end of its connection.
-pub async fn answer(gateway: &Gateway, peer: IpAddr, request: Request<Incoming>) -> Answer {
+pub(crate) async fn respond(
+    gateway: &Gateway,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Response {
     let began = std::time::Instant::now();
     let path = request.uri().path().to_owned();
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);
 
-    let mut answer = match gateway.origins.check(request.headers()) {
+    let mut response = match gateway.origins.check(request.headers()) {
         Err(refusal) => refuse(request, refusal).into(),
         Ok(origin) => {
-            let mut answer = dispatch(gateway, peer, route, request)
+            let mut response = dispatch(gateway, peer, route, request)
                 .await
-                .unwrap_or_else(Answer::from);
+                .unwrap_or_else(Response::from);
             if let Some(origin) = origin {
-                cors::allow(answer.headers_mut(), origin);
+                cors::allow(response.headers_mut(), origin);
             }
-            answer
+            response
         }
     };
-    answer::add_common_headers(answer.headers_mut());
+    response::add_common_headers(response.headers_mut());
 
-    let status = answer.status().as_u16();
-    let labels = [("route", name.to_owned()), ("status", status.to_string())];
-    metrics::histogram!("letterbox_request_duration_seconds", &labels)
-        .record(began.elapsed().as_secs_f64());
+    let status = response.status().as_u16();
+    metrics::REQUEST_DURATION.record([name.to_owned(), status.to_string()], began.elapsed());
     tracing::debug!(route = name, status, "answered");
-    answer
+    response
 }
 
 async fn dispatch(
@@ -105,15 +107,18 @@ async fn dispatch(
     peer: IpAddr,
     route: Option<Route<'_>>,
     request: Request<Incoming>,
-) -> Result<Answer, Refusal> {
+) -> Result<Response, Refusal> {
     let Some(route) = route else {
         return Err(refuse(request, Refusal::not_found()));
     };
     if cors::is_preflight(request.method(), request.headers()) {
-        return Ok(cors::preflight(route.allow()));
+        return Ok(cors::preflight(route.allowed_methods()));
     }
-    if !route.takes(request.method()) {
-        return Err(refuse(request, Refusal::method_not_allowed(route.allow())));
+    if !route.allows(request.method()) {
+        return Err(refuse(
+            request,
+            Refusal::method_not_allowed(route.allowed_methods()),
+        ));
     }
     match route {
         Route::IncomingWebhook { token } => incoming_webhook::handle(gateway, token, request).await,
@@ -125,7 +130,7 @@ async fn dispatch(
     }
 }
 
-/// Refuses a request whose body nobody has read.
+/// Refuses a request whose body has not been read.
 fn refuse(request: Request<Incoming>, refusal: Refusal) -> Refusal {
     let (head, incoming) = request.into_parts();
     body::discard(&head.headers, incoming);

@@ -1,27 +1,22 @@
-//! The gateway as a whole: how its parts are started, held together, and stopped in order.
+//! The gateway as a whole: how its parts are started, held together, and shut down in order.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use deadpool_postgres::Pool;
-use letterbox_common::{
-    broker::{self, Publisher, publisher},
-    database::health,
-    process::{admin, bind, readiness::Readiness, shutdown::Deadline},
-};
+use letterbox_broker::{Publisher, publisher, supervise};
+use letterbox_common::process::{admin, bind, readiness::Readiness, shutdown::Deadline};
+use letterbox_database::{Database, health};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     claims::Claims,
-    client_address::TrustedProxies,
     config::Config,
-    cors::AllowedOrigins,
-    form_page::FormPage,
     forms::Forms,
-    intake::{Acceptance, Parcel, form::Submission, webhook::Delivery},
+    intake::{Acceptance, IntakeItem},
     listener,
     rate_limits::RateLimits,
+    state::Gateway,
     webhook_secrets::WebhookSecrets,
 };
 
@@ -30,7 +25,9 @@ const DATABASE_SHARE: Duration = Duration::from_secs(1);
 
 /// The sockets, bound by the caller.
 pub struct Sockets {
+    /// Where senders connect.
     pub public: TcpListener,
+    /// Where `/livez`, `/readyz` and `/metrics` are.
     pub admin: TcpListener,
 }
 
@@ -38,7 +35,7 @@ impl Sockets {
     /// Binds both.
     ///
     /// # Errors
-    /// Names the address that is not to be had.
+    /// Names the address that could not be bound.
     pub async fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
         Ok(Self {
             public: bind("public", public).await?,
@@ -47,22 +44,8 @@ impl Sockets {
     }
 }
 
-/// What handlers work with.
-pub struct Gateway {
-    pub origins: AllowedOrigins,
-    pub proxies: TrustedProxies,
-    pub page: FormPage,
-    pub secrets: WebhookSecrets,
-    pub forms: Forms,
-    pub rate_limits: RateLimits,
-    pub deliveries: Acceptance<Delivery>,
-    pub submissions: Acceptance<Submission>,
-    /// A sender hears something within this time after its body has arrived.
-    pub answer_deadline: Duration,
-}
-
-/// Runs until `stop`, then stops in order: not ready, accept nothing, finish requests, finish what
-/// was claimed, flush the batchers, close the broker connection.
+/// Runs until `stop`, then shuts down in order: not ready, accept nothing, finish requests, finish
+/// what was claimed, flush the batchers, close the broker connection.
 pub async fn run(
     config: Config,
     sockets: Sockets,
@@ -70,66 +53,62 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let readiness = Readiness::default();
-    let (serving, database, broker) = (
-        readiness.part("listener"),
-        readiness.part("database"),
-        readiness.part("broker"),
+    let (serving, broker) = (
+        readiness.component("listener"),
+        readiness.component("broker"),
     );
-    let (connections, claimed, batchers, background) = (
-        TaskTracker::new(),
-        TaskTracker::new(),
-        TaskTracker::new(),
-        TaskTracker::new(),
-    );
+    let database = readiness.component("database");
+    let (connections, claimed) = (TaskTracker::new(), TaskTracker::new());
+    let (batchers, background) = (TaskTracker::new(), TaskTracker::new());
     // Cancelled when the work is done, later than `stop`.
-    let (publishing, over) = (CancellationToken::new(), CancellationToken::new());
+    let (stop_publishing, stop_background) = (CancellationToken::new(), CancellationToken::new());
 
     background.spawn(admin::serve(
         sockets.admin,
         readiness.clone(),
         metrics,
-        over.clone(),
+        stop_background.clone(),
     ));
-    background.spawn(health::watch(config.pool.clone(), database, over.clone()));
+    background.spawn(health::watch(
+        config.database.clone(),
+        database,
+        stop_background.clone(),
+    ));
     let (publisher, session) = publisher(config.publish_channels, config.publish_timeout);
-    let supervised = {
-        let (target, name, publishing) = (
-            config.broker.clone(),
-            config.name.clone(),
-            publishing.clone(),
-        );
-        tokio::spawn(
-            async move { broker::supervise(target, &name, broker, session, publishing).await },
-        )
+    let publisher_task = {
+        let (target, name) = (config.broker.clone(), config.name.clone());
+        let stop = stop_publishing.clone();
+        tokio::spawn(async move { supervise(target, &name, broker, session, stop).await })
     };
 
-    let secrets = match WebhookSecrets::start(config.pool.clone(), config.keys, &batchers) {
+    let secrets = match WebhookSecrets::start(config.database.clone(), config.keys, &batchers) {
         Ok(secrets) => secrets,
         Err(error) => return tracing::error!(%error, "can't start"),
     };
+    let lease = config.claim_lease;
+    let acceptances = Acceptances {
+        database: &config.database,
+        lease,
+        publisher: &publisher,
+        name: &config.name,
+        claimed: &claimed,
+        batchers: &batchers,
+    };
+    let limits_stop = stop_background.clone();
     let gateway = Arc::new(Gateway {
         origins: config.origins,
         proxies: config.proxies,
         page: config.page,
         secrets,
-        forms: Forms::start(config.pool.clone(), &batchers),
-        rate_limits: RateLimits::start(config.pool.clone(), &batchers, &background, over.clone()),
-        deliveries: acceptance(
-            &config.pool,
-            config.claim_lease,
-            &publisher,
-            &config.name,
-            &claimed,
+        forms: Forms::start(config.database.clone(), &batchers),
+        rate_limits: RateLimits::start(
+            config.database.clone(),
             &batchers,
+            &background,
+            limits_stop,
         ),
-        submissions: acceptance(
-            &config.pool,
-            config.claim_lease,
-            &publisher,
-            &config.name,
-            &claimed,
-            &batchers,
-        ),
+        deliveries: acceptances.start(),
+        submissions: acceptances.start(),
         answer_deadline: config.publish_timeout + DATABASE_SHARE,
     });
     drop(publisher);
@@ -145,7 +124,7 @@ pub async fn run(
     .await;
 
     let deadline = Deadline::after(config.shutdown_timeout);
-    serving.waits_for("stopping");
+    serving.not_ready("stopping");
     connections.close();
     let mut in_order = deadline.step("connections", connections.wait()).await;
     claimed.close();
@@ -153,30 +132,34 @@ pub async fn run(
     drop(gateway);
     batchers.close();
     in_order &= deadline.step("batchers", batchers.wait()).await;
-    publishing.cancel();
+    stop_publishing.cancel();
     in_order &= deadline
-        .step("broker", async { drop(supervised.await) })
+        .step("broker", async { drop(publisher_task.await) })
         .await;
-    config.pool.close();
-    over.cancel();
+    config.database.close();
+    stop_background.cancel();
     background.close();
     in_order &= deadline.step("admin", background.wait()).await;
     tracing::info!(in_order, "stopped");
 }
 
-fn acceptance<P: Parcel>(
-    pool: &Pool,
+/// What every acceptance is started with.
+struct Acceptances<'a> {
+    database: &'a Database,
     lease: Duration,
-    publisher: &Publisher,
-    name: &str,
-    tasks: &TaskTracker,
-    batchers: &TaskTracker,
-) -> Acceptance<P> {
-    let claims = Claims::start(pool.clone(), lease, batchers);
-    Acceptance {
-        claims,
-        publisher: publisher.clone(),
-        tasks: tasks.clone(),
-        app_id: name.into(),
+    publisher: &'a Publisher,
+    name: &'a str,
+    claimed: &'a TaskTracker,
+    batchers: &'a TaskTracker,
+}
+
+impl Acceptances<'_> {
+    fn start<I: IntakeItem>(&self) -> Acceptance<I> {
+        Acceptance {
+            claims: Claims::start(self.database.clone(), self.lease, self.batchers),
+            publisher: self.publisher.clone(),
+            tasks: self.claimed.clone(),
+            app_id: self.name.into(),
+        }
     }
 }

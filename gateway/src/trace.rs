@@ -1,4 +1,4 @@
-//! W3C trace context: a sender's `traceparent` is carried on; without one, a trace begins here.
+//! W3C trace context: a sender's `traceparent` is passed on; without one, a trace begins here.
 
 use hyper::header::HeaderMap;
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_good_one_is_kept_and_a_bad_one_replaced() {
+    fn a_well_formed_traceparent_is_kept_and_any_other_replaced() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let bad = [
             "",

@@ -12,16 +12,11 @@ use hyper::{
     Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use letterbox_common::{
-    broker::{
-        BrokerTarget, Envelope, Message, Publisher, Receipt, WebhookDelivery, publisher, supervise,
-        topology,
-    },
-    database::{DatabaseSettings, Role, create_pool},
-    ids::DeliveryId,
-    process::readiness::Readiness,
-    webhook::WebhookAddress,
+use letterbox_broker::{
+    BrokerTarget, Envelope, Publisher, Receipt, WebhookDelivery, publisher, supervise, topology,
 };
+use letterbox_common::{ids::DeliveryId, process::readiness::Readiness, webhook::WebhookAddress};
+use letterbox_database::{Database, DatabaseSettings, Role};
 use letterbox_gateway::claims::{Claimed, Claims, DeliveryKey};
 use letterbox_tests::{Webhook, World, eventually};
 use sha2::{Digest, Sha256};
@@ -104,9 +99,9 @@ pub async fn publish_alone(world: &World) -> f64 {
     let (publisher, session) = publisher(4, Duration::from_secs(10));
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
     let target: BrokerTarget = world.amqp_url.parse().expect("a broker");
-    let (part, stopping) = (readiness.part("broker"), stop.clone());
+    let (component, stopping) = (readiness.component("broker"), stop.clone());
     let supervised =
-        tokio::spawn(async move { supervise(target, "bench", part, session, stopping).await });
+        tokio::spawn(async move { supervise(target, "bench", component, session, stopping).await });
     eventually("connected", async || readiness.waiting().is_empty()).await;
     let address = WebhookAddress::generate();
     let rate = rate(move || publish(publisher.clone(), address)).await;
@@ -125,12 +120,7 @@ async fn publish(publisher: Publisher, address: WebhookAddress) {
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
         },
     });
-    let message = Message {
-        exchange: topology::EXCHANGE,
-        routing_key: topology::WEBHOOKS_KEY.into(),
-        properties: envelope.properties("bench"),
-        body: load::body(),
-    };
+    let message = envelope.into_message("bench", load::body());
     publisher.publish(message).await.expect("confirmed");
 }
 
@@ -141,8 +131,8 @@ pub async fn claims_alone(world: &World, address: WebhookAddress) -> f64 {
         database_url,
         database_pool_size: 8,
     };
-    let pool = create_pool(&settings, Role::Gateway, "bench").expect("a pool");
-    let claims = Claims::start(pool, Duration::from_secs(15), &TaskTracker::new());
+    let database = Database::new(&settings, Role::Gateway, "bench").expect("a database");
+    let claims = Claims::start(database, Duration::from_secs(15), &TaskTracker::new());
     rate(move || claim(claims.clone(), address)).await
 }
 
@@ -166,7 +156,7 @@ pub async fn empty_queue(world: &World) {
         .await
         .expect("a channel");
     channel
-        .queue_purge(topology::WEBHOOKS_QUEUE.into(), Default::default())
+        .queue_purge(topology::WEBHOOKS.name.into(), Default::default())
         .await
         .expect("purged");
 }

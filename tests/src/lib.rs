@@ -1,7 +1,6 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and
 //! worker processes — on servers that `deploy/test` has started once.
 
-mod browser;
 mod form;
 mod peer;
 mod process;
@@ -10,7 +9,6 @@ mod sender;
 mod servers;
 mod world;
 
-pub use browser::Browser;
 pub use form::{DEFINITION, Form, definition_with, payload};
 pub use peer::{Peer, Received, Reply};
 pub use process::{Process, binary};

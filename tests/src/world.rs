@@ -8,11 +8,12 @@ use lapin::{
     options::{BasicAckOptions, BasicGetOptions},
 };
 use letterbox_common::{
-    database::{self, Role},
     ids::{UserId, WorkspaceId},
     sealing::{KeyRing, Secret},
+    states::MemberRole,
 };
-use letterbox_worker::owner::{AccountRow, NewAccount, Owner, migrate};
+use letterbox_database::{Role, connect_once};
+use letterbox_operator::{AccountRow, NewAccount, Operator, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -56,23 +57,23 @@ impl World {
 
     /// Another connection to the database, under a role.
     pub async fn session(&self, role: Role) -> tokio_postgres::Client {
-        database::connect_once(&self.database_url.parse().unwrap(), role, "test")
+        connect_once(&self.database_url.parse().unwrap(), role, "test")
             .await
             .unwrap()
     }
 
-    pub async fn owner(&self) -> Owner {
-        Owner::connect(&self.database_url.parse().unwrap())
+    pub async fn operator(&self) -> Operator {
+        Operator::connect(&self.database_url.parse().unwrap())
             .await
             .unwrap()
     }
 
     /// A webhook in a workspace of its own, on `gateway`.
     pub async fn webhook(&self, gateway: &Process) -> Webhook {
-        let owner = self.owner().await;
-        let workspace = owner.create_workspace("Test", None).await.unwrap();
+        let operator = self.operator().await;
+        let workspace = operator.create_workspace("Test", None).await.unwrap();
         let keys: KeyRing = self.keys.parse().unwrap();
-        let created = owner
+        let created = operator
             .create_webhook(&keys, workspace.workspace_id, "tool")
             .await
             .unwrap();
@@ -82,16 +83,16 @@ impl World {
 
     /// A deployed workflow in a workspace of its own, whose form is on `gateway`.
     pub async fn form(&self, gateway: &Process) -> Form {
-        let owner = self.owner().await;
-        let workspace = owner
+        let operator = self.operator().await;
+        let workspace = operator
             .create_workspace("Test", None)
             .await
             .unwrap()
             .workspace_id;
         let email = format!("{}@example.com", Uuid::new_v4());
-        let user = owner.create_user(&email, "Owner").await.unwrap().user_id;
-        owner
-            .set_member(workspace, user, "owner", false)
+        let user = operator.create_user(&email, "Owner").await.unwrap().user_id;
+        operator
+            .set_member(workspace, user, MemberRole::Owner, false)
             .await
             .unwrap();
         self.form_in(gateway, workspace, user).await
@@ -110,14 +111,14 @@ impl World {
         user: UserId,
         definition: &str,
     ) -> Form {
-        let mut owner = self.owner().await;
-        let workflow = owner
+        let operator = self.operator().await;
+        let workflow = operator
             .create_workflow(workspace, user, "Contact", definition)
             .await
             .unwrap()
             .workflow_id;
-        owner.deploy(workflow, None).await.unwrap();
-        let link = owner.create_form_link(workflow).await.unwrap();
+        operator.deploy(workflow, None).await.unwrap();
+        let link = operator.create_form_link(workflow).await.unwrap();
         Form::new(
             &gateway.public_url(),
             workspace,
@@ -143,7 +144,7 @@ impl World {
             header: "authorization".into(),
             credential: Secret::new(format!("Bearer {CREDENTIAL}").into_bytes()),
         };
-        self.owner()
+        self.operator()
             .await
             .connect_account(&self.keys.parse().unwrap(), &account)
             .await
@@ -250,17 +251,25 @@ impl World {
 
     /// How many messages are ready in a queue.
     pub async fn messages(&self, queue: &str) -> u32 {
+        self.queue(queue).await.message_count()
+    }
+
+    /// How many consumers a queue has.
+    pub async fn consumers(&self, queue: &str) -> u32 {
+        self.queue(queue).await.consumer_count()
+    }
+
+    async fn queue(&self, queue: &str) -> lapin::Queue {
         let connection = self.broker().await;
         let channel = connection.create_channel().await.unwrap();
         let options = lapin::options::QueueDeclareOptions {
             passive: true,
             ..Default::default()
         };
-        let queue = channel
+        channel
             .queue_declare(queue.into(), options, Default::default())
             .await
-            .unwrap();
-        queue.message_count()
+            .unwrap()
     }
 
     /// Takes one message out of a queue.
@@ -292,7 +301,7 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 async fn connect(url: &str) -> tokio_postgres::Client {
-    database::connect_once(&url.parse().unwrap(), Role::Login, "test")
+    connect_once(&url.parse().unwrap(), Role::Login, "test")
         .await
         .unwrap()
 }

@@ -1,9 +1,11 @@
 //! The workspace's policy, and the people it asks.
 
+use letterbox_common::states::{ActionState, MemberRole};
+use letterbox_operator::{ApprovalRow, RunDetail};
 use letterbox_tests::{
     Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload,
 };
-use letterbox_worker::owner::{ApprovalRow, RunDetail};
+use letterbox_workflow::{Decision, Steering, Untrusted};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/chat/completions";
@@ -62,16 +64,16 @@ async fn scene(peer: &Peer, actions: Value) -> Scene {
 
 impl Scene {
     async fn the_run(&self) -> RunDetail {
-        let owner = self.world.owner().await;
-        let runs = owner.runs(self.form.workspace, None, 10).await.unwrap();
-        owner.run(runs[0].run_id).await.unwrap()
+        let operator = self.world.operator().await;
+        let runs = operator.runs(self.form.workspace, None, 10).await.unwrap();
+        operator.run(runs[0].run_id).await.unwrap()
     }
 
     async fn the_approval(&self) -> ApprovalRow {
         self.world.await_state("waiting_approval", 1).await;
         let mut waiting = self
             .world
-            .owner()
+            .operator()
             .await
             .approvals(self.form.workspace)
             .await
@@ -82,7 +84,7 @@ impl Scene {
 
     async fn set_policy(&self, policy: Value) -> i32 {
         self.world
-            .owner()
+            .operator()
             .await
             .set_policy(self.form.workspace, &policy.to_string())
             .await
@@ -125,15 +127,18 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
     assert_eq!(request["url"], format!("{}/steered", peer.url));
     assert_eq!(request["body"].as_str(), Some(r#"{"name":"Ada"}"#));
     assert_eq!(
-        (approval.untrusted.join("+"), approval.steered_by.as_deref()),
-        ("data+control".into(), Some("ai.condition"))
+        (approval.untrusted.as_slice(), approval.steered_by),
+        (
+            &[Untrusted::Data, Untrusted::Control][..],
+            Some(Steering::AiCondition)
+        )
     );
     assert_eq!(
         (approval.policy_version, approval.decision_rule),
         (Some(0), Some(1))
     );
-    let mut owner = scene.world.owner().await;
-    owner
+    let operator = scene.world.operator().await;
+    operator
         .deploy(
             scene.form.workflow,
             Some(&definition_with(json!([post("changed")]))),
@@ -143,43 +148,47 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
 
     // Who may answer: an active owner or editor of this workspace, once.
     let workspace = scene.form.workspace;
-    let viewer = owner
+    let viewer = operator
         .create_user("v@example.com", "V")
         .await
         .unwrap()
         .user_id;
-    let stranger = owner
+    let stranger = operator
         .create_user("s@example.com", "S")
         .await
         .unwrap()
         .user_id;
-    for (role, deactivated) in [("viewer", false), ("runner", false), ("owner", true)] {
-        owner
+    for (role, deactivated) in [
+        (MemberRole::Viewer, false),
+        (MemberRole::Runner, false),
+        (MemberRole::Owner, true),
+    ] {
+        operator
             .set_member(workspace, viewer, role, deactivated)
             .await
             .unwrap();
-        for approve in [true, false] {
-            let refused = owner
-                .decide(approval.approval_id, viewer, approve)
-                .await
-                .unwrap_err()
-                .to_string();
+        let id = approval.approval_id;
+        for refused in [
+            operator.approve(id, viewer).await,
+            operator.deny(id, viewer).await,
+        ] {
+            let refused = refused.unwrap_err().to_string();
             assert!(refused.contains("owner or editor"), "{role}: {refused}");
         }
     }
     assert!(
-        owner
-            .decide(approval.approval_id, stranger, true)
+        operator
+            .approve(approval.approval_id, stranger)
             .await
             .is_err()
     );
     assert_eq!(peer.received().len(), 1, "nothing is sent before");
-    owner
-        .set_member(workspace, viewer, "editor", false)
+    operator
+        .set_member(workspace, viewer, MemberRole::Editor, false)
         .await
         .unwrap();
-    let decided = owner
-        .decide(approval.approval_id, viewer, true)
+    let decided = operator
+        .approve(approval.approval_id, viewer)
         .await
         .unwrap();
     assert_eq!(
@@ -198,24 +207,24 @@ async fn what_untrusted_text_steers_through_a_model_waits_and_is_sent_as_approve
         ("approved", Some(viewer)),
         "the story says who approved"
     );
-    let again = owner
-        .decide(approval.approval_id, viewer, false)
+    let again = operator
+        .deny(approval.approval_id, viewer)
         .await
         .unwrap_err()
         .to_string();
     assert!(again.contains("approved already"), "{again}");
-    assert!(owner.approvals(workspace).await.unwrap().is_empty());
+    assert!(operator.approvals(workspace).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn who_is_denied_or_not_heard_sends_nothing() {
     let peer = Peer::start(script("yes")).await;
     let scene = scene(&peer, asking()).await;
-    let owner = scene.world.owner().await;
+    let operator = scene.world.operator().await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    owner
-        .decide(approval.approval_id, scene.form.owner, false)
+    operator
+        .deny(approval.approval_id, scene.form.owner)
         .await
         .unwrap();
     scene.world.await_state("denied", 1).await;
@@ -224,15 +233,15 @@ async fn who_is_denied_or_not_heard_sends_nothing() {
         run.row.failure.as_deref().unwrap().contains("denied it"),
         "{run:?}"
     );
-    assert_eq!(run.actions[1].state, "denied");
+    assert_eq!(run.actions[1].state, ActionState::Denied);
 
     scene.form.assert_accepts("b").await;
     let approval = scene.the_approval().await;
     let expire = "UPDATE approvals SET expires_at = clock_timestamp() WHERE state = 'pending';
                   UPDATE run_wakes SET due_at = clock_timestamp()";
     scene.world.database.batch_execute(expire).await.unwrap();
-    let late = owner
-        .decide(approval.approval_id, scene.form.owner, true)
+    let late = operator
+        .approve(approval.approval_id, scene.form.owner)
         .await
         .unwrap_err()
         .to_string();
@@ -269,7 +278,7 @@ async fn the_policy_of_the_moment_decides() {
     let action = scene.the_run().await.actions.remove(0);
     assert_eq!(
         (
-            action.decision.as_deref(),
+            action.decision.map(Decision::as_str),
             action.decision_rule,
             action.policy_version
         ),
@@ -285,9 +294,9 @@ async fn the_policy_of_the_moment_decides() {
     assert_eq!(scene.set_policy(rule("deny")).await, 3);
     scene
         .world
-        .owner()
+        .operator()
         .await
-        .decide(approval.approval_id, scene.form.owner, true)
+        .approve(approval.approval_id, scene.form.owner)
         .await
         .unwrap();
     scene.world.await_state("denied", 2).await;
@@ -353,21 +362,24 @@ async fn an_approval_holds_for_what_was_shown_only() {
         Peer::start(script("yes")).await,
     );
     let scene = scene(&peer, asking()).await;
-    let owner = scene.world.owner().await;
+    let operator = scene.world.operator().await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    let account = owner
+    let account = operator
         .accounts(scene.form.workspace)
         .await
         .unwrap()
         .remove(0);
-    owner.disconnect_account(account.account_id).await.unwrap();
+    operator
+        .disconnect_account(account.account_id)
+        .await
+        .unwrap();
     scene
         .world
         .connect(scene.form.workspace, scene.form.owner, "crm", &other.url)
         .await;
-    owner
-        .decide(approval.approval_id, scene.form.owner, true)
+    operator
+        .approve(approval.approval_id, scene.form.owner)
         .await
         .unwrap();
     scene.world.await_state("failed", 1).await;
@@ -383,21 +395,21 @@ async fn an_approval_holds_for_what_was_shown_only() {
 
     scene.form.assert_accepts("b").await;
     let approval = scene.the_approval().await;
-    let deputy = owner
+    let deputy = operator
         .create_user("d@example.com", "D")
         .await
         .unwrap()
         .user_id;
-    owner
-        .set_member(scene.form.workspace, deputy, "owner", false)
+    operator
+        .set_member(scene.form.workspace, deputy, MemberRole::Owner, false)
         .await
         .unwrap();
-    owner
+    operator
         .remove_member(scene.form.workspace, scene.form.owner)
         .await
         .unwrap();
-    owner
-        .decide(approval.approval_id, deputy, true)
+    operator
+        .approve(approval.approval_id, deputy)
         .await
         .unwrap();
     scene.world.await_state("failed", 2).await;
@@ -443,10 +455,10 @@ async fn a_waiting_run_survives_its_worker() {
     })
     .await;
     worker.kill().await;
-    let owner = world.owner().await;
-    let approval = owner.approvals(form.workspace).await.unwrap().remove(0);
-    owner
-        .decide(approval.approval_id, form.owner, true)
+    let operator = world.operator().await;
+    let approval = operator.approvals(form.workspace).await.unwrap().remove(0);
+    operator
+        .approve(approval.approval_id, form.owner)
         .await
         .unwrap();
     let _worker = world.worker().await;
@@ -466,8 +478,8 @@ async fn an_answer_is_heard_whenever_it_comes() {
         scene.form.assert_accepts(&n.to_string()).await;
     }
     scene.world.await_state("waiting_approval", 15).await;
-    let owner = scene.world.owner().await;
-    for approval in owner.approvals(scene.form.workspace).await.unwrap() {
+    let operator = scene.world.operator().await;
+    for approval in operator.approvals(scene.form.workspace).await.unwrap() {
         let wake = format!(
             "UPDATE run_wakes SET due_at = clock_timestamp() WHERE run_id = '{}'",
             approval.run_id
@@ -483,8 +495,8 @@ async fn an_answer_is_heard_whenever_it_comes() {
         while scene.world.count(&looked_at).await == before {}
         // A run that is being looked at takes no answer: ask again.
         let decided = async || {
-            owner
-                .decide(approval.approval_id, scene.form.owner, true)
+            operator
+                .approve(approval.approval_id, scene.form.owner)
                 .await
                 .is_ok()
         };
@@ -515,14 +527,13 @@ async fn a_question_that_is_not_needed_any_more_is_closed() {
         .await
         .unwrap();
     scene.world.await_state("succeeded", 1).await;
-    for approve in [true, false] {
-        let refused = scene
-            .world
-            .owner()
-            .await
-            .decide(approval.approval_id, scene.form.owner, approve)
-            .await;
-        assert!(refused.unwrap_err().to_string().contains("expired"));
+    let operator = scene.world.operator().await;
+    let (asked, owner) = (approval.approval_id, scene.form.owner);
+    for answer in [
+        operator.approve(asked, owner).await,
+        operator.deny(asked, owner).await,
+    ] {
+        assert!(answer.unwrap_err().to_string().contains("expired"));
     }
     assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
     peer.await_received(1).await;

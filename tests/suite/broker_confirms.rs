@@ -7,10 +7,8 @@ use lapin::{
     options::QueueDeclareOptions,
     types::{AMQPValue, FieldTable},
 };
-use letterbox_common::{
-    broker::{BrokerTarget, Message, PublishError, publisher, supervise},
-    process::readiness::Readiness,
-};
+use letterbox_broker::{BrokerTarget, Message, PublishError, publisher, supervise};
+use letterbox_common::process::readiness::Readiness;
 use letterbox_tests::{World, eventually};
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +43,7 @@ async fn every_caller_hears_of_its_own_message() {
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
     let (target, part, stopping): (BrokerTarget, _, _) = (
         world.amqp_url.parse().unwrap(),
-        readiness.part("broker"),
+        readiness.component("broker"),
         stop.clone(),
     );
     let supervised =

@@ -2,10 +2,8 @@
 
 use bytes::Bytes;
 use lapin::{BasicProperties, options::BasicPublishOptions, types::AMQPValue};
-use letterbox_common::{
-    broker::{Envelope, Receipt, WebhookDelivery},
-    ids::{DeliveryId, WebhookId, WorkspaceId},
-};
+use letterbox_broker::{Envelope, Receipt, WebhookDelivery};
+use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
 use letterbox_tests::{World, eventually};
 
 fn reason(message: &lapin::message::Delivery) -> String {

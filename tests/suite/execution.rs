@@ -3,14 +3,16 @@
 use std::{collections::HashSet, sync::Arc};
 
 use lapin::options::BasicPublishOptions;
+use letterbox_broker::{Envelope, FormSubmission, Receipt, RunWake};
 use letterbox_common::{
-    broker::{Envelope, FormSubmission, Receipt, RunWake},
     ids::RunId,
+    states::{MemberRole, RunState},
 };
+use letterbox_operator::{RunDetail, RunRow};
 use letterbox_tests::{
     CREDENTIAL, Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload,
 };
-use letterbox_worker::owner::{RunDetail, RunRow};
+use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -36,12 +38,12 @@ async fn acting(world: &World, gateway: &Process, peer: &Peer, actions: Value) -
 }
 
 async fn the_run(world: &World, form: &Form) -> RunDetail {
-    let owner = world.owner().await;
-    let runs: Vec<RunRow> = owner
+    let operator = world.operator().await;
+    let runs: Vec<RunRow> = operator
         .runs(form.workspace, Some(form.workflow), 10)
         .await
         .unwrap();
-    owner.run(runs[0].run_id).await.unwrap()
+    operator.run(runs[0].run_id).await.unwrap()
 }
 
 #[tokio::test]
@@ -121,8 +123,8 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
         ("succeeded", Some(201), 1)
     );
     assert_eq!(
-        (action.untrusted.as_slice(), action.decision.as_deref()),
-        (["data".to_owned()].as_slice(), Some("allow"))
+        (action.untrusted.as_slice(), action.decision),
+        ([Untrusted::Data].as_slice(), Some(Decision::Allow))
     );
     assert_eq!(
         (action.policy_version, action.decision_rule),
@@ -221,16 +223,21 @@ async fn conditions_choose_and_what_they_choose_is_marked() {
         .map(|action| {
             (
                 action.action_id.as_str(),
-                action.outcome.as_deref(),
-                action.untrusted.join("+"),
-                action.steered_by.as_deref(),
+                action.branch.map(Branch::as_str),
+                action.untrusted.clone(),
+                action.steered_by.map(Steering::as_str),
             )
         })
         .collect();
     let expected = [
-        ("many", Some("else"), "data".to_owned(), None),
-        ("small", None, "data+control".into(), Some("condition")),
-        ("always", None, "data".into(), None),
+        ("many", Some("else"), vec![Untrusted::Data], None),
+        (
+            "small",
+            None,
+            vec![Untrusted::Data, Untrusted::Control],
+            Some("condition"),
+        ),
+        ("always", None, vec![Untrusted::Data], None),
     ];
     assert_eq!(told, expected);
 }
@@ -241,30 +248,30 @@ async fn nobody_elses_account_is_used() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let gateway = world.gateway().await;
-    let owner = world.owner().await;
+    let operator = world.operator().await;
     let plain = world.form(&gateway).await;
-    let other = owner
+    let other = operator
         .create_user("other@example.com", "Other")
         .await
         .unwrap()
         .user_id;
-    owner
-        .set_member(plain.workspace, other, "owner", false)
+    operator
+        .set_member(plain.workspace, other, MemberRole::Owner, false)
         .await
         .unwrap();
     world
         .connect(plain.workspace, other, "crm", &peer.url)
         .await;
     let elsewhere = world.form(&gateway).await;
-    owner
-        .set_member(elsewhere.workspace, plain.owner, "owner", false)
+    operator
+        .set_member(elsewhere.workspace, plain.owner, MemberRole::Owner, false)
         .await
         .unwrap();
     world
         .connect(elsewhere.workspace, plain.owner, "crm", &peer.url)
         .await;
 
-    let mut deploying = world.owner().await;
+    let deploying = world.operator().await;
     let form = world
         .form_of(
             &gateway,
@@ -301,7 +308,10 @@ async fn nobody_elses_account_is_used() {
         .await;
     form.assert_accepts("b").await;
     world.await_state("succeeded", 1).await;
-    owner.disconnect_account(account.account_id).await.unwrap();
+    operator
+        .disconnect_account(account.account_id)
+        .await
+        .unwrap();
     form.assert_accepts("c").await;
     world.await_state("failed", 2).await;
     assert_eq!(
@@ -426,7 +436,7 @@ async fn retries_send_the_same_under_the_same_key() {
             .await;
         form.assert_accepts("k").await;
         eventually("failed", async || {
-            the_run(&world, &form).await.row.state == "failed"
+            the_run(&world, &form).await.row.state == RunState::Failed
         })
         .await;
         let run = the_run(&world, &form).await;
@@ -550,7 +560,7 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
     let gateway = world.gateway().await;
     let form = acting(&world, &gateway, &peer, json!([post("one"), post("two")])).await;
     let release = world
-        .owner()
+        .operator()
         .await
         .workflow(form.workflow)
         .await

@@ -69,22 +69,22 @@ async fn what_is_not_there_does_not_say_why() {
         world.form(&gateway).await,
         world.form(&gateway).await,
     );
-    let mut owner = world.owner().await;
-    owner.create_form_link(rotated.workflow).await.unwrap();
-    owner
-        .move_workflow(paused.workflow, letterbox_worker::owner::Move::Pause)
+    let operator = world.operator().await;
+    operator.create_form_link(rotated.workflow).await.unwrap();
+    operator
+        .move_workflow(paused.workflow, letterbox_operator::Move::Pause)
         .await
         .unwrap();
-    owner
-        .move_workflow(deleted.workflow, letterbox_worker::owner::Move::Delete)
+    operator
+        .move_workflow(deleted.workflow, letterbox_operator::Move::Delete)
         .await
         .unwrap();
-    owner
-        .move_workflow(drafted.workflow, letterbox_worker::owner::Move::Draft)
+    operator
+        .move_workflow(drafted.workflow, letterbox_operator::Move::Draft)
         .await
         .unwrap();
     let expired = world.form(&gateway).await;
-    owner.deploy(expired.workflow, None).await.unwrap();
+    operator.deploy(expired.workflow, None).await.unwrap();
 
     let long = "x".repeat(200);
     let too_long = "x".repeat(201);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use letterbox_common::database::Role;
+use letterbox_database::Role;
 use letterbox_tests::{Answer, Form, Proxy, World, eventually};
 use serde_json::json;
 
@@ -236,7 +236,11 @@ async fn only_stale_rows_are_swept() {
         .await
         .unwrap();
     let client = world.session(Role::Gateway).await;
-    let [.., sweep] = letterbox_gateway::RATE_LIMIT_STATEMENTS;
+    let mut statements = letterbox_gateway::statements();
+    let sweep = statements
+        .find(|one| one.name == "sweep_rate_limits")
+        .unwrap()
+        .sql;
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 10_000);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 2_001);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 0);

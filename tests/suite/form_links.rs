@@ -3,11 +3,12 @@
 
 use futures_util::future::join_all;
 use letterbox_common::{
-    database::Role,
     ids::{UserId, WorkflowId, WorkspaceId},
+    states::MemberRole,
 };
+use letterbox_database::Role;
+use letterbox_operator::{Move, Operator};
 use letterbox_tests::{DEFINITION, Form, World};
-use letterbox_worker::owner::{Move, Owner};
 
 /// What an owner can order that ends a link.
 #[derive(Debug, Clone, Copy)]
@@ -38,31 +39,41 @@ const ORDERS: [Order; 10] = [
 ];
 
 impl Order {
-    async fn carry_out(self, owner: &mut Owner, form: &Form) {
+    async fn run(self, operator: &Operator, form: &Form) {
         let workflow = form.workflow;
         match self {
-            Self::NewerLink => drop(owner.create_form_link(workflow).await.unwrap()),
-            Self::Deploy => drop(owner.deploy(workflow, None).await.unwrap()),
-            Self::DeployAnother => drop(owner.deploy(workflow, Some(DEFINITION)).await.unwrap()),
-            Self::Activate => drop(owner.move_workflow(workflow, Move::Activate).await.unwrap()),
-            Self::Pause => drop(owner.move_workflow(workflow, Move::Pause).await.unwrap()),
-            Self::Draft => drop(owner.move_workflow(workflow, Move::Draft).await.unwrap()),
-            Self::Delete => drop(owner.move_workflow(workflow, Move::Delete).await.unwrap()),
+            Self::NewerLink => drop(operator.create_form_link(workflow).await.unwrap()),
+            Self::Deploy => drop(operator.deploy(workflow, None).await.unwrap()),
+            Self::DeployAnother => drop(operator.deploy(workflow, Some(DEFINITION)).await.unwrap()),
+            Self::Activate => drop(
+                operator
+                    .move_workflow(workflow, Move::Activate)
+                    .await
+                    .unwrap(),
+            ),
+            Self::Pause => drop(operator.move_workflow(workflow, Move::Pause).await.unwrap()),
+            Self::Draft => drop(operator.move_workflow(workflow, Move::Draft).await.unwrap()),
+            Self::Delete => drop(
+                operator
+                    .move_workflow(workflow, Move::Delete)
+                    .await
+                    .unwrap(),
+            ),
             Self::Remove => drop(
-                owner
+                operator
                     .remove_member(form.workspace, form.owner)
                     .await
                     .unwrap(),
             ),
             Self::Demote => drop(
-                owner
-                    .set_member(form.workspace, form.owner, "viewer", false)
+                operator
+                    .set_member(form.workspace, form.owner, MemberRole::Viewer, false)
                     .await
                     .unwrap(),
             ),
             Self::Deactivate => drop(
-                owner
-                    .set_member(form.workspace, form.owner, "owner", true)
+                operator
+                    .set_member(form.workspace, form.owner, MemberRole::Owner, true)
                     .await
                     .unwrap(),
             ),
@@ -71,33 +82,33 @@ impl Order {
 }
 
 /// Brings the workflow and its owner back to where a link is possible; false where that can't be.
-async fn restore(owner: &mut Owner, form: &Form) -> bool {
-    owner
-        .set_member(form.workspace, form.owner, "owner", false)
+async fn restore(operator: &Operator, form: &Form) -> bool {
+    operator
+        .set_member(form.workspace, form.owner, MemberRole::Owner, false)
         .await
         .unwrap();
-    owner.deploy(form.workflow, None).await.is_ok()
+    operator.deploy(form.workflow, None).await.is_ok()
 }
 
 #[tokio::test]
 async fn every_order_ends_the_link_for_good() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
-    let mut owner = world.owner().await;
+    let operator = world.operator().await;
     for order in ORDERS {
         let form = world.form(&gateways[0]).await;
         for gateway in &gateways {
             form.at(gateway).assert_lives().await;
         }
-        order.carry_out(&mut owner, &form).await;
+        order.run(&operator, &form).await;
         for gateway in &gateways {
             form.at(gateway).assert_dead().await;
         }
-        let restored = restore(&mut owner, &form).await;
+        let restored = restore(&operator, &form).await;
         assert_eq!(restored, !matches!(order, Order::Delete), "{order:?}");
         form.assert_dead().await;
         if restored {
-            let link = owner.create_form_link(form.workflow).await.unwrap();
+            let link = operator.create_form_link(form.workflow).await.unwrap();
             let fresh = form.with_token(link.token.expose());
             fresh.assert_lives().await;
             fresh.assert_accepts("k").await;
@@ -110,7 +121,7 @@ async fn every_order_ends_the_link_for_good() {
 async fn plain_sql_ends_the_link_too() {
     let world = World::new().await;
     let gateway = world.gateway().await;
-    let mut owner = world.owner().await;
+    let operator = world.operator().await;
     let moves = [
         "UPDATE workflows SET state = 'paused'",
         "UPDATE workflows SET state = 'draft'",
@@ -130,21 +141,21 @@ async fn plain_sql_ends_the_link_too() {
         form.assert_lives().await;
         world.database.batch_execute(change).await.unwrap();
         form.assert_dead().await;
-        restore(&mut owner, &form).await;
+        restore(&operator, &form).await;
         form.assert_dead().await;
     }
 
     // A new owner, who may run.
     let world = World::new().await;
-    let (gateway, owner) = (world.gateway().await, world.owner().await);
+    let (gateway, operator) = (world.gateway().await, world.operator().await);
     let form = world.form(&gateway).await;
-    let other = owner
+    let other = operator
         .create_user("other@example.com", "Other")
         .await
         .unwrap()
         .user_id;
-    owner
-        .set_member(form.workspace, other, "runner", false)
+    operator
+        .set_member(form.workspace, other, MemberRole::Runner, false)
         .await
         .unwrap();
     world
@@ -159,33 +170,39 @@ async fn plain_sql_ends_the_link_too() {
 async fn other_changes_leave_the_link_alone() {
     let world = World::new().await;
     let gateway = world.gateway().await;
-    let owner = world.owner().await;
+    let operator = world.operator().await;
     let form = world.form(&gateway).await;
     let neighbour = world.form_in(&gateway, form.workspace, form.owner).await;
-    owner
-        .set_member(form.workspace, form.owner, "runner", false)
+    operator
+        .set_member(form.workspace, form.owner, MemberRole::Runner, false)
         .await
         .unwrap();
-    owner.set_allowance(form.workspace, Some(0)).await.unwrap();
+    operator
+        .set_allowance(form.workspace, Some(0))
+        .await
+        .unwrap();
     world
         .database
         .batch_execute("UPDATE workflows SET name = 'Other'")
         .await
         .unwrap();
-    owner
+    operator
         .move_workflow(neighbour.workflow, Move::Pause)
         .await
         .unwrap();
-    let stranger = owner
+    let stranger = operator
         .create_user("s@example.com", "S")
         .await
         .unwrap()
         .user_id;
-    owner
-        .set_member(form.workspace, stranger, "viewer", false)
+    operator
+        .set_member(form.workspace, stranger, MemberRole::Viewer, false)
         .await
         .unwrap();
-    owner.remove_member(form.workspace, stranger).await.unwrap();
+    operator
+        .remove_member(form.workspace, stranger)
+        .await
+        .unwrap();
     form.assert_lives().await;
     neighbour.assert_dead().await;
 }
@@ -196,8 +213,8 @@ async fn the_database_refuses_what_would_revive_a_link() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let form = world.form(&gateway).await;
-    let mut owner = world.owner().await;
-    owner.deploy(form.workflow, None).await.unwrap();
+    let operator = world.operator().await;
+    operator.deploy(form.workflow, None).await.unwrap();
     let again =
         "INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256)
         SELECT l.workspace_id, gen_random_uuid(), l.workflow_id, w.live_release_id, ";
@@ -249,7 +266,7 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
         .await
         .unwrap();
         let link = world
-            .owner()
+            .operator()
             .await
             .create_form_link(form.workflow)
             .await
@@ -277,9 +294,9 @@ async fn links_and_moves_at_the_same_time() {
         let makers = (0..4).map(|_| {
             let target = world.database_url.parse().unwrap();
             tokio::spawn(async move {
-                let owner = Owner::connect(&target).await.unwrap();
+                let operator = Operator::connect(&target).await.unwrap();
                 // May be refused, must not fail otherwise.
-                if let Err(error) = owner.create_form_link(workflow).await {
+                if let Err(error) = operator.create_form_link(workflow).await {
                     let refused = error.to_string();
                     assert!(
                         refused.contains("not deployed") || refused.contains("may not run"),
@@ -299,7 +316,7 @@ async fn links_and_moves_at_the_same_time() {
             0,
             "round {round}: a link outlived the move"
         );
-        restore(&mut world.owner().await, &form).await;
+        restore(&world.operator().await, &form).await;
     }
 }
 
@@ -310,16 +327,16 @@ async fn move_once(
     workspace: WorkspaceId,
     user: UserId,
 ) {
-    let owner = world.owner().await;
+    let operator = world.operator().await;
     match round % 3 {
-        0 => drop(owner.move_workflow(workflow, Move::Pause).await.unwrap()),
+        0 => drop(operator.move_workflow(workflow, Move::Pause).await.unwrap()),
         1 => drop(
-            owner
-                .set_member(workspace, user, "viewer", false)
+            operator
+                .set_member(workspace, user, MemberRole::Viewer, false)
                 .await
                 .unwrap(),
         ),
-        _ => drop(owner.remove_member(workspace, user).await.unwrap()),
+        _ => drop(operator.remove_member(workspace, user).await.unwrap()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The page behind a form link, in a browser.
 
-use letterbox_tests::{Answer, Browser, Form, Front, Process, Proxy, World, eventually};
+use letterbox_tests::{Answer, Form, Front, Process, Proxy, World, eventually};
 use serde_json::{Value, json};
+
+use crate::browser::Browser;
 
 /// A gateway whose base URL is where browsers reach it, and the way there.
 async fn gateway(world: &World, amqp_url: &str) -> (Process, Proxy) {
@@ -128,7 +130,7 @@ async fn a_form_is_filled_in_and_submitted() {
     );
     desktop.picture("desktop-dark").await;
     world
-        .owner()
+        .operator()
         .await
         .create_form_link(form.workflow)
         .await

@@ -4,9 +4,12 @@
 mod approvals;
 mod broker_confirms;
 mod broker_outages;
+mod browser;
+mod closed_sets;
 mod database_outages;
 mod dead_letters;
 mod delivery_once;
+mod dependencies;
 mod execution;
 mod form_contract;
 mod form_limits;

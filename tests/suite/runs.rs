@@ -2,9 +2,10 @@
 //! tell.
 
 use futures_util::future::join_all;
-use letterbox_common::database::Role;
+use letterbox_common::states::{MemberRole, RefusedReason, RunState};
+use letterbox_database::Role;
+use letterbox_operator::Move;
 use letterbox_tests::{DEFINITION, World, eventually, payload};
-use letterbox_worker::owner::Move;
 
 const STARTED: &str = "SELECT count(*) FROM runs WHERE state <> 'refused'";
 const EXHAUSTED: &str =
@@ -24,8 +25,8 @@ async fn an_allowance_is_exact_under_concurrency() {
             .await,
     );
     let forms = [first.clone(), second, third];
-    let owner = world.owner().await;
-    owner
+    let operator = world.operator().await;
+    operator
         .set_allowance(first.workspace, Some(10))
         .await
         .unwrap();
@@ -55,10 +56,10 @@ async fn an_allowance_is_exact_under_concurrency() {
     world.await_runs(50).await;
     assert_eq!(world.count(STARTED).await, 10);
     assert_eq!(world.count(EXHAUSTED).await, 40);
-    let allowance = owner.allowance(first.workspace).await.unwrap();
+    let allowance = operator.allowance(first.workspace).await.unwrap();
     assert_eq!((allowance.run_allowance, allowance.started), (Some(10), 10));
 
-    owner
+    operator
         .set_allowance(first.workspace, Some(11))
         .await
         .unwrap();
@@ -68,7 +69,7 @@ async fn an_allowance_is_exact_under_concurrency() {
     }
     world.await_runs(52).await;
     assert_eq!(world.count(STARTED).await, 11);
-    owner.set_allowance(first.workspace, None).await.unwrap();
+    operator.set_allowance(first.workspace, None).await.unwrap();
     forms[2].assert_accepts("free").await;
     world.await_runs(53).await;
     assert_eq!(world.count(STARTED).await, 12);
@@ -79,7 +80,7 @@ async fn an_allowance_is_exact_under_concurrency() {
 async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
     let world = World::new().await;
     let gateway = world.gateway().await;
-    let mut owner = world.owner().await;
+    let operator = world.operator().await;
     let cases = [
         "removed",
         "viewer",
@@ -96,47 +97,57 @@ async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
         form.assert_accepts(case).await;
         match case {
             "removed" => drop(
-                owner
+                operator
                     .remove_member(form.workspace, form.owner)
                     .await
                     .unwrap(),
             ),
             "viewer" => drop(
-                owner
-                    .set_member(form.workspace, form.owner, "viewer", false)
+                operator
+                    .set_member(form.workspace, form.owner, MemberRole::Viewer, false)
                     .await
                     .unwrap(),
             ),
             "deactivated" => drop(
-                owner
-                    .set_member(form.workspace, form.owner, "owner", true)
+                operator
+                    .set_member(form.workspace, form.owner, MemberRole::Owner, true)
                     .await
                     .unwrap(),
             ),
             "deleted" => drop(
-                owner
+                operator
                     .move_workflow(form.workflow, Move::Delete)
                     .await
                     .unwrap(),
             ),
             "deleted and removed" => {
-                owner
+                operator
                     .move_workflow(form.workflow, Move::Delete)
                     .await
                     .unwrap();
-                owner
+                operator
                     .remove_member(form.workspace, form.owner)
                     .await
                     .unwrap();
             }
             "paused" => drop(
-                owner
+                operator
                     .move_workflow(form.workflow, Move::Pause)
                     .await
                     .unwrap(),
             ),
-            "redeployed" => drop(owner.deploy(form.workflow, Some(DEFINITION)).await.unwrap()),
-            _ => drop(owner.set_allowance(form.workspace, Some(0)).await.unwrap()),
+            "redeployed" => drop(
+                operator
+                    .deploy(form.workflow, Some(DEFINITION))
+                    .await
+                    .unwrap(),
+            ),
+            _ => drop(
+                operator
+                    .set_allowance(form.workspace, Some(0))
+                    .await
+                    .unwrap(),
+            ),
         }
         forms.push(form);
     }
@@ -153,15 +164,23 @@ async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
         Some("allowance_exhausted"),
     ];
     for ((form, reason), case) in forms.iter().zip(expected).zip(cases) {
-        let runs = owner
+        let runs = operator
             .runs(form.workspace, Some(form.workflow), 10)
             .await
             .unwrap();
         assert_eq!(runs.len(), 1, "{case}");
-        assert_eq!(runs[0].refused_reason.as_deref(), reason, "{case}");
-        assert_eq!(runs[0].state == "refused", reason.is_some(), "{case}");
+        assert_eq!(
+            runs[0].refused_reason.map(RefusedReason::as_str),
+            reason,
+            "{case}"
+        );
+        assert_eq!(
+            runs[0].state == RunState::Refused,
+            reason.is_some(),
+            "{case}"
+        );
         assert_eq!(runs[0].run_as, form.owner);
-        let started = owner.allowance(form.workspace).await.unwrap().started;
+        let started = operator.allowance(form.workspace).await.unwrap().started;
         assert_eq!(
             started,
             i32::from(reason.is_none()),
@@ -169,7 +188,7 @@ async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
         );
     }
     // Pinned to the release that the payload was checked against.
-    let run = &owner.runs(forms[6].workspace, None, 10).await.unwrap()[0];
+    let run = &operator.runs(forms[6].workspace, None, 10).await.unwrap()[0];
     let number = "SELECT number::bigint FROM releases WHERE release_id = ";
     assert_eq!(
         world.count(&format!("{number}'{}'", run.release_id)).await,

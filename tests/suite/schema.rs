@@ -1,40 +1,18 @@
 //! The schema: least rights, tenancy, explanations.
 
-use letterbox_common::database::Role;
+use letterbox_database::Role;
 use letterbox_tests::World;
+
+use crate::closed_sets::statements;
 
 #[tokio::test]
 async fn every_statement_fits_the_schema_under_its_role() {
     let world = World::new().await;
-    let [lookups, limits] = [
-        &letterbox_gateway::LOOKUPS[..],
-        &letterbox_gateway::RATE_LIMIT_STATEMENTS,
-    ];
-    let [signals, runs] = [
-        &[letterbox_worker::signals::INSERT_SIGNALS][..],
-        &letterbox_worker::runs::STATEMENTS,
-    ];
-    let [owner, lifecycle] = [
-        &letterbox_worker::owner::STATEMENTS[..],
-        &letterbox_worker::owner::LIFECYCLE_STATEMENTS,
-    ];
-    let all = [
-        (Role::Gateway, lookups),
-        (Role::Gateway, limits),
-        (Role::Worker, signals),
-        (Role::Worker, runs),
-        (Role::Worker, &letterbox_worker::executor::STATEMENTS),
-        (Role::Worker, &letterbox_worker::executor::OUTBOX_STATEMENTS),
-        (Role::Operator, owner),
-        (Role::Operator, lifecycle),
-    ];
-    for (role, statements) in all {
+    for role in [Role::Gateway, Role::Worker, Role::Operator] {
         let client = world.session(role).await;
-        for statement in statements {
-            client
-                .prepare(statement)
-                .await
-                .unwrap_or_else(|error| panic!("{role:?}: {error:?}: {statement}"));
+        for (_, statement) in statements().into_iter().filter(|(its, _)| *its == role) {
+            let prepared = client.prepare(statement.sql).await;
+            prepared.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name));
         }
     }
 }
@@ -48,7 +26,7 @@ async fn the_gateway_finds_rows_by_their_keys_only() {
         .batch_execute("SET plan_cache_mode = force_generic_plan")
         .await
         .unwrap();
-    for statement in letterbox_gateway::LOOKUPS {
+    for statement in letterbox_gateway::keyed_statements().map(|one| one.sql) {
         let parameters = (1..=9)
             .filter(|n| statement.contains(&format!("${n}")))
             .count();

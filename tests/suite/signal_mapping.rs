@@ -20,7 +20,7 @@ async fn native_signals_keep_every_member_exactly() {
     }
     world.await_signals(5).await;
     let mut signals = world
-        .owner()
+        .operator()
         .await
         .signals(webhook.address.workspace, 100)
         .await
@@ -65,7 +65,7 @@ async fn native_signals_keep_every_member_exactly() {
     ];
     assert_eq!(shown, expected);
     let detail = world
-        .owner()
+        .operator()
         .await
         .signal(signals[1].signal_id)
         .await
@@ -91,7 +91,7 @@ async fn nothing_in_a_body_leads_to_another_workspace() {
     world.await_signals(1).await;
     assert_eq!(
         world
-            .owner()
+            .operator()
             .await
             .signals(other.address.workspace, 10)
             .await
@@ -101,7 +101,7 @@ async fn nothing_in_a_body_leads_to_another_workspace() {
     );
     assert_eq!(
         world
-            .owner()
+            .operator()
             .await
             .signals(webhook.address.workspace, 10)
             .await

@@ -3,16 +3,22 @@
 
 use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
+/// The folder of the project.
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .unwrap()
         .to_owned()
 }
 
+/// The text of a file of the project.
+pub fn read(file: &str) -> String {
+    std::fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
 /// Every Rust file below a folder with its path, relative to the project, and its text without
 /// inline tests.
-fn files(folder: &str) -> Vec<(String, String)> {
+pub fn files(folder: &str) -> Vec<(String, String)> {
     let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -34,14 +40,16 @@ fn files(folder: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The lines of code of a file: no comments.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+}
+
+/// Asserts that these words are only in files whose path contains one of the `allowed` places.
 fn assert_only(folders: &[&str], words: &[&str], allowed: &[&str]) {
     for (name, text) in folders.iter().flat_map(|folder| files(folder)) {
-        let code = text
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("//"));
-        let hit = code
-            .into_iter()
-            .find(|line| words.iter().any(|word| line.contains(word)));
+        let hit = code(&text).find(|line| words.iter().any(|word| line.contains(word)));
         if let Some(line) = hit {
             assert!(
                 allowed.iter().any(|place| name.contains(place)),
@@ -51,7 +59,8 @@ fn assert_only(folders: &[&str], words: &[&str], allowed: &[&str]) {
     }
 }
 
-const SERVICES: [&str; 3] = ["common/src", "gateway/src", "worker/src"];
+/// Every crate of the services. Folders contain their nested crates.
+pub const SERVICES: [&str; 3] = ["common", "gateway", "worker"];
 
 #[test]
 fn sql_is_in_stores() {
@@ -62,17 +71,53 @@ fn sql_is_in_stores() {
         "DELETE FROM",
         "pg_advisory",
     ];
-    assert_only(&SERVICES, &words, &["store", "common/src/database/"]);
+    assert_only(&SERVICES, &words, &["store", "common/database/src/"]);
+}
+
+/// Connections are acquired in one place, so that every call has a name, a time limit and a
+/// latency.
+#[test]
+fn only_the_database_crate_acquires_connections() {
+    let words = [
+        "deadpool",
+        "Pool",
+        "connect_once",
+        ".prepare_cached(",
+        "tokio_postgres::connect",
+    ];
+    assert_only(
+        &SERVICES,
+        &words,
+        &[
+            "common/database/",
+            "worker/operator/src/lib.rs",
+            "logging.rs",
+        ],
+    );
+}
+
+#[test]
+fn rows_are_read_by_name() {
+    for (name, text) in SERVICES.into_iter().flat_map(files) {
+        for line in code(&text) {
+            let by_number = line.split("try_get").skip(1).any(|rest| {
+                let argument = rest.split_once('(').map_or("", |(_, argument)| argument);
+                argument
+                    .trim_start()
+                    .starts_with(|c: char| c.is_ascii_digit())
+            });
+            assert!(!by_number, "{name}: {line}");
+        }
+    }
 }
 
 #[test]
 fn amqp_is_in_its_rooms() {
     let rooms = [
-        "common/src/broker/",
+        "common/broker/",
         "worker/src/consumer/",
         "worker/src/dead_letters.rs",
         "worker/src/apply.rs",
-        "worker/src/executor/outbox/mod.rs",
         "process/logging.rs",
     ];
     assert_only(&SERVICES, &["lapin"], &rooms);
@@ -81,34 +126,148 @@ fn amqp_is_in_its_rooms() {
 #[test]
 fn http_is_at_the_edge() {
     let edge = [
-        "listener/",
-        "router.rs",
-        "handlers/",
-        "error.rs",
-        "answer.rs",
-        "cors.rs",
-        "body.rs",
-        "trace.rs",
-        "intake/webhook.rs",
-        "intake/form.rs",
-        "client_address.rs",
-        "form_page.rs",
-        "intake/content_type.rs",
+        "gateway/src/listener/",
+        "gateway/src/router.rs",
+        "gateway/src/handlers/",
+        "gateway/src/error.rs",
+        "gateway/src/response.rs",
+        "gateway/src/cors.rs",
+        "gateway/src/body.rs",
+        "gateway/src/trace.rs",
+        "gateway/src/intake/webhook.rs",
+        "gateway/src/intake/form.rs",
+        "gateway/src/intake/content_type.rs",
+        "gateway/src/client_address.rs",
+        "gateway/src/form_page.rs",
         "process/admin.rs",
         "bin/letterbox/receive.rs",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
+    // The error envelope is HTTP, too: services return errors of their own.
+    assert_only(&["gateway/src"], &["Refusal"], &edge);
+    let clients = ["worker/src/egress/", "bin/letterbox/send.rs"];
+    assert_only(&SERVICES, &["reqwest"], &clients);
+}
+
+/// Each crate, and the crates of the project that it may use.
+#[test]
+fn crates_depend_in_one_direction() {
+    let allowed: [(&str, &[&str]); 7] = [
+        ("common", &[]),
+        ("common/broker", &["common"]),
+        ("common/database", &["common"]),
+        ("gateway", &["common", "broker", "database"]),
+        ("worker/workflow", &["common"]),
+        ("worker/operator", &["common", "database", "workflow"]),
+        ("worker", &["common", "broker", "database", "workflow"]),
+    ];
+    for (folder, expected) in allowed {
+        let manifest = read(&format!("{folder}/Cargo.toml"));
+        let manifest = manifest.split("[dev-dependencies]").next().unwrap();
+        let used = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("letterbox-"));
+        for name in used.map(|line| line.split('.').next().unwrap()) {
+            assert!(expected.contains(&name), "{folder} uses {name}");
+        }
+    }
 }
 
 #[test]
-fn services_do_not_know_each_other() {
-    assert_only(
-        &["common/src"],
-        &["letterbox_gateway::", "letterbox_worker::"],
-        &[],
-    );
-    assert_only(&["gateway/src"], &["letterbox_worker::"], &[]);
-    assert_only(&["worker/src"], &["letterbox_gateway::"], &[]);
+fn the_language_of_workflows_does_no_io() {
+    let words = [
+        "tokio",
+        "std::fs",
+        "std::net",
+        "std::env",
+        "std::process",
+        "letterbox_database",
+    ];
+    assert_only(&["worker/workflow"], &words, &[]);
+}
+
+/// Within a crate modules import in one direction: if a room uses another, that one does not use it
+/// back.
+#[test]
+fn modules_have_no_circles() {
+    for folder in [
+        "common/src",
+        "common/broker/src",
+        "common/database/src",
+        "gateway/src",
+        "worker/src",
+        "worker/workflow/src",
+        "worker/operator/src",
+    ] {
+        let rooms = rooms_and_their_imports(folder);
+        for (room, imports) in &rooms {
+            let mut reached: Vec<&String> = imports.iter().collect();
+            let mut index = 0;
+            while let Some(next) = reached.get(index).copied() {
+                assert_ne!(
+                    next, room,
+                    "{folder}: {room} is imported by what it imports: {reached:?}"
+                );
+                index += 1;
+                for more in rooms.get(next).into_iter().flatten() {
+                    if !reached.contains(&more) {
+                        reached.push(more);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The top-level modules of a crate, and which of the others each names after `crate::`.
+fn rooms_and_their_imports(
+    folder: &str,
+) -> std::collections::BTreeMap<String, std::collections::BTreeSet<String>> {
+    let room_of = |name: &str| {
+        let rest = name.strip_prefix(folder).unwrap().trim_start_matches('/');
+        rest.split('/')
+            .next()
+            .unwrap()
+            .trim_end_matches(".rs")
+            .to_owned()
+    };
+    let files: Vec<_> = files(folder)
+        .into_iter()
+        .filter(|(name, _)| !name.contains("/bin/"))
+        .collect();
+    let rooms: std::collections::BTreeSet<String> =
+        files.iter().map(|(name, _)| room_of(name)).collect();
+    let mut imports = std::collections::BTreeMap::new();
+    for (name, text) in &files {
+        let room = room_of(name);
+        // The crate's own file and its program tie everything together.
+        if ["lib", "main"].contains(&room.as_str()) {
+            continue;
+        }
+        let text: String = code(text).collect::<Vec<_>>().join(" ");
+        let mut named = std::collections::BTreeSet::new();
+        for part in text.split("crate::").skip(1) {
+            let list = match part.strip_prefix('{') {
+                Some(list) => list.split('}').next().unwrap().split(',').collect(),
+                None => vec![part],
+            };
+            for item in list {
+                let first: String = item
+                    .trim_start()
+                    .chars()
+                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                    .collect();
+                if rooms.contains(&first) && first != room {
+                    named.insert(first);
+                }
+            }
+        }
+        imports
+            .entry(room)
+            .or_insert_with(std::collections::BTreeSet::new)
+            .extend(named);
+    }
+    imports
 }
 
 #[test]
@@ -118,5 +277,16 @@ fn every_file_says_why_it_is_there() {
         .flat_map(files)
     {
         assert!(text.starts_with("//!"), "{name}");
+    }
+}
+
+#[test]
+fn lines_have_at_most_100_columns() {
+    for folder in ["common", "gateway", "worker", "tests"] {
+        for (name, _) in files(folder) {
+            for (number, line) in read(&name).lines().enumerate() {
+                assert!(line.chars().count() <= 100, "{name}:{}", number + 1);
+            }
+        }
     }
 }

@@ -48,9 +48,9 @@ async fn a_key_belongs_to_the_workflow_not_to_the_link() {
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let form = world.form(&gateway).await;
     form.assert_accepts("key").await;
-    let mut owner = world.owner().await;
-    owner.deploy(form.workflow, None).await.unwrap();
-    let link = owner.create_form_link(form.workflow).await.unwrap();
+    let operator = world.operator().await;
+    operator.deploy(form.workflow, None).await.unwrap();
+    let link = operator.create_form_link(form.workflow).await.unwrap();
     let fresh = form.with_token(link.token.expose());
     fresh.assert_accepts("key").await;
     world.await_runs(1).await;

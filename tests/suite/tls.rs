@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use letterbox_common::database::{Role, connect_once};
+use letterbox_database::{Role, connect_once};
+use letterbox_operator::migrate;
 use letterbox_tests::{PrivateBroker, PrivateDatabase, World};
-use letterbox_worker::owner::migrate;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// Writes an authority's certificate, and a server's certificate and key made under it.

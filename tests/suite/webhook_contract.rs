@@ -95,7 +95,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
         "it lived, and its secret is cached"
     );
     world
-        .owner()
+        .operator()
         .await
         .delete_webhook(deleted.address.webhook)
         .await

@@ -1,141 +1,129 @@
-//! What a batch of messages does to the database: one transaction for all of a kind, and where that
-//! fails for good, one for each, so that a bad message can't take its neighbours along.
+//! What a batch of messages does to the database: one transaction for all of a kind. Where that
+//! fails for good, one for each, so that a bad message can't take its neighbors along.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use deadpool_postgres::Pool;
 use lapin::message::Delivery;
-use letterbox_common::{
-    broker::{Envelope, RunWake},
-    database::{DatabaseError, Fault},
-};
+use letterbox_broker::{Envelope, RunWake};
+use letterbox_database::{Database, DatabaseError, Fault};
 
 use crate::{
     executor,
     outcome::Outcome,
-    runs::{self, Submission},
+    runs::{self, NewRun},
     signals::{self, Signal},
 };
 
 /// What a message says.
-enum Content {
+enum MessageContent {
     Signal(Signal),
-    Submission(Submission),
-    /// Of a run, come where no executor is: its queue was deleted.
+    Run(NewRun),
+    /// The wake of a run that arrived where no executor is, because its queue was deleted.
     Wake(RunWake),
 }
 
-/// A message that has been read, or why it can't be.
-pub struct Read<'a> {
-    pub message: &'a Delivery,
-    content: Result<Content, String>,
+/// A message with what it says, or why it can't be decoded.
+pub(crate) struct DecodedMessage<'a> {
+    pub(crate) delivery: &'a Delivery,
+    content: Result<MessageContent, String>,
 }
 
-impl<'a> Read<'a> {
-    pub fn new(message: &'a Delivery) -> Self {
+impl<'a> DecodedMessage<'a> {
+    pub(crate) fn new(delivery: &'a Delivery) -> Self {
         Self {
-            message,
-            content: read(message),
+            delivery,
+            content: decode(delivery),
         }
     }
 }
 
-/// Reads a message. The reason why it can't be read is fit for a header: it does not quote the
+/// Decodes a message. The reason why it can't be decoded is fit for a header: it does not quote the
 /// message.
-fn read(message: &Delivery) -> Result<Content, String> {
-    let envelope = Envelope::read(&message.properties).map_err(|error| error.to_string())?;
-    let reading = || match &envelope {
+fn decode(delivery: &Delivery) -> Result<MessageContent, String> {
+    let envelope = Envelope::decode(&delivery.properties).map_err(|error| error.to_string())?;
+    let body = &delivery.data;
+    let decoding = || match &envelope {
         Envelope::WebhookDelivery(delivery) => {
-            Content::Signal(signals::read(delivery, &message.data))
+            MessageContent::Signal(Signal::of_delivery(delivery, body))
         }
         Envelope::FormSubmission(submission) => {
-            Content::Submission(runs::read(submission, &message.data))
+            MessageContent::Run(NewRun::of_submission(submission, body))
         }
-        Envelope::RunWake(wake) => Content::Wake(wake.clone()),
+        Envelope::RunWake(wake) => MessageContent::Wake(wake.clone()),
     };
-    catch_unwind(AssertUnwindSafe(reading))
-        .map_err(|_| "reading the message panicked: a bug in Letterbox".to_owned())
+    // A panic in one message is that message's failure.
+    catch_unwind(AssertUnwindSafe(decoding))
+        .map_err(|_| "decoding the message panicked: this is a bug in Letterbox".to_owned())
 }
 
 /// Something that is stored in batches, all or none.
-trait Stored: Sized + Sync {
+trait StoredInBatches: Sized + Sync {
     fn store(
-        pool: &Pool,
+        database: &Database,
         batch: &[&Self],
     ) -> impl Future<Output = Result<(), DatabaseError>> + Send;
 }
 
-impl Stored for Signal {
-    fn store(
-        pool: &Pool,
-        batch: &[&Self],
-    ) -> impl Future<Output = Result<(), DatabaseError>> + Send {
-        signals::store(pool, batch)
+impl StoredInBatches for Signal {
+    async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
+        signals::store(database, batch).await
     }
 }
 
-impl Stored for Submission {
-    fn store(
-        pool: &Pool,
-        batch: &[&Self],
-    ) -> impl Future<Output = Result<(), DatabaseError>> + Send {
-        runs::store(pool, batch)
+impl StoredInBatches for NewRun {
+    async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
+        runs::store(database, batch).await
     }
 }
 
-impl Stored for RunWake {
-    async fn store(pool: &Pool, batch: &[&Self]) -> Result<(), DatabaseError> {
+impl StoredInBatches for RunWake {
+    async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
         let wakes: Vec<_> = batch
             .iter()
             .map(|wake| (wake.workspace, wake.run))
             .collect();
-        executor::wake_again(pool, &wakes).await
+        executor::wake_again(database, &wakes).await
     }
 }
 
-/// Stores what the messages say. One outcome a message, in their order; all `Retry` when the
-/// database is away.
-pub async fn apply(pool: &Pool, messages: &[Read<'_>]) -> Vec<Outcome> {
-    let (mut signals, mut submissions, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
-    for read in messages {
-        match &read.content {
-            Ok(Content::Signal(signal)) => signals.push(signal),
-            Ok(Content::Submission(submission)) => submissions.push(submission),
-            Ok(Content::Wake(wake)) => wakes.push(wake),
-            Err(_) => {}
+/// Stores what the messages say. One outcome for each message, in their order; all `Retry` while
+/// the database is away.
+pub(crate) async fn apply(database: &Database, messages: &[DecodedMessage<'_>]) -> Vec<Outcome> {
+    let mut outcomes = vec![Outcome::Retry; messages.len()];
+    let (mut signals, mut runs, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
+    for (message, outcome) in messages.iter().zip(&mut outcomes) {
+        match &message.content {
+            Ok(MessageContent::Signal(signal)) => signals.push((signal, outcome)),
+            Ok(MessageContent::Run(run)) => runs.push((run, outcome)),
+            Ok(MessageContent::Wake(wake)) => wakes.push((wake, outcome)),
+            Err(reason) => *outcome = Outcome::Reject(reason.clone()),
         }
     }
-    let mut signals = store(pool, &signals).await.into_iter();
-    let mut submissions = store(pool, &submissions).await.into_iter();
-    let mut wakes = store(pool, &wakes).await.into_iter();
-    let outcomes = messages.iter().map(|read| match &read.content {
-        Ok(Content::Signal(_)) => signals.next(),
-        Ok(Content::Submission(_)) => submissions.next(),
-        Ok(Content::Wake(_)) => wakes.next(),
-        Err(reason) => Some(Outcome::Reject(reason.clone())),
-    });
+    store_all(database, signals).await;
+    store_all(database, runs).await;
+    store_all(database, wakes).await;
     outcomes
-        .map(|outcome| outcome.unwrap_or(Outcome::Retry))
-        .collect()
 }
 
-async fn store<T: Stored>(pool: &Pool, items: &[&T]) -> Vec<Outcome> {
+/// Stores the items of one kind and sets their outcomes.
+async fn store_all<T: StoredInBatches>(database: &Database, items: Vec<(&T, &mut Outcome)>) {
+    let (items, outcomes): (Vec<&T>, Vec<&mut Outcome>) = items.into_iter().unzip();
     if items.is_empty() {
-        return Vec::new();
+        return;
     }
-    let Err(error) = T::store(pool, items).await else {
-        return vec![Outcome::Done; items.len()];
-    };
-    if error.fault == Fault::Transient {
-        return vec![Outcome::Retry; items.len()];
+    match T::store(database, &items).await {
+        Ok(()) => outcomes
+            .into_iter()
+            .for_each(|outcome| *outcome = Outcome::Done),
+        Err(error) if error.fault == Fault::Transient => {}
+        // One of the items is at fault, not the database: each by itself.
+        Err(_) => {
+            for (item, outcome) in items.into_iter().zip(outcomes) {
+                *outcome = match T::store(database, &[item]).await {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::from(&error),
+                };
+            }
+        }
     }
-    // Not the database failed but something in the batch.
-    let mut outcomes = Vec::with_capacity(items.len());
-    for item in items {
-        outcomes.push(match T::store(pool, &[item]).await {
-            Ok(()) => Outcome::Done,
-            Err(error) => Outcome::from(&error),
-        });
-    }
-    outcomes
 }

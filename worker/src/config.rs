@@ -1,33 +1,32 @@
-//! The worker's settings: every one an environment variable and a flag, read once, checked before
+//! The worker's settings: each an environment variable and a flag, parsed once, checked before
 //! anything starts.
 
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Parser;
+use letterbox_broker::{BrokerSettings, BrokerTarget};
 use letterbox_common::{
-    broker::{BrokerSettings, BrokerTarget},
-    database::{self, DatabaseSettings, Role},
     process::{
         networks::Networks,
         settings::{ProcessSettings, SecretText, SettingError, milliseconds, seconds},
     },
     sealing::KeyRing,
 };
+use letterbox_database::{Database, DatabaseSettings, Role};
 
 use crate::{
     egress::{self, Egress},
-    executor::Patience,
+    executor::Timeouts,
 };
 
-/// A request, and its record.
-const LEASE_MIN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 15);
+/// A lease must outlast the longest request, and 15 s to record its answer.
+const MIN_LEASE: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 15);
 
-/// Letterbox's back room: takes accepted messages from RabbitMQ and makes signals and runs of them,
-/// and executes the runs
+/// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-worker", version)]
-pub struct Settings {
-    /// Where /livez, /readyz and /metrics are; keep it private
+pub struct WorkerSettings {
+    /// Where /livez, /readyz and /metrics are served; keep it private
     #[arg(
         long,
         env = "LETTERBOX_ADMIN_LISTEN",
@@ -41,7 +40,7 @@ pub struct Settings {
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub prefetch: u16,
 
-    /// Most messages that are stored in one transaction
+    /// Maximum number of messages that are stored in one transaction
     #[arg(long, env = "LETTERBOX_BATCH_SIZE", value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub batch_size: u16,
@@ -51,13 +50,12 @@ pub struct Settings {
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub run_concurrency: u16,
 
-    /// How long a worker may be silent about a run before another one takes it, in seconds; more
-    /// than 45
+    /// How long a worker may be silent about a run before another one takes it over, in seconds; at
+    /// least 45
     #[arg(long, env = "LETTERBOX_RUN_LEASE_SECONDS", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub run_lease: Duration,
 
-    /// Pause before the second attempt at an action, in milliseconds; doubled before each further
-    /// one
+    /// Pause before the second attempt at an action, in milliseconds; doubled for each further one
     #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "2000", value_parser = milliseconds)]
     pub retry: Duration,
 
@@ -65,7 +63,7 @@ pub struct Settings {
     #[arg(long, env = "LETTERBOX_APPROVAL_SECONDS", value_name = "SECONDS", default_value = "604800", value_parser = seconds)]
     pub approval: Duration,
 
-    /// Private networks that actions may reach all the same, as CIDR[,CIDR...] [default: none]
+    /// Private networks that actions may reach, as CIDR[,CIDR...] [default: none]
     #[arg(
         long,
         env = "LETTERBOX_EGRESS_ALLOW",
@@ -97,12 +95,12 @@ pub struct Settings {
 
 /// The settings, checked and ready to use.
 pub struct Config {
-    pub pool: deadpool_postgres::Pool,
+    pub database: Database,
     pub broker: BrokerTarget,
     pub prefetch: u16,
-    pub batch_size: usize,
+    pub max_batch: usize,
     pub run_concurrency: u16,
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     pub keys: KeyRing,
     pub egress: Egress,
     pub shutdown_timeout: Duration,
@@ -114,13 +112,13 @@ impl Config {
     /// Checks the settings. Connects to nothing.
     ///
     /// # Errors
-    /// Names the first setting that does not make sense.
-    pub fn from_settings(settings: &Settings) -> Result<Self, SettingError> {
+    /// Names the first invalid setting.
+    pub fn from_settings(settings: &WorkerSettings) -> Result<Self, SettingError> {
         let lease = settings.run_lease;
-        if lease < LEASE_MIN {
+        if lease < MIN_LEASE {
             let problem = format!(
-                "has to be more than {}: a lease must outlive its request",
-                LEASE_MIN.as_secs()
+                "must be at least {}: a lease must outlast the longest request",
+                MIN_LEASE.as_secs()
             );
             return Err(SettingError::new("LETTERBOX_RUN_LEASE_SECONDS", problem));
         }
@@ -130,12 +128,12 @@ impl Config {
         let keys = settings.sealing_keys.expose().parse();
         let name = letterbox_common::process::name("letterbox-worker");
         Ok(Self {
-            pool: database::create_pool(&settings.database, Role::Worker, &name)?,
+            database: Database::new(&settings.database, Role::Worker, &name)?,
             broker: settings.broker.target()?,
             prefetch: settings.prefetch,
-            batch_size: usize::from(settings.batch_size),
+            max_batch: usize::from(settings.batch_size),
             run_concurrency: settings.run_concurrency,
-            patience: Patience {
+            timeouts: Timeouts {
                 lease,
                 retry: settings.retry,
                 approval: settings.approval,

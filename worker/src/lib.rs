@@ -1,25 +1,44 @@
-//! The worker: takes what the gateways have published, makes signals and runs of it, and
-//! acknowledges after its commit.
+//! The worker: takes what the gateways have published, makes signals and runs of it, executes the
+//! runs, and acknowledges after each commit.
 //!
-//! `consumer` receives and acknowledges, `apply` says what a batch of messages does to the
-//! database, `outcome` what an outcome means for a message. `executor` brings runs through their
-//! `actions`, as the `policy` allows, out through `egress`. `owner` is what the operator command
-//! line (`bin/letterbox`) orders.
+//! ```text
+//! consumer ── apply ──> signals, runs      what a message becomes, in one transaction
+//!          └─ executor ──> egress          a run's actions, one after the other, under the policy
+//!                       └─ outbox          wakes a run later, or on another worker
+//! ```
+//!
+//! `outcome` says what an outcome means for a message, `dead_letters` keeps what can't be
+//! processed. The language of workflows is the crate `letterbox-workflow`.
 
-mod accounts;
-pub mod actions;
 mod apply;
 pub mod config;
 mod consumer;
 mod dead_letters;
-pub mod definition;
 mod egress;
-pub mod executor;
+mod executor;
+pub mod metrics;
 mod outcome;
-pub mod owner;
-pub mod policy;
-pub mod runs;
+mod runs;
 mod server;
-pub mod signals;
+mod signals;
+
+use letterbox_database::Statement;
 
 pub use server::run;
+
+/// Every statement of the worker, for the test that prepares them under its role.
+pub fn statements() -> impl Iterator<Item = &'static Statement> {
+    let stores = [signals::STATEMENTS, runs::STATEMENTS].into_iter();
+    stores.chain(executor::statements()).flatten().copied()
+}
+
+/// Every metric that the worker exports.
+pub fn all_metrics() -> impl Iterator<Item = &'static letterbox_common::process::metrics::Metric> {
+    [
+        metrics::ALL,
+        letterbox_broker::metrics::ALL,
+        letterbox_database::metrics::ALL,
+    ]
+    .into_iter()
+    .flatten()
+}

@@ -1,19 +1,19 @@
 //! What can come of a message, and what that means for it: acknowledged, held and tried again, or
 //! dead-lettered.
 //!
-//! Nothing is ever handed back to the broker to say 'not now': every return counts against the
+//! Nothing is ever returned to the broker to say 'not now': every return counts against the
 //! message, and after enough of them the broker would dead-letter it although nothing is wrong with
 //! it.
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-use letterbox_common::database::{DatabaseError, Fault};
+use letterbox_broker::retry_delays;
+use letterbox_database::{DatabaseError, Fault};
 
 /// What came of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its effect is committed: acknowledge.
+pub(crate) enum Outcome {
+    /// Its effect is committed: acknowledge it.
     Done,
     /// A server is away: hold it and try again. Nothing is wrong with it.
     Retry,
@@ -32,7 +32,7 @@ impl From<&DatabaseError> for Outcome {
 
 impl Outcome {
     /// One word for metrics.
-    pub fn label(&self) -> &'static str {
+    pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Retry => "retry",
@@ -41,12 +41,7 @@ impl Outcome {
     }
 }
 
-/// Pauses between tries: short at first, 5 s at most, without end.
-pub fn pauses() -> impl Iterator<Item = Duration> + Send {
-    ExponentialBuilder::default()
-        .with_jitter()
-        .with_min_delay(Duration::from_millis(100))
-        .with_max_delay(Duration::from_secs(5))
-        .without_max_times()
-        .build()
+/// Pauses between tries: short at first, then longer, without end.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
+    retry_delays(Duration::from_millis(100))
 }

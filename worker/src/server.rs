@@ -1,28 +1,27 @@
-//! The worker as a whole: how its parts are started, held together, and stopped in order.
+//! The worker as a whole: how its parts are started, held together, and shut down in order.
 
 use std::time::Duration;
 
-use letterbox_common::{
-    broker::{self, publisher},
-    database::health,
-    process::{admin, readiness::Readiness, shutdown::Deadline},
-};
+use letterbox_broker::{publisher, supervise};
+use letterbox_common::process::{admin, readiness::Readiness, shutdown::Deadline};
+use letterbox_database::health;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::Config,
-    consumer::{Consumer, Runs},
+    consumer::Consumer,
     executor::{Executor, relay},
 };
 
-/// Wakes of runs and dead letters are few: one channel, and patience.
+/// Wakes of runs and dead letters are few: one channel is enough.
 const PUBLISH_CHANNELS: u16 = 1;
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Less than a database call may take: the relay waits for confirms inside a transaction.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Runs until `stop`, then stops in order: not ready, fetch nothing, finish what was fetched, close
-/// the connections.
+/// Runs until `stop`, then shuts down in order: not ready, fetch nothing, finish what was fetched,
+/// close the connections.
 pub async fn run(
     config: Config,
     admin_socket: TcpListener,
@@ -30,75 +29,77 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let readiness = Readiness::default();
-    let (running, database) = (readiness.part("process"), readiness.part("database"));
-    let (publishes, consumes) = (readiness.part("publisher"), readiness.part("consumer"));
+    let (process, database) = (
+        readiness.component("process"),
+        readiness.component("database"),
+    );
+    let (publishing, consuming) = (
+        readiness.component("publisher"),
+        readiness.component("consumer"),
+    );
     let background = TaskTracker::new();
-    let (publishing, over) = (CancellationToken::new(), CancellationToken::new());
+    // Cancelled when the work is done, later than `stop`.
+    let (stop_publishing, stop_background) = (CancellationToken::new(), CancellationToken::new());
 
     background.spawn(admin::serve(
         admin_socket,
         readiness.clone(),
         metrics,
-        over.clone(),
+        stop_background.clone(),
     ));
-    background.spawn(health::watch(config.pool.clone(), database, over.clone()));
+    background.spawn(health::watch(
+        config.database.clone(),
+        database,
+        stop_background.clone(),
+    ));
 
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
-    let publishing_task = {
-        let (target, name, publishing) = (
-            config.broker.clone(),
-            format!("{} (publish)", config.name),
-            publishing.clone(),
-        );
-        tokio::spawn(async move {
-            broker::supervise(target, &name, publishes, session, publishing).await
-        })
+    let publisher_task = {
+        let (target, name) = (config.broker.clone(), format!("{} (publish)", config.name));
+        let stop = stop_publishing.clone();
+        tokio::spawn(async move { supervise(target, &name, publishing, session, stop).await })
     };
-    let executor = Executor {
-        pool: config.pool.clone(),
-        keys: config.keys,
-        egress: config.egress,
-        patience: config.patience,
-    };
-    let relaying = tokio::spawn(relay(
-        config.pool.clone(),
+    let relay_task = tokio::spawn(relay(
+        config.database.clone(),
         publisher.clone(),
         config.name.clone(),
         stop.clone(),
     ));
     let consumer = Consumer {
-        pool: config.pool.clone(),
-        runs: Runs {
-            executor,
-            publisher: publisher.clone(),
-            concurrency: config.run_concurrency,
-        },
+        database: config.database.clone(),
         publisher,
+        executor: Executor {
+            database: config.database.clone(),
+            keys: config.keys,
+            egress: config.egress,
+            timeouts: config.timeouts,
+        },
         prefetch: config.prefetch,
-        batch_size: config.batch_size,
+        max_batch: config.max_batch,
+        run_concurrency: config.run_concurrency,
         name: config.name.clone(),
     };
-    let consuming_task = {
+    let consumer_task = {
         let (target, name, stop) = (config.broker, config.name, stop.clone());
-        tokio::spawn(
-            async move { broker::supervise(target, &name, consumes, consumer, stop).await },
-        )
+        tokio::spawn(async move { supervise(target, &name, consuming, consumer, stop).await })
     };
-    running.ready();
+    process.ready();
     stop.cancelled().await;
 
     let deadline = Deadline::after(config.shutdown_timeout);
-    running.waits_for("stopping");
+    process.not_ready("stopping");
     let mut in_order = deadline
-        .step("consumer", async { drop(consuming_task.await) })
+        .step("consumer", async { drop(consumer_task.await) })
         .await;
-    in_order &= deadline.step("relay", async { drop(relaying.await) }).await;
-    publishing.cancel();
     in_order &= deadline
-        .step("publisher", async { drop(publishing_task.await) })
+        .step("relay", async { drop(relay_task.await) })
         .await;
-    config.pool.close();
-    over.cancel();
+    stop_publishing.cancel();
+    in_order &= deadline
+        .step("publisher", async { drop(publisher_task.await) })
+        .await;
+    config.database.close();
+    stop_background.cancel();
     background.close();
     in_order &= deadline.step("admin", background.wait()).await;
     tracing::info!(in_order, "stopped");

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::text_enum;
+
 /// A form, as `GET /public/workflow-forms/forms` answers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,23 +32,32 @@ pub struct Field {
     pub placeholder: Option<String>,
 }
 
-/// What a field holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FieldType {
-    Text,
-    Textarea,
-    Number,
-    Email,
-    Checkbox,
+text_enum! {
+    /// What a field holds.
+    pub enum FieldType {
+        /// One line of text
+        Text = "text",
+        /// Many lines of text
+        Textarea = "textarea",
+        /// A finite number
+        Number = "number",
+        /// An e-mail address
+        Email = "email",
+        /// Yes or no
+        Checkbox = "checkbox",
+    }
 }
 
 impl FieldType {
-    pub const ALL: [(&'static str, Self); 5] = [
-        ("text", Self::Text),
-        ("textarea", Self::Textarea),
-        ("number", Self::Number),
-        ("email", Self::Email),
-        ("checkbox", Self::Checkbox),
-    ];
+    /// Maximum length of a value in characters (Unicode scalar values), for types that hold text.
+    /// The form page and the validation of submissions both read it here.
+    #[must_use]
+    pub fn max_length(self) -> Option<usize> {
+        match self {
+            Self::Text => Some(500),
+            Self::Textarea => Some(5_000),
+            Self::Email => Some(200),
+            Self::Number | Self::Checkbox => None,
+        }
+    }
 }

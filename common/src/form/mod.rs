@@ -1,5 +1,5 @@
-//! What a form is, for the one who deploys it, the one who checks a submission against it, and the
-//! holder of its link.
+//! Forms: their definition and the token of their link. Deploying, validating and serving a form
+//! all start here.
 
 mod definition;
 mod token;

@@ -3,18 +3,20 @@
 
 use std::fmt;
 
+use crate::{
+    random::{RandomError, random_hex},
+    sealing::Secret,
+};
 use sha2::{Digest, Sha256};
-use zeroize::Zeroizing;
-
-use crate::sealing::{SealError, Secret};
 
 const LENGTHS: std::ops::RangeInclusive<usize> = 20..=200;
 
-/// A text that could be a form's token: 20 to 200 characters. Wiped when dropped, never printed.
+/// A text that has the length of a form's token: 20 to 200 characters. Wiped when dropped, never
+/// printed.
 #[derive(Clone)]
 pub struct FormToken(Secret);
 
-/// SHA-256 of a token: what the database knows of it.
+/// SHA-256 of a token: all that the database stores of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TokenHash([u8; 32]);
 
@@ -23,15 +25,13 @@ impl FormToken {
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
-    pub fn generate() -> Result<Self, SealError> {
-        let mut bits = Zeroizing::new([0; 32]);
-        getrandom::fill(bits.as_mut_slice()).map_err(|_| SealError)?;
-        Ok(Self(Secret::new(hex::encode(bits.as_slice()).into_bytes())))
+    pub fn generate() -> Result<Self, RandomError> {
+        random_hex().map(Self)
     }
 
-    /// Takes a text of 20 to 200 characters; nothing for any other.
+    /// Parses a text of 20 to 200 characters; `None` for any other.
     #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         LENGTHS
             .contains(&text.chars().count())
             .then(|| Self(Secret::new(text.as_bytes().to_vec())))
@@ -39,9 +39,9 @@ impl FormToken {
 
     /// The token itself, for the one time that it is shown.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "a token is made of text")]
     pub fn expose(&self) -> &str {
-        // Made of text only.
-        std::str::from_utf8(self.0.expose()).unwrap_or_default()
+        std::str::from_utf8(self.0.expose()).expect("a token is made of text")
     }
 
     #[must_use]
@@ -90,12 +90,12 @@ mod tests {
             (201, false),
         ] {
             assert_eq!(
-                FormToken::read(&"x".repeat(length)).is_some(),
+                FormToken::parse(&"x".repeat(length)).is_some(),
                 good,
                 "{length}"
             );
             assert_eq!(
-                FormToken::read(&"\u{1f4ee}".repeat(length)).is_some(),
+                FormToken::parse(&"\u{1f4ee}".repeat(length)).is_some(),
                 good,
                 "{length}"
             );
@@ -103,10 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_read_as_they_were_made_and_never_printed() {
+    fn tokens_round_trip_and_are_never_printed() {
         let token = FormToken::generate().unwrap();
         assert_eq!(
-            FormToken::read(token.expose()).unwrap().hash(),
+            FormToken::parse(token.expose()).unwrap().hash(),
             token.hash()
         );
         assert_ne!(FormToken::generate().unwrap().hash(), token.hash());

@@ -1,7 +1,7 @@
 //! The admin address: `/livez` (the process runs), `/readyz` (it can do its work, or what it waits
 //! for) and `/metrics` (Prometheus). Never on the public address.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -14,55 +14,74 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::readiness::Readiness;
+use super::{
+    metrics::{Metric, MetricKind},
+    readiness::Readiness,
+};
 
-/// Bounds of the histograms of durations, in seconds.
-const SECONDS: [f64; 14] = [
-    0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.5, 5.0,
-];
-/// Bounds of the histograms of batch sizes.
-const SIZES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+/// How often the exporter drops what it no longer needs.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts collecting metrics for the whole process.
+/// Starts collecting metrics for the whole process, with the buckets and help texts of `declared`.
 ///
 /// # Errors
-/// When it has been started already.
-pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
-    PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
-        .set_buckets_for_metric(Matcher::Suffix("_batch_size".into()), &SIZES)?
-        .install_recorder()
+/// When collecting has been started already.
+pub fn start_metrics<'a>(
+    declared: impl IntoIterator<Item = &'a Metric>,
+) -> Result<PrometheusHandle, BuildError> {
+    let declared: Vec<_> = declared.into_iter().collect();
+    let mut builder = PrometheusBuilder::new();
+    for metric in &declared {
+        if let Some(buckets) = metric.kind.buckets() {
+            builder =
+                builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
+        }
+    }
+    let handle = builder.install_recorder()?;
+    for metric in declared {
+        let help = metric.help.trim();
+        match metric.kind {
+            MetricKind::Counter => metrics::describe_counter!(metric.name, help),
+            MetricKind::Gauge => metrics::describe_gauge!(metric.name, help),
+            MetricKind::Seconds | MetricKind::Sizes => {
+                metrics::describe_histogram!(metric.name, help);
+            }
+        }
+    }
+    Ok(handle)
 }
 
-/// Serves the admin address until `stop`. It goes on while the process drains, so that `/readyz`
-/// can say so.
+/// Serves the admin address until `stop`. It keeps serving while the process drains, so that
+/// `/readyz` can say so.
 pub async fn serve(
     listener: TcpListener,
     readiness: Readiness,
     metrics: PrometheusHandle,
     stop: CancellationToken,
 ) {
-    let tidy = metrics.clone();
-    let tidying = async move {
+    let exporter = metrics.clone();
+    let upkeep = async move {
         loop {
-            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-            tidy.run_upkeep();
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
+            exporter.run_upkeep();
         }
     };
     let accepting = async {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    serve_connection(stream, readiness.clone(), metrics.clone(), stop.clone())
+                    serve_connection(stream, readiness.clone(), metrics.clone(), stop.clone());
                 }
                 Err(error) => {
                     tracing::warn!(%error, "admin: accept failed");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     };
-    tokio::select! { () = stop.cancelled() => {}, () = accepting => {}, () = tidying => {} }
+    tokio::select! { () = stop.cancelled() => {}, () = accepting => {}, () = upkeep => {} }
 }
 
 fn serve_connection(
@@ -73,8 +92,8 @@ fn serve_connection(
 ) {
     tokio::spawn(async move {
         let service = service_fn(move |request| {
-            let answer = answer(&request, &readiness, &metrics);
-            async { Ok::<_, Infallible>(answer) }
+            let response = respond(&request, &readiness, &metrics);
+            async { Ok::<_, Infallible>(response) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -83,7 +102,7 @@ fn serve_connection(
     });
 }
 
-fn answer(
+fn respond(
     request: &Request<Incoming>,
     readiness: &Readiness,
     metrics: &PrometheusHandle,

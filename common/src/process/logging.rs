@@ -2,7 +2,7 @@
 //!
 //! Some libraries log what must not be read: lapin prints returned messages with their bodies and
 //! frames with their contents, tokio-postgres prints statement parameters. Their levels are capped
-//! here, in code, so that no setting can open them.
+//! here, in code, so that no setting can raise them.
 
 use tracing::{Level, Metadata};
 use tracing_subscriber::{
@@ -11,7 +11,8 @@ use tracing_subscriber::{
 
 use super::settings::{LogFormat, ProcessSettings, SettingError};
 
-/// Targets whose lines may hold bodies, parameters or credentials, with the most that they may say.
+/// Targets whose lines may hold bodies, parameters or credentials, with the lowest level that they
+/// may log at.
 const CAPPED: [(&str, Level); 7] = [
     ("lapin", Level::ERROR),
     ("amq_protocol", Level::ERROR),
@@ -25,7 +26,7 @@ const CAPPED: [(&str, Level); 7] = [
 /// Starts logging for the whole process.
 ///
 /// # Errors
-/// When LETTERBOX_LOG can't be read.
+/// When LETTERBOX_LOG is not a filter.
 pub fn start(settings: &ProcessSettings) -> Result<(), SettingError> {
     let wanted = EnvFilter::try_new(&settings.log)
         .map_err(|error| SettingError::new("LETTERBOX_LOG", error))?;
@@ -46,5 +47,5 @@ pub fn start(settings: &ProcessSettings) -> Result<(), SettingError> {
 fn is_harmless(line: &Metadata<'_>) -> bool {
     CAPPED
         .iter()
-        .all(|(target, most)| !line.target().starts_with(target) || line.level() <= most)
+        .all(|(target, max)| !line.target().starts_with(target) || line.level() <= max)
 }

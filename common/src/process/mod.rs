@@ -1,8 +1,9 @@
-//! What every Letterbox process does alike: read settings, log, say how it is on the admin address,
-//! and stop in order.
+//! What every Letterbox process does alike: read settings, log, report its health on the admin
+//! address, and shut down in order.
 
 pub mod admin;
 pub mod logging;
+pub mod metrics;
 pub mod networks;
 pub mod readiness;
 pub mod settings;
@@ -21,7 +22,7 @@ pub fn name(program: &str) -> String {
 /// Binds a socket and logs its address, which tells the port where the setting says 0.
 ///
 /// # Errors
-/// Names the address that is not to be had.
+/// Names the address that could not be bound.
 pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
     let name = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(name)?;
@@ -29,13 +30,13 @@ pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpLi
     Ok(listener)
 }
 
-/// The exit code of a program that has ended, after saying on standard error why it could not run.
+/// The exit code of a program that has ended. Says on standard error why it could not run.
 #[must_use]
 pub fn exit_code(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = outcome else {
         return ExitCode::SUCCESS;
     };
-    // Nobody may be reading.
+    // Standard error may be closed; there is nowhere else to say it.
     let _ = writeln!(io::stderr(), "{program}: {error}");
     ExitCode::FAILURE
 }

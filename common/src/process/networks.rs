@@ -4,13 +4,13 @@ use std::{net::IpAddr, str::FromStr};
 
 use ipnet::IpNet;
 
-/// A list of networks; an address stands for itself. Nothing at all is no network.
+/// A list of networks. An address is a network of one; an empty list matches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(Vec<IpNet>);
 
-/// What is not a list of networks.
+/// The text is not a list of networks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("has to be a list of networks in CIDR notation or of addresses, with commas between")]
+#[error("must be a comma-separated list of CIDR networks or addresses")]
 pub struct InvalidNetworks;
 
 impl FromStr for Networks {
@@ -33,9 +33,9 @@ impl FromStr for Networks {
 }
 
 impl Networks {
-    /// Whether one of them holds the address. An IPv4 address in IPv6's clothes is an IPv4 address.
+    /// Whether one of them contains the address. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
-    pub fn contain(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lists_of_networks_are_read() {
+    fn only_lists_of_networks_parse() {
         for good in [
             "",
             " ",
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stands_for_itself() {
+    fn an_address_is_a_network_of_one() {
         let networks: Networks = "127.0.0.1, 10.0.0.0/8".parse().unwrap();
         for (address, expected) in [
             ("127.0.0.1", true),
@@ -80,7 +80,7 @@ mod tests {
             ("::1", false),
         ] {
             assert_eq!(
-                networks.contain(address.parse().unwrap()),
+                networks.contains(address.parse().unwrap()),
                 expected,
                 "{address}"
             );

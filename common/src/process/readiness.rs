@@ -1,36 +1,37 @@
-//! Whether a process can do its work: true when each of its parts says so. Asked by `/readyz`.
+//! Whether a process can do its work: true when each of its components says so. Asked by
+//! `/readyz`.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The parts of a process and what each of them waits for.
+/// The components of a process that are not ready, and what each of them waits for.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness {
     waiting: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
-/// One part's own switch.
+/// One component's own switch.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct Component {
     name: &'static str,
-    whole: Readiness,
+    process: Readiness,
 }
 
 impl Readiness {
-    /// Adds a part, which is not ready yet.
+    /// Adds a component, which is not ready yet.
     #[must_use]
-    pub fn part(&self, name: &'static str) -> Part {
-        let part = Part {
+    pub fn component(&self, name: &'static str) -> Component {
+        let component = Component {
             name,
-            whole: self.clone(),
+            process: self.clone(),
         };
-        part.waits_for("starting");
-        part
+        component.not_ready("starting");
+        component
     }
 
-    /// What keeps the process from being ready, by part. Empty when it is.
+    /// What keeps the process from being ready, by component. Empty when it is.
     #[must_use]
     pub fn waiting(&self) -> BTreeMap<&'static str, String> {
         self.lock().clone()
@@ -41,20 +42,20 @@ impl Readiness {
     }
 }
 
-impl Part {
-    /// The part can do its work. Logged when it could not before.
+impl Component {
+    /// The component can do its work. Logged when it could not before.
     pub fn ready(&self) {
-        if self.whole.lock().remove(self.name).is_some() {
-            tracing::info!(part = self.name, "ready");
+        if self.process.lock().remove(self.name).is_some() {
+            tracing::info!(component = self.name, "ready");
         }
     }
 
-    /// The part can't do its work, and why. Logged when the reason is new.
-    pub fn waits_for(&self, reason: impl Into<String>) {
+    /// The component can't do its work, and why. Logged when the reason is new.
+    pub fn not_ready(&self, reason: impl Into<String>) {
         let reason = reason.into();
-        let before = self.whole.lock().insert(self.name, reason.clone());
+        let before = self.process.lock().insert(self.name, reason.clone());
         if before.is_none_or(|before| before != reason) {
-            tracing::info!(part = self.name, reason, "not ready");
+            tracing::info!(component = self.name, reason, "not ready");
         }
     }
 }
@@ -64,14 +65,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_when_every_part_is() {
+    fn a_process_is_ready_when_every_component_is() {
         let readiness = Readiness::default();
-        let (database, broker) = (readiness.part("database"), readiness.part("broker"));
+        let (database, broker) = (
+            readiness.component("database"),
+            readiness.component("broker"),
+        );
         assert_eq!(readiness.waiting().len(), 2);
         database.ready();
         broker.ready();
         assert!(readiness.waiting().is_empty());
-        broker.waits_for("connection lost");
+        broker.not_ready("connection lost");
         assert_eq!(readiness.waiting()["broker"], "connection lost");
     }
 }

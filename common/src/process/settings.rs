@@ -5,8 +5,8 @@ use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-/// A setting that holds a secret. Reading it never fails, so that no error message can quote it;
-/// `Debug` is silent.
+/// A setting that holds a secret. Parsing it never fails, so that no error message can quote it,
+/// and `Debug` prints nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
@@ -30,7 +30,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// A setting is missing or does not make sense. Never quotes a secret.
+/// A setting is missing or invalid. Never quotes a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
 pub struct SettingError {
@@ -47,18 +47,18 @@ impl SettingError {
     }
 }
 
-/// Reads a whole number of seconds, at least one.
+/// Parses a whole number of seconds.
 ///
 /// # Errors
-/// For anything else.
+/// For anything but a whole number from 1 to 86,400,000.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     positive(text).map(Duration::from_secs)
 }
 
-/// Reads a whole number of milliseconds, at least one.
+/// Parses a whole number of milliseconds.
 ///
 /// # Errors
-/// For anything else.
+/// For anything but a whole number from 1 to 86,400,000.
 pub fn milliseconds(text: &str) -> Result<Duration, String> {
     positive(text).map(Duration::from_millis)
 }
@@ -66,8 +66,8 @@ pub fn milliseconds(text: &str) -> Result<Duration, String> {
 fn positive(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
-        .filter(|n| (1..=86_400_000).contains(n))
-        .ok_or_else(|| "has to be a whole number of at least 1".into())
+        .filter(|number| (1..=86_400_000).contains(number))
+        .ok_or_else(|| "must be a whole number from 1 to 86400000".into())
 }
 
 /// How log lines look.
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_print() {
+    fn secrets_are_never_printed() {
         let Ok(secret) = "canary".parse::<SecretText>();
         assert!(!format!("{secret:?}").contains("canary"));
     }

@@ -1,4 +1,4 @@
-//! Stopping: SIGTERM and SIGINT turn into one token, and every step of a stop has a deadline.
+//! Shutting down: SIGTERM and SIGINT turn into one token, and every step has a deadline.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
         signal(SignalKind::interrupt())?,
     );
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let stopping = stop.clone();
     tokio::spawn(async move {
         let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
         let name = next().await;
         tracing::info!(signal = name, "stopping");
-        told.cancel();
+        stopping.cancel();
         let name = next().await;
-        tracing::warn!(signal = name, "told twice: ending at once");
+        tracing::warn!(signal = name, "second signal: ending at once");
         std::process::exit(1);
     });
     Ok(stop)
 }
 
-/// The time that is left of a stop.
+/// When a shutdown must be over.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(tokio::time::Instant);
 
@@ -39,13 +39,13 @@ impl Deadline {
         Self(tokio::time::Instant::now() + time)
     }
 
-    /// Waits for one step of the stop, and says in the log if the step did not end in time.
+    /// Waits for one step of the shutdown. False, and logged, if the step did not end in time.
     pub async fn step(self, name: &'static str, step: impl Future<Output = ()>) -> bool {
         let ended = tokio::time::timeout_at(self.0, step).await.is_ok();
         if ended {
-            tracing::debug!(step = name, "stop: done");
+            tracing::debug!(step = name, "shutdown step done");
         } else {
-            tracing::warn!(step = name, "stop: did not end in time");
+            tracing::warn!(step = name, "shutdown step did not end in time");
         }
         ended
     }

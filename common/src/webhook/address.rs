@@ -2,10 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{
-    ids::{InvalidId, WebhookId, WorkspaceId},
-    sealing::Place,
-};
+use crate::ids::{InvalidId, WebhookId, WorkspaceId};
 
 /// Names one webhook of one workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,17 +40,6 @@ impl fmt::Display for WebhookAddress {
     }
 }
 
-/// Where a webhook's secret is sealed to.
-#[must_use]
-pub fn seal_place(address: &WebhookAddress) -> Place<'_> {
-    Place {
-        table: "webhooks",
-        column: "secret_sealed",
-        workspace: address.workspace,
-        row: address.webhook.as_bytes(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -62,14 +48,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_read_is_written_the_same(token in "[0-9a-fA-F.-]{0,80}|\\PC{0,80}") {
+        fn whatever_parses_prints_the_same(token in "[0-9a-fA-F.-]{0,80}|\\PC{0,80}") {
             if let Ok(address) = token.parse::<WebhookAddress>() {
                 prop_assert_eq!(address.to_string(), token);
             }
         }
 
         #[test]
-        fn what_is_written_is_read_back_and_nothing_near_it(extra in "\\PC", at in 0_usize..=73) {
+        fn what_is_printed_parses_and_nothing_near_it_does(extra in "\\PC", at in 0_usize..=73) {
             let address = WebhookAddress::generate();
             let token = address.to_string();
             prop_assert_eq!(token.parse::<WebhookAddress>(), Ok(address));

@@ -1,7 +1,7 @@
-//! What a webhook's two sides agree on: its address, and how a body is signed.
+//! What both sides of a webhook agree on: its address, and how a body is signed.
 
 mod address;
 mod signature;
 
-pub use address::{WebhookAddress, seal_place};
+pub use address::WebhookAddress;
 pub use signature::{InvalidSignature, SIGNATURE_HEADER, Signature, SigningKey, generate_secret};

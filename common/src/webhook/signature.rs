@@ -6,12 +6,13 @@
 
 use std::fmt;
 
+use crate::{
+    random::{RandomError, random_hex},
+    sealing::Secret,
+};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
-
-use crate::sealing::{SealError, Secret};
 
 /// The request header that carries the signature.
 pub const SIGNATURE_HEADER: &str = "x-service-signature";
@@ -24,14 +25,14 @@ pub struct Signature([u8; SIGNATURE_BYTES]);
 
 /// The text is not exactly 64 lower-case hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a signature is exactly 64 lower-case hexadecimal digits")]
+#[error("a signature must be exactly 64 lower-case hexadecimal digits")]
 pub struct InvalidSignature;
 
 impl Signature {
-    /// Something to check where no signature was given.
+    /// Checked where no signature was given, so that its absence costs the same work.
     pub const ZERO: Self = Self([0; SIGNATURE_BYTES]);
 
-    /// Reads a header's value.
+    /// Parses a header's value.
     ///
     /// # Errors
     /// For anything but 64 lower-case hexadecimal digits.
@@ -56,18 +57,16 @@ impl fmt::Display for Signature {
 ///
 /// # Errors
 /// When the operating system gives no random bytes.
-pub fn generate_secret() -> Result<Secret, SealError> {
-    let mut bits = Zeroizing::new([0; 32]);
-    getrandom::fill(bits.as_mut_slice()).map_err(|_| SealError)?;
-    Ok(Secret::new(hex::encode(bits.as_slice()).into_bytes()))
+pub fn generate_secret() -> Result<Secret, RandomError> {
+    random_hex()
 }
 
-/// A secret made ready to sign and verify; cloning it is cheaper than making it ready again.
+/// A secret prepared for signing and verifying. Cloning one is cheaper than preparing it again.
 #[derive(Clone)]
 pub struct SigningKey(Hmac<Sha256>);
 
 impl SigningKey {
-    /// Makes a secret ready.
+    /// Prepares a secret.
     #[must_use]
     #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
     pub fn new(secret: &Secret) -> Self {
@@ -107,7 +106,7 @@ mod tests {
 
     /// RFC 4231, test cases 1 and 2.
     #[test]
-    fn agrees_with_the_standard() {
+    fn signatures_agree_with_rfc_4231() {
         let cases: [(&[u8], &[u8], &str); 2] = [
             (
                 &[0x0b; 20],

@@ -1,5 +1,4 @@
-//! What can be claimed, and where its claims stand: a body of a webhook, an idempotency key of a
-//! workflow.
+//! What can be claimed, and in which table: a body of a webhook, an idempotency key of a workflow.
 
 use std::{fmt, hash::Hash};
 
@@ -10,11 +9,11 @@ use letterbox_common::{
 };
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
-use super::store::{Statements, statements};
+use super::store::{ClaimStatements, claim_statements};
 
-/// What is claimed. Ordered as its table's key is, so that batches lock in one order.
+/// What is claimed. Ordered like its table's key, so that batches lock in one order.
 pub trait ClaimKey: Copy + Eq + Hash + Ord + fmt::Debug + Send + Sync + 'static {
-    /// Id of the message that a claim lets pass.
+    /// Id of the message to publish.
     type Id: Copy
         + Eq
         + Hash
@@ -28,18 +27,24 @@ pub trait ClaimKey: Copy + Eq + Hash + Ord + fmt::Debug + Send + Sync + 'static 
         + 'static;
     /// What the key belongs to, within its workspace.
     type Scope: Copy + ToSql + Sync + Send;
-    /// By what the door is known that has to be open when the claim is made.
-    type Door<'a>: Copy + ToSql + Sync + Send;
+    /// Key of the row (live webhook or form link) that must exist for the claim to succeed.
+    type Guard<'a>: Copy + ToSql + Sync + Send;
 
-    const STATEMENTS: Statements;
+    /// The statements over its table.
+    const STATEMENTS: ClaimStatements;
     /// Names of the batchers that claim and settle, in metrics.
     const BATCHERS: (&'static str, &'static str);
 
+    /// A new id.
     fn generate_id() -> Self::Id;
+    /// The tenant.
     fn workspace(&self) -> WorkspaceId;
+    /// What the key belongs to.
     fn scope(&self) -> Self::Scope;
+    /// The key itself.
     fn sha256(&self) -> &[u8; 32];
-    fn door(&self) -> Self::Door<'_>;
+    /// The row that must exist for the claim to succeed.
+    fn guard(&self) -> Self::Guard<'_>;
 }
 
 /// One distinct body of one webhook.
@@ -53,11 +58,13 @@ pub struct DeliveryKey {
 impl ClaimKey for DeliveryKey {
     type Id = DeliveryId;
     type Scope = letterbox_common::ids::WebhookId;
-    type Door<'a> = letterbox_common::ids::WebhookId;
+    type Guard<'a> = letterbox_common::ids::WebhookId;
 
-    const STATEMENTS: Statements = statements!(
-        table: "webhook_deliveries", scope: "webhook_id", sha256: "body_sha256", id: "delivery_id",
-        door: "uuid", open: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door AND w.deleted_at IS NULL",
+    const STATEMENTS: ClaimStatements = claim_statements!(
+        name: "delivery", table: "webhook_deliveries", scope: "webhook_id", sha256: "body_sha256", id: "delivery_id",
+        guard: "uuid", guard_row: "webhooks w
+    ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.guard
+    AND w.deleted_at IS NULL",
     );
     const BATCHERS: (&'static str, &'static str) = ("delivery_claims", "delivery_settles");
 
@@ -73,13 +80,13 @@ impl ClaimKey for DeliveryKey {
     fn sha256(&self) -> &[u8; 32] {
         &self.body_sha256
     }
-    fn door(&self) -> Self::Door<'_> {
+    fn guard(&self) -> Self::Guard<'_> {
         self.address.webhook
     }
 }
 
-/// One idempotency key of one workflow, through one form link. The link is no part of the row: a
-/// retry through a newer link meets the same row.
+/// One idempotency key of one workflow, through one form link. The link is not part of the row: a
+/// retry through a newer link finds the same row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubmissionKey {
     pub workspace: WorkspaceId,
@@ -92,11 +99,13 @@ pub struct SubmissionKey {
 impl ClaimKey for SubmissionKey {
     type Id = RunId;
     type Scope = WorkflowId;
-    type Door<'a> = &'a [u8];
+    type Guard<'a> = &'a [u8];
 
-    const STATEMENTS: Statements = statements!(
-        table: "form_submissions", scope: "workflow_id", sha256: "key_sha256", id: "submission_id",
-        door: "bytea", open: "live_form_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id AND l.workflow_id = wanted.scope",
+    const STATEMENTS: ClaimStatements = claim_statements!(
+        name: "submission", table: "form_submissions", scope: "workflow_id", sha256: "key_sha256", id: "submission_id",
+        guard: "bytea", guard_row: "live_form_links l
+    ON l.token_sha256 = wanted.guard AND l.workspace_id = wanted.workspace_id
+    AND l.workflow_id = wanted.scope",
     );
     const BATCHERS: (&'static str, &'static str) = ("submission_claims", "submission_settles");
 
@@ -112,7 +121,7 @@ impl ClaimKey for SubmissionKey {
     fn sha256(&self) -> &[u8; 32] {
         &self.key_sha256
     }
-    fn door(&self) -> &[u8] {
+    fn guard(&self) -> &[u8] {
         self.token.as_bytes()
     }
 }

@@ -4,44 +4,46 @@
 //! ```text
 //! (no row) ──claim──> claimed ──confirmed──> settled: every repeat is a duplicate
 //!                      │   ↑
-//!                      │   └─ claim again, when the lease is over: same message id, next attempt
+//!                      │   └─ claimed again, when the lease is over: same message id, next attempt
 //!                      └─ not published: the lease ends at once
 //! ```
-//!
-//! The lease is only economy: two holders at once would publish the same id twice, which the worker
+//! The lease only saves work: two holders at once would publish the same id twice, which the worker
 //! takes once. Attempts are counted so that a holder whose lease was taken over can't settle or
-//! give back what is not its own any more.
+//! free what is no longer its own.
 
 mod key;
 mod store;
 
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
-use letterbox_common::database::DatabaseError;
+use letterbox_database::{Database, DatabaseError, Statement};
 use tokio_util::task::TaskTracker;
 
 use self::store::{Claiming, Settling};
 use crate::batcher::{BatchError, Batcher, Limits};
 
-pub use self::{
-    key::{ClaimKey, DeliveryKey, SubmissionKey},
-    store::Statements,
-};
+pub use self::key::{ClaimKey, DeliveryKey, SubmissionKey};
+
+/// The statements of every kind of claim.
+pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
+    DeliveryKey::STATEMENTS
+        .all()
+        .into_iter()
+        .chain(SubmissionKey::STATEMENTS.all())
+}
 
 const CLAIMS: Limits = Limits {
-    queue: 8_192,
-    batch: 512,
-    lanes: 2,
+    max_queued: 8_192,
+    max_batch: 512,
+    max_in_flight: 2,
 };
 const SETTLES: Limits = Limits {
-    queue: 8_192,
-    batch: 512,
-    lanes: 1,
+    max_queued: 8_192,
+    max_batch: 512,
+    max_in_flight: 1,
 };
 
-/// A claim that is held. Whoever holds it settles it or gives it back; forgotten, it ends by
-/// itself.
+/// A claim that is held. Its holder settles it or frees it; otherwise it ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<K: ClaimKey> {
     pub key: K,
@@ -53,13 +55,13 @@ pub struct Claim<K: ClaimKey> {
 /// The answer to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed<K: ClaimKey> {
-    /// Nobody has it: publish.
+    /// The caller has it: publish.
     Held(Claim<K>),
     /// Somebody else holds it.
     InProgress,
     /// It has been published before.
     Duplicate,
-    /// The webhook or the form link does not live any more.
+    /// The webhook or the form link is gone.
     Gone,
 }
 
@@ -80,15 +82,20 @@ pub struct Claims<K: ClaimKey> {
 impl<K: ClaimKey> Claims<K> {
     /// Starts the batchers as tasks of `tasks`. A claim holds for `lease`, by the database's clock.
     #[must_use]
-    pub fn start(pool: Pool, lease: Duration, tasks: &TaskTracker) -> Self {
+    pub fn start(database: Database, lease: Duration, tasks: &TaskTracker) -> Self {
         let (claims, settles) = K::BATCHERS;
         Self {
-            claiming: Batcher::start(claims, CLAIMS, Claiming::new(pool.clone(), lease), tasks),
-            settling: Batcher::start(settles, SETTLES, Settling::new(pool), tasks),
+            claiming: Batcher::start(
+                claims,
+                CLAIMS,
+                Claiming::new(database.clone(), lease),
+                tasks,
+            ),
+            settling: Batcher::start(settles, SETTLES, Settling::new(database), tasks),
         }
     }
 
-    /// Claims a key. The statement itself checks that its webhook or form link lives.
+    /// Claims a key. The statement itself checks that the webhook or form link is live.
     ///
     /// # Errors
     /// When the database did not answer: the claim may stand all the same, until its lease is over.
@@ -96,7 +103,7 @@ impl<K: ClaimKey> Claims<K> {
         self.claiming.submit((key, K::generate_id())).await
     }
 
-    /// Notes that the broker has confirmed. From then on every repeat is a duplicate.
+    /// Records that the broker has confirmed. From then on every repeat is a duplicate.
     ///
     /// # Errors
     /// When the database did not answer: a repeat will publish the same id again.
@@ -104,11 +111,12 @@ impl<K: ClaimKey> Claims<K> {
         self.settling.submit((claim, End::Confirmed)).await
     }
 
-    /// Ends the lease at once: the next try is a first again, with the same id.
+    /// Ends the lease at once, because nothing was published: the next try is a first again, with
+    /// the same id.
     ///
     /// # Errors
     /// When the database did not answer: the lease ends by itself.
-    pub async fn give_back(&self, claim: Claim<K>) -> Result<(), BatchError<DatabaseError>> {
+    pub(crate) async fn free(&self, claim: Claim<K>) -> Result<(), BatchError<DatabaseError>> {
         self.settling.submit((claim, End::NotPublished)).await
     }
 }

@@ -1,94 +1,98 @@
-//! The forms that are live: what stands behind a token, and what is known of an idempotency key,
-//! asked of the database for every request. So the request after a pause is refused already, on
-//! every gateway.
+//! Live forms: what a token leads to, and what is known of an idempotency key. Asked of the
+//! database for every request, so that the request after a pause is refused already, on every
+//! gateway.
 
 mod store;
 
-use deadpool_postgres::Pool;
 use letterbox_common::{
-    database::DatabaseError,
     form::{Form, TokenHash},
     ids::{ReleaseId, WorkflowId, WorkspaceId},
 };
+use letterbox_database::{Database, DatabaseError};
 use tokio_util::task::TaskTracker;
 
-use self::store::Lookup;
-use crate::{
-    batcher::{BatchError, Batcher, Limits},
-    error::Refusal,
-};
-
-pub use self::store::FIND_FORMS;
+use self::store::FormsByToken;
+pub(crate) use self::store::STATEMENTS;
+use crate::batcher::{BatchError, Batcher, Limits};
 
 const LOOKUPS: Limits = Limits {
-    queue: 4_096,
-    batch: 256,
-    lanes: 1,
+    max_queued: 4_096,
+    max_batch: 256,
+    max_in_flight: 1,
 };
 
 /// SHA-256 of an idempotency key.
-pub type KeyHash = [u8; 32];
+pub(crate) type KeyHash = [u8; 32];
 
 /// The form behind a live token.
 #[derive(Debug, Clone)]
-pub struct LiveForm {
-    pub workspace: WorkspaceId,
-    pub workflow: WorkflowId,
-    pub release: ReleaseId,
+pub(crate) struct LiveForm {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) workflow: WorkflowId,
+    pub(crate) release: ReleaseId,
     /// JSON text, as the public reads it.
-    pub definition: String,
+    pub(crate) definition: String,
 }
+
+/// The stored definition is not a form: nobody deployed it through Letterbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InvalidDefinition;
 
 /// What is known of an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
-    /// Nothing, or a first that could not be recorded.
+pub(crate) enum KeyState {
+    /// Nothing, or its first submission could not be recorded.
     New,
-    /// A first is under way.
+    /// Its first submission is being recorded.
     InProgress,
     /// It has been accepted.
     Accepted,
 }
 
-/// A live form, and what is known of the key that was asked for with it.
+/// A live form, and the state of the idempotency key that was asked for with it.
 #[derive(Debug, Clone)]
-pub struct Found {
-    pub form: LiveForm,
-    pub known: Known,
+pub(crate) struct FormLookup {
+    pub(crate) form: LiveForm,
+    pub(crate) key: KeyState,
 }
 
 /// Looks up live forms, in batches.
-pub struct Forms(Batcher<Lookup>);
+pub(crate) struct Forms(Batcher<FormsByToken>);
 
 impl Forms {
     /// Starts the look-ups as tasks of `tasks`.
-    #[must_use]
-    pub fn start(pool: Pool, tasks: &TaskTracker) -> Self {
-        Self(Batcher::start("forms", LOOKUPS, Lookup { pool }, tasks))
+    pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
+        Self(Batcher::start(
+            "forms",
+            LOOKUPS,
+            FormsByToken { database },
+            tasks,
+        ))
     }
 
-    /// What stands behind a token; nothing when it is unknown or not live.
+    /// The live form of a token; none when the token is unknown or not live.
     ///
     /// # Errors
     /// When the database did not answer.
-    pub async fn find(
+    pub(crate) async fn find(
         &self,
         token: TokenHash,
         key: Option<KeyHash>,
-    ) -> Result<Option<Found>, BatchError<DatabaseError>> {
+    ) -> Result<Option<FormLookup>, BatchError<DatabaseError>> {
         self.0.submit((token, key)).await
     }
 }
 
 impl LiveForm {
-    /// The definition, to check a payload against.
+    /// The definition, to validate a payload against.
     ///
     /// # Errors
-    /// When what is stored is no form: nobody deployed it through Letterbox.
-    pub fn parse(&self) -> Result<Form, Refusal> {
+    /// When what is stored is not a form. Logged.
+    pub(crate) fn parse(&self) -> Result<Form, InvalidDefinition> {
         serde_json::from_str(&self.definition).map_err(|error| {
-            tracing::error!(workflow_id = %self.workflow, release_id = %self.release, %error, "a release's form can't be read");
-            Refusal::temporarily_unavailable()
+            let (workflow_id, release_id) = (self.workflow, self.release);
+            tracing::error!(%workflow_id, %release_id, %error, "a release's form can't be parsed");
+            InvalidDefinition
         })
     }
 }

@@ -1,50 +1,38 @@
 //! The look-up of live forms: one statement for all tokens that are asked for at one moment.
 
-use std::time::Duration;
-
-use deadpool_postgres::Pool;
-use letterbox_common::{
-    database::{Checkout, DatabaseError, within},
-    form::TokenHash,
-};
+use letterbox_common::form::TokenHash;
+use letterbox_database::{Database, DatabaseError, statements};
 use tokio_postgres::Row;
 
-use super::{Found, KeyHash, Known, LiveForm};
-use crate::batcher::Work;
+use super::{FormLookup, KeyHash, KeyState, LiveForm};
+use crate::batcher::BatchWork;
 
-const DEADLINE: Duration = Duration::from_secs(5);
-
-/// find_forms: the live form of every token that has one, and the state of the idempotency key that
-/// was asked for with it
-pub const FIND_FORMS: &str = "
+statements! {
+    /// The live form of every token that has one, and the state of the idempotency key that is
+    /// asked for with it.
+    FIND_FORMS = find_forms "
 SELECT wanted.ordinal, l.workspace_id, l.workflow_id, l.release_id, l.form,
-       s.settled_at IS NOT NULL AS accepted, coalesce(s.lease_until > clock_timestamp(), false) AS held
-FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS wanted (token_sha256, key_sha256, ordinal)
+       s.settled_at IS NOT NULL AS accepted,
+       coalesce(s.lease_until > clock_timestamp(), false) AS in_progress
+FROM unnest($1::bytea[], $2::bytea[])
+     WITH ORDINALITY AS wanted (token_sha256, key_sha256, ordinal)
 JOIN live_form_links l ON l.token_sha256 = wanted.token_sha256
 LEFT JOIN form_submissions s
-    ON s.workspace_id = l.workspace_id AND s.workflow_id = l.workflow_id AND s.key_sha256 = wanted.key_sha256";
+    ON s.workspace_id = l.workspace_id AND s.workflow_id = l.workflow_id
+    AND s.key_sha256 = wanted.key_sha256";
+}
 
 /// Looks up tokens, each with or without an idempotency key.
-pub struct Lookup {
-    pub pool: Pool,
+pub(super) struct FormsByToken {
+    pub(super) database: Database,
 }
 
-impl Work for Lookup {
+impl BatchWork for FormsByToken {
     type Item = (TokenHash, Option<KeyHash>);
-    type Output = Option<Found>;
+    type Output = Option<FormLookup>;
     type Error = DatabaseError;
 
-    async fn run(&self, items: Vec<Self::Item>) -> Result<Vec<Option<Found>>, DatabaseError> {
-        let found = within(DEADLINE, "looking up forms", self.find(&items)).await;
-        found.inspect_err(|error| tracing::warn!(%error, "forms could not be looked up"))
-    }
-}
-
-impl Lookup {
-    async fn find(
-        &self,
-        items: &[(TokenHash, Option<KeyHash>)],
-    ) -> Result<Vec<Option<Found>>, DatabaseError> {
+    async fn run(&self, items: Vec<Self::Item>) -> Result<Vec<Option<FormLookup>>, DatabaseError> {
         let (tokens, keys): (Vec<&[u8]>, Vec<Option<&[u8]>>) = items
             .iter()
             .map(|(token, key)| {
@@ -54,30 +42,27 @@ impl Lookup {
                 )
             })
             .unzip();
-        let client = Checkout::get(&self.pool).await?;
-        let statement = client.prepare_cached(FIND_FORMS).await?;
-        let rows = client.query(&statement, &[&tokens, &keys]).await?;
-        client.done();
+        let rows = self.database.query(&FIND_FORMS, &[&tokens, &keys]).await?;
         let mut found = vec![None; items.len()];
         for row in &rows {
-            let ordinal: i64 = row.try_get(0)?;
-            found[ordinal as usize - 1] = Some(read(row)?);
+            let ordinal: i64 = row.try_get("ordinal")?;
+            found[ordinal as usize - 1] = Some(decode(row)?);
         }
         Ok(found)
     }
 }
 
-fn read(row: &Row) -> Result<Found, tokio_postgres::Error> {
+fn decode(row: &Row) -> Result<FormLookup, tokio_postgres::Error> {
     let form = LiveForm {
-        workspace: row.try_get(1)?,
-        workflow: row.try_get(2)?,
-        release: row.try_get(3)?,
-        definition: row.try_get(4)?,
+        workspace: row.try_get("workspace_id")?,
+        workflow: row.try_get("workflow_id")?,
+        release: row.try_get("release_id")?,
+        definition: row.try_get("form")?,
     };
-    let known = match (row.try_get(5)?, row.try_get(6)?) {
-        (true, _) => Known::Accepted,
-        (false, true) => Known::InProgress,
-        (false, false) => Known::New,
+    let key = match (row.try_get("accepted")?, row.try_get("in_progress")?) {
+        (true, _) => KeyState::Accepted,
+        (false, true) => KeyState::InProgress,
+        (false, false) => KeyState::New,
     };
-    Ok(Found { form, known })
+    Ok(FormLookup { form, key })
 }

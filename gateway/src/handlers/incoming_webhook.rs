@@ -3,24 +3,24 @@
 use hyper::{Request, StatusCode, body::Incoming};
 
 use crate::{
-    answer::{self, Answer},
     error::Refusal,
     intake::webhook::{self, Recorded},
-    server::Gateway,
+    response::{self, Response},
+    state::Gateway,
 };
 
-/// Answers 202 when the delivery is recorded, whether now or before.
+/// Answers 202 when the delivery is recorded, now or before.
 ///
 /// # Errors
-/// 400, 401, 404, 408, 413, 503 as the contract has them.
+/// 400, 401, 404, 408, 413, 503 as in the table of answers (`gateway/README.md`).
 pub async fn handle(
     gateway: &Gateway,
     token: &str,
     request: Request<Incoming>,
-) -> Result<Answer, Refusal> {
+) -> Result<Response, Refusal> {
     Ok(match webhook::receive(gateway, token, request).await? {
-        Recorded::First => answer::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
-        Recorded::Duplicate => answer::json(
+        Recorded::First => response::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
+        Recorded::Duplicate => response::json(
             StatusCode::ACCEPTED,
             r#"{"received":true,"deduplicated":true}"#,
         ),

@@ -1,4 +1,4 @@
-//! One file a route: from a request to an answer.
+//! One file for each route: from a request to its response.
 
 pub mod form_read;
 pub mod form_submit;

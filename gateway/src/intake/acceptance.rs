@@ -1,89 +1,85 @@
 //! Claim, publish, settle: the part of a request that must not be split.
 //!
-//! It runs in a task of its own, which a sender that hangs up does not end and a stop of the
-//! process waits for. Between any two of its steps the process may die: the claim's lease ends, a
-//! retry takes it over with the same id, and the worker takes every id once.
+//! It runs in a task of its own, which a sender that hangs up does not end and a shutdown waits
+//! for. Between any two of its steps the process may die: the claim's lease ends, a retry takes it
+//! over with the same id, and the worker takes every id once.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use letterbox_common::broker::{Envelope, Message, Publisher, topology};
+use letterbox_broker::{Envelope, Publisher};
 use tokio_util::task::TaskTracker;
 
-use crate::claims::{Claim, ClaimKey, Claimed, Claims};
+use crate::{
+    claims::{Claim, ClaimKey, Claimed, Claims},
+    metrics,
+};
 
-/// A database that was away is given this much time to come back before a settle is given up.
+/// Pauses between tries to settle while the database is away. Then settling is given up.
 const SETTLE_PAUSES: [Duration; 3] = [
     Duration::from_millis(500),
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
 
-/// Something checked, on its way in.
-pub trait Parcel: Send + 'static {
+/// Something that passed every check and is about to be accepted.
+pub(crate) trait IntakeItem: Send + 'static {
     type Key: ClaimKey;
-    /// Names the queue that takes it.
-    const ROUTING_KEY: &'static str;
 
+    /// What is claimed for it.
     fn key(&self) -> Self::Key;
-    fn envelope(&self, id: <Self::Key as ClaimKey>::Id) -> Envelope;
-    fn into_body(self) -> Bytes;
+
+    /// The message that carries it, under the id that its claim has.
+    fn into_message(self, id: <Self::Key as ClaimKey>::Id) -> (Envelope, Bytes);
 }
 
-/// What became of a parcel.
+/// What became of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
+pub(crate) enum Accepted {
     /// Recorded, now.
     First,
     /// Recorded before.
     Duplicate,
-    /// An identical one is under way.
+    /// An identical one is being recorded.
     InProgress,
-    /// The webhook or the form link has died meanwhile.
+    /// The webhook or the form link is gone.
     Gone,
     /// Not known to be recorded: a server is away, or refuses. A retry is safe.
     Unavailable,
 }
 
-/// Accepts parcels of one kind. Cheap to clone.
-pub struct Acceptance<P: Parcel> {
-    pub claims: Claims<P::Key>,
-    pub publisher: Publisher,
-    pub tasks: TaskTracker,
-    pub app_id: Arc<str>,
+/// Accepts items of one kind. Cheap to clone.
+pub(crate) struct Acceptance<I: IntakeItem> {
+    pub(crate) claims: Claims<I::Key>,
+    pub(crate) publisher: Publisher,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) app_id: Arc<str>,
 }
 
-impl<P: Parcel> Clone for Acceptance<P> {
+impl<I: IntakeItem> Clone for Acceptance<I> {
     fn clone(&self) -> Self {
-        let Self {
-            claims,
-            publisher,
-            tasks,
-            app_id,
-        } = self;
         Self {
-            claims: claims.clone(),
-            publisher: publisher.clone(),
-            tasks: tasks.clone(),
-            app_id: app_id.clone(),
+            claims: self.claims.clone(),
+            publisher: self.publisher.clone(),
+            tasks: self.tasks.clone(),
+            app_id: self.app_id.clone(),
         }
     }
 }
 
-impl<P: Parcel> Acceptance<P> {
-    /// Claims, publishes and settles in a task of its own. Dropping this future leaves that task
-    /// alone.
-    pub async fn accept(&self, parcel: P) -> Accepted {
+impl<I: IntakeItem> Acceptance<I> {
+    /// Claims, publishes and settles in a task of its own. Dropping this future does not stop it.
+    pub(crate) async fn accept(&self, item: I) -> Accepted {
         let this = self.clone();
         let task = self
             .tasks
-            .spawn(async move { this.claim_and_publish(parcel).await });
+            .spawn(async move { this.claim_and_publish(item).await });
         task.await.unwrap_or(Accepted::Unavailable)
     }
 
-    async fn claim_and_publish(&self, parcel: P) -> Accepted {
-        match self.claims.claim(parcel.key()).await {
-            Ok(Claimed::Held(claim)) => self.publish(claim, parcel).await,
+    async fn claim_and_publish(&self, item: I) -> Accepted {
+        match self.claims.claim(item.key()).await {
+            Ok(Claimed::Held(claim)) => self.publish(claim, item).await,
             Ok(Claimed::InProgress) => Accepted::InProgress,
             Ok(Claimed::Duplicate) => Accepted::Duplicate,
             Ok(Claimed::Gone) => Accepted::Gone,
@@ -91,14 +87,13 @@ impl<P: Parcel> Acceptance<P> {
         }
     }
 
-    async fn publish(&self, claim: Claim<P::Key>, parcel: P) -> Accepted {
-        let message = Message {
-            exchange: topology::EXCHANGE,
-            routing_key: P::ROUTING_KEY.into(),
-            properties: parcel.envelope(claim.id).properties(&self.app_id),
-            body: parcel.into_body(),
-        };
-        match self.publisher.publish(message).await {
+    async fn publish(&self, claim: Claim<I::Key>, item: I) -> Accepted {
+        let (envelope, body) = item.into_message(claim.id);
+        match self
+            .publisher
+            .publish(envelope.into_message(&self.app_id, body))
+            .await
+        {
             Ok(()) => {
                 if self.claims.settle(claim).await.is_err() {
                     self.tasks.spawn(settle_later(self.claims.clone(), claim));
@@ -107,17 +102,17 @@ impl<P: Parcel> Acceptance<P> {
             }
             Err(error) => {
                 tracing::debug!(message_id = %claim.id, %error, "not published");
-                metrics::counter!("letterbox_publish_failures_total", "reason" => error.label())
-                    .increment(1);
-                let _ = self.claims.give_back(claim).await;
+                metrics::PUBLISH_FAILURES.add([error.label()], 1);
+                // If this fails, the lease ends by itself.
+                let _ = self.claims.free(claim).await;
                 Accepted::Unavailable
             }
         }
     }
 }
 
-/// Tries again to note a confirm. Unsettled it is safe all the same: a repeat publishes the same id
-/// once more.
+/// Tries again to record a confirm. Unsettled it is safe, too: a repeat publishes the same id once
+/// more.
 async fn settle_later<K: ClaimKey>(claims: Claims<K>, claim: Claim<K>) {
     for pause in SETTLE_PAUSES {
         tokio::time::sleep(pause).await;

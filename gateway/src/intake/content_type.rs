@@ -2,8 +2,22 @@
 
 use hyper::header::{self, HeaderMap};
 
-/// One `Content-Type: application/json`, in any case, with any parameters.
-pub fn is_json(headers: &HeaderMap) -> bool {
+use crate::error::Refusal;
+
+/// Refuses a body that is not announced as JSON.
+///
+/// # Errors
+/// 400, unless there is one `Content-Type: application/json`, in any case, with any parameters.
+pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    if is_json(headers) {
+        return Ok(());
+    }
+    Err(Refusal::invalid_input(
+        "The Content-Type must be application/json",
+    ))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
     let mut given = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (given.next(), given.next()) else {
         return false;

@@ -1,9 +1,15 @@
-//! What happens to a request that came to the right door: the checks in the contract's order, then
+//! What happens to a request that reached its route: the checks in the contract's order, then
 //! claim, publish, settle.
 
 mod acceptance;
 mod content_type;
-pub mod form;
-pub mod webhook;
+mod delivery;
+pub(crate) mod form;
+mod submission;
+pub(crate) mod webhook;
 
-pub use acceptance::{Acceptance, Accepted, Parcel};
+pub(crate) use self::{
+    acceptance::{Acceptance, Accepted, IntakeItem},
+    delivery::Delivery,
+    submission::Submission,
+};

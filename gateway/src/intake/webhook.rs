@@ -7,55 +7,15 @@ use hyper::{
     header::{HeaderMap, HeaderName},
 };
 use jiff::Timestamp;
-use letterbox_common::{
-    broker::{Envelope, Receipt, WebhookDelivery, topology},
-    ids::DeliveryId,
-    webhook::{SIGNATURE_HEADER, Signature, WebhookAddress},
-};
-use sha2::{Digest, Sha256};
+use letterbox_broker::Receipt;
+use letterbox_common::webhook::{SIGNATURE_HEADER, Signature, WebhookAddress};
 
-use super::{Accepted, Parcel, content_type};
-use crate::{
-    body, claims::DeliveryKey, error::Refusal, json, server::Gateway, trace,
-    webhook_secrets::VerifyError,
-};
+use super::{Accepted, Delivery, content_type};
+use crate::{body, error::Refusal, json, state::Gateway, trace, webhook_secrets::VerifyError};
 
-/// A checked body.
-pub struct Delivery {
-    address: WebhookAddress,
-    body: Bytes,
-    receipt: Receipt,
-}
-
-impl Parcel for Delivery {
-    type Key = DeliveryKey;
-    const ROUTING_KEY: &'static str = topology::WEBHOOKS_KEY;
-
-    fn key(&self) -> DeliveryKey {
-        DeliveryKey {
-            address: self.address,
-            body_sha256: Sha256::digest(&self.body).into(),
-        }
-    }
-
-    fn envelope(&self, id: DeliveryId) -> Envelope {
-        let WebhookAddress { workspace, webhook } = self.address;
-        Envelope::WebhookDelivery(WebhookDelivery {
-            delivery: id,
-            workspace,
-            webhook,
-            receipt: self.receipt.clone(),
-        })
-    }
-
-    fn into_body(self) -> Bytes {
-        self.body
-    }
-}
-
-/// What the sender hears about an accepted delivery.
+/// An accepted delivery, as its sender is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recorded {
+pub(crate) enum Recorded {
     First,
     Duplicate,
 }
@@ -64,7 +24,7 @@ pub enum Recorded {
 ///
 /// # Errors
 /// The first stage that fails answers.
-pub async fn receive(
+pub(crate) async fn receive(
     gateway: &Gateway,
     token: &str,
     request: Request<Incoming>,
@@ -81,14 +41,14 @@ pub async fn receive(
     // Size.
     let body = body::read(&head.headers, incoming).await?;
 
-    // Everything that needs a server, within the time that a sender will wait.
-    let answering = answer(gateway, address, &head.headers, body, received_at);
-    tokio::time::timeout(gateway.answer_deadline, answering)
+    // Everything that needs a server, within the time that a sender waits.
+    let accepting = accept(gateway, address, &head.headers, body, received_at);
+    tokio::time::timeout(gateway.answer_deadline, accepting)
         .await
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
 }
 
-async fn answer(
+async fn accept(
     gateway: &Gateway,
     address: WebhookAddress,
     headers: &HeaderMap,
@@ -96,21 +56,14 @@ async fn answer(
     received_at: Timestamp,
 ) -> Result<Recorded, Refusal> {
     // Signature, before anything is parsed.
-    gateway
-        .secrets
-        .verify(address, &body, signature(headers))
-        .await
-        .map_err(|error| match error {
-            VerifyError::Refused => Refusal::invalid_signature(),
-            VerifyError::Unavailable => Refusal::temporarily_unavailable(),
-        })?;
+    let verifying = gateway.secrets.verify(address, &body, signature(headers));
+    verifying.await.map_err(|error| match error {
+        VerifyError::Refused => Refusal::invalid_signature(),
+        VerifyError::Unavailable => Refusal::temporarily_unavailable(),
+    })?;
 
     // Content type, UTF-8, JSON.
-    if !content_type::is_json(headers) {
-        return Err(Refusal::invalid_input(
-            "The Content-Type has to be application/json",
-        ));
-    }
+    content_type::require_json(headers)?;
     json::check(&body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
 
     // Claim, publish, confirm.
@@ -138,7 +91,7 @@ async fn answer(
     }
 }
 
-/// The one signature of a request; missing, repeated and malformed are alike.
+/// The signature of a request. A missing, a repeated and a malformed one are alike.
 fn signature(headers: &HeaderMap) -> Option<Signature> {
     let mut given = headers
         .get_all(HeaderName::from_static(SIGNATURE_HEADER))

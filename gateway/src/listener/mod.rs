@@ -17,16 +17,16 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::unreadable::Enveloping;
-use crate::{router, server::Gateway};
+use self::unreadable::ErrorEnvelopeStream;
+use crate::{metrics, router, state::Gateway};
 
-/// How long a head may take, and so how long a connection may be idle: hyper waits for the next
-/// head all the while.
+/// How long a head may take, and therefore how long a connection may be idle: hyper is waiting for
+/// the next head then.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a peer may leave an answer lying without reading any of it.
+/// How long a peer may take to read any part of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-const HEAD_BYTES: usize = 16 * 1024;
-const HEADERS: usize = 64;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+const MAX_HEADERS: usize = 64;
 /// Read buffer of one connection; bodies arrive through it in pieces.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Pauses after a failed accept (too many open files, mostly), doubled up to the maximum.
@@ -42,20 +42,20 @@ pub async fn serve(
     connections: &TaskTracker,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(max_connections));
+    let permits = Arc::new(Semaphore::new(max_connections));
     let mut pause = ACCEPT_PAUSE;
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &permits) => accepted,
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((stream, peer, place)) => {
+            Ok((stream, peer, permit)) => {
                 pause = ACCEPT_PAUSE;
                 connections.spawn(serve_connection(
                     stream,
                     peer,
-                    place,
+                    permit,
                     gateway.clone(),
                     stop.clone(),
                 ));
@@ -69,45 +69,47 @@ pub async fn serve(
     }
 }
 
-/// Takes a place first: connections beyond the cap wait in the system's backlog and cost nothing
+/// Takes a permit first: connections beyond the cap wait in the system's backlog and cost nothing
 /// here.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let place = places
+    let permit = permits
         .clone()
         .acquire_owned()
         .await
         .map_err(std::io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
-    // Fails where the peer has gone already; that will show soon enough.
+    // Fails if the peer has gone already; reading from it will tell.
     let _ = stream.set_nodelay(true);
-    Ok((stream, peer.ip(), place))
+    Ok((stream, peer.ip(), permit))
 }
 
 async fn serve_connection(
     stream: TcpStream,
     peer: IpAddr,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     gateway: Arc<Gateway>,
     stop: CancellationToken,
 ) {
-    let open = metrics::gauge!("letterbox_connections");
-    open.increment(1);
+    metrics::CONNECTIONS.add(1.0);
     let service = service_fn(move |request| {
         let gateway = gateway.clone();
-        async move { Ok::<_, Infallible>(router::answer(&gateway, peer, request).await) }
+        async move { Ok::<_, Infallible>(router::respond(&gateway, peer, request).await) }
     });
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .max_header_size(HEAD_BYTES)
-        .max_headers(HEADERS)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(Enveloping::new(Box::pin(stream))), service);
+        .serve_connection(
+            TokioIo::new(ErrorEnvelopeStream::new(Box::pin(stream))),
+            service,
+        );
     let mut connection = std::pin::pin!(connection);
     let outcome = tokio::select! {
         outcome = connection.as_mut() => outcome,
@@ -117,9 +119,9 @@ async fn serve_connection(
         }
     };
     if let Err(error) = outcome {
-        // A peer that went away, or sent what is not HTTP: its own business.
+        // The peer went away, or sent something that is not HTTP.
         tracing::debug!(%error, "connection ended");
     }
-    open.decrement(1);
-    drop(place);
+    metrics::CONNECTIONS.add(-1.0);
+    drop(permit);
 }

@@ -1,9 +1,9 @@
-//! An envelope for what hyper refuses by itself.
+//! An error envelope for what hyper refuses by itself.
 //!
 //! A head that hyper can't read, or that is too large, never reaches the router: hyper answers with
-//! a bare status line and closes. It offers no hook for that answer, so it is recognised where it
-//! leaves, by what it lacks: every answer of the service bears a header (`answer::HALLMARK`) that
-//! hyper's own does not.
+//! a bare status line and closes. It offers no hook for that answer, so it is recognized where it
+//! leaves, by what it lacks: every response of the service has a header (`response::MARKER_HEADER`)
+//! that hyper's own do not have.
 
 use std::{
     io,
@@ -15,16 +15,16 @@ use bytes::{Buf, Bytes};
 use hyper::{StatusCode, header::HeaderMap};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{answer, error::Refusal};
+use crate::{error::Refusal, response};
 
-/// A stream whose bare refusals are replaced by envelopes.
-pub struct Enveloping<S> {
+/// A stream that replaces hyper's bare refusals by error envelopes.
+pub struct ErrorEnvelopeStream<S> {
     stream: S,
-    /// What stands in for an answer that hyper believes written.
+    /// Written instead of a response that hyper believes it has written.
     envelope: Bytes,
 }
 
-impl<S> Enveloping<S> {
+impl<S> ErrorEnvelopeStream<S> {
     pub fn new(stream: S) -> Self {
         Self {
             stream,
@@ -33,7 +33,7 @@ impl<S> Enveloping<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Enveloping<S> {
+impl<S: AsyncWrite + Unpin> ErrorEnvelopeStream<S> {
     fn poll_envelope(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.envelope.has_remaining() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.envelope))?;
@@ -46,7 +46,7 @@ impl<S: AsyncWrite + Unpin> Enveloping<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Enveloping<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ErrorEnvelopeStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -56,7 +56,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Enveloping<S> {
         match bare_refusal(bytes) {
             Some(status) => {
                 self.envelope = render(status);
-                // The rest of it, if any, follows on the next write or flush.
+                // The rest of it, if any, follows with the next write or flush.
                 let _ = self.poll_envelope(cx)?;
                 Poll::Ready(Ok(bytes.len()))
             }
@@ -75,7 +75,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Enveloping<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Enveloping<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ErrorEnvelopeStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -94,10 +94,10 @@ fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
     if status[0] != b'4' || !bytes.ends_with(b"\r\n\r\n") {
         return None;
     }
-    let hallmark = answer::HALLMARK;
+    let marker = response::MARKER_HEADER;
     let is_ours = bytes
-        .windows(hallmark.as_str().len())
-        .any(|part| part == hallmark.as_str().as_bytes());
+        .windows(marker.as_str().len())
+        .any(|part| part == marker.as_str().as_bytes());
     if is_ours {
         None
     } else {
@@ -108,7 +108,7 @@ fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
 fn render(status: StatusCode) -> Bytes {
     let body = Refusal::unreadable(status).body();
     let mut headers = HeaderMap::new();
-    answer::add_common_headers(&mut headers);
+    response::add_common_headers(&mut headers);
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
         body.len()

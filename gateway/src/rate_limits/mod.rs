@@ -1,9 +1,9 @@
-//! Rate limits: so many requests in any 60 seconds, exact across all gateways.
+//! Rate limits: a number of requests in any 60 seconds, exact across all gateways.
 //!
-//! The hits are counted in PostgreSQL, by its clock, in batches. A subject that has been refused is
-//! refused here, without asking, until its oldest hit has gone: a flood from one client costs the
-//! database nothing. What is kept here can only shorten the way to a refusal, never let a request
-//! through. A hit is given back when another limit refuses the request.
+//! Hits are counted in PostgreSQL, by its clock, in batches. A subject that has been refused is
+//! refused here, without asking, until its oldest hit has expired: a flood from one client costs
+//! the database nothing. The cache can only shorten the way to a refusal, never let a request
+//! through. A hit is refunded when another limit refuses the request.
 
 mod store;
 
@@ -12,31 +12,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use letterbox_common::form::TokenHash;
+use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::store::{Hits, Returns, Taken};
+pub(crate) use self::store::STATEMENTS;
+use self::store::{Counted, Hits, Refunds};
 use crate::{
     batcher::{Batcher, Limits},
     client_address::ClientAddress,
+    metrics,
 };
-
-pub use self::store::{GIVE_BACK, SWEEP, TAKE_HITS};
 
 /// Requests a minute with one token.
-const PER_TOKEN: i32 = 20;
+const MAX_PER_TOKEN: i32 = 20;
 /// Requests a minute from one client.
-const PER_CLIENT: i32 = 60;
+const MAX_PER_CLIENT: i32 = 60;
 const WINDOW: Duration = Duration::from_secs(60);
 const HITS: Limits = Limits {
-    queue: 8_192,
-    batch: 512,
-    lanes: 1,
+    max_queued: 8_192,
+    max_batch: 512,
+    max_in_flight: 1,
 };
-const KEPT_SUBJECTS: u64 = 100_000;
+const MAX_CACHED: u64 = 100_000;
 
 /// Whose requests are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,14 +46,14 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn most(self) -> i32 {
+    fn limit(self) -> i32 {
         match self {
-            Self::Client(_) => PER_CLIENT,
-            Self::Token(_) => PER_TOKEN,
+            Self::Client(_) => MAX_PER_CLIENT,
+            Self::Token(_) => MAX_PER_TOKEN,
         }
     }
 
-    fn name(self) -> &'static str {
+    fn kind(self) -> &'static str {
         match self {
             Self::Client(_) => "client",
             Self::Token(_) => "token",
@@ -71,19 +71,19 @@ pub struct Hit {
 /// Why a request may not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limited {
-    /// Too many; the next one would pass after this time.
+    /// Too many requests. The next one would pass after this time.
     Exceeded { next_in: Duration },
-    /// It can't be counted.
+    /// The request can't be counted.
     Unavailable,
 }
 
 /// Counts requests.
 pub struct RateLimits {
     hits: Batcher<Hits>,
-    returns: Batcher<Returns>,
-    /// Counts what was given back.
-    returned: AtomicU64,
-    /// Who is known to have used up a limit, and until when.
+    refunds: Batcher<Refunds>,
+    /// Counts the refunds.
+    refunded: AtomicU64,
+    /// Who is known to have exhausted a limit, and until when.
     exhausted: Cache<Subject, Instant>,
 }
 
@@ -91,34 +91,41 @@ impl RateLimits {
     /// Starts counting as a task of `tasks`, and sweeping as one of `background`, until `stop`.
     #[must_use]
     pub fn start(
-        pool: Pool,
+        database: Database,
         tasks: &TaskTracker,
         background: &TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        background.spawn(store::sweep(pool.clone(), WINDOW, stop));
+        background.spawn(store::sweep(database.clone(), WINDOW, stop));
         Self {
-            hits: Batcher::start("rate_limits", HITS, Hits { pool: pool.clone() }, tasks),
-            returns: Batcher::start("rate_limit_returns", HITS, Returns { pool }, tasks),
-            returned: AtomicU64::new(0),
+            hits: Batcher::start(
+                "rate_limits",
+                HITS,
+                Hits {
+                    database: database.clone(),
+                },
+                tasks,
+            ),
+            refunds: Batcher::start("rate_limit_refunds", HITS, Refunds { database }, tasks),
+            refunded: AtomicU64::new(0),
             exhausted: Cache::builder()
-                .max_capacity(KEPT_SUBJECTS)
+                .max_capacity(MAX_CACHED)
                 .time_to_live(WINDOW)
                 .build(),
         }
     }
 
-    /// Counts one request. A refused one does not count.
+    /// Counts one request. A refused request does not count.
     ///
     /// # Errors
     /// See [`Limited`].
     pub async fn take(&self, subject: Subject) -> Result<Hit, Limited> {
-        let returned = self.returned.load(SeqCst);
-        let known = self
+        let refunded = self.refunded.load(SeqCst);
+        let cached = self
             .exhausted
             .get(&subject)
             .map(|until| until.saturating_duration_since(Instant::now()));
-        let next_in = match known {
+        let next_in = match cached {
             Some(next_in) if !next_in.is_zero() => next_in,
             _ => match self
                 .hits
@@ -126,26 +133,26 @@ impl RateLimits {
                 .await
                 .map_err(|_| Limited::Unavailable)?
             {
-                Taken::Granted { at } => return Ok(Hit { subject, at }),
-                Taken::Refused { next_in } => {
+                Counted::Granted { at } => return Ok(Hit { subject, at }),
+                Counted::Refused { next_in } => {
                     self.exhausted.insert(subject, Instant::now() + next_in);
-                    if self.returned.load(SeqCst) != returned {
-                        // Something was given back meanwhile, perhaps what was refused here.
+                    if self.refunded.load(SeqCst) != refunded {
+                        // Something was refunded meanwhile, perhaps to this subject.
                         self.exhausted.invalidate(&subject);
                     }
                     next_in
                 }
             },
         };
-        metrics::counter!("letterbox_rate_limited_total", "subject" => subject.name()).increment(1);
+        metrics::RATE_LIMITED.add([subject.kind()], 1);
         Err(Limited::Exceeded { next_in })
     }
 
-    /// Takes a request out of the count again, because another limit refuses it.
-    pub async fn give_back(&self, hit: Hit) {
-        // What can't be given back is over in a minute.
-        let _ = self.returns.submit(hit).await;
-        self.returned.fetch_add(1, SeqCst);
+    /// Removes a request from the count, because another limit refuses it.
+    pub(crate) async fn refund(&self, hit: Hit) {
+        // If this fails, the hit expires within a minute.
+        let _ = self.refunds.submit(hit).await;
+        self.refunded.fetch_add(1, SeqCst);
         self.exhausted.invalidate(&hit.subject);
     }
 }

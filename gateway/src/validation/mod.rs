@@ -1,8 +1,7 @@
-//! Whether a payload fits its form. Pure: what is checked is all there is.
+//! Whether a payload fits its form. Pure: nothing but the two decides.
 //!
-//! Fields are checked in the form's order, then what the form does not have. What goes on is
-//! written anew, so that nothing passes that was not looked at; numbers keep the digits they came
-//! with.
+//! Fields are checked in the form's order, then undeclared members. What is accepted is serialized
+//! anew, so that nothing passes unchecked; numbers keep their digits.
 
 mod email;
 
@@ -11,19 +10,15 @@ use std::fmt;
 use bytes::Bytes;
 use letterbox_common::{
     form::{Field, FieldType, Form},
-    members,
+    json_object,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Most characters (Unicode scalar values) of each type of field.
-const TEXT: usize = 500;
-const TEXTAREA: usize = 5_000;
-const EMAIL: usize = 200;
-/// As much of a name as a refusal repeats, in characters.
-const SHOWN: usize = 100;
+/// Maximum characters of a name that a refusal repeats.
+const MAX_SHOWN: usize = 100;
 
-/// Which field is wrong, and what is wrong with it. Quotes no value.
+/// A field, and what is wrong with it. Quotes no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Field {}: {problem}", Shown(.key))]
 pub struct Invalid {
@@ -37,47 +32,47 @@ enum Problem {
     Missing,
     #[error("this field must not be blank")]
     Blank,
-    #[error("this box has to be ticked")]
+    #[error("this box must be ticked")]
     NotTicked,
-    #[error("the value has to be a string")]
+    #[error("the value must be a string")]
     NotText,
-    #[error("the value has to be a finite number")]
+    #[error("the value must be a finite number")]
     NotNumber,
-    #[error("the value has to be true or false")]
+    #[error("the value must be true or false")]
     NotBoolean,
-    #[error("the value may have at most {0} characters")]
+    #[error("the value must have at most {0} characters")]
     TooLong(usize),
-    #[error("the value has to be a valid e-mail address")]
+    #[error("the value must be a valid e-mail address")]
     NotEmail,
     #[error("the form has no such field")]
     Undeclared,
 }
 
-/// A name in a message: cut, and with nothing in it that could be taken for something else.
+/// A name in a message: cut, and with control characters escaped.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut: String = self.0.chars().take(SHOWN).collect();
+        let cut: String = self.0.chars().take(MAX_SHOWN).collect();
         write!(f, "{cut:?}")
     }
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Value<'a> {
+enum FieldValue<'a> {
     Text(String),
     Number(&'a RawValue),
     Boolean(bool),
 }
 
-/// Checks the members of `payload`, an object, against `form`. Gives back what goes on, as JSON
-/// text. Of a name that stands there twice, the last one counts.
+/// Checks the members of `payload`, an object, against `form`. Gives the accepted members as JSON
+/// text. Of duplicate names the last one wins.
 ///
 /// # Errors
 /// Names the first field that does not fit.
 pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
-    let members = members::all(payload.get()).unwrap_or_default();
+    let members = json_object::all(payload.get()).unwrap_or_default();
     let mut valid = Vec::with_capacity(form.fields.len());
     for field in &form.fields {
         let given = members
@@ -97,7 +92,7 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
             .iter()
             .any(|field| name.as_ref() == Some(&field.key))
         {
-            // A name that is no Unicode text has a replacement character for one.
+            // A name that is not Unicode text is shown as a replacement character.
             return Err(Invalid {
                 key: name.unwrap_or_else(|| "\u{fffd}".into()),
                 problem: Problem::Undeclared,
@@ -108,7 +103,10 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
 }
 
 /// The value of one field, if it has one.
-fn check<'a>(field: &Field, given: Option<&'a RawValue>) -> Result<Option<Value<'a>>, Problem> {
+fn check<'a>(
+    field: &Field,
+    given: Option<&'a RawValue>,
+) -> Result<Option<FieldValue<'a>>, Problem> {
     let Some(given) = given else {
         return if field.required {
             Err(Problem::Missing)
@@ -118,55 +116,54 @@ fn check<'a>(field: &Field, given: Option<&'a RawValue>) -> Result<Option<Value<
     };
     let value = match field.kind {
         FieldType::Text => {
-            let text = text(given, TEXT)?;
+            let text = text(given, field.kind)?;
             if field.required && text.chars().all(char::is_whitespace) {
                 return Err(Problem::Blank);
             }
-            Value::Text(text)
+            FieldValue::Text(text)
         }
-        FieldType::Textarea => Value::Text(text(given, TEXTAREA)?),
+        FieldType::Textarea => FieldValue::Text(text(given, field.kind)?),
         FieldType::Email => {
-            let text = text(given, EMAIL)?;
+            let text = text(given, field.kind)?;
             if !email::is_valid(&text) {
                 return Err(Problem::NotEmail);
             }
-            Value::Text(text)
+            FieldValue::Text(text)
         }
-        FieldType::Number => Value::Number(number(given)?),
+        FieldType::Number => FieldValue::Number(number(given)?),
         FieldType::Checkbox => match given.get() {
-            "true" => Value::Boolean(true),
+            "true" => FieldValue::Boolean(true),
             "false" if field.required => return Err(Problem::NotTicked),
-            "false" => Value::Boolean(false),
+            "false" => FieldValue::Boolean(false),
             _ => return Err(Problem::NotBoolean),
         },
     };
     Ok(Some(value))
 }
 
-/// A string of Unicode text: lone surrogates are none.
-fn text(given: &RawValue, most: usize) -> Result<String, Problem> {
+/// A string of Unicode text, which excludes lone surrogates, of at most the length of its type.
+fn text(given: &RawValue, kind: FieldType) -> Result<String, Problem> {
     let text: String = serde_json::from_str(given.get()).map_err(|_| Problem::NotText)?;
-    if text.chars().count() > most {
-        Err(Problem::TooLong(most))
-    } else {
-        Ok(text)
+    match kind.max_length() {
+        Some(max) if text.chars().count() > max => Err(Problem::TooLong(max)),
+        _ => Ok(text),
     }
 }
 
-/// A number that a double can hold, as finite as it stands there.
+/// A number that is finite as a double.
 fn number(given: &RawValue) -> Result<&RawValue, Problem> {
-    let begins_like_one = given
+    let starts_like_one = given
         .get()
         .starts_with(|c: char| c == '-' || c.is_ascii_digit());
     let finite = given.get().parse().is_ok_and(f64::is_finite);
-    if begins_like_one && finite {
+    if starts_like_one && finite {
         Ok(given)
     } else {
         Err(Problem::NotNumber)
     }
 }
 
-fn write(members: &[(&str, Value<'_>)]) -> Bytes {
+fn write(members: &[(&str, FieldValue<'_>)]) -> Bytes {
     let mut json = Vec::new();
     let mut serializer = serde_json::Serializer::new(&mut json);
     // Texts, numbers and booleans under text names always serialize.
@@ -206,7 +203,7 @@ mod tests {
         match with(&form(&[("k", kind, required)]), &payload) {
             Ok(written) => {
                 assert!(
-                    members::all(&written).is_some_and(|members| members.len() == 1),
+                    json_object::all(&written).is_some_and(|members| members.len() == 1),
                     "{written}"
                 );
                 Ok(())
@@ -310,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_email_address_has_two_hundred_characters_at_most() {
+    fn an_email_address_has_at_most_200_characters() {
         let of_length = |length: usize| {
             let address = format!("{}@b.example", "a".repeat(length - "@b.example".len()));
             one(FieldType::Email, true, &format!("\"{address}\""))
@@ -321,7 +318,7 @@ mod tests {
 
     #[test]
     fn required_and_undeclared_fields() {
-        for (_, kind) in FieldType::ALL {
+        for kind in FieldType::ALL.iter().copied() {
             assert_eq!(
                 with(&form(&[("k", kind, true)]), "{}").unwrap_err().problem,
                 Problem::Missing
@@ -358,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_what_was_checked() {
+    fn only_what_was_checked_is_passed_on() {
         let form = form(&[
             ("b", FieldType::Number, true),
             ("a", FieldType::Text, true),

@@ -1,54 +1,67 @@
-//! Who may deliver: a webhook's secret, looked up, opened, kept for a while, and used to check a
-//! signature.
+//! Who may deliver: the secret of a webhook is looked up, opened, cached for a while, and used to
+//! verify signatures.
 //!
-//! A refusal is never decided from what is kept. A request that is about to be refused has always
-//! cost one signature check against what is kept (or a decoy), one look into the database, and one
-//! more check: whether the webhook exists, is known here, was deleted, or belongs to another
-//! workspace changes nothing that a sender could measure. A request with a right signature is
-//! served from what is kept; should its webhook be gone by then, the claim says so.
+//! A refusal is never decided from the cache. A request that is about to be refused has always cost
+//! one signature check against the cached key (or a decoy), one look-up, and one more check:
+//! whether the webhook exists, is known here, was deleted, or belongs to another workspace changes
+//! nothing that a sender could measure. A request with a valid signature is served from the cache;
+//! should its webhook be gone by then, the claim says so.
 
 mod store;
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_postgres::Pool;
 use letterbox_common::{
-    sealing::{KeyRing, SealError},
-    webhook::{Signature, SigningKey, WebhookAddress, generate_secret, seal_place},
+    RandomError,
+    sealing::{KeyRing, SealError, SealedColumn},
+    webhook::{Signature, SigningKey, WebhookAddress, generate_secret},
 };
+use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
-pub use self::store::FIND_SECRETS;
-use self::store::{Found, Lookup};
-use crate::batcher::{Batcher, Limits};
+pub(crate) use self::store::STATEMENTS;
+use self::store::{SecretsByAddress, StoredSecret};
+use crate::{
+    batcher::{Batcher, Limits},
+    metrics,
+};
 
-const KEPT_WEBHOOKS: u64 = 10_000;
-const KEPT_FOR: Duration = Duration::from_secs(60);
+const MAX_CACHED: u64 = 10_000;
+const CACHE_TTL: Duration = Duration::from_secs(60);
 const LOOKUPS: Limits = Limits {
-    queue: 4_096,
-    batch: 256,
-    lanes: 1,
+    max_queued: 4_096,
+    max_batch: 256,
+    max_in_flight: 1,
 };
 
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyError {
-    /// Wrong signature, no such webhook: nobody learns which.
+    /// The signature is wrong, or there is no such webhook: the sender must not learn which.
     Refused,
-    /// The secret could not be looked up or opened; the sender is not to blame.
+    /// The secret could not be looked up or opened. The sender is not to blame.
     Unavailable,
 }
 
-/// The secrets of all webhooks, as far as they are needed.
-pub struct WebhookSecrets {
-    lookup: Batcher<Lookup>,
+/// The decoy could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DecoyError {
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+/// Verifies signatures.
+pub(crate) struct WebhookSecrets {
+    lookup: Batcher<SecretsByAddress>,
     keys: KeyRing,
-    kept: Cache<WebhookAddress, Arc<SigningKey>>,
+    cache: Cache<WebhookAddress, Arc<SigningKey>>,
     decoy: Decoy,
 }
 
-/// Stands in for a webhook that is not there, so that its absence takes no less work.
+/// Stands in for a webhook that does not exist, so that its absence takes no less work.
 struct Decoy {
     key: SigningKey,
     address: WebhookAddress,
@@ -60,19 +73,23 @@ impl WebhookSecrets {
     ///
     /// # Errors
     /// When the operating system gives no random bytes for the decoy.
-    pub fn start(pool: Pool, keys: KeyRing, tasks: &TaskTracker) -> Result<Self, SealError> {
+    pub(crate) fn start(
+        database: Database,
+        keys: KeyRing,
+        tasks: &TaskTracker,
+    ) -> Result<Self, DecoyError> {
         let decoy = Decoy::new(&keys)?;
-        let lookup = Lookup {
-            pool,
+        let lookup = SecretsByAddress {
+            database,
             decoy: decoy.sealed.clone(),
         };
         Ok(Self {
             lookup: Batcher::start("webhook_secrets", LOOKUPS, lookup, tasks),
             decoy,
             keys,
-            kept: Cache::builder()
-                .max_capacity(KEPT_WEBHOOKS)
-                .time_to_live(KEPT_FOR)
+            cache: Cache::builder()
+                .max_capacity(MAX_CACHED)
+                .time_to_live(CACHE_TTL)
                 .build(),
         })
     }
@@ -88,8 +105,8 @@ impl WebhookSecrets {
         body: &[u8],
         signature: Option<Signature>,
     ) -> Result<(), VerifyError> {
-        let kept = self.kept.get(&address);
-        if check(kept.as_deref(), &self.decoy.key, body, signature) {
+        let cached = self.cache.get(&address);
+        if check(cached.as_deref(), &self.decoy.key, body, signature) {
             return Ok(());
         }
         let found = self
@@ -98,35 +115,41 @@ impl WebhookSecrets {
             .await
             .map_err(|_| VerifyError::Unavailable)?;
         let key = self.open(address, &found)?;
-        if !check(found.lives.then_some(&key), &key, body, signature) {
+        if !check(found.is_live.then_some(&key), &key, body, signature) {
             return Err(VerifyError::Refused);
         }
-        self.kept.insert(address, Arc::new(key));
+        self.cache.insert(address, Arc::new(key));
         Ok(())
     }
 
     /// Forgets a webhook that turned out to be gone.
     pub fn forget(&self, address: WebhookAddress) {
-        self.kept.invalidate(&address);
+        self.cache.invalidate(&address);
     }
 
     /// The key of what was found: the webhook's, or the decoy's.
-    fn open(&self, address: WebhookAddress, found: &Found) -> Result<SigningKey, VerifyError> {
-        let sealed_to = if found.lives {
+    fn open(
+        &self,
+        address: WebhookAddress,
+        found: &StoredSecret,
+    ) -> Result<SigningKey, VerifyError> {
+        let sealed_for = if found.is_live {
             address
         } else {
             self.decoy.address
         };
-        let opened = self.keys.open(seal_place(&sealed_to), &found.sealed);
+        let place =
+            SealedColumn::WebhookSecret.place(sealed_for.workspace, sealed_for.webhook.as_bytes());
+        let opened = self.keys.open(place, &found.sealed);
         opened.map(|secret| SigningKey::new(&secret)).map_err(|error| {
-            metrics::counter!("letterbox_unsealing_failures_total").increment(1);
+            metrics::UNSEALING_FAILURES.increment(1);
             tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook, %error, "a webhook's secret does not open");
             VerifyError::Unavailable
         })
     }
 }
 
-/// One signature check, whatever there is to check with.
+/// One signature check, with the key or, where there is none, the decoy.
 fn check(
     key: Option<&SigningKey>,
     decoy: &SigningKey,
@@ -140,10 +163,12 @@ fn check(
 }
 
 impl Decoy {
-    fn new(keys: &KeyRing) -> Result<Self, SealError> {
+    fn new(keys: &KeyRing) -> Result<Self, DecoyError> {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
-        let sealed = keys.seal(seal_place(&address), secret.expose())?;
+        let place =
+            SealedColumn::WebhookSecret.place(address.workspace, address.webhook.as_bytes());
+        let sealed = keys.seal(place, secret.expose())?;
         Ok(Self {
             key: SigningKey::new(&secret),
             address,

@@ -1,208 +1,125 @@
-//! The consumer: receive, batch, apply, acknowledge — in that order, so that a crash at any point
-//! means a redelivery and never a loss.
+//! The consumer: receive, process, acknowledge, in that order, so that a crash at any point means a
+//! redelivery and never a loss.
 //!
-//! `runs` consumes the wakes of runs, one by one; this file everything else, in batches.
-//!
-//! One channel a queue, one batch at a time: when a batch is through, one acknowledgement covers
-//! it. While the database is away the batch is held, unacknowledged, for as long as the broker
-//! bears it; the consumer does not subscribe before the database answers. When a consumer is
-//! cancelled (its queue was deleted), the session ends, and the next one declares the queue anew.
+//! It consumes every work queue of the topology, each on a channel of its own: `batches` stores
+//! messages in batches, `wakes` executes runs one by one. While the database is away messages are
+//! held, unacknowledged, for as long as the broker allows; the consumer does not subscribe before
+//! the database answers. When a consumer is cancelled (its queue was deleted), the session ends,
+//! and the next one declares the queue again.
 
-mod runs;
+mod batches;
 mod subscription;
+mod wakes;
 
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
-use futures_util::{StreamExt, future};
-use lapin::{Connection, message::Delivery};
-use letterbox_common::{
-    broker::{BrokerError, Publisher, Session, topology},
-    database::health,
-    process::readiness::Part,
+use futures_util::future;
+use lapin::Connection;
+use letterbox_broker::{
+    BrokerError, Publisher, Session,
+    topology::{Consumption, WORK_QUEUES, WorkQueue},
 };
-use tokio::time::Instant;
+use letterbox_common::process::readiness::Component;
+use letterbox_database::{Database, health};
 use tokio_util::sync::CancellationToken;
 
-use self::subscription::Subscription;
-use crate::{
-    apply::{self, Read},
-    dead_letters,
-    outcome::{self, Outcome},
-};
+use self::{batches::BatchConsumer, subscription::Subscription, wakes::WakeConsumer};
+use crate::{executor::Executor, outcome};
 
-pub use self::runs::Runs;
-
-const QUEUES: [&str; 3] = [
-    topology::WEBHOOKS_QUEUE,
-    topology::FORMS_QUEUE,
-    topology::UNROUTED_QUEUE,
-];
-/// How long messages are held while the database is away. Well under the broker's own patience (30
-/// minutes), which ends in a return of every message.
-const HOLD_AT_MOST: Duration = Duration::from_secs(600);
+/// How long messages are held while the database is away. Well under the time (30 minutes) after
+/// which the broker takes every unacknowledged message back.
+const MAX_HOLD: Duration = Duration::from_secs(600);
 
 /// Consumes the work queues on one connection.
-pub struct Consumer {
-    pub pool: Pool,
+pub(crate) struct Consumer {
+    pub(crate) database: Database,
     /// For dead letters; on another connection.
-    pub publisher: Publisher,
-    pub prefetch: u16,
-    pub batch_size: usize,
-    pub name: String,
-    pub runs: Runs,
+    pub(crate) publisher: Publisher,
+    pub(crate) executor: Executor,
+    /// Messages of one queue that may be fetched and not yet acknowledged.
+    pub(crate) prefetch: u16,
+    pub(crate) max_batch: usize,
+    /// Runs that are executed at once.
+    pub(crate) run_concurrency: u16,
+    pub(crate) name: String,
 }
 
 impl Session for Consumer {
     async fn run(
         &self,
         connection: &Connection,
-        part: &Part,
+        component: &Component,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        if !self.database_answers(part, stop).await {
+        if !self.await_database(component, stop).await {
             return Ok(());
         }
-        let subscribing =
-            QUEUES.map(|queue| Subscription::open(connection, queue, self.prefetch, &self.name));
+        let subscribing = WORK_QUEUES.map(|queue| self.subscribe(connection, queue));
         let subscriptions = future::try_join_all(subscribing).await?;
-        let wakes = Subscription::open(
-            connection,
-            topology::RUNS_QUEUE,
-            self.runs.concurrency,
-            &self.name,
-        )
-        .await?;
-        part.ready();
-        let batches = subscriptions
+        component.ready();
+        let consuming = subscriptions
             .into_iter()
-            .map(|subscription| self.consume(subscription, stop));
-        future::try_join(
-            future::try_join_all(batches),
-            self.runs.consume(wakes, stop),
-        )
-        .await
-        .map(drop)
+            .zip(WORK_QUEUES)
+            .map(|(subscription, queue)| self.consume(subscription, queue.consumption, stop));
+        future::try_join_all(consuming).await.map(drop)
     }
 
     /// Acknowledgements pass while the broker blocks publishers.
-    fn blocked(&self, _: &Part, _: Option<String>) {}
+    fn blocked(&self, _: &Component, _: Option<String>) {}
 }
 
 impl Consumer {
-    /// Waits for the database. False when told to stop before.
-    async fn database_answers(&self, part: &Part, stop: &CancellationToken) -> bool {
+    /// Waits for the database. False when told to stop before it answers.
+    async fn await_database(&self, component: &Component, stop: &CancellationToken) -> bool {
         for pause in outcome::pauses() {
-            match health::check(&self.pool).await {
+            match health::check(&self.database).await {
                 Ok(()) => return true,
-                Err(reason) => part.waits_for(format!("waiting for the database: {reason}")),
+                Err(reason) => component.not_ready(format!("waiting for the database: {reason}")),
             }
-            tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => break }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => break,
+            }
         }
         false
     }
 
-    /// Works until `stop`; then takes nothing more, and finishes what has been fetched.
+    async fn subscribe(
+        &self,
+        connection: &Connection,
+        queue: WorkQueue,
+    ) -> Result<Subscription, BrokerError> {
+        let (prefetch, max_batch) = match queue.consumption {
+            Consumption::Batches => (self.prefetch, self.max_batch),
+            Consumption::Wakes => (self.run_concurrency, 1),
+        };
+        Subscription::open(connection, queue.name, prefetch, max_batch, &self.name).await
+    }
+
+    /// Works until `stop`, then fetches nothing more and finishes what has been fetched.
     async fn consume(
         &self,
         subscription: Subscription,
+        consumption: Consumption,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let Subscription {
-            queue,
-            channel,
-            deliveries,
-        } = subscription;
-        let tag = deliveries.tag();
-        let mut batches = deliveries.ready_chunks(self.batch_size);
-        let mut stopping = std::pin::pin!(stop.cancelled());
-        let mut cancelled = false;
-        loop {
-            tokio::select! {
-                biased;
-                () = stopping.as_mut(), if !cancelled => {
-                    cancelled = true;
-                    Subscription::cancel(&channel, tag.clone()).await?;
+        let (database, publisher) = (&self.database, &self.publisher);
+        match consumption {
+            Consumption::Batches => {
+                BatchConsumer {
+                    database,
+                    publisher,
                 }
-                batch = batches.next() => match batch {
-                    Some(batch) => {
-                        let batch = batch.into_iter().collect::<lapin::Result<Vec<_>>>()?;
-                        self.process(queue, &batch, stop).await?;
-                    }
-                    None if cancelled => return Ok(()),
-                    None => return Err(Subscription::ended(queue)),
-                },
+                .consume(subscription, stop)
+                .await
             }
-        }
-    }
-
-    /// Brings every message of a batch to its end and acknowledges them all.
-    async fn process(
-        &self,
-        queue: &str,
-        batch: &[Delivery],
-        stop: &CancellationToken,
-    ) -> Result<(), BrokerError> {
-        metrics::histogram!("letterbox_consumed_batch_size", "queue" => queue.to_owned())
-            .record(batch.len() as f64);
-        let began = Instant::now();
-        let mut open: Vec<Read<'_>> = batch.iter().map(Read::new).collect();
-        let mut pauses = outcome::pauses();
-        loop {
-            open = self.advance(queue, open).await;
-            if open.is_empty() {
-                // The last one stands for all: they are everything that was fetched on its channel.
-                let Some(last) = batch.last() else {
-                    return Ok(());
-                };
-                return Subscription::acknowledge(last, true).await;
-            }
-            if began.elapsed() > HOLD_AT_MOST {
-                return Err(BrokerError::Ended(
-                    "the database has been away for too long to hold messages".into(),
-                ));
-            }
-            let pause = pauses.next().unwrap_or(HOLD_AT_MOST);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                // What is not through returns to the queue.
-                () = stop.cancelled() => return Err(BrokerError::Ended("stopped while the database is away".into())),
-            }
-        }
-    }
-
-    /// One try; returns what has to be tried again.
-    async fn advance<'a>(&self, queue: &str, open: Vec<Read<'a>>) -> Vec<Read<'a>> {
-        let outcomes = apply::apply(&self.pool, &open).await;
-        let mut again = Vec::new();
-        for (read, outcome) in open.into_iter().zip(outcomes) {
-            let outcome = match outcome {
-                Outcome::Reject(reason) => self.dead_letter(queue, read.message, reason).await,
-                other => other,
-            };
-            metrics::counter!("letterbox_messages_total", "queue" => queue.to_owned(), "outcome" => outcome.label())
-                .increment(1);
-            if outcome == Outcome::Retry {
-                again.push(read);
-            }
-        }
-        again
-    }
-
-    async fn dead_letter(&self, queue: &str, message: &Delivery, reason: String) -> Outcome {
-        match dead_letters::publish(&self.publisher, queue, message, &reason).await {
-            Ok(()) => {
-                let message_id = message
-                    .properties
-                    .message_id()
-                    .as_ref()
-                    .map(ToString::to_string);
-                tracing::error!(queue, message_id, reason, "dead-lettered");
-                Outcome::Reject(reason)
-            }
-            Err(error) => {
-                tracing::warn!(queue, %error, "a dead letter could not be published");
-                Outcome::Retry
+            Consumption::Wakes => {
+                WakeConsumer {
+                    executor: &self.executor,
+                    publisher,
+                }
+                .consume(subscription, stop)
+                .await
             }
         }
     }

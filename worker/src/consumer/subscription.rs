@@ -1,26 +1,33 @@
-//! A queue that is consumed on a channel of its own.
+//! A queue that is consumed on a channel of its own, until the process stops.
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream::ReadyChunks};
 use lapin::{Channel, Connection, message::Delivery, options::*, types::FieldTable};
-use letterbox_common::broker::BrokerError;
+use letterbox_broker::BrokerError;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// How long the broker may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub struct Subscription {
-    pub queue: &'static str,
-    pub channel: Channel,
-    pub deliveries: lapin::Consumer,
+/// A consumer of one queue.
+pub(super) struct Subscription {
+    pub(super) queue: &'static str,
+    channel: Channel,
+    tag: lapin::types::ShortString,
+    deliveries: ReadyChunks<lapin::Consumer>,
+    cancelled: bool,
 }
 
 impl Subscription {
-    /// Begins to consume; at most `prefetch` messages are fetched and not yet acknowledged.
-    pub async fn open(
+    /// Starts to consume. At most `prefetch` messages are fetched and not yet acknowledged, and at
+    /// most `max_batch` are given at once.
+    pub(super) async fn open(
         connection: &Connection,
         queue: &'static str,
         prefetch: u16,
+        max_batch: usize,
         name: &str,
     ) -> Result<Self, BrokerError> {
         let subscribing = async {
@@ -29,28 +36,56 @@ impl Subscription {
             channel
                 .basic_qos(prefetch, BasicQosOptions::default())
                 .await?;
-            let options = BasicConsumeOptions::default();
-            let deliveries = channel
-                .basic_consume(queue.into(), name.into(), options, FieldTable::default())
+            let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+            let consumer = channel
+                .basic_consume(queue.into(), name.into(), options, arguments)
                 .await?;
-            Ok::<_, lapin::Error>(Self {
-                queue,
-                channel,
-                deliveries,
-            })
+            Ok::<_, lapin::Error>((channel, consumer))
         };
-        timeout(ANSWER_TIMEOUT, subscribing)
+        let (channel, consumer) = timeout(ANSWER_TIMEOUT, subscribing)
             .await
-            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))?
-            .map_err(Into::into)
+            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
+        let tag = consumer.tag();
+        let deliveries = consumer.ready_chunks(max_batch);
+        Ok(Self {
+            queue,
+            channel,
+            tag,
+            deliveries,
+            cancelled: false,
+        })
     }
 
-    /// Asks the broker to send nothing more. What has been fetched still comes.
-    pub async fn cancel(
-        channel: &Channel,
-        tag: lapin::types::ShortString,
-    ) -> Result<(), BrokerError> {
-        let cancelling = channel.basic_cancel(tag, BasicCancelOptions::default());
+    /// The next messages, as many as are there. After `stop` nothing more is fetched, what has been
+    /// fetched is still given, and then `None`.
+    pub(super) async fn next(
+        &mut self,
+        stop: &CancellationToken,
+    ) -> Result<Option<Vec<Delivery>>, BrokerError> {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled(), if !self.cancelled => {
+                    self.cancelled = true;
+                    self.cancel().await?;
+                }
+                batch = self.deliveries.next() => return match batch {
+                    Some(batch) => Ok(Some(batch.into_iter().collect::<lapin::Result<_>>()?)),
+                    None if self.cancelled => Ok(None),
+                    None => {
+                        let problem = format!("the broker cancelled the consumer of {}", self.queue);
+                        Err(BrokerError::Ended(problem))
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks the broker to send nothing more.
+    async fn cancel(&self) -> Result<(), BrokerError> {
+        let cancelling = self
+            .channel
+            .basic_cancel(self.tag.clone(), BasicCancelOptions::default());
         timeout(ANSWER_TIMEOUT, cancelling)
             .await
             .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
@@ -59,20 +94,15 @@ impl Subscription {
 
     /// Acknowledges a message, or, with `multiple`, everything that was fetched on its channel up
     /// to it.
-    pub async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
+    pub(super) async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
         match timeout(ANSWER_TIMEOUT, message.ack(BasicAckOptions { multiple })).await {
             Ok(Ok(true)) => Ok(()),
-            // `false` is lapin's word for 'not sent'.
+            // lapin gives `false` where the acknowledgement was not sent.
             Ok(Ok(false)) => Err(BrokerError::Ended(
                 "the channel closed before the acknowledgement".into(),
             )),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
         }
-    }
-
-    /// The broker has ended the consumer.
-    pub fn ended(queue: &str) -> BrokerError {
-        BrokerError::Ended(format!("the broker cancelled the consumer of {queue}"))
     }
 }

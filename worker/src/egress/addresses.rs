@@ -1,5 +1,5 @@
-//! Which addresses are on the open internet. Everything that a host keeps for itself, its network
-//! or its provider is not: IANA's special-purpose registries, and the IPv6 ranges that hide an IPv4
+//! Which addresses are public. Not public is everything in IANA's special-purpose registries (what
+//! a host keeps for itself, its network or its provider), and the IPv6 ranges that embed an IPv4
 //! address.
 
 use std::{net::IpAddr, sync::LazyLock};
@@ -7,9 +7,10 @@ use std::{net::IpAddr, sync::LazyLock};
 use ipnet::IpNet;
 use letterbox_common::process::networks::Networks;
 
-/// Said of an address that may not be reached.
-pub const REFUSED: &str =
-    "the host's address is private or reserved (LETTERBOX_EGRESS_ALLOW allows networks)";
+/// The host's address is not public, and not allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the host's address is private or reserved (LETTERBOX_EGRESS_ALLOW allows networks)")]
+pub(super) struct PrivateAddress;
 
 const SPECIAL: [&str; 30] = [
     "0.0.0.0/8",
@@ -44,14 +45,19 @@ const SPECIAL: [&str; 30] = [
     "::1/128",
 ];
 
-/// Networks that may be reached although they are not on the open internet.
+/// The addresses that may be reached: public ones, and those of these networks.
 #[derive(Debug, Clone, Default)]
-pub struct Allowed(pub Networks);
+pub(super) struct AllowedAddresses(pub(super) Networks);
 
-impl Allowed {
-    pub fn contains(&self, address: IpAddr) -> bool {
+impl AllowedAddresses {
+    /// Refuses an address that is neither public nor in one of the networks.
+    pub(super) fn check(&self, address: IpAddr) -> Result<(), PrivateAddress> {
         let address = address.to_canonical();
-        self.0.contain(address) || is_public(address)
+        if self.0.contains(address) || is_public(address) {
+            Ok(())
+        } else {
+            Err(PrivateAddress)
+        }
     }
 }
 
@@ -70,13 +76,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_open_internet_is_public() {
+    fn special_purpose_addresses_are_not_public() {
         assert!(
             SPECIAL
                 .iter()
                 .all(|network| network.parse::<IpNet>().is_ok())
         );
-        let allowed = |text: &str| Allowed::default().contains(text.parse().unwrap());
+        let allowed = |text: &str| {
+            AllowedAddresses::default()
+                .check(text.parse().unwrap())
+                .is_ok()
+        };
         for public in [
             "1.1.1.1",
             "93.184.215.14",
@@ -109,11 +119,13 @@ mod tests {
         ] {
             assert!(!allowed(private), "{private}");
         }
-        let some = Allowed("127.0.0.1".parse().unwrap());
-        assert!(
-            some.contains("127.0.0.1".parse().unwrap())
-                && some.contains("1.1.1.1".parse().unwrap())
-        );
-        assert!(!some.contains("127.0.0.2".parse().unwrap()));
+        let local = AllowedAddresses("127.0.0.1".parse().unwrap());
+        for (address, expected) in [("127.0.0.1", true), ("1.1.1.1", true), ("127.0.0.2", false)] {
+            assert_eq!(
+                local.check(address.parse().unwrap()).is_ok(),
+                expected,
+                "{address}"
+            );
+        }
     }
 }

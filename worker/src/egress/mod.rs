@@ -1,14 +1,15 @@
-//! The way out: sends what actions have rendered, to hosts on the open internet only.
+//! The way out: sends what actions have rendered, to allowed hosts only.
 //!
-//! Where a request may go is decided after its name has been resolved, by the very addresses that
-//! are then connected to. Redirects are not followed, proxies of the environment not used, and
-//! answers read up to a bound.
+//! Whether a host is allowed is decided after its name has been resolved, by the very addresses
+//! that are then connected to. Redirects are not followed, proxies from the environment are not
+//! used, and answers are read up to a limit.
 
 mod addresses;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{process::networks::Networks, sealing::Secret};
+use letterbox_workflow::actions::Request;
 use reqwest::{
     Method,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -18,63 +19,62 @@ use reqwest::{
 use url::{Host, Url};
 use uuid::Uuid;
 
-use self::addresses::Allowed;
-use crate::actions::http_request::Request;
+use self::addresses::{AllowedAddresses, PrivateAddress};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first byte sent to the last one read.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// Most bytes of an answer that are read; more is no error, and is thrown away.
-const ANSWER_BYTES: usize = 64 * 1024;
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum bytes of an answer that are read. The rest is ignored.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Egress {
     client: reqwest::Client,
-    allowed: Arc<Allowed>,
+    allowed: Arc<AllowedAddresses>,
 }
 
-/// The header that shows a request's right, opened for the moment of its use.
-pub struct Credential {
-    pub header: String,
-    pub value: Secret,
+/// The header that authorizes a request, opened for the moment of its use.
+pub(crate) struct Credential {
+    pub(crate) header: String,
+    pub(crate) value: Secret,
 }
 
 /// What came back.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    pub status: u16,
-    /// What the answer asks to wait for before another attempt.
-    pub retry_after: Option<Duration>,
-    /// At most the first 64 KiB; what came of it before it broke off.
-    pub body: Vec<u8>,
-    /// Whether the body broke off.
-    pub is_broken: bool,
+pub(crate) struct HttpResponse {
+    pub(crate) status: u16,
+    /// How long the answer asks to wait before another attempt.
+    pub(crate) retry_after: Option<Duration>,
+    /// At most the first 64 KiB of what arrived.
+    pub(crate) body: Vec<u8>,
+    /// False when the connection broke before the end of the body.
+    pub(crate) is_complete: bool,
 }
 
-/// Why there is no answer. Says what, and never quotes a credential.
+/// Why there is no answer. Never quotes a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// Another attempt would go wrong as well.
+pub(crate) enum EgressError {
+    /// Nothing was sent, and another attempt would end the same way.
     #[error("{0}")]
     Refused(String),
-    /// The network, or the other side; whether the request arrived is unknown.
+    /// The network or the other side failed. Whether the request arrived is unknown.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Egress {
-    /// A way out that also leads to `allowed` networks, private or not.
+    /// Reaches public addresses, and those of `allowed` networks.
     ///
     /// # Errors
     /// When TLS can't be set up.
-    pub fn new(allowed: Networks) -> Result<Self, reqwest::Error> {
-        // Installed once; a second time is as good.
+    pub(crate) fn new(allowed: Networks) -> Result<Self, reqwest::Error> {
+        // Fails where it is installed already, which is as good.
         let _ = rustls::crypto::CryptoProvider::install_default(
             rustls::crypto::ring::default_provider(),
         );
-        let allowed = Arc::new(Allowed(allowed));
+        let allowed = Arc::new(AllowedAddresses(allowed));
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(TIMEOUT)
@@ -90,71 +90,77 @@ impl Egress {
     /// Sends a request once.
     ///
     /// # Errors
-    /// See [`SendError`].
-    pub async fn send(
+    /// See [`EgressError`].
+    pub(crate) async fn send(
         &self,
         request: &Request,
         credential: &Credential,
         key: Uuid,
-    ) -> Result<Answer, SendError> {
-        let refused = |what: &str| SendError::Refused(what.to_owned());
-        let url: Url = request
-            .url
-            .parse()
-            .map_err(|_| refused("the address is none"))?;
-        // Addresses are no names: they pass by the resolver.
-        let literal = match url.host() {
-            Some(Host::Ipv4(address)) => Some(address.into()),
-            Some(Host::Ipv6(address)) => Some(address.into()),
-            Some(Host::Domain(_)) => None,
-            None => return Err(refused("the address has no host")),
-        };
-        if literal.is_some_and(|address| !self.allowed.contains(address)) {
-            return Err(SendError::Refused(addresses::REFUSED.to_owned()));
-        }
-        let method = Method::from_bytes(request.method.as_bytes())
-            .map_err(|_| refused("the method is none"))?;
-        let headers =
-            headers(request, credential, key).ok_or_else(|| refused("a header can't be sent"))?;
+    ) -> Result<HttpResponse, EgressError> {
+        let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
+        let url: Url = request.url.parse().map_err(|_| invalid("URL"))?;
+        self.check_literal(&url)?;
+        let method =
+            Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?;
+        let headers = headers(request, credential, key).ok_or_else(|| invalid("header"))?;
         let mut sending = self.client.request(method, url).headers(headers);
         if let Some(body) = &request.body {
             sending = sending
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
-        let mut response = sending.send().await.map_err(|error| explain(&error))?;
-        let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
-        let (mut body, mut is_broken) = (Vec::new(), false);
-        while body.len() < ANSWER_BYTES {
-            match response.chunk().await {
-                Ok(Some(chunk)) => {
-                    body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())])
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    // The status is what counts: the request has been answered.
-                    tracing::debug!(error = %explain(&error), "an answer broke off");
-                    is_broken = true;
-                    break;
-                }
+        let response = sending.send().await.map_err(|error| explain(&error))?;
+        Ok(receive(response).await)
+    }
+
+    /// Addresses in a URL do not pass through the resolver.
+    fn check_literal(&self, url: &Url) -> Result<(), EgressError> {
+        let checked = match url.host() {
+            Some(Host::Ipv4(address)) => self.allowed.check(address.into()),
+            Some(Host::Ipv6(address)) => self.allowed.check(address.into()),
+            Some(Host::Domain(_)) => Ok(()),
+            None => {
+                return Err(EgressError::Refused(
+                    "invalid URL: it has no host".to_owned(),
+                ));
+            }
+        };
+        checked.map_err(|error| EgressError::Refused(error.to_string()))
+    }
+}
+
+/// Reads an answer up to the limit. A body that breaks off is no error: the status tells what
+/// became of the request.
+async fn receive(mut response: reqwest::Response) -> HttpResponse {
+    let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
+    let (mut body, mut is_complete) = (Vec::new(), true);
+    while body.len() < MAX_BODY_BYTES {
+        match response.chunk().await {
+            Ok(Some(chunk)) => {
+                let room = MAX_BODY_BYTES - body.len();
+                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                tracing::debug!(error = %explain(&error), "the answer broke off");
+                is_complete = false;
+                break;
             }
         }
-        Ok(Answer {
-            status,
-            retry_after,
-            body,
-            is_broken,
-        })
+    }
+    HttpResponse {
+        status,
+        retry_after,
+        body,
+        is_complete,
     }
 }
 
 fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
-        headers.append(
-            HeaderName::try_from(name).ok()?,
-            HeaderValue::from_bytes(value.as_bytes()).ok()?,
-        );
+        let value = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+        headers.append(HeaderName::try_from(name).ok()?, value);
     }
     let mut value = HeaderValue::from_bytes(credential.value.expose()).ok()?;
     value.set_sensitive(true);
@@ -166,7 +172,7 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
     Some(headers)
 }
 
-/// Seconds only: the other form, a date, is for caches and rarely seen.
+/// Seconds only: the other form, a date, is rare outside of caches.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get(RETRY_AFTER)?
@@ -178,15 +184,19 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         .map(Duration::from_secs)
 }
 
-/// The whole chain of causes, without the URL, which holds what a submitter wrote.
-fn explain(error: &reqwest::Error) -> SendError {
-    let chain = std::iter::successors(std::error::Error::source(error), |error| error.source());
-    let causes: Vec<String> = chain.map(ToString::to_string).collect();
-    if causes
+/// The chain of causes, without the URL, which contains what a submitter wrote.
+fn explain(error: &reqwest::Error) -> EgressError {
+    let mut causes: Vec<&dyn Error> = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        causes.push(error);
+        cause = error.source();
+    }
+    if let Some(refused) = causes
         .iter()
-        .any(|cause| cause.contains(addresses::REFUSED))
+        .find_map(|cause| cause.downcast_ref::<PrivateAddress>())
     {
-        return SendError::Refused(addresses::REFUSED.to_owned());
+        return EgressError::Refused(refused.to_string());
     }
     let what = if error.is_timeout() {
         "no answer in time"
@@ -195,16 +205,13 @@ fn explain(error: &reqwest::Error) -> SendError {
     } else {
         "the exchange broke"
     };
-    SendError::Failed(
-        std::iter::once(what.to_owned())
-            .chain(causes)
-            .collect::<Vec<_>>()
-            .join(": "),
-    )
+    let causes = causes.iter().map(ToString::to_string);
+    let chain: Vec<String> = std::iter::once(what.to_owned()).chain(causes).collect();
+    EgressError::Failed(chain.join(": "))
 }
 
-/// Resolves names, and lets only allowed addresses through.
-struct Resolver(Arc<Allowed>);
+/// Resolves names, and refuses names with an address that is not allowed.
+struct Resolver(Arc<AllowedAddresses>);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
@@ -212,9 +219,9 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let found: Vec<SocketAddr> =
                 tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            // One address that leads inside is enough to trust none of them.
-            if found.iter().any(|address| !allowed.contains(address.ip())) {
-                return Err(addresses::REFUSED.into());
+            // One private address is enough to trust none of them.
+            for address in &found {
+                allowed.check(address.ip())?;
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })

@@ -1,562 +1,280 @@
-//! The executor: takes a run, goes on where the record says that it stands, and does one action
-//! after the other, each recorded before and after. Whatever ends it, the next one goes on from the
-//! record: with the same request, under the same key.
+//! The executor: takes a run, continues where its record says that it is, and does one action after
+//! the other, each recorded before and after. Whatever ends an executor, the next one continues
+//! from the record: with the same request, under the same key.
 //!
-//! Nothing is waited for while a run is held. A retry, a person's answer, and the end of a dead
-//! worker's lease each stand in the outbox, whose relay wakes the run when it is time.
+//! Nothing is waited for while a run is leased. A retry, a person's answer, and the end of a dead
+//! worker's lease each have a row in the outbox, whose relay wakes the run when it is time.
+//!
+//! ```text
+//! take the lease ─> plan: the next action ─┬─ choose: evaluate it, record it ──────────┐
+//!        ^                 ^               └─ send: facts, policy, approval, request ──┤
+//!        └── woken later   └──────────────── recorded: continue ───────────────────────┘
+//! ```
 
 mod outbox;
+mod permission;
 mod plan;
+mod send;
 mod store;
+mod verdict;
 
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::Pool;
 use letterbox_common::{
-    database::{DatabaseError, Fault},
-    ids::{AccountId, RunId, UserId, WorkspaceId},
+    ids::{RunId, UserId, WorkspaceId},
     sealing::KeyRing,
+    states::{ActionState, RunState},
 };
-use serde::{Deserialize, Serialize};
-use url::Url;
+use letterbox_database::{Database, DatabaseError, Fault, Statement};
+use letterbox_workflow::{
+    TemplateContext,
+    actions::{Action, Branch, Step},
+    release,
+};
 
+pub(crate) use self::outbox::{relay, wake_again};
 use self::{
     plan::Next,
-    store::{Account, After, Answer, Note, Record, Taken},
+    store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition},
 };
-use crate::{
-    accounts,
-    actions::{
-        self, Action, Branch, Input, Kind, Names, TemplateError, ai_condition,
-        http_request::Request,
-    },
-    definition::Mistakes,
-    egress::{self, Credential, Egress, SendError},
-    policy::{Decision, Facts, Policy, Ruling},
-};
+use crate::{egress::Egress, metrics};
 
-pub use self::{
-    outbox::{STATEMENTS as OUTBOX_STATEMENTS, relay, wake_again},
-    store::STATEMENTS,
-};
-
-/// How long one executor works on a run without a break.
-const SITTING: Duration = Duration::from_secs(300);
-/// Pauses before another try to write down what has become of a request: to forget it would mean to
-/// send it again.
-const WRITE_PAUSES: [Duration; 5] = [
+/// How long one executor works on a run without a break: the broker does not wait forever for an
+/// acknowledgement.
+const TIME_SLICE: Duration = Duration::from_secs(300);
+/// Pauses before another try to record what became of a request: to forget it would mean to send
+/// it again.
+const RECORD_PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(5),
 ];
-/// Attempts at one action.
-const ATTEMPTS: i32 = 6;
-/// Longest pause between two attempts that is of our own choice, and at all.
-const PAUSE_MAX: Duration = Duration::from_secs(300);
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// How patient the executor is.
+/// Every statement of the executor.
+pub(crate) fn statements() -> impl Iterator<Item = &'static [&'static Statement]> {
+    store::statements().chain([outbox::STATEMENTS])
+}
+
+/// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// How long a worker may be silent about a run before another one takes it. Longer than any
-    /// request takes.
+pub struct Timeouts {
+    /// How long a worker may be silent about a run before another one takes it over. Longer than
+    /// any request takes.
     pub lease: Duration,
-    /// Pause before the second attempt at an action; doubled before each further one.
+    /// Pause before the second attempt at an action; doubled for each further one.
     pub retry: Duration,
-    /// How long a person may take to approve.
+    /// How long a person may take to approve an action.
     pub approval: Duration,
 }
 
 /// Executes runs. Cheap to clone.
 #[derive(Clone)]
-pub struct Executor {
-    pub pool: Pool,
-    pub keys: KeyRing,
-    pub egress: Egress,
-    pub patience: Patience,
+pub(crate) struct Executor {
+    pub(crate) database: Database,
+    pub(crate) keys: KeyRing,
+    pub(crate) egress: Egress,
+    pub(crate) timeouts: Timeouts,
 }
 
-/// What was rendered for an action: what is sent, and by which account. Recorded, shown to who
-/// approves, and used by every attempt.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Rendered {
-    account_id: AccountId,
-    account: String,
-    #[serde(flatten)]
-    request: Request,
-}
-
-/// A run in the hands of this executor.
-struct Held {
-    workspace: WorkspaceId,
-    run: RunId,
-    turn: i32,
+/// A run that this executor holds the lease of.
+struct RunInProgress {
+    lease: Lease,
+    /// The user under whose identity it runs.
     owner: UserId,
-    input: Input,
+    context: TemplateContext,
     actions: Vec<Action>,
-    records: HashMap<String, Record>,
+    records: HashMap<String, ActionRecord>,
 }
 
-/// Whether there is more to do for this holder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a step leaves to do for the holder of the lease.
 enum Progress {
-    GoOn,
-    Over,
+    /// An action is done: continue with the next one.
+    Done {
+        action: String,
+        branch: Option<Branch>,
+    },
+    /// The run is over, waits, or belongs to another holder.
+    Stop,
 }
 
 impl Executor {
-    /// Brings a run as far as it can be brought now. Does nothing when it is over, or somebody else
-    /// has it.
+    /// Advances a run as far as it can come now. Does nothing when it is over, or leased by
+    /// somebody else.
     ///
     /// # Errors
     /// When the database does not answer: trying again is safe.
-    pub async fn advance(&self, workspace: WorkspaceId, run: RunId) -> Result<(), DatabaseError> {
-        let Some(taken) = store::take(&self.pool, workspace, run, self.patience.lease).await?
-        else {
+    pub(crate) async fn advance(
+        &self,
+        workspace: WorkspaceId,
+        run: RunId,
+    ) -> Result<(), DatabaseError> {
+        // Lease.
+        let taking = store::take_run(&self.database, workspace, run, self.timeouts.lease);
+        let Some(leased) = taking.await? else {
             return Ok(());
         };
-        let turn = taken.turn;
-        let Some((actions, input)) = read(run, &taken) else {
-            let why = After::Failed("the release can't be read".into());
-            return store::step(&self.pool, (workspace, run, turn), None, &why)
-                .await
-                .map(drop);
+
+        // Release and input.
+        let lease = leased.lease;
+        let mut run = match self.load(leased).await? {
+            Ok(run) => run,
+            Err(reason) => {
+                let failed = Transition::Fail(reason);
+                return store::write_step(&self.database, &lease, None, &failed)
+                    .await
+                    .map(drop);
+            }
         };
-        let records = store::records(&self.pool, workspace, run).await?;
-        let mut held = Held {
-            workspace,
-            run,
-            turn,
-            owner: taken.run_as,
-            input,
-            actions,
-            records,
-        };
+
+        // One action after the other.
         let began = Instant::now();
-        while self.step(&mut held).await? == Progress::GoOn {
-            if began.elapsed() > SITTING {
-                // The broker does not wait for ever for an acknowledgement: another sitting goes
-                // on.
-                return store::step(
-                    &self.pool,
-                    held.holder(),
-                    None,
-                    &After::Later(Duration::ZERO),
-                )
-                .await
-                .map(drop);
+        while let Progress::Done { action, branch } = self.step(&run).await? {
+            run.records.insert(action, ActionRecord::done(branch));
+            if began.elapsed() > TIME_SLICE {
+                let later = Transition::Pause(Duration::ZERO);
+                return store::write_step(&self.database, &lease, None, &later)
+                    .await
+                    .map(drop);
             }
         }
         Ok(())
     }
 
-    /// Ends a run that can't be brought further, ever: by a bug, or by what the database refuses.
+    /// Marks a run as failed that can't be advanced, ever: because of a bug, or because the
+    /// database refuses what would be recorded.
     ///
     /// # Errors
-    /// When not even that can be written.
-    pub async fn abandon(&self, workspace: WorkspaceId, run: RunId) -> Result<(), DatabaseError> {
-        store::abandon(
-            &self.pool,
-            workspace,
-            run,
-            "the run could not be brought further: a bug in Letterbox",
-        )
-        .await
-    }
-
-    async fn step(&self, held: &mut Held) -> Result<Progress, DatabaseError> {
-        let actions = std::mem::take(&mut held.actions);
-        let progress = match plan::next(&actions, &held.records) {
-            None => {
-                metrics::counter!("letterbox_runs_finished_total", "state" => "succeeded")
-                    .increment(1);
-                store::step(&self.pool, held.holder(), None, &After::Succeeded)
-                    .await
-                    .map(|_| Progress::Over)
-            }
-            Some(next) => match &next.action.kind {
-                Kind::Condition(condition, _) => match condition.holds(&held.input) {
-                    Ok(holds) => self.done(held, &next, Some(holds.into()), None).await,
-                    Err(error) => self.fail(held, &next, error.to_string(), None).await,
-                },
-                Kind::HttpRequest(_) | Kind::AiCondition(..) => self.send(held, &next).await,
-            },
-        };
-        held.actions = actions;
-        progress
-    }
-
-    /// An action that goes out: may it, what exactly, and then the sending.
-    async fn send(&self, held: &mut Held, next: &Next<'_>) -> Result<Progress, DatabaseError> {
-        let record = held
-            .records
-            .get(&next.action.id)
-            .cloned()
-            .unwrap_or_default();
-        let name = next.action.kind.account().unwrap_or_default();
-        let facts = store::facts(&self.pool, held.workspace, held.owner, name).await?;
-        if !facts.owner_may_run {
-            return self.fail(held, next, "owner_cannot_run".into(), None).await;
-        }
-        let Some(account) = facts.account else {
-            return self
-                .fail(
-                    held,
-                    next,
-                    format!("the owner has no connected account {name:?}"),
-                    None,
-                )
-                .await;
-        };
-        if matches!(&next.action.kind, Kind::HttpRequest(request) if request.has_header(&account.header))
-        {
-            return self
-                .fail(
-                    held,
-                    next,
-                    format!("the header {:?} is the account's", account.header),
-                    None,
-                )
-                .await;
-        }
-        let rendered = match rendered(&record, next, name, &account, &held.input) {
-            Ok(rendered) => rendered,
-            Err(error) => return self.fail(held, next, error.to_string(), None).await,
-        };
-        let recorded = serde_json::to_string(&rendered).unwrap_or_default();
-        let (policy, version) = match facts.policy {
-            None => (Policy::default(), 0),
-            Some((version, text)) => match Policy::read(&text) {
-                Ok(policy) => (policy, version),
-                Err(error) => {
-                    return self
-                        .fail(
-                            held,
-                            next,
-                            format!("the policy can't be read: {error}"),
-                            None,
-                        )
-                        .await;
-                }
-            },
-        };
-        let ruling = policy.decide(&Facts {
-            action: next.action.kind.name(),
-            account: name,
-            method: &rendered.request.method,
-            data: next.action.kind.reads_form(),
-            control: next.control,
-        });
-        let mut note = Note {
-            request: Some(&recorded),
-            ruling: Some((ruling, version)),
-            ..note(next, "running")
-        };
-
-        if let Some(refusal) = self.permission(held, ruling, &record, &note).await? {
-            return Ok(refusal);
-        }
-        if let Some(pause) = record.retry_in {
-            // Woken too early, by whatever.
-            note.state = "retrying";
-            return self.write(held, &note, &After::Later(pause)).await;
-        }
-        if record.attempts >= ATTEMPTS {
-            return self
-                .fail(
-                    held,
-                    next,
-                    format!("given up after {ATTEMPTS} attempts"),
-                    None,
-                )
-                .await;
-        }
-
-        // Recorded before it is sent.
-        note.begins = true;
-        let lease = After::Running(self.patience.lease);
-        let Some(key) = store::step(&self.pool, held.holder(), Some(&note), &lease).await? else {
-            return Ok(Progress::Over);
-        };
-        let sent = match self.open(held.workspace, &account) {
-            Ok(credential) => self.egress.send(&rendered.request, &credential, key).await,
-            Err(error) => Err(SendError::Failed(error)),
-        };
-        self.conclude(held, next, record.attempts + 1, sent).await
-    }
-
-    /// Whether the policy, and a person where it asks for one, lets an action through. `Some` when
-    /// not, or not yet.
-    async fn permission(
+    /// When not even that can be recorded.
+    pub(crate) async fn abandon(
         &self,
-        held: &Held,
-        ruling: Ruling,
-        record: &Record,
-        note: &Note<'_>,
-    ) -> Result<Option<Progress>, DatabaseError> {
-        let denied = |why: &str| {
-            (
-                Note {
-                    state: "denied",
-                    error: Some(why.to_owned()),
-                    ..note.clone()
-                },
-                After::Denied(why.to_owned()),
-            )
-        };
-        let (note, after) = match (ruling.decision, record.approval) {
-            (Decision::Deny, _) => denied("the policy denies it"),
-            (_, Some(Answer::Denied)) => denied("a member has denied it"),
-            (Decision::Approve, Some(Answer::Expired)) => denied("nobody has approved it in time"),
-            (Decision::Allow, _) | (Decision::Approve, Some(Answer::Approved)) => return Ok(None),
-            (Decision::Approve, Some(Answer::Pending(expires_in))) => (
-                Note {
-                    state: "waiting_approval",
-                    ..note.clone()
-                },
-                After::Waiting(expires_in),
-            ),
-            (Decision::Approve, None) => (
-                Note {
-                    state: "waiting_approval",
-                    ..note.clone()
-                },
-                After::Waiting(self.patience.approval),
-            ),
-        };
-        self.write(held, &note, &after).await.map(Some)
+        workspace: WorkspaceId,
+        run: RunId,
+    ) -> Result<(), DatabaseError> {
+        let reason = "the run can't continue: this is a bug in Letterbox";
+        store::abandon_run(&self.database, workspace, run, reason).await
     }
 
-    /// What the answer, or its absence, means for the action.
-    async fn conclude(
+    /// The actions, values and records of a run; or why it can't be executed.
+    async fn load(
         &self,
-        held: &mut Held,
-        next: &Next<'_>,
-        attempts: i32,
-        sent: Result<egress::Answer, SendError>,
-    ) -> Result<Progress, DatabaseError> {
-        let (status, error, retry_after) = match sent {
-            Ok(answer) if (200..300).contains(&answer.status) => {
-                return match &next.action.kind {
-                    Kind::AiCondition(..) if answer.is_broken => {
-                        let broken = Err(SendError::Failed("the answer broke off".into()));
-                        Box::pin(self.conclude(held, next, attempts, broken)).await
-                    }
-                    Kind::AiCondition(..) => match ai_condition::read_answer(&answer.body) {
-                        Some(branch) => {
-                            self.done(held, next, Some(branch), Some(answer.status))
-                                .await
-                        }
-                        None => {
-                            let why = "the model answered neither yes nor no";
-                            self.fail(held, next, why.into(), Some(answer.status)).await
-                        }
-                    },
-                    _ => self.done(held, next, None, Some(answer.status)).await,
-                };
+        leased: LeasedRun,
+    ) -> Result<Result<RunInProgress, String>, DatabaseError> {
+        let Lease { workspace, run, .. } = leased.lease;
+        let actions = match release::load(&leased.actions) {
+            Ok(actions) => actions,
+            Err(error) => {
+                let release_id = leased.release;
+                tracing::error!(run_id = %run, %release_id, %error, "a release can't be loaded");
+                return Ok(Err(error.to_string()));
             }
-            Ok(answer) => {
-                let error = format!("answered with status {}", answer.status);
-                if answer.status != 429 && answer.status < 500 {
-                    return self.fail(held, next, error, Some(answer.status)).await;
-                }
-                (Some(answer.status), error, answer.retry_after)
-            }
-            Err(SendError::Refused(error)) => return self.fail(held, next, error, None).await,
-            Err(SendError::Failed(error)) => (None, error, None),
         };
-        if attempts >= ATTEMPTS {
+        let input = String::from_utf8_lossy(&leased.input);
+        let received_at = format!("{:.3}", leased.received_at);
+        let context = match TemplateContext::of_run(&input, &run.to_string(), &received_at) {
+            Ok(context) => context,
+            Err(error) => return Ok(Err(format!("the input can't be read: {error}"))),
+        };
+        let records = store::action_records(&self.database, workspace, run).await?;
+        let (lease, owner) = (leased.lease, leased.owner);
+        Ok(Ok(RunInProgress {
+            lease,
+            owner,
+            context,
+            actions,
+            records,
+        }))
+    }
+
+    /// Does the next action, or ends the run.
+    async fn step(&self, run: &RunInProgress) -> Result<Progress, DatabaseError> {
+        let Some(next) = plan::next(&run.actions, &run.records) else {
             return self
-                .fail(
-                    held,
-                    next,
-                    format!("{error}; given up after {attempts} attempts"),
-                    status,
-                )
-                .await;
-        }
-        let pause =
-            retry_after.map_or_else(|| self.pause(attempts), |pause| pause.min(RETRY_AFTER_MAX));
-        let note = Note {
-            status,
-            error: Some(error),
-            ..note(next, "retrying")
+                .record(run, None, &Transition::Succeed)
+                .await
+                .map(|_| Progress::Stop);
         };
-        self.write(held, &note, &After::Later(pause)).await
+        match &next.action.step {
+            Step::Choose(condition) => match condition.holds(&run.context) {
+                Ok(holds) => self.done(run, &next, Some(holds.into()), None).await,
+                Err(error) => self.fail(run, &next, error.to_string(), None).await,
+            },
+            Step::Send(outgoing) => self.send(run, &next, outgoing.as_ref()).await,
+        }
     }
 
-    /// Doubled after each attempt, up to a quarter more or less, so that many runs do not come back
-    /// together.
-    fn pause(&self, attempts: i32) -> Duration {
-        let doubled = self
-            .patience
-            .retry
-            .saturating_mul(1 << attempts.clamp(1, 16).saturating_sub(1))
-            .min(PAUSE_MAX);
-        doubled.mul_f64(f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 512.0 + 0.75)
-    }
-
+    /// The action succeeded: continue with the next one.
     async fn done(
         &self,
-        held: &mut Held,
+        run: &RunInProgress,
         next: &Next<'_>,
         branch: Option<Branch>,
         status: Option<u16>,
     ) -> Result<Progress, DatabaseError> {
-        let note = Note {
+        let update = ActionUpdate {
             branch,
             status,
-            ..note(next, "succeeded")
+            ..next.update(ActionState::Succeeded)
         };
-        let progress = self
-            .write(held, &note, &After::Running(self.patience.lease))
-            .await?;
-        held.records.insert(
-            next.action.id.clone(),
-            Record {
-                is_done: true,
+        let going_on = Transition::Continue(self.timeouts.lease);
+        Ok(match self.record(run, Some(&update), &going_on).await? {
+            true => Progress::Done {
+                action: next.action.id.clone(),
                 branch,
-                ..Record::default()
             },
-        );
-        Ok(progress)
+            false => Progress::Stop,
+        })
     }
 
+    /// The action failed, and the run with it.
     async fn fail(
         &self,
-        held: &Held,
+        run: &RunInProgress,
         next: &Next<'_>,
-        why: String,
+        reason: String,
         status: Option<u16>,
     ) -> Result<Progress, DatabaseError> {
-        let note = Note {
+        let failed = Transition::Fail(format!("{}: {reason}", next.action.id));
+        let error = Some(reason);
+        let update = ActionUpdate {
             status,
-            error: Some(why.clone()),
-            ..note(next, "failed")
+            error,
+            ..next.update(ActionState::Failed)
         };
-        self.write(
-            held,
-            &note,
-            &After::Failed(format!("{}: {why}", next.action.id)),
-        )
-        .await
+        self.record(run, Some(&update), &failed)
+            .await
+            .map(|_| Progress::Stop)
     }
 
-    async fn write(
+    /// Records a step, and tries again while the database is away. False when the lease is lost.
+    async fn record(
         &self,
-        held: &Held,
-        note: &Note<'_>,
-        after: &After,
-    ) -> Result<Progress, DatabaseError> {
-        let mut written = store::step(&self.pool, held.holder(), Some(note), after).await;
-        for pause in WRITE_PAUSES {
+        run: &RunInProgress,
+        update: Option<&ActionUpdate<'_>>,
+        transition: &Transition,
+    ) -> Result<bool, DatabaseError> {
+        let write = || store::write_step(&self.database, &run.lease, update, transition);
+        let mut written = write().await;
+        for pause in RECORD_PAUSES {
             if !matches!(&written, Err(error) if error.fault == Fault::Transient) {
                 break;
             }
             tokio::time::sleep(pause).await;
-            written = store::step(&self.pool, held.holder(), Some(note), after).await;
+            written = write().await;
         }
-        let written = written?;
-        let goes_on = written.is_some() && matches!(after, After::Running(_));
-        if let (Some(_), After::Failed(_) | After::Denied(_)) = (written, after) {
-            metrics::counter!("letterbox_runs_finished_total", "state" => note.state).increment(1);
+        let holds_lease = written?.is_some();
+        let state = transition.run_state();
+        let over = matches!(
+            state,
+            RunState::Succeeded | RunState::Failed | RunState::Denied
+        );
+        if holds_lease && over {
+            metrics::RUNS_FINISHED.add([state.as_str()], 1);
         }
-        Ok(if goes_on {
-            Progress::GoOn
-        } else {
-            Progress::Over
-        })
-    }
-
-    /// Opens a credential, for the moment of its use.
-    fn open(&self, workspace: WorkspaceId, account: &Account) -> Result<Credential, String> {
-        let place = accounts::seal_place(workspace, &account.id);
-        let value = self.keys.open(place, &account.sealed).map_err(|error| {
-            tracing::error!(account_id = %account.id, %error, "a credential does not open");
-            format!("the account's credential does not open: {error}")
-        })?;
-        Ok(Credential {
-            header: account.header.clone(),
-            value,
-        })
-    }
-}
-
-impl Held {
-    fn holder(&self) -> (WorkspaceId, RunId, i32) {
-        (self.workspace, self.run, self.turn)
-    }
-}
-
-/// The actions of a release and the values of a run.
-fn read(run: RunId, taken: &Taken) -> Option<(Vec<Action>, Input)> {
-    let unreadable = |what: &str| tracing::error!(run_id = %run, release_id = %taken.release, what, "a release can't be read");
-    let list = serde_json::from_str(&taken.actions)
-        .inspect_err(|_| unreadable("actions"))
-        .ok()?;
-    let mut mistakes = Mistakes::default();
-    let actions = actions::check(&mut mistakes, Some(&list), &Names::of_release());
-    if !mistakes.is_empty() {
-        unreadable("actions");
-        return None;
-    }
-    let input = String::from_utf8_lossy(&taken.input);
-    let input = Input::of_run(
-        &input,
-        &run.to_string(),
-        &format!("{:.3}", taken.received_at),
-    );
-    Some((actions, input.inspect_err(|_| unreadable("input")).ok()?))
-}
-
-/// The request of an action: as it was rendered first, or rendered now.
-fn rendered(
-    record: &Record,
-    next: &Next<'_>,
-    name: &str,
-    account: &Account,
-    input: &Input,
-) -> Result<Rendered, TemplateError> {
-    if let Some(recorded) = &record.request {
-        let rendered: Rendered = serde_json::from_str(recorded)
-            .map_err(|_| TemplateError::new("the recorded request can't be read"))?;
-        return if rendered.account_id == account.id {
-            Ok(rendered)
-        } else {
-            Err(TemplateError::new(format!(
-                "the account {name:?} is another one than when the request was made"
-            )))
-        };
-    }
-    let base_url: Url = account
-        .base_url
-        .parse()
-        .map_err(|_| TemplateError::new("the account's base URL is none"))?;
-    let request = next.action.kind.render(&base_url, input)?;
-    Ok(Rendered {
-        account_id: account.id,
-        account: name.to_owned(),
-        request,
-    })
-}
-
-fn note<'a>(next: &Next<'a>, state: &'static str) -> Note<'a> {
-    Note {
-        action: &next.action.id,
-        kind: next.action.kind.name(),
-        state,
-        data: next.action.kind.reads_form(),
-        control: next.control,
-        ruling: None,
-        request: None,
-        begins: false,
-        status: None,
-        branch: None,
-        error: None,
+        Ok(holds_lease)
     }
 }

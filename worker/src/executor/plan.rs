@@ -1,54 +1,71 @@
-//! Where a run stands: which of its actions comes next, and what untrusted text steered it there.
-//! Pure: of the release and the record, nothing else.
+//! Where a run is: which of its actions comes next, and what untrusted text steered it there. Pure:
+//! it depends on the release and the records only.
 
 use std::collections::HashMap;
 
-use super::store::Record;
-use crate::{
-    actions::{Action, Kind},
-    policy::Steering,
-};
+use letterbox_common::states::ActionState;
+use letterbox_workflow::{Steering, Taint, actions::Action};
+
+use super::store::{ActionRecord, ActionUpdate};
 
 /// The next action of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Next<'a> {
-    pub action: &'a Action,
-    pub control: Option<Steering>,
+pub(super) struct Next<'a> {
+    pub(super) action: &'a Action,
+    pub(super) taint: Taint,
 }
 
-/// The first action, in order, that is not done; through the branches that conditions have chosen.
+impl<'a> Next<'a> {
+    /// An update that moves the action into this state and says nothing else of it.
+    pub(super) fn update<'u>(&self, state: ActionState) -> ActionUpdate<'u>
+    where
+        'a: 'u,
+    {
+        ActionUpdate {
+            action: self.action,
+            taint: self.taint,
+            state,
+            decided: None,
+            begins_attempt: false,
+            branch: None,
+            status: None,
+            error: None,
+        }
+    }
+}
+
+/// The first action, in order, that is not done, through the branches that conditions have chosen.
 /// None when all are done.
-#[must_use]
-pub fn next<'a>(actions: &'a [Action], records: &HashMap<String, Record>) -> Option<Next<'a>> {
-    below(actions, records, None)
+pub(super) fn next<'a>(
+    actions: &'a [Action],
+    records: &HashMap<String, ActionRecord>,
+) -> Option<Next<'a>> {
+    descend(actions, records, None)
 }
 
-fn below<'a>(
+fn descend<'a>(
     actions: &'a [Action],
-    records: &HashMap<String, Record>,
+    records: &HashMap<String, ActionRecord>,
     control: Option<Steering>,
 ) -> Option<Next<'a>> {
     for action in actions {
         let Some(record) = records.get(&action.id).filter(|record| record.is_done) else {
-            return Some(Next { action, control });
+            return Some(Next {
+                action,
+                taint: Taint {
+                    data: action.references_form(),
+                    control,
+                },
+            });
         };
-        let (branches, steering) = match &action.kind {
-            Kind::HttpRequest(_) => continue,
-            Kind::Condition(condition, branches) => (
-                branches,
-                condition.reads_form().then_some(Steering::Condition),
-            ),
-            Kind::AiCondition(ai, branches) => {
-                (branches, ai.reads_form().then_some(Steering::AiCondition))
-            }
+        let Some(branch) = record.branch else {
+            continue;
         };
+        let steering = action.kind.steering.filter(|_| action.references_form());
         // The stronger one stays: what a model decided is not made harmless by a plain condition
-        // below it.
-        let chosen = record
-            .branch
-            .map(|branch| branches.of(branch))
-            .unwrap_or_default();
-        if let Some(next) = below(chosen, records, control.max(steering)) {
+        // inside of it.
+        let following = action.branches.of(branch);
+        if let Some(next) = descend(following, records, control.max(steering)) {
             return Some(next);
         }
     }
@@ -57,23 +74,26 @@ fn below<'a>(
 
 #[cfg(test)]
 mod tests {
+    use letterbox_workflow::{Definition, actions::Branch};
+    use serde_json::json;
+
     use super::*;
-    use crate::{actions::Branch, definition::Definition};
 
     fn definition() -> Definition {
-        let request = |id: &str| serde_json::json!({"id": id, "type": "http.request", "account": "a", "method": "POST", "path": "/"});
-        let text = serde_json::json!({
-            "form": {"title": "T", "fields": [{"key": "seats", "label": "L", "type": "number", "required": true}]},
-            "actions": [
-                request("first"),
-                {"id": "ai", "type": "ai.condition", "account": "a", "model": "m", "question": "?", "input": "{{ form.seats }}",
-                 "then": [{"id": "many", "type": "condition", "if": "form.seats > 10", "then": [request("deep")], "else": []}],
-                 "else": [request("other")]},
-                {"id": "fixed", "type": "condition", "if": "1 > 0", "then": [request("unsteered")]},
-                request("last"),
-            ],
+        let request = |id: &str| json!({"id": id, "type": "http.request", "account": "a", "method": "POST", "path": "/"});
+        let inner = json!({"id": "many", "type": "condition", "if": "form.seats > 10",
+                           "then": [request("deep")], "else": []});
+        let ai = json!({"id": "ai", "type": "ai.condition", "account": "a", "model": "m",
+                        "question": "?", "input": "{{ form.seats }}",
+                        "then": [inner], "else": [request("other")]});
+        let fixed = json!({"id": "fixed", "type": "condition", "if": "1 > 0",
+                           "then": [request("unsteered")]});
+        let seats = json!({"key": "seats", "label": "L", "type": "number", "required": true});
+        let definition = json!({
+            "form": {"title": "T", "fields": [seats]},
+            "actions": [request("first"), ai, fixed, request("last")],
         });
-        Definition::check(&text.to_string()).unwrap()
+        Definition::check(&definition.to_string()).unwrap()
     }
 
     #[test]
@@ -82,12 +102,11 @@ mod tests {
         let mut records = HashMap::new();
         let mut walked = Vec::new();
         while let Some(next) = next(&definition.actions, &records) {
-            walked.push((next.action.id.clone(), next.control.map(Steering::as_str)));
-            let record = Record {
-                is_done: true,
-                branch: Some(Branch::Then),
-                ..Record::default()
-            };
+            walked.push((
+                next.action.id.clone(),
+                next.taint.control.map(Steering::as_str),
+            ));
+            let record = ActionRecord::done(Some(Branch::Then));
             records.insert(next.action.id.clone(), record);
         }
         let expected = [
@@ -103,24 +122,29 @@ mod tests {
             walked,
             expected.map(|(id, control)| (id.to_owned(), control))
         );
+    }
 
-        let done = |branch| Record {
-            is_done: true,
-            branch,
-            ..Record::default()
+    #[test]
+    fn the_first_action_that_is_not_done_is_next() {
+        let actions = definition().actions;
+        let id_after = |done: &[(&str, ActionRecord)]| {
+            let done = done
+                .iter()
+                .map(|(id, record)| ((*id).to_owned(), record.clone()));
+            next(&actions, &done.collect()).map(|next| next.action.id.clone())
         };
-        let records = HashMap::from([
-            ("first".to_owned(), done(None)),
-            ("ai".to_owned(), done(Some(Branch::Else))),
-        ]);
-        assert_eq!(
-            next(&definition.actions, &records).unwrap().action.id,
-            "other"
+        let (done, other) = (
+            ActionRecord::done(None),
+            ActionRecord::done(Some(Branch::Else)),
         );
-        let begun = HashMap::from([("first".to_owned(), Record::default())]);
         assert_eq!(
-            next(&definition.actions, &begun).unwrap().action.id,
-            "first",
+            id_after(&[("first", done), ("ai", other)]).as_deref(),
+            Some("other")
+        );
+        let begun = [("first", ActionRecord::default())];
+        assert_eq!(
+            id_after(&begun).as_deref(),
+            Some("first"),
             "begun is not done"
         );
     }

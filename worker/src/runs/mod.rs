@@ -1,37 +1,37 @@
-//! Runs: what submissions start. Each submission becomes exactly one run, started or refused.
+//! Recording runs: each submission becomes exactly one run, queued or refused. `executor` takes it
+//! from there.
 
 mod store;
 
 use jiff::Timestamp;
-use letterbox_common::{
-    broker::FormSubmission,
-    ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
-};
+use letterbox_broker::FormSubmission;
+use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
 
-pub use self::store::{STATEMENTS, store};
+pub(crate) use self::store::{STATEMENTS, store};
 
 /// A submission, ready to be recorded as a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submission {
-    pub run: RunId,
-    pub workspace: WorkspaceId,
-    pub workflow: WorkflowId,
-    /// The release that was live when the gateway validated the payload; the run is pinned to it.
-    pub release: ReleaseId,
-    pub received_at: Timestamp,
+pub(crate) struct NewRun {
+    run: RunId,
+    workspace: WorkspaceId,
+    workflow: WorkflowId,
+    /// The release that the gateway validated the payload against; the run is pinned to it.
+    release: ReleaseId,
+    received_at: Timestamp,
     /// The validated payload: JSON text that a stranger wrote.
-    pub input: Vec<u8>,
+    input: Vec<u8>,
 }
 
-/// Reads a message.
-#[must_use]
-pub fn read(envelope: &FormSubmission, body: &[u8]) -> Submission {
-    Submission {
-        run: envelope.run,
-        workspace: envelope.workspace,
-        workflow: envelope.workflow,
-        release: envelope.release,
-        received_at: envelope.receipt.received_at,
-        input: body.to_vec(),
+impl NewRun {
+    /// The run that a submission starts.
+    pub(crate) fn of_submission(envelope: &FormSubmission, body: &[u8]) -> Self {
+        Self {
+            run: envelope.run,
+            workspace: envelope.workspace,
+            workflow: envelope.workflow,
+            release: envelope.release,
+            received_at: envelope.receipt.received_at,
+            input: body.to_vec(),
+        }
     }
 }

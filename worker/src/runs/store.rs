@@ -5,29 +5,27 @@
 //! at anything: two workers can't take the same last place, and of two that have the same message
 //! the second finds the run.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use deadpool_postgres::Pool;
-use letterbox_common::{
-    database::{Checkout, DatabaseError, within},
-    ids::WorkspaceId,
-};
-use tokio_postgres::Row;
+use jiff::Timestamp;
+use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
+use letterbox_database::{BoundStatement, Database, DatabaseError, Transaction, Work, statements};
 
-use super::Submission;
+use super::NewRun;
+use crate::metrics;
 
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// lock_usage: the usage of this month, begun where there is none yet
-const LOCK_USAGE: &str = "
+statements! {
+    /// Locks the usage of this month, begun where there is none yet.
+    LOCK_USAGE = lock_usage "
 INSERT INTO run_usage (workspace_id, month)
-SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC') FROM unnest($1::uuid[]) AS wanted (workspace_id)
+SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC')
+FROM unnest($1::uuid[]) AS wanted (workspace_id)
 ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
-/// insert_runs: a batch of submissions as runs; those that came before change nothing. A submission
-/// to a workflow that does not exist breaks a constraint, rather than vanish in a join.
-const INSERT_RUNS: &str = "
+    /// Inserts a batch of submissions as runs. Those that came before change nothing. A submission
+    /// to a workflow that does not exist breaks a constraint instead of vanishing in a join.
+    INSERT_RUNS = insert_runs "
 WITH new AS (
     SELECT n.*, w.owner_id, s.run_allowance, u.started,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
@@ -38,16 +36,23 @@ WITH new AS (
     LEFT JOIN members m ON m.workspace_id = n.workspace_id AND m.user_id = w.owner_id
     LEFT JOIN workspaces s ON s.workspace_id = n.workspace_id
     LEFT JOIN run_usage u
-        ON u.workspace_id = n.workspace_id AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
-    WHERE NOT EXISTS (SELECT FROM runs r WHERE r.workspace_id = n.workspace_id AND r.run_id = n.run_id)
+        ON u.workspace_id = n.workspace_id
+        AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+    WHERE NOT EXISTS (
+        SELECT FROM runs r WHERE r.workspace_id = n.workspace_id AND r.run_id = n.run_id)
 ), counted AS (
-    SELECT new.*, started + row_number() OVER (PARTITION BY workspace_id, reason IS NULL ORDER BY run_id) AS place
+    SELECT new.*,
+           started + row_number() OVER (PARTITION BY workspace_id, reason IS NULL ORDER BY run_id)
+               AS place
     FROM new
 ), decided AS (
-    SELECT counted.*, CASE WHEN reason IS NULL AND place > run_allowance THEN 'allowance_exhausted' ELSE reason END AS refused
+    SELECT counted.*,
+           CASE WHEN reason IS NULL AND place > run_allowance THEN 'allowance_exhausted'
+                ELSE reason END AS refused
     FROM counted
 ), inserted AS (
-    INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason, input, received_at)
+    INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason,
+                      input, received_at)
     SELECT workspace_id, run_id, workflow_id, release_id, owner_id,
            CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused, input, received_at
     FROM decided ORDER BY workspace_id, run_id
@@ -58,70 +63,101 @@ WITH new AS (
     SELECT workspace_id, run_id, clock_timestamp() FROM inserted WHERE state = 'queued'
 ), used AS (
     UPDATE run_usage u SET started = u.started + i.started
-    FROM (SELECT workspace_id, count(*) AS started FROM inserted WHERE state = 'queued' GROUP BY workspace_id) AS i
-    WHERE u.workspace_id = i.workspace_id AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+    FROM (SELECT workspace_id, count(*) AS started
+          FROM inserted WHERE state = 'queued' GROUP BY workspace_id) AS i
+    WHERE u.workspace_id = i.workspace_id
+      AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 )
-SELECT count(*) FILTER (WHERE state = 'queued'), count(*) FILTER (WHERE state = 'refused') FROM inserted";
-
-/// Every statement of this store, for the test that prepares them against the schema under the
-/// worker's role.
-pub const STATEMENTS: [&str; 2] = [LOCK_USAGE, INSERT_RUNS];
+SELECT count(*) FILTER (WHERE state = 'queued') AS queued,
+       count(*) FILTER (WHERE state = 'refused') AS refused
+FROM inserted";
+}
 
 /// Records submissions as runs, all or none. They are committed when this returns.
 ///
 /// # Errors
 /// Transient when the database is away (whether it committed is then unknown, and does not matter),
 /// permanent when one of them breaks a constraint.
-pub async fn store(pool: &Pool, submissions: &[&Submission]) -> Result<(), DatabaseError> {
-    within(DEADLINE, "recording runs", insert(pool, submissions))
-        .await
-        .inspect_err(|error| tracing::warn!(%error, submissions = submissions.len(), "runs could not be recorded"))
-}
-
-async fn insert(pool: &Pool, submissions: &[&Submission]) -> Result<(), DatabaseError> {
-    // By key: sorted, and each once.
-    let rows: BTreeMap<_, &Submission> = submissions
-        .iter()
-        .map(|one| ((one.workspace, one.run), *one))
-        .collect();
-    let (keys, rows): (Vec<_>, Vec<&Submission>) = rows.into_iter().unzip();
-    let (workspaces, runs): (Vec<WorkspaceId>, Vec<_>) = keys.into_iter().unzip();
-    let mut tenants = workspaces.clone();
-    tenants.dedup();
-    let workflows: Vec<_> = rows.iter().map(|one| one.workflow).collect();
-    let releases: Vec<_> = rows.iter().map(|one| one.release).collect();
-    let received: Vec<_> = rows.iter().map(|one| one.received_at).collect();
-    let inputs: Vec<&[u8]> = rows.iter().map(|one| one.input.as_slice()).collect();
-
-    let mut client = Checkout::get(pool).await?;
-    let transaction = client.transaction().await?;
-    let lock = transaction.prepare_cached(LOCK_USAGE).await?;
-    transaction.execute(&lock, &[&tenants]).await?;
-    let record = transaction.prepare_cached(INSERT_RUNS).await?;
-    let row: Row = transaction
-        .query_one(
-            &record,
-            &[
-                &workspaces,
-                &runs,
-                &workflows,
-                &releases,
-                &received,
-                &inputs,
-            ],
-        )
-        .await?;
-    transaction.commit().await?;
-    client.done();
-
-    let (queued, refused): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    let repeated = rows.len() as i64 - queued - refused;
+pub(crate) async fn store(database: &Database, runs: &[&NewRun]) -> Result<(), DatabaseError> {
+    let batch = RecordRuns::of(runs);
+    let Counts { queued, refused } = database
+        .transaction("record_runs", &batch)
+        .await?
+        .unwrap_or_default();
+    let repeated = batch.runs.len() as u64 - queued - refused;
     for (outcome, count) in [
         ("queued", queued),
         ("refused", refused),
         ("repeated", repeated),
     ] {
-        metrics::counter!("letterbox_runs_total", "outcome" => outcome).increment(count as u64);
+        metrics::RUNS.add([outcome], count);
     }
     Ok(())
+}
+
+/// A batch by column, sorted by key, each key once.
+struct RecordRuns<'a> {
+    /// Each workspace once.
+    tenants: Vec<WorkspaceId>,
+    workspaces: Vec<WorkspaceId>,
+    runs: Vec<RunId>,
+    workflows: Vec<WorkflowId>,
+    releases: Vec<ReleaseId>,
+    received: Vec<Timestamp>,
+    inputs: Vec<&'a [u8]>,
+}
+
+/// What became of the new runs of a batch.
+#[derive(Default)]
+struct Counts {
+    queued: u64,
+    refused: u64,
+}
+
+impl<'a> RecordRuns<'a> {
+    fn of(runs: &[&'a NewRun]) -> Self {
+        let by_key: BTreeMap<_, &'a NewRun> = runs
+            .iter()
+            .map(|run| ((run.workspace, run.run), *run))
+            .collect();
+        let runs: Vec<&'a NewRun> = by_key.into_values().collect();
+        let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
+        let mut tenants = workspaces.clone();
+        tenants.dedup();
+        Self {
+            tenants,
+            workspaces,
+            runs: runs.iter().map(|run| run.run).collect(),
+            workflows: runs.iter().map(|run| run.workflow).collect(),
+            releases: runs.iter().map(|run| run.release).collect(),
+            received: runs.iter().map(|run| run.received_at).collect(),
+            inputs: runs.iter().map(|run| run.input.as_slice()).collect(),
+        }
+    }
+}
+
+impl Work for RecordRuns<'_> {
+    type Output = Counts;
+
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Counts>, DatabaseError> {
+        let statements = [
+            BoundStatement::new(&LOCK_USAGE).bind(&self.tenants),
+            BoundStatement::new(&INSERT_RUNS)
+                .bind(/* $1 workspace_id */ &self.workspaces)
+                .bind(/* $2 run_id */ &self.runs)
+                .bind(/* $3 workflow_id */ &self.workflows)
+                .bind(/* $4 release_id */ &self.releases)
+                .bind(/* $5 received_at */ &self.received)
+                .bind(/* $6 input */ &self.inputs),
+        ];
+        let results = transaction.pipeline(&statements).await?;
+        let Some(row) = results.iter().flatten().next() else {
+            return Ok(None);
+        };
+        let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);
+        Ok(Some(Counts {
+            queued: queued as u64,
+            refused: refused as u64,
+        }))
+    }
 }

@@ -1,8 +1,8 @@
-//! Amounts of money, exact: read from a number's digits, never through a binary float.
+//! Amounts of money, exact: parsed from a number's digits, never through a binary float.
 
 use std::fmt;
 
-/// Most that an amount may be, in ten-thousandths: 1,000,000,000,000.
+/// Largest amount, in ten-thousandths: 1,000,000,000,000.
 const MAX: u64 = 1_000_000_000_000 * 10_000;
 const PLACES: i64 = 4;
 /// Digits of [`MAX`] before its decimal point.
@@ -18,38 +18,39 @@ pub struct Amount {
 
 impl Amount {
     #[must_use]
-    pub fn new(value: Value, currency: String) -> Self {
+    pub fn new(value: AmountValue, currency: String) -> Self {
         Self {
             ten_thousandths: value.0,
             currency,
         }
     }
+}
 
-    /// The value in decimal notation, without superfluous zeros.
-    #[must_use]
-    pub fn value(&self) -> String {
-        Value(self.ten_thousandths).to_string()
+impl fmt::Display for Amount {
+    /// The value in decimal notation, without superfluous zeros, and the currency: `1250.5 EUR`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", AmountValue(self.ten_thousandths), self.currency)
     }
 }
 
 /// The number of an amount, in ten-thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Value(u64);
+pub struct AmountValue(u64);
 
-/// Why a JSON number is no amount.
+/// The JSON number is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueError {
     OutOfRange,
     TooManyPlaces,
 }
 
-impl Value {
-    /// Reads the text of a JSON number. What counts is its value: `1.50000` and `15e-1` have one
+impl AmountValue {
+    /// Parses the text of a JSON number. Only its value matters: `1.50000` and `15e-1` have one
     /// decimal place.
     ///
     /// # Errors
     /// See [`ValueError`].
-    pub fn read(number: &str) -> Result<Self, ValueError> {
+    pub fn parse(number: &str) -> Result<Self, ValueError> {
         let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let (negative, whole) = whole
@@ -68,7 +69,7 @@ impl Value {
         // The value is `digits` times ten to this power. Lengths are those of a body, so only the
         // exponent can overflow.
         let dropped_zeros = (significant.len() - digits.len()) as i64;
-        let power = read_exponent(exponent)
+        let power = parse_exponent(exponent)
             .saturating_sub(fraction.len() as i64)
             .saturating_add(dropped_zeros);
         if (digits.len() as i64).saturating_add(power) > WHOLE_DIGITS {
@@ -89,8 +90,8 @@ impl Value {
     }
 }
 
-/// An exponent of any length; one that no amount can have is as good as any other such.
-fn read_exponent(text: &str) -> i64 {
+/// An exponent of any length. Saturates: anything that large is out of range.
+fn parse_exponent(text: &str) -> i64 {
     const HUGE: i64 = 1 << 40;
     let saturated = if text.starts_with('-') { -HUGE } else { HUGE };
     text.strip_prefix('+')
@@ -99,7 +100,7 @@ fn read_exponent(text: &str) -> i64 {
         .map_or(saturated, |exponent| exponent.clamp(-HUGE, HUGE))
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for AmountValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, part) = (self.0 / 10_000, self.0 % 10_000);
         if part == 0 {
@@ -116,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    fn read(number: &str) -> Result<String, ValueError> {
-        Value::read(number).map(|value| value.to_string())
+    fn parse(number: &str) -> Result<String, ValueError> {
+        AmountValue::parse(number).map(|value| value.to_string())
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
         ];
         for (number, value) in cases {
             assert_eq!(
-                read(number).as_deref(),
+                parse(number).as_deref(),
                 Ok(value),
                 "{}",
                 &number[..number.len().min(40)]
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bounds_is_refused() {
+    fn values_beyond_the_bounds_are_refused() {
         for number in [
             "-1",
             "-0.0001",
@@ -168,7 +169,7 @@ mod tests {
             "1e400",
             "1e99999999999999999999",
         ] {
-            assert_eq!(read(number), Err(ValueError::OutOfRange), "{number}");
+            assert_eq!(parse(number), Err(ValueError::OutOfRange), "{number}");
         }
         for number in [
             "0.00001",
@@ -178,23 +179,23 @@ mod tests {
             "1e-99999999999999999999",
             "999999999999.99991",
         ] {
-            assert_eq!(read(number), Err(ValueError::TooManyPlaces), "{number}");
+            assert_eq!(parse(number), Err(ValueError::TooManyPlaces), "{number}");
         }
     }
 
     proptest! {
         #[test]
-        fn every_amount_is_read_as_it_is_written(ten_thousandths in 0..=MAX, shift in 0_usize..6) {
-            let text = Value(ten_thousandths).to_string();
-            prop_assert_eq!(Value::read(&text), Ok(Value(ten_thousandths)));
+        fn every_amount_round_trips(ten_thousandths in 0..=MAX, shift in 0_usize..6) {
+            let text = AmountValue(ten_thousandths).to_string();
+            prop_assert_eq!(AmountValue::parse(&text), Ok(AmountValue(ten_thousandths)));
             // The same value in another notation.
             let scaled = format!("{ten_thousandths}{}e-{}", "0".repeat(shift), 4 + shift);
-            prop_assert_eq!(Value::read(&scaled), Ok(Value(ten_thousandths)));
+            prop_assert_eq!(AmountValue::parse(&scaled), Ok(AmountValue(ten_thousandths)));
         }
 
         #[test]
         fn no_number_panics(number in "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,25})?") {
-            if let (Ok(value), Ok(float)) = (Value::read(&number), number.parse::<f64>()) {
+            if let (Ok(value), Ok(float)) = (AmountValue::parse(&number), number.parse::<f64>()) {
                 let close = value.to_string().parse::<f64>().unwrap();
                 prop_assert!((close - float).abs() <= float.abs() * 1e-12, "{number} became {value}");
             }

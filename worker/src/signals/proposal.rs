@@ -5,35 +5,22 @@
 //! order of the contract's table. Anything else is a generic signal with the first broken rule;
 //! nothing is refused here.
 
-use letterbox_common::members;
+use letterbox_common::{json_object, states::SignalKind};
 use serde_json::value::RawValue;
 
-use super::amount::{Amount, Value, ValueError};
+use super::amount::{Amount, AmountValue, ValueError};
 
-/// What a native signal is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    ProposalCreated,
-    ProposalWon,
-    ClientCreated,
-}
-
-impl Kind {
-    /// As in a body's `type`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ProposalCreated => "proposal.created",
-            Self::ProposalWon => "proposal.won",
-            Self::ClientCreated => "client.created",
-        }
-    }
-}
+/// The kinds that a native body can have.
+const NATIVE_KINDS: [SignalKind; 3] = [
+    SignalKind::ProposalCreated,
+    SignalKind::ProposalWon,
+    SignalKind::ClientCreated,
+];
 
 /// The members of a native signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Native {
-    pub kind: Kind,
+    pub kind: SignalKind,
     pub entity: String,
     pub source_tool: String,
     pub amount: Option<Amount>,
@@ -61,9 +48,9 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
     let text = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8")?;
     let wanted = ["type", "entity", "sourceTool", "amount", "eventId"];
     let [kind, entity, source_tool, amount, event_id] =
-        members::find(text, wanted).ok_or("the body is not an object")?;
+        json_object::find(text, wanted).ok_or("the body is not an object")?;
 
-    let kind = read_kind(kind)?;
+    let kind = parse_kind(kind)?;
     let entity = required(entity, "entity is missing")?;
     let entity = string(entity, 200).ok_or("entity is not a string of 1 to 200 characters")?;
     if entity.trim().is_empty() {
@@ -73,8 +60,10 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
     let source_tool =
         string(source_tool, 100).ok_or("sourceTool is not a string of 1 to 100 characters")?;
     let amount = match (kind, amount) {
-        (Kind::ProposalCreated | Kind::ProposalWon, None) => return Err("amount is missing"),
-        (_, amount) => amount.map(read_amount).transpose()?,
+        (SignalKind::ProposalCreated | SignalKind::ProposalWon, None) => {
+            return Err("amount is missing");
+        }
+        (_, amount) => amount.map(parse_amount).transpose()?,
     };
     let event_id = event_id
         .map(|id| string(id, 200).ok_or("eventId is not a string of 1 to 200 characters"))
@@ -95,33 +84,29 @@ fn required<'a>(
     member.ok_or(rule)
 }
 
-fn read_kind(member: Option<&RawValue>) -> Result<Kind, &'static str> {
+fn parse_kind(member: Option<&RawValue>) -> Result<SignalKind, &'static str> {
     let kind = required(member, "type is missing")?;
     let kind: Option<String> = serde_json::from_str(kind.get()).ok();
-    [
-        Kind::ProposalCreated,
-        Kind::ProposalWon,
-        Kind::ClientCreated,
-    ]
-    .into_iter()
-    .find(|known| kind.as_deref() == Some(known.as_str()))
-    .ok_or("type is not proposal.created, proposal.won or client.created")
+    NATIVE_KINDS
+        .into_iter()
+        .find(|known| kind.as_deref() == Some(known.as_str()))
+        .ok_or("type is not proposal.created, proposal.won or client.created")
 }
 
-/// A string of Unicode characters, 1 to `most` of them.
-fn string(member: &RawValue, most: usize) -> Option<String> {
+/// A string of 1 to `max` Unicode scalar values.
+fn string(member: &RawValue, max: usize) -> Option<String> {
     let text: String = serde_json::from_str(member.get()).ok()?;
-    (1..=most).contains(&text.chars().count()).then_some(text)
+    (1..=max).contains(&text.chars().count()).then_some(text)
 }
 
-fn read_amount(member: &RawValue) -> Result<Amount, &'static str> {
+fn parse_amount(member: &RawValue) -> Result<Amount, &'static str> {
     let [value, currency] =
-        members::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
+        json_object::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
     let value = required(value, "amount.value is missing")?.get();
     if !value.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return Err("amount.value is not a number");
     }
-    let value = Value::read(value).map_err(|error| match error {
+    let value = AmountValue::parse(value).map_err(|error| match error {
         ValueError::OutOfRange => "amount.value is not between 0 and 1000000000000",
         ValueError::TooManyPlaces => "amount.value has more than 4 decimal places",
     })?;
@@ -160,17 +145,14 @@ mod tests {
         let Mapped::Native(native) = map(body.as_bytes()) else {
             panic!("{}", rule(body))
         };
-        assert_eq!(native.kind, Kind::ProposalWon);
+        assert_eq!(native.kind, SignalKind::ProposalWon);
         assert_eq!(
             (native.entity.as_str(), native.source_tool.as_str()),
             ("Ä\0", "crm")
         );
         assert_eq!(native.event_id.as_deref(), Some("e1"));
         let amount = native.amount.unwrap();
-        assert_eq!(
-            (amount.value().as_str(), amount.currency.as_str()),
-            ("999999999999.9999", "EUR")
-        );
+        assert_eq!(amount.to_string(), "999999999999.9999 EUR");
     }
 
     #[test]
@@ -300,15 +282,19 @@ mod tests {
             currency in "[A-Z]{3}",
         ) {
             prop_assume!(!entity.trim().is_empty());
-            let mut body = json!({"type": kind, "entity": &entity, "sourceTool": &tool, "more": {"deep": [cents]}});
+            let mut body = json!({"type": kind, "entity": &entity, "sourceTool": &tool});
+            body["more"] = json!({"deep": [cents]});
             if let Some(event) = &event {
                 body["eventId"] = json!(event);
             }
-            let amount = format!(r#","amount":{{"value":{}.{:02},"currency":"{currency}"}}}}"#, cents / 100, cents % 100);
+            let value = format!("{}.{:02}", cents / 100, cents % 100);
+            let amount = format!(r#","amount":{{"value":{value},"currency":"{currency}"}}}}"#);
             let mut text = body.to_string();
             text.pop();
             text += &amount;
-            let Mapped::Native(native) = map(text.as_bytes()) else { panic!("{}: {text}", rule(&text)) };
+            let Mapped::Native(native) = map(text.as_bytes()) else {
+                panic!("{}: {text}", rule(&text))
+            };
             prop_assert_eq!(native.kind.as_str(), kind);
             prop_assert_eq!(native.entity, entity);
             prop_assert_eq!(native.source_tool, tool);

@@ -1,120 +1,161 @@
-//! Storing signals: one statement for a batch. A signal that stands there already is left as it is.
+//! Storing signals: one statement for the native ones of a batch and one for the generic ones. A
+//! signal that is stored already is left as it is.
 
-use std::time::Duration;
-
-use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use letterbox_common::{
-    database::{Checkout, DatabaseError, storable, within},
     ids::{DeliveryId, WebhookId, WorkspaceId},
+    states::SignalKind,
 };
-use tokio_postgres::types::ToSql;
+use letterbox_database::{
+    BoundStatement, Database, DatabaseError, Transaction, Work, replace_nul, statements,
+};
 
-use super::{Mapped, Signal};
+use super::{Mapped, Signal, proposal::Native};
+use crate::metrics;
 
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// insert_signals: a batch of signals; those that came before change nothing
-pub const INSERT_SIGNALS: &str = "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, kind, generic_reason, entity, source_tool,
-                     amount_value, amount_currency, event_id, body)
-SELECT workspace_id, signal_id, webhook_id, received_at, kind, generic_reason, entity, source_tool,
-       amount_value::numeric, amount_currency, event_id, body
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::text[], $10::text[], $11::text[], $12::bytea[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, kind, generic_reason, entity, source_tool,
-             amount_value, amount_currency, event_id, body)
+statements! {
+    /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>'. Those
+    /// that came before change nothing.
+    INSERT_NATIVE = insert_native_signals "
+INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, body, kind, entity,
+                     source_tool, event_id, amount_value, amount_currency)
+SELECT workspace_id, signal_id, webhook_id, received_at, body, kind, entity, source_tool, event_id,
+       split_part(amount, ' ', 1)::numeric, split_part(amount, ' ', 2)
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::bytea[], $6::text[],
+            $7::text[], $8::text[], $9::text[], $10::text[])
+     AS new (workspace_id, signal_id, webhook_id, received_at, body, kind, entity, source_tool,
+             event_id, amount)
 ORDER BY workspace_id, signal_id
-ON CONFLICT (workspace_id, signal_id) DO NOTHING";
+ON CONFLICT (workspace_id, signal_id) DO NOTHING
+RETURNING signal_id";
+
+    /// Inserts all other signals, with the first rule that each broke. Those that came before
+    /// change nothing.
+    INSERT_GENERIC = insert_generic_signals "
+INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, body, kind, generic_reason)
+SELECT workspace_id, signal_id, webhook_id, received_at, body, 'generic', reason
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::bytea[], $6::text[])
+     AS new (workspace_id, signal_id, webhook_id, received_at, body, reason)
+ORDER BY workspace_id, signal_id
+ON CONFLICT (workspace_id, signal_id) DO NOTHING
+RETURNING signal_id";
+}
 
 /// Stores signals, all or none. They are committed when this returns.
 ///
 /// # Errors
 /// Transient when the database is away (whether it committed is then unknown, and does not matter),
 /// permanent when one of them breaks a constraint.
-pub async fn store(pool: &Pool, signals: &[&Signal]) -> Result<(), DatabaseError> {
-    if signals.is_empty() {
-        return Ok(());
+pub(crate) async fn store(database: &Database, signals: &[&Signal]) -> Result<(), DatabaseError> {
+    let (mut native, mut generic) = (NativeColumns::default(), GenericColumns::default());
+    for signal in signals {
+        match &signal.mapped {
+            Mapped::Native(mapped) => native.push(signal, mapped),
+            Mapped::Generic(reason) => generic.push(signal, reason),
+        }
     }
-    within(DEADLINE, "storing signals", insert(pool, signals))
-        .await
-        .inspect_err(
-            |error| tracing::warn!(%error, signals = signals.len(), "signals could not be stored"),
-        )
-}
-
-async fn insert(pool: &Pool, signals: &[&Signal]) -> Result<(), DatabaseError> {
-    let mut columns = Columns::default();
-    signals.iter().for_each(|signal| columns.push(signal));
-
-    let client = Checkout::get(pool).await?;
-    let statement = client.prepare_cached(INSERT_SIGNALS).await?;
-    let parameters: [&(dyn ToSql + Sync); 12] = [
-        &columns.workspaces,
-        &columns.ids,
-        &columns.webhooks,
-        &columns.received,
-        &columns.kinds,
-        &columns.reasons,
-        &columns.entities,
-        &columns.tools,
-        &columns.values,
-        &columns.currencies,
-        &columns.events,
-        &columns.bodies,
-    ];
-    let inserted = client.execute(&statement, &parameters).await?;
-    client.done();
-    metrics::counter!("letterbox_signals_total").increment(inserted);
-    metrics::counter!("letterbox_signals_repeated_total")
-        .increment(signals.len() as u64 - inserted);
+    let work = StoreSignals { native, generic };
+    let stored = database
+        .transaction("store_signals", &work)
+        .await?
+        .unwrap_or_default();
+    metrics::SIGNALS.increment(stored as u64);
+    metrics::SIGNALS_REPEATED.increment((signals.len() - stored) as u64);
     Ok(())
 }
 
-/// A batch by column.
+/// Stores a batch, and counts what was new.
+struct StoreSignals<'a> {
+    native: NativeColumns<'a>,
+    generic: GenericColumns<'a>,
+}
+
+impl Work for StoreSignals<'_> {
+    type Output = usize;
+
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<usize>, DatabaseError> {
+        let inserts = [self.native.insert(), self.generic.insert()];
+        let inserted = transaction.pipeline(&inserts).await?;
+        Ok(Some(inserted.iter().map(Vec::len).sum()))
+    }
+}
+
+/// What every signal has, by column.
 #[derive(Default)]
-struct Columns<'a> {
+struct Common<'a> {
     workspaces: Vec<WorkspaceId>,
     ids: Vec<DeliveryId>,
     webhooks: Vec<WebhookId>,
     received: Vec<Timestamp>,
-    kinds: Vec<&'static str>,
-    reasons: Vec<Option<&'static str>>,
-    entities: Vec<Option<String>>,
-    tools: Vec<Option<String>>,
-    values: Vec<Option<String>>,
-    currencies: Vec<Option<&'a str>>,
-    events: Vec<Option<String>>,
     bodies: Vec<&'a [u8]>,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> Common<'a> {
     fn push(&mut self, signal: &'a Signal) {
         self.workspaces.push(signal.workspace);
         self.ids.push(signal.id);
         self.webhooks.push(signal.webhook);
         self.received.push(signal.received_at);
         self.bodies.push(&signal.body);
+    }
+}
 
-        let (native, reason) = match &signal.mapped {
-            Mapped::Native(native) => (Some(native), None),
-            Mapped::Generic(reason) => (None, Some(*reason)),
-        };
-        self.kinds
-            .push(native.map_or("generic", |native| native.kind.as_str()));
+#[derive(Default)]
+struct NativeColumns<'a> {
+    common: Common<'a>,
+    kinds: Vec<SignalKind>,
+    entities: Vec<String>,
+    tools: Vec<String>,
+    events: Vec<Option<String>>,
+    amounts: Vec<Option<String>>,
+}
+
+impl<'a> NativeColumns<'a> {
+    fn push(&mut self, signal: &'a Signal, native: &Native) {
+        self.common.push(signal);
+        self.kinds.push(native.kind);
+        self.entities.push(replace_nul(&native.entity));
+        self.tools.push(replace_nul(&native.source_tool));
+        self.events
+            .push(native.event_id.as_deref().map(replace_nul));
+        self.amounts
+            .push(native.amount.as_ref().map(ToString::to_string));
+    }
+
+    fn insert(&self) -> BoundStatement<'_> {
+        BoundStatement::new(&INSERT_NATIVE)
+            .bind(/* $1 workspace_id */ &self.common.workspaces)
+            .bind(/* $2 signal_id */ &self.common.ids)
+            .bind(/* $3 webhook_id */ &self.common.webhooks)
+            .bind(/* $4 received_at */ &self.common.received)
+            .bind(/* $5 body */ &self.common.bodies)
+            .bind(/* $6 kind */ &self.kinds)
+            .bind(/* $7 entity */ &self.entities)
+            .bind(/* $8 source_tool */ &self.tools)
+            .bind(/* $9 event_id */ &self.events)
+            .bind(/* $10 amount */ &self.amounts)
+    }
+}
+
+#[derive(Default)]
+struct GenericColumns<'a> {
+    common: Common<'a>,
+    reasons: Vec<&'static str>,
+}
+
+impl<'a> GenericColumns<'a> {
+    fn push(&mut self, signal: &'a Signal, reason: &'static str) {
+        self.common.push(signal);
         self.reasons.push(reason);
-        self.entities
-            .push(native.map(|native| storable(&native.entity)));
-        self.tools
-            .push(native.map(|native| storable(&native.source_tool)));
-        self.events.push(
-            native
-                .and_then(|native| native.event_id.as_deref())
-                .map(storable),
-        );
-        let amount = native.and_then(|native| native.amount.as_ref());
-        self.values.push(amount.map(super::Amount::value));
-        self.currencies
-            .push(amount.map(|amount| amount.currency.as_str()));
+    }
+
+    fn insert(&self) -> BoundStatement<'_> {
+        BoundStatement::new(&INSERT_GENERIC)
+            .bind(/* $1 workspace_id */ &self.common.workspaces)
+            .bind(/* $2 signal_id */ &self.common.ids)
+            .bind(/* $3 webhook_id */ &self.common.webhooks)
+            .bind(/* $4 received_at */ &self.common.received)
+            .bind(/* $5 body */ &self.common.bodies)
+            .bind(/* $6 generic_reason */ &self.reasons)
     }
 }

@@ -1,78 +1,103 @@
 //! The relay: hands what is due in the outbox to RabbitMQ, and puts it off when the broker has
-//! confirmed. Dying in between, it hands it over once more, which wakes a run twice and changes
-//! nothing; and should the broker lose it (somebody empties a queue), it is due again some minutes
-//! later.
+//! confirmed. If it dies in between it hands it over again, which wakes a run twice and changes
+//! nothing. If the broker loses it (somebody empties a queue), it is due again some minutes later.
 
 mod store;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use deadpool_postgres::Pool;
 use futures_util::future;
-use letterbox_common::{
-    broker::{Envelope, Message, Publisher, RunWake, topology},
-    database::{Checkout, DatabaseError},
-    ids::{RunId, WorkspaceId},
-};
+use letterbox_broker::{Envelope, Message, Publisher, RunWake};
+use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_database::{Database, DatabaseError, Transaction, Work};
 use tokio_util::sync::CancellationToken;
 
-pub use self::store::{STATEMENTS, wake_again};
+use crate::metrics;
 
-const PAGE: i64 = 200;
+pub(super) use self::store::STATEMENTS;
+pub(crate) use self::store::wake_again;
+
+/// Maximum number of wakes in one transaction.
+const PAGE: usize = 200;
 /// Pause when nothing is due.
-const IDLE: Duration = Duration::from_millis(100);
+const IDLE_PAUSE: Duration = Duration::from_millis(100);
 /// Pause when a server is away.
-const OUTAGE: Duration = Duration::from_secs(1);
+const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Relays until `stop`. `app_id` names the publishing process.
-pub async fn relay(pool: Pool, publisher: Publisher, app_id: String, stop: CancellationToken) {
+pub(crate) async fn relay(
+    database: Database,
+    publisher: Publisher,
+    app_id: String,
+    stop: CancellationToken,
+) {
     while !stop.is_cancelled() {
-        let pause = match relay_page(&pool, &publisher, &app_id).await {
-            Ok((due, handed)) if due == handed && due as i64 == PAGE => continue,
-            Ok((due, handed)) if due == handed => IDLE,
-            Ok(_) => OUTAGE,
-            Err(error) => {
-                tracing::debug!(%error, "the outbox could not be read");
-                OUTAGE
-            }
+        let pause = match relay_page(&database, &publisher, &app_id).await {
+            Ok(page) if page.due > page.confirmed => OUTAGE_PAUSE,
+            // There may be more.
+            Ok(page) if page.due == PAGE => continue,
+            Ok(_) => IDLE_PAUSE,
+            Err(_) => OUTAGE_PAUSE,
         };
         stop.run_until_cancelled(tokio::time::sleep(pause)).await;
     }
 }
 
-/// How many were due, and how many of them the broker has now.
+/// How many wakes were due, and how many of them the broker has confirmed.
+struct Page {
+    due: usize,
+    confirmed: usize,
+}
+
 async fn relay_page(
-    pool: &Pool,
+    database: &Database,
     publisher: &Publisher,
     app_id: &str,
-) -> Result<(usize, usize), DatabaseError> {
-    let mut client = Checkout::get(pool).await?;
-    let transaction = client.transaction().await?;
-    let due = store::due_wakes(&transaction, PAGE).await?;
-    let publishing = due
-        .iter()
-        .map(|(workspace, run)| publisher.publish(message(*workspace, *run, app_id)));
-    let confirms = future::join_all(publishing).await;
-    let confirmed = due
-        .iter()
-        .zip(&confirms)
-        .filter(|(_, confirm)| confirm.is_ok());
-    let handed: Vec<_> = confirmed.map(|(wake, _)| *wake).collect();
-    if !handed.is_empty() {
-        store::handed_over(&transaction, &handed).await?;
+) -> Result<Page, DatabaseError> {
+    let work = RelayPage { publisher, app_id };
+    let page = database
+        .transaction("relay_wakes", &work)
+        .await?
+        .unwrap_or(Page {
+            due: 0,
+            confirmed: 0,
+        });
+    metrics::RUN_WAKES.increment(page.confirmed as u64);
+    Ok(page)
+}
+
+struct RelayPage<'a> {
+    publisher: &'a Publisher,
+    app_id: &'a str,
+}
+
+impl Work for RelayPage<'_> {
+    type Output = Page;
+
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Page>, DatabaseError> {
+        let due = store::due_wakes(transaction, PAGE).await?;
+        let publishing = due.iter().map(|(workspace, run)| {
+            self.publisher
+                .publish(message(*workspace, *run, self.app_id))
+        });
+        let results = future::join_all(publishing).await;
+        let confirmed: Vec<_> = due
+            .iter()
+            .zip(results)
+            .filter_map(|(wake, result)| result.is_ok().then_some(*wake))
+            .collect();
+        if !confirmed.is_empty() {
+            store::put_off(transaction, &confirmed).await?;
+        }
+        Ok(Some(Page {
+            due: due.len(),
+            confirmed: confirmed.len(),
+        }))
     }
-    transaction.commit().await?;
-    client.done();
-    metrics::counter!("letterbox_run_wakes_total").increment(handed.len() as u64);
-    Ok((due.len(), handed.len()))
 }
 
 fn message(workspace: WorkspaceId, run: RunId, app_id: &str) -> Message {
-    Message {
-        exchange: topology::EXCHANGE,
-        routing_key: topology::RUNS_KEY.into(),
-        properties: Envelope::RunWake(RunWake { workspace, run }).properties(app_id),
-        body: Bytes::from_static(b"{}"),
-    }
+    let wake = Envelope::RunWake(RunWake { workspace, run });
+    wake.into_message(app_id, Bytes::from_static(b"{}"))
 }

@@ -1,30 +1,26 @@
-//! The statements behind the outbox. Rows come into it with the steps that make them necessary
-//! (`executor/store.rs`, `runs/store.rs`, approvals); here is what the relay does with them.
+//! The statements behind the outbox. Rows come into it with whatever makes them necessary
+//! (`executor/store/step.rs`, `runs/store.rs`, the answer to an approval); here is what the relay
+//! does with them.
 
-use std::time::Duration;
+use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_database::{Database, DatabaseError, Transaction, statements};
 
-use deadpool_postgres::{Pool, Transaction};
-use letterbox_common::{
-    database::{Checkout, DatabaseError, within},
-    ids::{RunId, WorkspaceId},
-};
+statements! {
+    /// Runs that a worker must look at by now, kept from other relays until the transaction ends.
+    DUE_WAKES = due_wakes "
+SELECT workspace_id, run_id FROM run_wakes WHERE due_at <= clock_timestamp()
+ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED";
 
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// due_wakes: runs that somebody has to look at by now, kept from other relays until this
-/// transaction ends
-const DUE_WAKES: &str = "
-SELECT workspace_id, run_id FROM run_wakes WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED";
-
-/// handed_over: the broker has these wakes. Should one get lost there, it is due again later; who
-/// takes the run sets the time anew
-const HANDED_OVER: &str = "
+    /// Puts off wakes that the broker has. Should one get lost there, it is due again later;
+    /// whoever takes the run sets the time anew.
+    PUT_OFF_WAKES = put_off_wakes "
 UPDATE run_wakes w SET due_at = clock_timestamp() + interval '5 minutes'
-FROM unnest($1::uuid[], $2::uuid[]) AS handed (workspace_id, run_id)
-WHERE w.workspace_id = handed.workspace_id AND w.run_id = handed.run_id";
+FROM unnest($1::uuid[], $2::uuid[]) AS confirmed (workspace_id, run_id)
+WHERE w.workspace_id = confirmed.workspace_id AND w.run_id = confirmed.run_id";
 
-/// wake_again: for wakes that came where no executor is; in a while, lest they go round in a circle
-const WAKE_AGAIN: &str = "
+    /// Wakes again what arrived where no executor is. After a while, so that it does not go round
+    /// in a circle.
+    WAKE_AGAIN = wake_again "
 INSERT INTO run_wakes (workspace_id, run_id, due_at)
 SELECT r.workspace_id, r.run_id, clock_timestamp() + interval '1 second'
 FROM unnest($1::uuid[], $2::uuid[]) AS lost (workspace_id, run_id)
@@ -32,45 +28,39 @@ JOIN runs r ON r.workspace_id = lost.workspace_id AND r.run_id = lost.run_id
     AND r.state IN ('queued', 'running', 'waiting_approval')
 ORDER BY r.workspace_id, r.run_id
 ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = least(run_wakes.due_at, EXCLUDED.due_at)";
+}
 
-/// Every statement of this store, for the test that prepares them against the schema under the
-/// worker's role.
-pub const STATEMENTS: [&str; 3] = [DUE_WAKES, HANDED_OVER, WAKE_AGAIN];
-
-/// Runs that somebody has to look at by now.
-pub async fn due_wakes(
+/// Runs that a worker must look at by now, at most `max` of them.
+pub(super) async fn due_wakes(
     transaction: &Transaction<'_>,
-    most: i64,
+    max: usize,
 ) -> Result<Vec<(WorkspaceId, RunId)>, DatabaseError> {
-    let statement = transaction.prepare_cached(DUE_WAKES).await?;
-    let rows = transaction.query(&statement, &[&most]).await?;
+    let rows = transaction.query(&DUE_WAKES, &[&(max as i64)]).await?;
     rows.iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .map(|row| Ok((row.try_get("workspace_id")?, row.try_get("run_id")?)))
         .collect()
 }
 
 /// Puts off wakes that the broker has confirmed.
-pub async fn handed_over(
+pub(super) async fn put_off(
     transaction: &Transaction<'_>,
     wakes: &[(WorkspaceId, RunId)],
 ) -> Result<(), DatabaseError> {
     let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = wakes.iter().copied().unzip();
-    let statement = transaction.prepare_cached(HANDED_OVER).await?;
     transaction
-        .execute(&statement, &[&workspaces, &runs])
-        .await?;
-    Ok(())
+        .execute(&PUT_OFF_WAKES, &[&workspaces, &runs])
+        .await
+        .map(drop)
 }
 
-/// Sees to it that runs are looked at again, when their wake came where no executor is.
-pub async fn wake_again(pool: &Pool, wakes: &[(WorkspaceId, RunId)]) -> Result<(), DatabaseError> {
-    let waking = async {
-        let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = wakes.iter().copied().unzip();
-        let client = Checkout::get(pool).await?;
-        let statement = client.prepare_cached(WAKE_AGAIN).await?;
-        client.execute(&statement, &[&workspaces, &runs]).await?;
-        client.done();
-        Ok(())
-    };
-    within(DEADLINE, "waking runs", waking).await
+/// Wakes runs again whose wake arrived where no executor is.
+pub(crate) async fn wake_again(
+    database: &Database,
+    wakes: &[(WorkspaceId, RunId)],
+) -> Result<(), DatabaseError> {
+    let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = wakes.iter().copied().unzip();
+    database
+        .execute(&WAKE_AGAIN, &[&workspaces, &runs])
+        .await
+        .map(drop)
 }

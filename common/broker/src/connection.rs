@@ -1,0 +1,145 @@
+//! A supervised connection: connect, declare, work until something breaks, back off, and again,
+//! forever.
+//!
+//! lapin's own recovery is off. It gives up after a number of attempts, and a publish that is in
+//! flight when the connection breaks may hang. Here any failure ends the session, and the next one
+//! starts from a known state. Every await on lapin has a time limit.
+
+use std::{pin::pin, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use futures_util::StreamExt;
+use lapin::{Connection, ConnectionProperties, Event};
+use letterbox_common::process::readiness::Component;
+use tokio_util::sync::CancellationToken;
+
+use crate::{BrokerTarget, metrics, topology};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const BACKOFF_MIN: Duration = Duration::from_millis(200);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// A session that lasted this long was healthy: the next delay is the shortest again.
+const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+
+/// Why a session ended before it was stopped.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BrokerError {
+    #[error(transparent)]
+    Lapin(#[from] lapin::Error),
+    #[error("no answer from the broker within {0:?}")]
+    TimedOut(Duration),
+    /// The broker or a queue did something that ends the session.
+    #[error("{0}")]
+    Ended(String),
+}
+
+/// The work of one connection.
+pub trait Session: Send + Sync {
+    /// Works until `stop`, then finishes what is in flight and returns `Ok`. An error ends the
+    /// connection; `run` is called again with the next one.
+    fn run(
+        &self,
+        connection: &Connection,
+        component: &Component,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+
+    /// The broker blocks publishing (`Some(reason)`), or takes messages again (`None`).
+    fn blocked(&self, component: &Component, reason: Option<String>);
+}
+
+/// Keeps `session` running on a live connection called `name` until `stop`. The session itself
+/// marks `component` as ready; here it is marked as not ready.
+pub async fn supervise(
+    target: BrokerTarget,
+    name: &str,
+    component: Component,
+    session: impl Session,
+    stop: CancellationToken,
+) {
+    let mut delays = retry_delays(BACKOFF_MIN);
+    while !stop.is_cancelled() {
+        let began = tokio::time::Instant::now();
+        let outcome = tokio::select! {
+            outcome = connect(&target, name) => outcome,
+            () = stop.cancelled() => return,
+        };
+        let outcome = match outcome {
+            Ok(connection) => work(&connection, &component, &session, &stop).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = outcome else { return };
+        component.not_ready(error.to_string());
+        tracing::warn!(connection = name, %error, "broker connection ended");
+        metrics::CONNECTION_FAILURES.add([name.to_owned()], 1);
+
+        if began.elapsed() > HEALTHY_AFTER {
+            delays = retry_delays(BACKOFF_MIN);
+        }
+        let delay = delays.next().unwrap_or(BACKOFF_MAX);
+        tokio::select! { () = tokio::time::sleep(delay) => {}, () = stop.cancelled() => return }
+    }
+}
+
+/// Delays between tries while a server is away: jittered, from `shortest` up to about 5 s, without
+/// end.
+pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send {
+    ExponentialBuilder::default()
+        .with_jitter()
+        .with_min_delay(shortest)
+        .with_max_delay(BACKOFF_MAX)
+        .without_max_times()
+        .build()
+}
+
+async fn connect(target: &BrokerTarget, name: &str) -> Result<Connection, BrokerError> {
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let runtime = async_rs::Runtime::tokio_current();
+    let connecting =
+        Connection::connect_uri_with_config(target.uri.clone(), properties, target.tls(), runtime);
+    let connection = with_timeout(CONNECT_TIMEOUT, connecting).await?;
+
+    // Declared on a channel of its own: a refusal (406) closes the channel it happens on.
+    let channel = with_timeout(CONNECT_TIMEOUT, connection.create_channel()).await?;
+    with_timeout(CONNECT_TIMEOUT, topology::declare(&channel)).await?;
+    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "declared".into())).await;
+    Ok(connection)
+}
+
+/// Runs the session until it ends, the connection breaks, or it is told to stop.
+async fn work(
+    connection: &Connection,
+    component: &Component,
+    session: &impl Session,
+    stop: &CancellationToken,
+) -> Result<(), BrokerError> {
+    let mut events = pin!(connection.events_listener());
+    let watching = async {
+        while let Some(event) = events.next().await {
+            match event {
+                Event::ConnectionBlocked(reason) => session.blocked(component, Some(reason)),
+                Event::ConnectionUnblocked => session.blocked(component, None),
+                Event::Error(error) => return BrokerError::Lapin(error),
+                _ => {}
+            }
+        }
+        BrokerError::Ended("the connection was closed".into())
+    };
+    let outcome = tokio::select! {
+        outcome = session.run(connection, component, stop) => outcome,
+        error = watching => Err(error),
+    };
+    let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "done".into())).await;
+    outcome
+}
+
+pub(crate) async fn with_timeout<T>(
+    limit: Duration,
+    work: impl Future<Output = lapin::Result<T>>,
+) -> Result<T, BrokerError> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(BrokerError::TimedOut(limit)),
+    }
+}

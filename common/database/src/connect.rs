@@ -1,0 +1,137 @@
+//! Connections that can't wait forever and can't do more than their process may.
+//!
+//! Every session takes its process's role when it starts and carries time-outs for statements,
+//! locks and idle transactions; the pool has time-outs for waiting, connecting and recycling. A
+//! lost peer is noticed by TCP keep-alive.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use tokio_postgres::{Client, Config};
+
+use letterbox_common::process::settings::SettingError;
+
+use crate::{DatabaseError, DatabaseTarget, tls};
+
+/// The rights of a session. See `migrations/V1__roles.sql`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Gateway,
+    Worker,
+    Operator,
+    /// The login of the URL itself: for migrations.
+    Login,
+}
+
+impl Role {
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Gateway => Some("letterbox_gateway"),
+            Self::Worker => Some("letterbox_worker"),
+            Self::Operator => Some("letterbox_operator"),
+            Self::Login => None,
+        }
+    }
+
+    /// How long one call may take, with waiting for a connection and retries.
+    pub(crate) fn time_limit(self) -> Duration {
+        match self {
+            // A sender waits for the answer.
+            Self::Gateway => Duration::from_secs(5),
+            Self::Worker => Duration::from_secs(10),
+            Self::Operator | Self::Login => Duration::from_secs(30),
+        }
+    }
+
+    /// The gateway touches rows by their keys and never scans a table. Its sessions say so, because
+    /// a plan that was made while a table was small, and is kept, would scan it for every batch.
+    fn planner_options(self) -> &'static str {
+        match self {
+            Self::Gateway => {
+                " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+            }
+            _ => "",
+        }
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a caller waits for a free connection.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long one statement may take. Migrations are exempt.
+const SESSION: &str =
+    "-c statement_timeout=4s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s";
+
+/// A pool of at most `size` connections. Connects to nothing yet.
+///
+/// # Errors
+/// When the URL or its certificates can't be read.
+pub(crate) fn create_pool(
+    target: &DatabaseTarget,
+    role: Role,
+    application: &str,
+    size: usize,
+) -> Result<Pool, SettingError> {
+    let connector = tls::connector(&target.check)?;
+    let config = session(target, role, application);
+    let manager = Manager::from_config(
+        config,
+        connector,
+        ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        },
+    );
+    Pool::builder(manager)
+        .max_size(size)
+        .runtime(Runtime::Tokio1)
+        .timeouts(Timeouts {
+            wait: Some(WAIT_TIMEOUT),
+            create: Some(CONNECT_TIMEOUT),
+            recycle: Some(WAIT_TIMEOUT),
+        })
+        .build()
+        .map_err(|error| SettingError::new("LETTERBOX_DATABASE_POOL_SIZE", error))
+}
+
+/// Opens one connection outside of any pool: for migrations, and for tests that look at the
+/// database themselves.
+///
+/// # Errors
+/// When the server can't be reached or refuses.
+pub async fn connect_once(
+    target: &DatabaseTarget,
+    role: Role,
+    application: &str,
+) -> Result<Client, DatabaseError> {
+    let connector =
+        tls::connector(&target.check).map_err(|error| DatabaseError::setting(&error))?;
+    let (client, connection) = session(target, role, application)
+        .connect(connector)
+        .await?;
+    tokio::spawn(async move {
+        // The client's own calls report what ends the connection.
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+fn session(target: &DatabaseTarget, role: Role, application: &str) -> Config {
+    let mut config = target.config.clone();
+    let given = config
+        .get_options()
+        .map(|options| format!("{options} "))
+        .unwrap_or_default();
+    if let Some(name) = role.name() {
+        config.options(format!(
+            "{given}{SESSION}{} -c role={name}",
+            role.planner_options()
+        ));
+    }
+    config
+        .application_name(application)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .keepalives(true)
+        .keepalives_idle(Duration::from_secs(30))
+        .tcp_user_timeout(Duration::from_secs(10));
+    config
+}

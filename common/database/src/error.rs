@@ -1,0 +1,160 @@
+//! What a database error means: try again, or never.
+
+use std::{io, sync::Arc, time::Duration};
+
+use deadpool_postgres::PoolError;
+use letterbox_common::process::settings::SettingError;
+use tokio_postgres::error::SqlState;
+
+/// Whether the same work can succeed later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The server is away, overloaded, read-only, or asks for another try.
+    Transient,
+    /// The data or the statement is wrong, and will be wrong again.
+    Permanent,
+}
+
+impl Fault {
+    /// One word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
+/// A failed database call. Cheap to clone: one failed batch answers many callers.
+///
+/// Its text holds the server's message and code, never parameters. It is for the log, not for
+/// senders.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct DatabaseError {
+    pub fault: Fault,
+    /// The server's code; none where the error did not come from the server.
+    pub code: Option<SqlState>,
+    /// The constraint that the statement broke, if it broke one.
+    pub constraint: Option<Arc<str>>,
+    message: Arc<str>,
+}
+
+impl DatabaseError {
+    fn without_code(fault: Fault, message: &str) -> Self {
+        Self {
+            fault,
+            code: None,
+            constraint: None,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn setting(error: &SettingError) -> Self {
+        Self::without_code(Fault::Permanent, &error.to_string())
+    }
+
+    pub(crate) fn timed_out(name: &str, limit: Duration) -> Self {
+        Self::without_code(
+            Fault::Transient,
+            &format!("{name} took longer than {limit:?}"),
+        )
+    }
+
+    pub(crate) fn no_row(name: &str) -> Self {
+        Self::without_code(Fault::Permanent, &format!("{name} gave no row"))
+    }
+
+    /// Whether the server rolled the work back and asks for another try.
+    pub(crate) fn asks_for_retry(&self) -> bool {
+        let retryable = [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+        ];
+        self.code
+            .as_ref()
+            .is_some_and(|code| retryable.contains(code))
+    }
+}
+
+impl From<tokio_postgres::Error> for DatabaseError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(refusal) => Self {
+                fault: fault_of_code(refusal.code()),
+                code: Some(refusal.code().clone()),
+                constraint: refusal.constraint().map(Into::into),
+                message: format!("{} (SQLSTATE {})", refusal.message(), refusal.code().code())
+                    .into(),
+            },
+            // Its source says more, and quotes no parameter.
+            None => Self::without_code(fault_of_client_error(&error), &with_source(&error)),
+        }
+    }
+}
+
+impl From<PoolError> for DatabaseError {
+    fn from(error: PoolError) -> Self {
+        match error {
+            // While connecting nothing of ours has been sent: whatever failed may work later.
+            PoolError::Backend(error) => Self {
+                fault: Fault::Transient,
+                ..error.into()
+            },
+            other => Self::without_code(Fault::Transient, &other.to_string()),
+        }
+    }
+}
+
+fn with_source(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// Data errors (class 22) and broken constraints (class 23) stay as they are. Everything else may
+/// be well later: the connection, resources, locks, a server that starts or stops, a read-only
+/// standby, a privilege or table that an operator must add. When in doubt nothing is thrown away.
+fn fault_of_code(code: &SqlState) -> Fault {
+    match code.code().get(..2) {
+        Some("22" | "23") => Fault::Permanent,
+        _ => Fault::Transient,
+    }
+}
+
+/// An error of the driver. Those of the connection are transient and come from I/O, or have no
+/// source; any other source is a value that could not be encoded or decoded, now as later.
+fn fault_of_client_error(error: &tokio_postgres::Error) -> Fault {
+    match std::error::Error::source(error) {
+        Some(source) if !error.is_closed() && !source.is::<io::Error>() => Fault::Permanent,
+        _ => Fault::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_data_errors_and_broken_constraints_are_permanent() {
+        for code in ["22P05", "22003", "23503", "23505", "23514"] {
+            assert_eq!(
+                fault_of_code(&SqlState::from_code(code)),
+                Fault::Permanent,
+                "{code}"
+            );
+        }
+        for code in [
+            "57P01", "08006", "40001", "40P01", "55P03", "57014", "25006", "53300", "42501",
+            "42P01", "XX000",
+        ] {
+            assert_eq!(
+                fault_of_code(&SqlState::from_code(code)),
+                Fault::Transient,
+                "{code}"
+            );
+        }
+    }
+}

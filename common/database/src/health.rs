@@ -1,0 +1,61 @@
+//! Whether the database answers and has a schema that this program knows. Asked once a second.
+
+use std::time::Duration;
+
+use letterbox_common::process::readiness::Component;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Database, DatabaseError, connection::Connection, database::Call, migrations};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
+
+/// Keeps the readiness of `component` up to date until `stop`.
+pub async fn watch(database: Database, component: Component, stop: CancellationToken) {
+    loop {
+        match check(&database).await {
+            Ok(()) => component.ready(),
+            Err(reason) => component.not_ready(reason),
+        }
+        tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(INTERVAL) => {} }
+    }
+}
+
+/// One check: the database answers, and its schema is at least as new as this program. A newer one
+/// is accepted, because migrations only add what older programs do not need, and are applied before
+/// new programs are rolled out.
+///
+/// # Errors
+/// What is wrong, for operators.
+pub async fn check(database: &Database) -> Result<(), String> {
+    let version = tokio::time::timeout(TIME_LIMIT, schema_version(database))
+        .await
+        .map_err(|_| "the database does not answer".to_owned())?
+        .map_err(|error| error.to_string())?;
+    let known = migrations::known_version();
+    if version < known {
+        return Err(format!(
+            "the schema has version {version}, this program needs {known}: run 'letterbox migrate'"
+        ));
+    }
+    Ok(())
+}
+
+/// The version of the schema; 0 where there is none.
+///
+/// # Errors
+/// When the database can't be reached or refuses.
+pub async fn schema_version(database: &Database) -> Result<i32, DatabaseError> {
+    // Not `Database::query`: readiness logs a change once, not every failed check.
+    database.attempt(&SchemaVersion).await
+}
+
+struct SchemaVersion;
+
+impl Call for SchemaVersion {
+    type Output = i32;
+
+    async fn call(&self, connection: &mut Connection) -> Result<i32, DatabaseError> {
+        migrations::database_version(connection).await
+    }
+}

@@ -1,0 +1,81 @@
+//! The schema's versions: numbered files in `migrations/`, embedded here, never edited once landed.
+
+use refinery::embed_migrations;
+use tokio_postgres::Client;
+
+use crate::DatabaseError;
+
+embed_migrations!("../../migrations");
+
+/// Held while migrating, so that migrating processes wait for each other. An arbitrary number.
+const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
+
+/// Why the schema could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Migration(#[from] refinery::Error),
+}
+
+/// An applied migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    pub version: i32,
+    pub name: String,
+}
+
+/// Brings the schema up to this program's version. Does nothing when it is up to date.
+///
+/// # Errors
+/// When a migration fails (it is rolled back), or the database holds a migration that differs from
+/// ours.
+pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError> {
+    client
+        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
+        .await
+        .map_err(DatabaseError::from)?;
+    let report = migrations::runner().run_async(client).await;
+    // If this fails the session is gone, and its lock with it.
+    let _ = client
+        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
+        .await;
+    let applied = report?
+        .applied_migrations()
+        .iter()
+        .map(|m| Applied {
+            version: m.version(),
+            name: m.name().to_owned(),
+        })
+        .collect();
+    Ok(applied)
+}
+
+/// The version that this program was built for.
+#[must_use]
+pub fn known_version() -> i32 {
+    migrations::runner()
+        .get_migrations()
+        .iter()
+        .map(refinery::Migration::version)
+        .max()
+        .unwrap_or(0)
+}
+
+/// The version of the database's schema; 0 when it has none.
+///
+/// # Errors
+/// When the database can't be asked.
+pub(crate) async fn database_version(client: &Client) -> Result<i32, DatabaseError> {
+    // database_version: the newest migration applied
+    const DATABASE_VERSION: &str =
+        "SELECT coalesce(max(version), 0) AS version FROM refinery_schema_history";
+    match client.query_one(DATABASE_VERSION, &[]).await {
+        Ok(row) => Ok(row.try_get("version")?),
+        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE) => {
+            Ok(0)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

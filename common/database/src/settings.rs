@@ -1,0 +1,176 @@
+//! How the database is reached: the URL with the TLS modes that the driver does not know itself.
+
+use std::{path::PathBuf, str::FromStr};
+
+use clap::Args;
+use tokio_postgres::{Config, config::SslMode};
+use url::Url;
+
+use letterbox_common::process::settings::{SecretText, SettingError};
+
+const NAME: &str = "DATABASE_URL";
+
+/// Settings of every process that uses the database.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseSettings {
+    /// PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE; ?sslmode=require encrypts,
+    /// ?sslmode=verify-full also checks the server's certificate against the system's roots or
+    /// &sslrootcert=FILE
+    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    pub database_url: SecretText,
+
+    /// Maximum number of connections to PostgreSQL that this process opens
+    #[arg(long, env = "LETTERBOX_DATABASE_POOL_SIZE", value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(2..))]
+    pub database_pool_size: u16,
+}
+
+impl DatabaseSettings {
+    /// Parses the URL.
+    ///
+    /// # Errors
+    /// When it is not a PostgreSQL URL. The message does not quote it.
+    pub fn target(&self) -> Result<DatabaseTarget, SettingError> {
+        self.database_url.expose().parse()
+    }
+}
+
+/// How the server proves who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerCheck {
+    /// Not at all: any certificate, or none
+    None,
+    /// By a certificate for its host name, under the system's roots or those of this file
+    Full { roots: Option<PathBuf> },
+}
+
+/// A database as the URL names it.
+#[derive(Debug, Clone)]
+pub struct DatabaseTarget {
+    pub(super) config: Config,
+    pub(super) check: ServerCheck,
+}
+
+impl FromStr for DatabaseTarget {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let mut url = Url::parse(text)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "postgres" | "postgresql"))
+            .ok_or_else(|| {
+                SettingError::new(NAME, "must be postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+            })?;
+
+        let (mut mode, mut roots, mut others) = (None, None, Vec::new());
+        for (key, value) in url.query_pairs() {
+            match &*key {
+                "sslmode" => mode = Some(value.into_owned()),
+                "sslrootcert" => {
+                    roots = Some(PathBuf::from(value.into_owned()))
+                        .filter(|file| file.as_os_str() != "system")
+                }
+                _ => others.push((key.into_owned(), value.into_owned())),
+            }
+        }
+        url.set_query(None);
+        if !others.is_empty() {
+            url.query_pairs_mut().extend_pairs(others);
+        }
+        // The driver decodes %20, but not the '+' that form encoding writes for a space.
+        let plain = url.as_str().replace('+', "%20");
+        let mut config: Config = plain
+            .parse()
+            .map_err(|error| SettingError::new(NAME, explain(&error)))?;
+
+        let (mode, check) = match (mode.as_deref(), roots) {
+            (None | Some("prefer"), None) => (SslMode::Prefer, ServerCheck::None),
+            (Some("disable"), _) => (SslMode::Disable, ServerCheck::None),
+            (Some("require"), None) => (SslMode::Require, ServerCheck::None),
+            (Some("verify-full"), roots) | (Some("require"), roots @ Some(_)) => {
+                (SslMode::Require, ServerCheck::Full { roots })
+            }
+            _ => {
+                return Err(SettingError::new(
+                    NAME,
+                    "sslmode must be disable, prefer, require or verify-full; sslrootcert needs one of the last two",
+                ));
+            }
+        };
+        config.ssl_mode(mode);
+        Ok(Self { config, check })
+    }
+}
+
+/// The driver's message names the offending part, never the password.
+fn explain(error: &tokio_postgres::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(query: &str) -> Result<(SslMode, ServerCheck), SettingError> {
+        let target: DatabaseTarget = format!("postgres://u:canary@h:5/d{query}").parse()?;
+        Ok((target.config.get_ssl_mode(), target.check))
+    }
+
+    #[test]
+    fn tls_modes() {
+        let full = |roots: Option<&str>| ServerCheck::Full {
+            roots: roots.map(Into::into),
+        };
+        assert_eq!(parse(""), Ok((SslMode::Prefer, ServerCheck::None)));
+        assert_eq!(
+            parse("?sslmode=disable"),
+            Ok((SslMode::Disable, ServerCheck::None))
+        );
+        assert_eq!(
+            parse("?sslmode=require"),
+            Ok((SslMode::Require, ServerCheck::None))
+        );
+        assert_eq!(
+            parse("?sslmode=verify-full"),
+            Ok((SslMode::Require, full(None)))
+        );
+        assert_eq!(
+            parse("?sslmode=verify-full&sslrootcert=system"),
+            Ok((SslMode::Require, full(None)))
+        );
+        assert_eq!(
+            parse("?sslmode=verify-full&sslrootcert=/a"),
+            Ok((SslMode::Require, full(Some("/a"))))
+        );
+        assert_eq!(
+            parse("?sslmode=require&sslrootcert=/a"),
+            Ok((SslMode::Require, full(Some("/a"))))
+        );
+        assert!(parse("?sslmode=verify-ca").is_err());
+        assert!(parse("?sslmode=no").is_err());
+    }
+
+    #[test]
+    fn other_parameters_reach_the_driver() {
+        let target: DatabaseTarget = "postgres://u@h/d?options=-c%20a%3Db&sslmode=disable"
+            .parse()
+            .unwrap();
+        assert_eq!(target.config.get_options(), Some("-c a=b"));
+    }
+
+    #[test]
+    fn errors_do_not_quote_the_password() {
+        for text in [
+            "canary",
+            "mysql://u:canary@h/d",
+            "postgres://u:canary@h:port/d",
+            "postgres://u:canary@h/d?canary2=1",
+        ] {
+            let error = text.parse::<DatabaseTarget>().unwrap_err().to_string();
+            assert!(
+                !error.contains("canary@") && !error.contains(":canary"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A transaction, and statements in it that need not wait for one another.
+
+use deadpool_postgres::GenericClient;
+use futures_util::future::try_join_all;
+use tokio_postgres::{Row, types::ToSql};
+
+use crate::{DatabaseError, Statement, connection::Connection};
+
+/// Arguments of a statement, in the order of its `$1`, `$2`, ….
+pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
+
+/// What is done in a transaction. Done again after a serialization failure or a deadlock, so it
+/// must have no effects elsewhere that may not happen twice.
+pub trait Work: Sync {
+    type Output: Send;
+
+    /// Gives `Some` to commit, `None` to roll back.
+    ///
+    /// # Errors
+    /// When a statement fails. Rolls back.
+    fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> impl Future<Output = Result<Option<Self::Output>, DatabaseError>> + Send;
+}
+
+/// A statement with its arguments, for [`Transaction::pipeline`].
+pub struct BoundStatement<'p> {
+    statement: &'static Statement,
+    arguments: Vec<Box<dyn ToSql + Sync + Send + 'p>>,
+}
+
+impl<'p> BoundStatement<'p> {
+    /// A statement that has no arguments yet.
+    #[must_use]
+    pub fn new(statement: &'static Statement) -> Self {
+        Self {
+            statement,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Adds the next argument: first `$1`, then `$2`, ….
+    #[must_use]
+    pub fn bind(mut self, argument: impl ToSql + Sync + Send + 'p) -> Self {
+        self.arguments.push(Box::new(argument));
+        self
+    }
+
+    fn arguments(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.arguments
+            .iter()
+            .map(|argument| &**argument as &(dyn ToSql + Sync))
+            .collect()
+    }
+}
+
+/// A transaction in progress. Rolled back when dropped.
+pub struct Transaction<'c>(deadpool_postgres::Transaction<'c>);
+
+impl<'c> Transaction<'c> {
+    pub(crate) async fn begin(connection: &'c mut Connection) -> Result<Self, DatabaseError> {
+        Ok(Self(connection.transaction().await?))
+    }
+
+    pub(crate) async fn commit(self) -> Result<(), DatabaseError> {
+        Ok(self.0.commit().await?)
+    }
+
+    pub(crate) async fn roll_back(self) -> Result<(), DatabaseError> {
+        Ok(self.0.rollback().await?)
+    }
+
+    /// Runs a statement; gives all of its rows.
+    ///
+    /// # Errors
+    /// When the database refuses. The transaction is over then.
+    pub async fn query(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let prepared = self.0.prepare_cached(statement.sql).await?;
+        Ok(self.0.query(&prepared, parameters).await?)
+    }
+
+    /// Runs a statement that gives at most one row.
+    ///
+    /// # Errors
+    /// As [`Self::query`]; and when there is more than one row.
+    pub async fn query_opt(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Option<Row>, DatabaseError> {
+        let prepared = self.0.prepare_cached(statement.sql).await?;
+        Ok(self.0.query_opt(&prepared, parameters).await?)
+    }
+
+    /// Runs a statement that gives exactly one row.
+    ///
+    /// # Errors
+    /// As [`Self::query`]; and when there is no row, or more than one.
+    pub async fn query_one(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Row, DatabaseError> {
+        let prepared = self.0.prepare_cached(statement.sql).await?;
+        Ok(self.0.query_one(&prepared, parameters).await?)
+    }
+
+    /// Runs a statement; gives the number of rows that it changed.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn execute(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<u64, DatabaseError> {
+        let prepared = self.0.prepare_cached(statement.sql).await?;
+        Ok(self.0.execute(&prepared, parameters).await?)
+    }
+
+    /// Runs statements in their order without waiting between them: one round trip for all. Gives
+    /// the rows of each.
+    ///
+    /// # Errors
+    /// The first error. The transaction is over then.
+    pub async fn pipeline(
+        &self,
+        statements: &[BoundStatement<'_>],
+    ) -> Result<Vec<Vec<Row>>, DatabaseError> {
+        // Prepared first (once for each connection), so that what is sent below keeps its order.
+        let mut prepared = Vec::with_capacity(statements.len());
+        for bound in statements {
+            let statement = self.0.prepare_cached(bound.statement.sql).await?;
+            prepared.push((statement, bound.arguments()));
+        }
+        // A query is sent when its future is first polled, and these are polled in their order.
+        let queries = prepared
+            .iter()
+            .map(|(statement, arguments)| self.0.query(statement, arguments));
+        Ok(try_join_all(queries).await?)
+    }
+}

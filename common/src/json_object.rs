@@ -1,0 +1,156 @@
+//! The members of a JSON object from outside: some that are wanted, or all, at any depth
+//! of their values and without recursion.
+//!
+//! Names that can't be Unicode text (lone surrogate escapes) are skipped like any other unknown
+//! name. Of duplicate names the last one wins, as in JavaScript and most parsers.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// The wanted members of the object in `text`, each as its own JSON text; `None` if it is not an
+/// object.
+#[must_use]
+pub fn find<'a, const N: usize>(
+    text: &'a str,
+    wanted: [&str; N],
+) -> Option<[Option<&'a RawValue>; N]> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let found = Wanted(wanted).deserialize(&mut json).ok()?;
+    json.end().is_ok().then_some(found)
+}
+
+/// A member: its name (`None` where that is not Unicode text) and its value as JSON text.
+pub type Member<'a> = (Option<String>, &'a RawValue);
+
+/// All members of the object in `text`, in its order, repeated names included; `None` if it is not
+/// an object.
+#[must_use]
+pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let members = json.deserialize_map(All).ok()?;
+    json.end().is_ok().then_some(members)
+}
+
+struct All;
+
+impl<'a> Visitor<'a> for All {
+    type Value = Vec<Member<'a>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+        let mut all = Vec::new();
+        while let Some((Name(name), value)) = members.next_entry()? {
+            all.push((String::from_utf8(name).ok(), value));
+        }
+        Ok(all)
+    }
+}
+
+struct Wanted<'n, const N: usize>([&'n str; N]);
+
+impl<'a, const N: usize> DeserializeSeed<'a> for Wanted<'_, N> {
+    type Value = [Option<&'a RawValue>; N];
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'a, const N: usize> Visitor<'a> for Wanted<'_, N> {
+    type Value = [Option<&'a RawValue>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+        let mut found = [None; N];
+        while let Some(Name(name)) = members.next_key()? {
+            match self.0.iter().position(|wanted| wanted.as_bytes() == name) {
+                Some(index) => found[index] = Some(members.next_value()?),
+                None => drop(members.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A member's name as bytes, which lone surrogates can be and text can't.
+struct Name(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Name;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+            fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<Name, E> {
+                Ok(Name(name.to_vec()))
+            }
+            fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+                Ok(Name(name.as_bytes().to_vec()))
+            }
+        }
+        json.deserialize_bytes(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_members_are_given_in_order() {
+        let names = |text| {
+            all(text).map(|all| {
+                all.into_iter()
+                    .map(|(name, value)| (name, value.get()))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let a = || Some("a".to_owned());
+        assert_eq!(
+            names(r#"{"a":1,"\ud800":[{}],"a":"x"}"#),
+            Some(vec![(a(), "1"), (None, "[{}]"), (a(), r#""x""#)])
+        );
+        assert_eq!(names("{}"), Some(vec![]));
+        assert_eq!(names("[]"), None);
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(30_000), "]".repeat(30_000));
+        assert_eq!(names(&deep).unwrap().len(), 1);
+    }
+
+    fn find_a(text: &str) -> Option<Option<&str>> {
+        find(text, ["a"]).map(|[a]| a.map(RawValue::get))
+    }
+
+    #[test]
+    fn wanted_members_are_found_whatever_is_around_them() {
+        let deep = format!(
+            r#"{{"x":{}{},"a":1}}"#,
+            "[".repeat(30_000),
+            "]".repeat(30_000)
+        );
+        assert_eq!(find_a(&deep), Some(Some("1")));
+        assert_eq!(find_a(r#"{"\ud800":1,"a":2}"#), Some(Some("2")));
+        assert_eq!(find_a(r#"{"a":1,"a":"last"}"#), Some(Some(r#""last""#)));
+        assert_eq!(find_a(r#"{"\u0061":1}"#), Some(Some("1")));
+        assert_eq!(
+            find_a(r#"{"a":{"deep":[1,2]}}"#),
+            Some(Some(r#"{"deep":[1,2]}"#))
+        );
+        assert_eq!(find_a(r#"{"a":1e400}"#), Some(Some("1e400")));
+        assert_eq!(find_a("{}"), Some(None));
+        for text in ["[]", "1", "null", r#""a""#, "", "{", "{} 1"] {
+            assert_eq!(find_a(text), None, "{text}");
+        }
+    }
+}

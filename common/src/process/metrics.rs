@@ -1,0 +1,148 @@
+//! Metrics with one home: a crate declares all of its metrics in its `metrics.rs`, each with its
+//! labels and its help text, and nothing else in the crate names one.
+//!
+//! The declarations are also the registry. Buckets and help texts are set from it when a process
+//! starts, and a test compares it with the table in `deploy/README.md`.
+
+use std::time::Duration;
+
+use metrics::{Label, SharedString};
+
+/// What a metric measures, and so how it is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only ever grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A histogram of durations, in seconds.
+    Seconds,
+    /// A histogram of how many items are handled at once.
+    Sizes,
+}
+
+impl MetricKind {
+    /// Bounds of a histogram's buckets; nothing for the others.
+    #[must_use]
+    pub fn buckets(self) -> Option<&'static [f64]> {
+        match self {
+            Self::Counter | Self::Gauge => None,
+            Self::Seconds => Some(&[
+                0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0,
+                2.5, 5.0,
+            ]),
+            Self::Sizes => Some(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
+        }
+    }
+
+    /// As Prometheus calls it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Seconds | Self::Sizes => "histogram",
+        }
+    }
+}
+
+/// One metric. Labels are given in the order in which they are declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: MetricKind,
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+impl Metric {
+    fn labels<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> Vec<Label> {
+        debug_assert_eq!(self.labels.len(), N, "{}", self.name);
+        let named = self.labels.iter().zip(values);
+        named
+            .map(|(name, value)| Label::new(*name, value))
+            .collect()
+    }
+}
+
+/// A counter.
+#[derive(Debug, Clone, Copy)]
+pub struct Counter(pub Metric);
+
+impl Counter {
+    /// Adds to a counter that has no labels.
+    pub fn increment(&self, by: u64) {
+        self.add::<&str, 0>([], by);
+    }
+
+    /// Adds to the counter with these label values.
+    pub fn add<V: Into<SharedString>, const N: usize>(&self, values: [V; N], by: u64) {
+        metrics::counter!(self.0.name, self.0.labels(values)).increment(by);
+    }
+}
+
+/// A gauge without labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Gauge(pub Metric);
+
+impl Gauge {
+    /// Changes the gauge by this much.
+    pub fn add(&self, by: f64) {
+        metrics::gauge!(self.0.name).increment(by);
+    }
+}
+
+/// A histogram of durations.
+#[derive(Debug, Clone, Copy)]
+pub struct Seconds(pub Metric);
+
+impl Seconds {
+    /// Records one duration under these label values.
+    pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], time: Duration) {
+        metrics::histogram!(self.0.name, self.0.labels(values)).record(time.as_secs_f64());
+    }
+}
+
+/// A histogram of sizes.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes(pub Metric);
+
+impl Sizes {
+    /// Records one size under these label values.
+    pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], size: usize) {
+        metrics::histogram!(self.0.name, self.0.labels(values)).record(size as f64);
+    }
+}
+
+/// Declares the metrics of a crate and `ALL`, the list of them. The doc comment is the help text:
+///
+/// ```
+/// letterbox_common::metrics! {
+///     /// Letters taken
+///     LETTERS: Counter = "letterbox_example_letters_total" [color];
+///     /// Time to open a letter
+///     OPENING: Seconds = "letterbox_example_opening_seconds" [];
+/// }
+/// LETTERS.add(["red"], 1);
+/// assert_eq!(ALL[0].help.trim(), "Letters taken");
+/// ```
+#[macro_export]
+macro_rules! metrics {
+    ($(
+        $(#[doc = $help:literal])+
+        $name:ident: $kind:ident = $metric:literal [$($label:ident),*];
+    )+) => {
+        $(
+            $(#[doc = $help])+
+            pub(crate) const $name: $crate::process::metrics::$kind =
+                $crate::process::metrics::$kind($crate::process::metrics::Metric {
+                    name: $metric,
+                    kind: $crate::process::metrics::MetricKind::$kind,
+                    labels: &[$(stringify!($label)),*],
+                    help: concat!($($help),+),
+                });
+        )+
+        /// Every metric of this crate.
+        pub const ALL: &[$crate::process::metrics::Metric] = &[$($name.0),+];
+    };
+}

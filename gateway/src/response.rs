@@ -1,0 +1,48 @@
+//! What every response has in common: it is never cached, never sniffed, and sends no referrer on.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    StatusCode,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+
+/// A response with its whole body.
+pub(crate) type Response = hyper::Response<Full<Bytes>>;
+
+/// Present in every response of the service, and in none that hyper writes by itself.
+pub(crate) const MARKER_HEADER: HeaderName = header::X_CONTENT_TYPE_OPTIONS;
+
+/// A response with a JSON body.
+pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    let mut response = content("application/json", body);
+    *response.status_mut() = status;
+    response
+}
+
+/// A response with a body of any type.
+pub fn content(media_type: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// A response without a body.
+pub fn no_content() -> Response {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// Adds the headers of every response.
+pub fn add_common_headers(headers: &mut HeaderMap) {
+    headers.insert(MARKER_HEADER, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+}

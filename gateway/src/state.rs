@@ -1,0 +1,27 @@
+//! What handlers work with: one value, shared by all requests.
+
+use std::time::Duration;
+
+use crate::{
+    client_address::TrustedProxies,
+    cors::AllowedOrigins,
+    form_page::FormPage,
+    forms::Forms,
+    intake::{Acceptance, Delivery, Submission},
+    rate_limits::RateLimits,
+    webhook_secrets::WebhookSecrets,
+};
+
+/// The running gateway.
+pub(crate) struct Gateway {
+    pub(crate) origins: AllowedOrigins,
+    pub(crate) proxies: TrustedProxies,
+    pub(crate) page: FormPage,
+    pub(crate) secrets: WebhookSecrets,
+    pub(crate) forms: Forms,
+    pub(crate) rate_limits: RateLimits,
+    pub(crate) deliveries: Acceptance<Delivery>,
+    pub(crate) submissions: Acceptance<Submission>,
+    /// A sender gets an answer within this time after its body has arrived.
+    pub(crate) answer_deadline: Duration,
+}

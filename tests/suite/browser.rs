@@ -1,0 +1,140 @@
+//! A browser without a window: Chromium, driven through WebDriver.
+
+use std::process::Stdio;
+
+use fantoccini::{Client, ClientBuilder, Locator, elements::Element};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use letterbox_tests::eventually;
+
+/// A browser window with a page.
+pub struct Browser {
+    pub page: Client,
+    driver: Child,
+}
+
+impl Browser {
+    /// Starts a browser with a window of this size, in CSS pixels.
+    pub async fn start(width: u32, height: u32, dark: bool) -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("chromedriver is installed: use deploy/test");
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = loop {
+            let line = lines
+                .next_line()
+                .await
+                .unwrap()
+                .expect("chromedriver starts");
+            if let Some((_, rest)) = line.split_once("successfully on port ") {
+                break rest.trim_end_matches('.').to_owned();
+            }
+        };
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let mut arguments = vec![
+            "--headless=new".to_owned(),
+            "--no-sandbox".into(),
+            "--disable-gpu".into(),
+            "--disable-dev-shm-usage".into(),
+            "--disable-background-networking".into(),
+            "--hide-scrollbars".into(),
+            format!("--window-size={width},{height}"),
+        ];
+        arguments.extend(dark.then(|| "--force-dark-mode".to_owned()));
+        let mut options = json!({ "args": arguments });
+        if width < 500 {
+            // A window can't be that narrow; an emulated phone can.
+            options["mobileEmulation"] = json!({"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2, "touch": true}});
+        }
+        let capabilities = [("goog:chromeOptions".to_owned(), options)]
+            .into_iter()
+            .collect();
+        let mut builder =
+            ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
+        let page = builder
+            .capabilities(capabilities)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .unwrap();
+        Self { page, driver }
+    }
+
+    pub async fn open(&self, url: &str) {
+        self.page.goto(url).await.unwrap();
+    }
+
+    /// What a script gives back.
+    pub async fn evaluate(&self, expression: &str) -> Value {
+        self.page
+            .execute(&format!("return {expression}"), Vec::new())
+            .await
+            .unwrap()
+    }
+
+    /// Waits until this text can be read on the page.
+    pub async fn await_text(&self, text: &str) {
+        let shown = format!(
+            "document.querySelector('main').innerText.includes({})",
+            json!(text)
+        );
+        eventually(text, async || self.evaluate(&shown).await == true).await;
+    }
+
+    /// The field with this label.
+    pub async fn field(&self, label: &str) -> Element {
+        let label = format!("//label[starts-with(normalize-space(), \"{label}\")]");
+        let label = self.page.find(Locator::XPath(&label)).await.unwrap();
+        let id = label
+            .attr("for")
+            .await
+            .unwrap()
+            .expect("a label is tied to its field");
+        self.page.find(Locator::Id(&id)).await.unwrap()
+    }
+
+    /// Types into the field with this label, instead of what stands there.
+    pub async fn fill_in(&self, label: &str, text: &str) {
+        let field = self.field(label).await;
+        field.clear().await.unwrap();
+        field.send_keys(text).await.unwrap();
+    }
+
+    /// Presses the button with this text.
+    pub async fn press(&self, text: &str) {
+        let button = format!("//button[normalize-space()=\"{text}\"]");
+        self.page
+            .find(Locator::XPath(&button))
+            .await
+            .unwrap()
+            .click()
+            .await
+            .unwrap();
+    }
+
+    /// Keeps a picture of the page where `LETTERBOX_TEST_PICTURES` names a folder.
+    pub async fn picture(&self, name: &str) {
+        if let Ok(folder) = std::env::var("LETTERBOX_TEST_PICTURES") {
+            let picture = self.page.screenshot().await.unwrap();
+            std::fs::write(
+                std::path::Path::new(&folder).join(format!("{name}.png")),
+                picture,
+            )
+            .unwrap();
+        }
+    }
+
+    /// Ends the browser and its driver.
+    pub async fn close(mut self) {
+        self.page.close().await.unwrap();
+        self.driver.kill().await.unwrap();
+    }
+}

@@ -1,0 +1,273 @@
+//! Closed sets: each has one registry, and what a registry forgets fails here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use letterbox_broker::topology::WORK_QUEUES;
+use letterbox_common::{
+    process::metrics::Metric,
+    sealing::SealedColumn,
+    states::{
+        ActionState, ApprovalState, InputTrust, MemberRole, RefusedReason, RunState, SignalKind,
+        WorkflowState,
+    },
+};
+use letterbox_database::{Role, Statement};
+use letterbox_tests::{World, eventually};
+use letterbox_workflow::{
+    Decision, Steering, Untrusted,
+    actions::{Branch, KINDS},
+};
+
+use crate::source_tree::{SERVICES, files, read};
+
+/// Every registered statement with the role that runs it.
+pub fn statements() -> Vec<(Role, &'static Statement)> {
+    let gateway = letterbox_gateway::statements().map(|one| (Role::Gateway, one));
+    let worker = letterbox_worker::statements().map(|one| (Role::Worker, one));
+    let operator = letterbox_operator::statements().map(|one| (Role::Operator, one));
+    gateway.chain(worker).chain(operator).collect()
+}
+
+/// `statements!` declares `CONSTANT = name "SQL"`; a list that no registry takes in would be found
+/// here and not there. Claims make theirs by a macro of their own.
+#[test]
+fn every_declared_statement_is_registered_once() {
+    let registered: Vec<_> = statements().iter().map(|(_, one)| one.name).collect();
+    let distinct: BTreeSet<_> = registered.iter().copied().collect();
+    assert_eq!(
+        registered.len(),
+        distinct.len(),
+        "two statements with one name"
+    );
+
+    let mut declared = BTreeSet::new();
+    for (file, text) in SERVICES.into_iter().flat_map(files) {
+        let Some((_, list)) = text.split_once("\nstatements! {") else {
+            continue;
+        };
+        let list = list.split("\n}").next().unwrap();
+        let names = list.lines().filter_map(|line| {
+            let (constant, rest) = line.trim_start().split_once(" = ")?;
+            let is_constant = constant.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+            is_constant.then(|| rest.split(' ').next().unwrap().to_owned())
+        });
+        let before = declared.len();
+        declared.extend(names);
+        assert!(declared.len() > before, "{file} declares no statement");
+    }
+    let claims = distinct
+        .iter()
+        .filter(|name| name.contains("claim"))
+        .count();
+    assert_eq!(claims, 6, "three statements for each kind of claim");
+    let missing: Vec<_> = declared
+        .iter()
+        .filter(|name| !distinct.contains(name.as_str()))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "declared and not registered: {missing:?}"
+    );
+    assert_eq!(declared.len() + claims, distinct.len());
+}
+
+#[test]
+fn no_statement_takes_more_than_ten_arguments() {
+    for (_, statement) in statements() {
+        assert!(!statement.sql.contains("$11"), "{}", statement.name);
+    }
+}
+
+/// The words that a column may hold by its CHECK constraint: `column = ANY (ARRAY['a', 'b'])`,
+/// `column = 'a'` or `column <@ '{a,b}'`.
+fn checked_words(definition: &str) -> Option<BTreeSet<String>> {
+    let quoted = |text: &str| {
+        text.split('\'')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>()
+    };
+    if let Some((_, list)) = definition.split_once("= ANY (ARRAY[") {
+        return Some(quoted(list));
+    }
+    if let Some((_, list)) = definition.split_once("<@ '{") {
+        let list = list.split('}').next().unwrap();
+        return Some(list.split(',').map(str::to_owned).collect());
+    }
+    let (_, word) = definition.split_once(" = '")?;
+    Some(quoted(&format!("'{word}")))
+}
+
+#[tokio::test]
+async fn the_words_of_every_enum_equal_the_check_of_its_column() {
+    let enums: BTreeMap<(&str, &str), &[&str]> = [
+        (("members", "role"), MemberRole::WORDS),
+        (("workflows", "state"), WorkflowState::WORDS),
+        (("runs", "state"), RunState::WORDS),
+        (("runs", "refused_reason"), RefusedReason::WORDS),
+        (("runs", "input_trust"), InputTrust::WORDS),
+        (("run_actions", "state"), ActionState::WORDS),
+        (("run_actions", "untrusted"), Untrusted::WORDS),
+        (("run_actions", "steered_by"), Steering::WORDS),
+        (("run_actions", "decision"), Decision::WORDS),
+        (("approvals", "state"), ApprovalState::WORDS),
+        (("signals", "kind"), SignalKind::WORDS),
+    ]
+    .into();
+    let world = World::new().await;
+    let checks = "
+        SELECT c.relname::text, a.attname::text, pg_get_constraintdef(k.oid)
+        FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.conkey[1]
+        WHERE k.contype = 'c' AND cardinality(k.conkey) = 1";
+    let mut checked = BTreeMap::new();
+    for row in world.database.query(checks, &[]).await.unwrap() {
+        if let Some(words) = checked_words(row.get(2)) {
+            checked.insert((row.get::<_, String>(0), row.get::<_, String>(1)), words);
+        }
+    }
+    for ((table, column), words) in &enums {
+        let words: BTreeSet<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        let check = checked.remove(&((*table).to_owned(), (*column).to_owned()));
+        assert_eq!(check, Some(words), "{table}.{column}");
+    }
+    assert!(
+        checked.is_empty(),
+        "columns of words that no enum has: {checked:?}"
+    );
+    // The way that a condition went has no constraint: conditions are the only ones who write it.
+    assert_eq!(Branch::WORDS, ["then", "else"]);
+}
+
+#[tokio::test]
+async fn every_sealed_column_is_rotated() {
+    let world = World::new().await;
+    let columns = "
+        SELECT table_name || '.' || column_name FROM information_schema.columns
+        WHERE table_schema = 'public' AND column_name LIKE '%\\_sealed' ORDER BY 1";
+    let rows = world.database.query(columns, &[]).await.unwrap();
+    let sealed: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    let known = SealedColumn::ALL.map(|one| format!("{}.{}", one.table(), one.name()));
+    assert_eq!(sealed, known.into());
+}
+
+#[tokio::test]
+async fn every_work_queue_is_consumed() {
+    let world = World::new().await;
+    let _worker = world.worker().await;
+    for queue in WORK_QUEUES {
+        eventually(queue.name, async || world.consumers(queue.name).await == 1).await;
+    }
+}
+
+fn metrics() -> BTreeMap<&'static str, &'static Metric> {
+    let all = letterbox_gateway::all_metrics().chain(letterbox_worker::all_metrics());
+    all.map(|metric| (metric.name, metric)).collect()
+}
+
+#[test]
+fn every_metric_is_declared_in_a_registry_and_documented() {
+    let metrics = metrics();
+    for (file, text) in SERVICES.into_iter().flat_map(files) {
+        if file.ends_with("process/metrics.rs") {
+            continue;
+        }
+        for macro_name in ["counter!(", "gauge!(", "histogram!("] {
+            let call = format!("metrics::{macro_name}");
+            assert!(!text.contains(&call), "{file}: declare it in metrics.rs");
+        }
+        let declared = text.split('"').filter(|part| {
+            part.starts_with("letterbox_")
+                && part.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        });
+        if file.ends_with("metrics.rs") {
+            for name in declared {
+                assert!(
+                    metrics.contains_key(name),
+                    "{file}: {name} is in no registry"
+                );
+            }
+        }
+    }
+    let documentation = read("deploy/README.md");
+    for metric in metrics.values() {
+        let labels = metric
+            .labels
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect::<Vec<_>>();
+        let row = format!(
+            "| `{}` | {} | {} | {} |",
+            metric.name,
+            metric.kind.as_str(),
+            labels.join(", "),
+            metric.help.trim()
+        );
+        assert!(
+            documentation.contains(&row),
+            "deploy/README.md lacks the row\n{row}"
+        );
+    }
+    let rows = documentation
+        .lines()
+        .filter(|line| line.starts_with("| `letterbox_"));
+    assert_eq!(
+        rows.count(),
+        metrics.len(),
+        "a row for a metric that does not exist"
+    );
+}
+
+/// What a process exports is what is declared, with a help text.
+#[tokio::test]
+async fn every_exported_metric_is_declared() {
+    let world = World::new().await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("{}").await.is_first());
+    world.await_signals(1).await;
+    let metrics = metrics();
+    for process in [&gateway, &worker] {
+        let (_, text) = process.admin("/metrics").await.unwrap();
+        let exported: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+            .collect();
+        assert!(!exported.is_empty());
+        for (name, kind) in exported {
+            let metric = metrics
+                .get(name)
+                .unwrap_or_else(|| panic!("{name} is not declared"));
+            assert_eq!(kind, metric.kind.as_str(), "{name}");
+            assert!(
+                text.contains(&format!("# HELP {name} {}", metric.help.trim())),
+                "{name}"
+            );
+        }
+    }
+}
+
+/// A kind of action has a row in the documentation, and is executed by a test.
+#[test]
+fn every_kind_of_action_is_documented_and_executed_by_a_test() {
+    let documentation = read("worker/README.md");
+    let tests: String = files("tests/suite")
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    for kind in &KINDS {
+        let row = format!("| `{}`", kind.name);
+        assert!(
+            documentation.contains(&row),
+            "worker/README.md has no row for {}",
+            kind.name
+        );
+        let definition = format!(r#""type": "{}""#, kind.name);
+        assert!(
+            tests.contains(&definition),
+            "no test defines an action {}",
+            kind.name
+        );
+    }
+}

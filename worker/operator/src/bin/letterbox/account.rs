@@ -1,0 +1,113 @@
+//! `letterbox account …`
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use letterbox_common::{
+    ids::{AccountId, UserId, WorkspaceId},
+    sealing::Secret,
+};
+use letterbox_operator::NewAccount;
+use url::Url;
+
+use crate::{Failure, Output, file, settings::CliSettings};
+
+const COLUMNS: [&str; 5] = [
+    "account_id",
+    "name",
+    "user_id",
+    "base_url",
+    "disconnected_at",
+];
+
+#[derive(Subcommand)]
+pub(crate) enum AccountCommand {
+    /// Connect an account: what the user's workflows may call, with a credential that is sealed at
+    /// once
+    Connect {
+        #[arg(long)]
+        workspace: WorkspaceId,
+        /// Whose account it is; nobody else's workflows use it
+        #[arg(long)]
+        user: UserId,
+        /// By which actions know it
+        #[arg(long)]
+        name: String,
+        /// What every request begins with; actions can't leave it
+        #[arg(long)]
+        base_url: Url,
+        /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
+        #[arg(
+            long,
+            value_name = "FILE",
+            required_unless_present = "value_file",
+            conflicts_with = "value_file"
+        )]
+        bearer_file: Option<PathBuf>,
+        /// Name of the header that carries the credential instead
+        #[arg(long, value_name = "NAME", requires = "value_file")]
+        header: Option<String>,
+        /// A file with the value of that header
+        #[arg(long, value_name = "FILE", requires = "header")]
+        value_file: Option<PathBuf>,
+    },
+    /// List the accounts of a workspace
+    List {
+        #[arg(long)]
+        workspace: WorkspaceId,
+    },
+    /// Disconnect an account; its credential is destroyed
+    Disconnect { account_id: AccountId },
+}
+
+pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<Output, Failure> {
+    Ok(match verb {
+        AccountCommand::Connect {
+            workspace,
+            user,
+            name,
+            base_url,
+            bearer_file,
+            header,
+            value_file,
+        } => {
+            // First, so that nothing is created without keys.
+            let keys = settings.keys()?;
+            let (header, credential) = match (bearer_file, header.zip(value_file)) {
+                (Some(file), _) => (
+                    "authorization".into(),
+                    [b"Bearer ", file::read(&file)?.trim_ascii()].concat(),
+                ),
+                (None, Some((header, file))) => (header, file::read(&file)?.trim_ascii().to_vec()),
+                (None, None) => (String::new(), Vec::new()),
+            };
+            let credential = Secret::new(credential);
+            let account = NewAccount {
+                workspace,
+                user,
+                name,
+                base_url,
+                header,
+                credential,
+            };
+            Output::one(
+                &settings
+                    .operator()
+                    .await?
+                    .connect_account(&keys, &account)
+                    .await?,
+            )
+        }
+        AccountCommand::List { workspace } => Output::many(
+            &settings.operator().await?.accounts(workspace).await?,
+            &COLUMNS,
+        ),
+        AccountCommand::Disconnect { account_id } => Output::one(
+            &settings
+                .operator()
+                .await?
+                .disconnect_account(account_id)
+                .await?,
+        ),
+    })
+}

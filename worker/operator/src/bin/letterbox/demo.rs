@@ -1,0 +1,208 @@
+//! `letterbox demo`: the demo workspace, and the files that tell programs and shells where
+//! everything is.
+//!
+//! `demo.json` is also its own memory: what it says of an earlier demo is kept as long as it
+//! exists. Both files hold secrets and are readable by their owner only.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use letterbox_common::process::settings::SecretText;
+use letterbox_operator::Demo;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::{Failure, Output, file, settings::CliSettings};
+
+#[derive(Args)]
+pub(crate) struct DemoCommand {
+    /// Folder of demo.json and env
+    #[arg(long, value_name = "FOLDER")]
+    folder: PathBuf,
+    /// What the demo's workflow deploys
+    #[arg(long, value_name = "FILE")]
+    definition: PathBuf,
+    /// What the demo's actions call
+    #[arg(long, value_name = "URL")]
+    receiver_url: Url,
+    /// RabbitMQ, noted for programs that join
+    #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
+    amqp_url: SecretText,
+    /// RabbitMQ's dashboard, noted for people
+    #[arg(
+        long,
+        env = "LETTERBOX_DASHBOARD_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    dashboard_url: Option<SecretText>,
+    /// The gateway's admin address, noted for programs
+    #[arg(long, value_name = "URL")]
+    gateway_admin_url: Url,
+    /// The worker's admin address, noted for programs
+    #[arg(long, value_name = "URL")]
+    worker_admin_url: Url,
+    /// A process, noted for programs, as NAME=PID; an empty PID is one that is not ours
+    #[arg(long = "pid", value_name = "NAME=PID", value_parser = parse_pid)]
+    pids: Vec<(String, Option<u32>)>,
+}
+
+fn parse_pid(text: &str) -> Result<(String, Option<u32>), &'static str> {
+    let (name, pid) = text.split_once('=').ok_or("must be NAME=PID")?;
+    match pid {
+        "" => Ok((name.to_owned(), None)),
+        pid => Ok((
+            name.to_owned(),
+            Some(pid.parse().map_err(|_| "PID must be a number")?),
+        )),
+    }
+}
+
+pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<Output, Failure> {
+    let path = command.folder.join("demo.json");
+    let definition = file::read_text(&command.definition)?;
+    let before = remembered(&path);
+    let operator = settings.operator().await?;
+    let keys = settings.keys()?;
+    let ensuring = operator.ensure_demo(&keys, before, &definition, &command.receiver_url);
+    let demo = ensuring.await?;
+
+    let environment = [
+        ("DATABASE_URL", settings.database_url()?),
+        ("AMQP_URL", command.amqp_url.expose()),
+        ("LETTERBOX_SEALING_KEYS", settings.sealing_keys()?),
+        ("LETTERBOX_BASE_URL", settings.base()),
+        ("LETTERBOX_APP_URL", settings.app()),
+    ];
+    let description = describe(settings, &command, &demo, &environment)?;
+    file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
+    file::write_private(&path, &format!("{description:#}\n"))?;
+    let guide = guide(settings, &command, &demo);
+    Ok(Output::Text {
+        text: guide,
+        value: description,
+    })
+}
+
+/// The demo of an earlier call, if it can be read.
+fn remembered(path: &Path) -> Option<Demo> {
+    serde_json::from_str(&file::read_text(path).ok()?).ok()
+}
+
+/// `demo.json`: everything that a program needs to use the demo or to join its stack.
+fn describe(
+    settings: &CliSettings,
+    command: &DemoCommand,
+    demo: &Demo,
+    environment: &[(&str, &str)],
+) -> Result<Value, Failure> {
+    let environment: BTreeMap<_, _> = environment.iter().copied().collect();
+    let pids: BTreeMap<_, _> = command.pids.iter().cloned().collect();
+    let mut description = json!({
+        "base_url": settings.base(),
+        "app_url": settings.app(),
+        "gateway_admin_url": trimmed(&command.gateway_admin_url),
+        "worker_admin_url": trimmed(&command.worker_admin_url),
+        "database_url": settings.database_url()?,
+        "amqp_url": command.amqp_url.expose(),
+        "rabbitmq_dashboard_url": command.dashboard_url.as_ref().map(SecretText::expose),
+        "form_url": demo.form_token.as_ref().map(|token| settings.form_url(token)),
+        "webhook_url": settings.webhook_url(demo.webhook_address()),
+        "pids": pids,
+        "env": environment,
+    });
+    if let (Value::Object(all), Value::Object(ids)) = (&mut description, json!(demo)) {
+        all.extend(ids);
+    }
+    Ok(description)
+}
+
+fn trimmed(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
+}
+
+/// `env`: for a shell to source.
+fn shell_exports(environment: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in environment {
+        let quoted = value.replace('\'', r"'\''");
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "export {name}='{quoted}'");
+    }
+    text
+}
+
+/// What a person can do now.
+fn guide(settings: &CliSettings, command: &DemoCommand, demo: &Demo) -> String {
+    let base = settings.base();
+    let token = demo.form_token.as_deref().unwrap_or("(none)");
+    let form = demo
+        .form_token
+        .as_ref()
+        .map(|token| settings.form_url(token));
+    let form = form.unwrap_or_else(|| "(its workflow is not deployed)".to_owned());
+    let webhook = settings.webhook_url(demo.webhook_address());
+    let dashboard = command.dashboard_url.as_ref().map(SecretText::expose);
+    let dashboard = dashboard.unwrap_or("(that of the given RabbitMQ)");
+    let Demo {
+        workspace_id,
+        webhook_secret: secret,
+        ..
+    } = demo;
+    format!(
+        r#"
+Letterbox is up.
+
+  Form        {form}
+  Webhook     {webhook}
+  Secret      {secret}
+  Dashboard   {dashboard}
+  Logs        .local/gateway.log, .local/worker.log; .local/receiver.log: what the form's runs sent
+
+Open the form in a browser, or submit it from here:
+
+  curl -i '{base}/public/workflow-forms/forms/submit' -H 'Content-Type: application/json' \
+    -d '{{"token":"{token}","idempotencyKey":"'$(date +%s%N)'",
+         "payload":{{"name":"Ada","email":"ada@example.com","terms":true}}}}'
+
+Send an event:
+
+  BODY='{{"type":"proposal.won","entity":"Acme","sourceTool":"demo","eventId":"'$(date +%s%N)'",
+         "amount":{{"value":1250.50,"currency":"EUR"}}}}'
+  curl -i '{webhook}' -H 'Content-Type: application/json' -d "$BODY" \
+    -H "X-Service-Signature: $(printf %s "$BODY" |
+        openssl dgst -sha256 -hmac '{secret}' -r | cut -d' ' -f1)"
+
+See what became of them:
+
+  . .local/env
+  target/release/letterbox run list --workspace {workspace_id}        # and: run show RUN_ID
+  target/release/letterbox signal list --workspace {workspace_id}
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exports_survive_any_character() {
+        let text = shell_exports(&[("A", r#"a'b "$(c)" \"#)]);
+        assert_eq!(text, "export A='a'\\''b \"$(c)\" \\'\n");
+    }
+
+    #[test]
+    fn pids_may_be_unknown() {
+        assert_eq!(
+            parse_pid("gateway=12"),
+            Ok(("gateway".to_owned(), Some(12)))
+        );
+        assert_eq!(parse_pid("rabbitmq="), Ok(("rabbitmq".to_owned(), None)));
+        assert!(parse_pid("gateway").is_err() && parse_pid("gateway=x").is_err());
+    }
+}

@@ -1,0 +1,30 @@
+//! `letterbox form-link …`
+
+use clap::Subcommand;
+use letterbox_common::ids::WorkflowId;
+use serde_json::json;
+
+use crate::{Failure, Output, settings::CliSettings};
+
+#[derive(Subcommand)]
+pub(crate) enum FormLinkCommand {
+    /// Create a form link for a deployed workflow; its token is shown this once, and the link
+    /// before is dead
+    Create { workflow_id: WorkflowId },
+}
+
+pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result<Output, Failure> {
+    let FormLinkCommand::Create { workflow_id } = verb;
+    let made = settings
+        .operator()
+        .await?
+        .create_form_link(workflow_id)
+        .await?;
+    Ok(Output::one(&json!({
+        "form_link_id": made.link,
+        "workspace_id": made.workspace,
+        "workflow_id": made.workflow,
+        "token": made.token.expose(),
+        "url": settings.form_url(made.token.expose()),
+    })))
+}

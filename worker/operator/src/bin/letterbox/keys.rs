@@ -1,0 +1,19 @@
+//! `letterbox keys …`
+
+use clap::Subcommand;
+
+use crate::{Failure, Output, settings::CliSettings};
+
+#[derive(Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Seal every secret again with the first key; everything may go on running
+    Rotate,
+}
+
+pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output, Failure> {
+    let KeysCommand::Rotate = verb;
+    let keys = settings.keys()?;
+    Ok(Output::one(
+        &settings.operator().await?.rotate_keys(&keys).await?,
+    ))
+}

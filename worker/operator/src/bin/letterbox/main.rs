@@ -1,0 +1,150 @@
+//! `letterbox`: the operator command line. Arguments in, an order carried out, its result out: as a
+//! table for people, as JSON for programs. Exit code 1 when refused or failed, 2 when the command
+//! itself makes no sense.
+
+mod account;
+mod approval;
+mod demo;
+mod file;
+mod form_link;
+mod keys;
+mod member;
+mod output;
+mod receive;
+mod run;
+mod send;
+mod settings;
+mod signal;
+mod user;
+mod webhook;
+mod workflow;
+mod workspace;
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use letterbox_common::process::settings::SettingError;
+use letterbox_operator::{OperatorError, migrate};
+use output::Output;
+use settings::CliSettings;
+
+/// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
+/// webhooks, runs, signals, keys
+#[derive(Parser)]
+#[command(name = "letterbox", version)]
+struct Cli {
+    #[command(flatten)]
+    settings: CliSettings,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Bring the database's schema up to date
+    Migrate,
+    /// Tenants
+    #[command(subcommand)]
+    Workspace(workspace::WorkspaceCommand),
+    /// People
+    #[command(subcommand)]
+    User(user::UserCommand),
+    /// Who belongs to a workspace, and as what
+    #[command(subcommand)]
+    Member(member::MemberCommand),
+    /// What public forms start
+    #[command(subcommand)]
+    Workflow(workflow::WorkflowCommand),
+    /// Links to public forms
+    #[command(subcommand)]
+    FormLink(form_link::FormLinkCommand),
+    /// What workflows may call, and with which credential
+    #[command(subcommand)]
+    Account(account::AccountCommand),
+    /// Requests that wait for a person's approval
+    #[command(subcommand)]
+    Approval(approval::ApprovalCommand),
+    /// Addresses that other tools send signed events to
+    #[command(subcommand)]
+    Webhook(webhook::WebhookCommand),
+    /// What became of form submissions
+    #[command(subcommand)]
+    Run(run::RunCommand),
+    /// What became of deliveries
+    #[command(subcommand)]
+    Signal(signal::SignalCommand),
+    /// Try an endpoint
+    #[command(subcommand)]
+    Send(send::SendCommand),
+    /// Answer 200 to whatever actions send, and print it: for trying them
+    Receive {
+        /// Where actions connect
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9099")]
+        listen: SocketAddr,
+    },
+    /// Keys that seal secrets
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
+    /// Create the demo workspace, or repair it, and say how to use it
+    Demo(demo::DemoCommand),
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    #[error(transparent)]
+    File(#[from] file::FileError),
+    #[error("{0}: {1}")]
+    Receive(SocketAddr, std::io::Error),
+    #[error(transparent)]
+    Send(#[from] send::PostError),
+}
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        let misuse = matches!(
+            self,
+            Self::Setting(_) | Self::Operator(OperatorError::Setting(_))
+        );
+        ExitCode::from(if misuse { 2 } else { 1 })
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let Cli { settings, command } = Cli::parse();
+    match run_command(&settings, command).await {
+        Ok(output) => output.print(settings.json),
+        Err(failure) => {
+            output::error(&failure.to_string());
+            failure.exit_code()
+        }
+    }
+}
+
+async fn run_command(settings: &CliSettings, command: Command) -> Result<Output, Failure> {
+    match command {
+        Command::Migrate => Ok(Output::one(&migrate(&settings.database()?).await?)),
+        Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
+        Command::User(command) => user::run(&settings.operator().await?, command).await,
+        Command::Member(command) => member::run(&settings.operator().await?, command).await,
+        Command::Workflow(command) => workflow::run(&settings.operator().await?, command).await,
+        Command::FormLink(command) => form_link::run(settings, command).await,
+        Command::Account(command) => account::run(settings, command).await,
+        Command::Approval(command) => approval::run(&settings.operator().await?, command).await,
+        Command::Webhook(command) => webhook::run(settings, command).await,
+        Command::Run(command) => run::run(&settings.operator().await?, command).await,
+        Command::Signal(command) => signal::run(&settings.operator().await?, command).await,
+        Command::Send(command) => send::run(command).await,
+        Command::Receive { listen } => {
+            Err(Failure::Receive(listen, receive::receive(listen).await))
+        }
+        Command::Keys(command) => keys::run(settings, command).await,
+        Command::Demo(command) => demo::run(settings, command).await,
+    }
+}

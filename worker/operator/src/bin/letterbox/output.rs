@@ -1,0 +1,185 @@
+//! Results: tables for people, JSON for programs. The only file of the command line that prints.
+//!
+//! What came from outside may contain anything: control characters are escaped before a terminal
+//! sees them.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What a command has to say.
+pub(crate) enum Output {
+    /// A text for people; the same as a value for programs.
+    Text {
+        text: String,
+        value: Value,
+    },
+    One(Value),
+    Many {
+        rows: Vec<Value>,
+        columns: &'static [&'static str],
+    },
+}
+
+impl Output {
+    /// One thing, all of it.
+    pub(crate) fn one(thing: &impl Serialize) -> Self {
+        Self::One(value(thing))
+    }
+
+    /// Many things: people see these columns, programs everything.
+    pub(crate) fn many(things: &[impl Serialize], columns: &'static [&'static str]) -> Self {
+        Self::Many {
+            rows: things.iter().map(|thing| value(thing)).collect(),
+            columns,
+        }
+    }
+
+    /// Prints to standard output.
+    pub(crate) fn print(self, json: bool) -> ExitCode {
+        let text = if json { self.json() } else { self.table() };
+        // A reader that has gone away (`| head`) is not a failure.
+        match writeln!(io::stdout(), "{text}") {
+            Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
+                error(&format!("standard output: {why}"));
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        }
+    }
+
+    fn json(self) -> String {
+        match self {
+            Self::One(value) | Self::Text { value, .. } => format!("{value:#}"),
+            Self::Many { rows, .. } => format!("{:#}", Value::Array(rows)),
+        }
+    }
+
+    fn table(self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        match self {
+            Self::One(Value::Object(members)) => {
+                for (name, value) in members {
+                    table.add_row([name, block(&value)]);
+                }
+            }
+            Self::One(value) => return plain(&value),
+            Self::Text { text, .. } => return text,
+            Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
+            Self::Many { rows, columns } => {
+                table.set_header(columns);
+                for row in rows {
+                    table.add_row(columns.iter().map(|column| plain(&row[column])));
+                }
+            }
+        }
+        table
+            .lines()
+            .map(|line| line.trim().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+/// A result as a JSON value.
+#[expect(
+    clippy::expect_used,
+    reason = "results are structs of ids, words, numbers and times"
+)]
+fn value(thing: &impl Serialize) -> Value {
+    serde_json::to_value(thing).expect("structs with text keys always serialize")
+}
+
+/// A value in a cell of its own: an object takes a line for each member that is not empty.
+fn block(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let said = members
+                .iter()
+                .filter(|(_, value)| !value.is_null() && *value != &Value::Array(Vec::new()));
+            let lines = said.map(|(name, value)| {
+                format!("{}: {}", plain(&Value::from(name.as_str())), plain(value))
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            values.iter().map(block).collect::<Vec<_>>().join("\n\n")
+        }
+        other => plain(other),
+    }
+}
+
+/// A value for people, harmless to a terminal.
+fn plain(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    };
+    text.chars()
+        .map(|c| {
+            if is_harmless(c) {
+                c.to_string()
+            } else {
+                c.escape_unicode().to_string()
+            }
+        })
+        .collect()
+}
+
+/// Control characters move the cursor; directional marks reorder the text.
+fn is_harmless(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Prints one line of JSON to standard output.
+pub(crate) fn line(value: &Value) {
+    let _ = writeln!(io::stdout(), "{value}");
+}
+
+/// Prints to standard error.
+pub(crate) fn error(message: &str) {
+    let _ = writeln!(io::stderr(), "letterbox: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let shown = plain(&Value::from("a\u{1b}[2Jb\u{9b}\u{202e}c\n"));
+        assert_eq!(shown, r"a\u{1b}[2Jb\u{9b}\u{202e}c\u{a}");
+    }
+
+    #[test]
+    fn an_object_takes_a_line_for_each_member() {
+        let run = serde_json::json!({"id": "1", "actions": [{"a": "x\u{1b}", "none": null}, {"b": {"c": 1}}]});
+        assert_eq!(
+            Output::one(&run).table(),
+            "actions  a: x\\u{1b}\n\nb: {\"c\":1}\nid       1"
+        );
+    }
+
+    #[test]
+    fn programs_get_everything_and_people_the_columns() {
+        let rows = [serde_json::json!({"id": "1", "name": "n", "more": null})];
+        assert_eq!(
+            Output::many(&rows, &["id", "more"]).table(),
+            "id  more\n1   -"
+        );
+        assert!(
+            Output::many(&rows, &["id"])
+                .json()
+                .contains("\"name\": \"n\"")
+        );
+    }
+}

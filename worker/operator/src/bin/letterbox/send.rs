@@ -1,0 +1,171 @@
+//! `letterbox send …`: posts a file to an endpoint, for trying it.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Subcommand;
+use letterbox_common::{
+    process::settings::SecretText,
+    sealing::Secret,
+    webhook::{SIGNATURE_HEADER, SigningKey},
+};
+use serde_json::{json, value::RawValue};
+use url::Url;
+
+use crate::{Failure, Output, file};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+#[derive(Subcommand)]
+pub(crate) enum SendCommand {
+    /// Submit a form, as anybody with its link can
+    Form {
+        /// The form link
+        #[arg(long)]
+        url: Url,
+        /// Identifies this submission: the same key again starts nothing [default: a new one]
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// The payload, a JSON object with a value for each field; - reads standard input
+        file: PathBuf,
+    },
+    /// Sign a file and post it to a webhook
+    Webhook {
+        /// The webhook's URL
+        #[arg(long)]
+        url: Url,
+        /// The webhook's secret (better in the environment than on the command line)
+        #[arg(
+            long,
+            env = "LETTERBOX_WEBHOOK_SECRET",
+            hide_env_values = true,
+            required_unless_present = "secret_file"
+        )]
+        secret: Option<SecretText>,
+        /// A file that holds the secret
+        #[arg(long, conflicts_with = "secret")]
+        secret_file: Option<PathBuf>,
+        /// The body, byte for byte; - reads standard input
+        file: PathBuf,
+    },
+}
+
+/// Why nothing was sent, or what the answer was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PostError {
+    #[error("the payload is not JSON: {0}")]
+    NotJson(serde_json::Error),
+    #[error("a form link must be …/forms?token=…")]
+    NotAFormLink,
+    #[error("{0}")]
+    Http(String),
+    #[error("answered {status}: {body}")]
+    Refused { status: u16, body: String },
+}
+
+pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
+    match verb {
+        SendCommand::Form {
+            url,
+            idempotency_key,
+            file,
+        } => send_form(&url, idempotency_key, &file).await,
+        SendCommand::Webhook {
+            url,
+            secret,
+            secret_file,
+            file,
+        } => {
+            let secret = match (secret, secret_file) {
+                (_, Some(file)) => file::read(&file)?.trim_ascii().to_vec(),
+                (secret, None) => secret
+                    .map(|secret| secret.expose().as_bytes().to_vec())
+                    .unwrap_or_default(),
+            };
+            let body = file::read(&file)?;
+            let signature = SigningKey::new(&Secret::new(secret))
+                .sign(&body)
+                .to_string();
+            let answer = post(url, &[(SIGNATURE_HEADER, &signature)], body).await?;
+            Ok(Output::one(&answer))
+        }
+    }
+}
+
+async fn send_form(
+    link: &Url,
+    key: Option<String>,
+    file: &std::path::Path,
+) -> Result<Output, Failure> {
+    let token = link
+        .query_pairs()
+        .find(|(name, _)| name == "token")
+        .map(|(_, token)| token.into_owned());
+    let base = link.path().strip_suffix("/forms");
+    let (Some(token), Some(base)) = (token, base) else {
+        return Err(PostError::NotAFormLink.into());
+    };
+    let mut url = link.clone();
+    url.set_path(&format!("{base}/public/workflow-forms/forms/submit"));
+    url.set_query(None);
+
+    let payload = RawValue::from_string(file::read_text(file)?).map_err(PostError::NotJson)?;
+    let key = key.unwrap_or_else(|| letterbox_common::ids::RunId::generate().to_string());
+    let body = format!(
+        r#"{{"token":{},"idempotencyKey":{},"payload":{}}}"#,
+        json!(token),
+        json!(key),
+        payload.get()
+    );
+    let mut answer = post(url, &[], body.into()).await?;
+    answer["idempotency_key"] = key.into();
+    Ok(Output::one(&answer))
+}
+
+/// Posts JSON; what is not an acceptance is an error.
+async fn post(
+    url: Url,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Result<serde_json::Value, PostError> {
+    let failed = |error: reqwest::Error| PostError::Http(describe(&error));
+    let (status, answer) = exchange(url, headers, body).await.map_err(failed)?;
+    if !(200..300).contains(&status) {
+        return Err(PostError::Refused {
+            status,
+            body: answer,
+        });
+    }
+    let answer = serde_json::from_str::<serde_json::Value>(&answer).unwrap_or(answer.into());
+    Ok(json!({ "status": status, "answer": answer }))
+}
+
+async fn exchange(
+    url: Url,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Result<(u16, String), reqwest::Error> {
+    // Fails where it is installed already, which is as good.
+    let _ =
+        rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
+    let client = reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()?;
+    let mut request = client
+        .post(url)
+        .header("content-type", "application/json")
+        .body(body);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = request.send().await?;
+    Ok((response.status().as_u16(), response.text().await?))
+}
+
+/// The chain of causes: 'error sending request' alone does not help.
+fn describe(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}

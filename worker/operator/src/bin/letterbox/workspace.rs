@@ -1,0 +1,89 @@
+//! `letterbox workspace …`
+
+use std::{path::PathBuf, str::FromStr};
+
+use clap::Subcommand;
+use letterbox_common::ids::WorkspaceId;
+use letterbox_operator::Operator;
+
+use crate::{Failure, Output, file};
+
+#[derive(Subcommand)]
+pub(crate) enum WorkspaceCommand {
+    /// Create a workspace
+    Create {
+        #[arg(long)]
+        name: String,
+        /// Runs that may start in a calendar month (UTC), or 'unlimited'
+        #[arg(long, value_name = "N", default_value = "unlimited")]
+        run_allowance: RunLimit,
+    },
+    /// List all workspaces
+    List,
+    /// Show how many runs may start in a calendar month (UTC) and have started in this one, or set
+    /// it
+    Allowance {
+        workspace_id: WorkspaceId,
+        /// Runs that may start, or 'unlimited'
+        #[arg(long, value_name = "N")]
+        set: Option<RunLimit>,
+    },
+    /// Show what actions may do, need approval for, or may not; or set it
+    Policy {
+        workspace_id: WorkspaceId,
+        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
+        /// "default": ...}; - reads standard input
+        #[arg(long, value_name = "FILE")]
+        set: Option<PathBuf>,
+    },
+}
+
+/// A number of runs, or 'unlimited'.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunLimit(Option<u32>);
+
+impl FromStr for RunLimit {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "unlimited" => Ok(Self(None)),
+            text => text
+                .parse()
+                .map(|runs| Self(Some(runs)))
+                .map_err(|_| "must be a number or 'unlimited'"),
+        }
+    }
+}
+
+pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output, Failure> {
+    Ok(match verb {
+        WorkspaceCommand::Create {
+            name,
+            run_allowance,
+        } => Output::one(&operator.create_workspace(&name, run_allowance.0).await?),
+        WorkspaceCommand::List => Output::many(
+            &operator.workspaces().await?,
+            &["workspace_id", "name", "run_allowance", "created_at"],
+        ),
+        WorkspaceCommand::Allowance {
+            workspace_id,
+            set: None,
+        } => Output::one(&operator.allowance(workspace_id).await?),
+        WorkspaceCommand::Allowance {
+            workspace_id,
+            set: Some(runs),
+        } => Output::one(&operator.set_allowance(workspace_id, runs.0).await?),
+        WorkspaceCommand::Policy {
+            workspace_id,
+            set: None,
+        } => Output::one(&operator.policy(workspace_id).await?),
+        WorkspaceCommand::Policy {
+            workspace_id,
+            set: Some(file),
+        } => Output::one(
+            &operator
+                .set_policy(workspace_id, &file::read_text(&file)?)
+                .await?,
+        ),
+    })
+}

@@ -1,0 +1,194 @@
+//! The demo workspace: made once, and repaired where something of it is gone.
+
+use letterbox_common::{
+    ids::{FormLinkId, UserId, WebhookId, WorkflowId, WorkspaceId},
+    sealing::{KeyRing, Secret},
+    states::{MemberRole, WorkflowState},
+    webhook::{WebhookAddress, generate_secret},
+};
+use serde::{Deserialize, Serialize};
+use url::Url;
+use uuid::Uuid;
+
+use crate::{NewAccount, Operator, OperatorError, Reason};
+
+/// The account that the demo's actions call.
+const ACCOUNT: &str = "demo receiver";
+
+/// What a demo consists of, with the secrets that are shown once: remembered by whoever asked for
+/// it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Demo {
+    pub workspace_id: WorkspaceId,
+    pub owner_id: UserId,
+    pub workflow_id: WorkflowId,
+    /// None, like the token, where the workflow was not deployed when the demo was made.
+    pub form_link_id: Option<FormLinkId>,
+    pub form_token: Option<String>,
+    pub webhook_id: WebhookId,
+    pub webhook_secret: String,
+}
+
+impl Demo {
+    /// The address of the demo's webhook.
+    #[must_use]
+    pub fn webhook_address(&self) -> WebhookAddress {
+        WebhookAddress {
+            workspace: self.workspace_id,
+            webhook: self.webhook_id,
+        }
+    }
+}
+
+impl Operator {
+    /// The demo as it was `before`, with everything replaced that no longer exists. `definition` is
+    /// what its workflow deploys, `receiver` what its actions call.
+    ///
+    /// # Errors
+    /// When the definition has mistakes, or the database can't be asked.
+    pub async fn ensure_demo(
+        &self,
+        keys: &KeyRing,
+        before: Option<Demo>,
+        definition: &str,
+        receiver: &Url,
+    ) -> Result<Demo, OperatorError> {
+        let before = match before {
+            Some(before) if self.is_member(before.workspace_id, before.owner_id).await? => {
+                Some(before)
+            }
+            _ => None,
+        };
+        let (workspace, owner) = match &before {
+            Some(before) => (before.workspace_id, before.owner_id),
+            None => self.create_demo_workspace().await?,
+        };
+        let (webhook_id, webhook_secret) = self
+            .ensure_demo_webhook(keys, workspace, before.as_ref())
+            .await?;
+        self.ensure_demo_account(keys, workspace, owner, receiver)
+            .await?;
+        let workflow_id = self
+            .ensure_demo_workflow(workspace, owner, before.as_ref(), definition)
+            .await?;
+        let (form_link_id, form_token) =
+            self.ensure_demo_link(workflow_id, before.as_ref()).await?;
+        Ok(Demo {
+            workspace_id: workspace,
+            owner_id: owner,
+            workflow_id,
+            form_link_id,
+            form_token,
+            webhook_id,
+            webhook_secret,
+        })
+    }
+
+    async fn is_member(&self, workspace: WorkspaceId, user: UserId) -> Result<bool, OperatorError> {
+        match self.members(workspace).await {
+            Ok(members) => Ok(members.iter().any(|member| member.user_id == user)),
+            Err(OperatorError::Refused(Reason::NotFound(_))) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create_demo_workspace(&self) -> Result<(WorkspaceId, UserId), OperatorError> {
+        let workspace = self.create_workspace("Demo", None).await?.workspace_id;
+        let email = format!("demo-{}@letterbox.example", Uuid::new_v4().simple());
+        let owner = self.create_user(&email, "Demo Owner").await?.user_id;
+        self.set_member(workspace, owner, MemberRole::Owner, false)
+            .await?;
+        Ok((workspace, owner))
+    }
+
+    async fn ensure_demo_webhook(
+        &self,
+        keys: &KeyRing,
+        workspace: WorkspaceId,
+        before: Option<&Demo>,
+    ) -> Result<(WebhookId, String), OperatorError> {
+        if let Some(before) = before {
+            let webhooks = self.webhooks(workspace).await?;
+            let mut live = webhooks
+                .iter()
+                .filter(|webhook| webhook.deleted_at.is_none());
+            if live.any(|webhook| webhook.webhook_id == before.webhook_id) {
+                return Ok((before.webhook_id, before.webhook_secret.clone()));
+            }
+        }
+        let created = self.create_webhook(keys, workspace, "Demo tool").await?;
+        let secret = String::from_utf8_lossy(created.secret.expose()).into_owned();
+        Ok((created.address.webhook, secret))
+    }
+
+    /// The receiver may have another port than the last time.
+    async fn ensure_demo_account(
+        &self,
+        keys: &KeyRing,
+        workspace: WorkspaceId,
+        user: UserId,
+        receiver: &Url,
+    ) -> Result<(), OperatorError> {
+        let accounts = self.accounts(workspace).await?;
+        let mut connected = accounts
+            .iter()
+            .filter(|account| account.disconnected_at.is_none());
+        if let Some(account) = connected.find(|account| account.name == ACCOUNT) {
+            if account.base_url == receiver.as_str() {
+                return Ok(());
+            }
+            self.disconnect_account(account.account_id).await?;
+        }
+        let token = generate_secret()?;
+        let account = NewAccount {
+            workspace,
+            user,
+            name: ACCOUNT.to_owned(),
+            base_url: receiver.clone(),
+            header: "authorization".to_owned(),
+            credential: Secret::new([b"Bearer ", token.expose()].concat()),
+        };
+        self.connect_account(keys, &account).await.map(drop)
+    }
+
+    async fn ensure_demo_workflow(
+        &self,
+        workspace: WorkspaceId,
+        owner: UserId,
+        before: Option<&Demo>,
+        definition: &str,
+    ) -> Result<WorkflowId, OperatorError> {
+        if let Some(before) = before {
+            let workflows = self.workflows(workspace).await?;
+            let mut living = workflows
+                .iter()
+                .filter(|one| one.state != WorkflowState::Deleted);
+            if living.any(|workflow| workflow.workflow_id == before.workflow_id) {
+                return Ok(before.workflow_id);
+            }
+        }
+        let creating = self.create_workflow(workspace, owner, "Demo requests", definition);
+        let workflow = creating.await?.workflow_id;
+        self.deploy(workflow, None).await?;
+        Ok(workflow)
+    }
+
+    /// A link that has died is replaced, unless the owner has taken the form away.
+    async fn ensure_demo_link(
+        &self,
+        workflow: WorkflowId,
+        before: Option<&Demo>,
+    ) -> Result<(Option<FormLinkId>, Option<String>), OperatorError> {
+        let now = self.workflow(workflow).await?;
+        let (link, token) = match before {
+            Some(before) => (before.form_link_id, before.form_token.clone()),
+            None => (None, None),
+        };
+        let is_live = link.is_some() && link == now.form_link_id;
+        if is_live || now.row.state != WorkflowState::Deployed {
+            return Ok((link, token));
+        }
+        let created = self.create_form_link(workflow).await?;
+        Ok((Some(created.link), Some(created.token.expose().to_owned())))
+    }
+}

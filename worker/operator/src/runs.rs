@@ -1,0 +1,31 @@
+//! A look at runs.
+
+use letterbox_common::ids::{RunId, WorkflowId, WorkspaceId};
+
+use crate::{Operator, OperatorError, Reason, RunDetail, RunRow, store};
+
+impl Operator {
+    /// The newest runs of a workspace, or of one of its workflows, at most `limit`.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn runs(
+        &self,
+        workspace: WorkspaceId,
+        workflow: Option<WorkflowId>,
+        limit: u32,
+    ) -> Result<Vec<RunRow>, OperatorError> {
+        self.need_workspace(workspace).await?;
+        Ok(store::runs(&self.database, workspace, workflow, limit).await?)
+    }
+
+    /// One run with its input and what it has done.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+        store::run(&self.database, id)
+            .await?
+            .ok_or(Reason::NotFound("run").into())
+    }
+}

@@ -1,0 +1,133 @@
+//! Approvals: questions whether a request may be sent, and their answers.
+
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{ApprovalId, RunId, UserId, WorkspaceId},
+    states::ApprovalState,
+};
+use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_workflow::{Steering, Untrusted};
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{Error, Row};
+
+use super::json;
+
+/// What is shown of an approval `p` and its action `a`.
+macro_rules! columns {
+    () => {
+        "p.approval_id, p.workspace_id, p.run_id, p.action_id, p.state, p.expires_at, p.decided_by,
+    p.decided_at, p.created_at, a.type, a.untrusted, a.steered_by, a.decision_rule,
+    a.policy_version, a.request"
+    };
+}
+
+statements! {
+    /// What waits for an answer in a workspace, oldest first.
+    APPROVALS = approvals concat!("SELECT ", columns!(), "
+FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
+WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > clock_timestamp()
+ORDER BY p.created_at, p.approval_id");
+
+    /// One approval.
+    APPROVAL = approval concat!("SELECT ", columns!(), "
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN run_actions a
+    ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id");
+
+    /// Answers a question that is still open, for a member who may, and wakes the run.
+    ANSWER_APPROVAL = answer_approval concat!("
+WITH answered AS (
+    UPDATE approvals p SET state = $3, decided_by = m.user_id, decided_at = clock_timestamp()
+    FROM workspaces w JOIN members m
+        ON m.workspace_id = w.workspace_id AND m.user_id = $2
+        AND m.role IN ('owner', 'editor') AND m.deactivated_at IS NULL
+    WHERE p.workspace_id = w.workspace_id AND p.approval_id = $1
+      AND p.state = 'pending' AND p.expires_at > clock_timestamp()
+      AND EXISTS (SELECT FROM runs r
+                  WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+                    AND r.state = 'waiting_approval')
+    RETURNING p.*
+), wake AS (
+    INSERT INTO run_wakes (workspace_id, run_id, due_at)
+    SELECT workspace_id, run_id, clock_timestamp() FROM answered
+    ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at
+)
+SELECT ", columns!(), "
+FROM answered p JOIN run_actions a USING (workspace_id, run_id, action_id)");
+}
+
+/// A question whether a request may be sent.
+#[derive(Debug, Clone, Serialize)]
+pub struct ApprovalRow {
+    pub approval_id: ApprovalId,
+    pub workspace_id: WorkspaceId,
+    pub run_id: RunId,
+    pub action_id: String,
+    #[serde(rename = "type")]
+    pub action_type: String,
+    pub state: ApprovalState,
+    /// Exactly what will be sent, without the credential.
+    pub request: Option<Value>,
+    pub untrusted: Vec<Untrusted>,
+    pub steered_by: Option<Steering>,
+    pub decision_rule: Option<i32>,
+    pub policy_version: Option<i32>,
+    pub expires_at: Timestamp,
+    pub decided_by: Option<UserId>,
+    pub decided_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+}
+
+impl ApprovalRow {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            approval_id: row.try_get("approval_id")?,
+            workspace_id: row.try_get("workspace_id")?,
+            run_id: row.try_get("run_id")?,
+            action_id: row.try_get("action_id")?,
+            action_type: row.try_get("type")?,
+            state: row.try_get("state")?,
+            request: row.try_get::<_, Option<&str>>("request")?.map(json),
+            untrusted: row.try_get("untrusted")?,
+            steered_by: row.try_get("steered_by")?,
+            decision_rule: row.try_get("decision_rule")?,
+            policy_version: row.try_get("policy_version")?,
+            expires_at: row.try_get("expires_at")?,
+            decided_by: row.try_get("decided_by")?,
+            decided_at: row.try_get("decided_at")?,
+            created_at: row.try_get("created_at")?,
+        })
+    }
+}
+
+pub(crate) async fn approvals(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Vec<ApprovalRow>, DatabaseError> {
+    let rows = database.query(&APPROVALS, &[&workspace]).await?;
+    rows.iter()
+        .map(|row| Ok(ApprovalRow::decode(row)?))
+        .collect()
+}
+
+pub(crate) async fn approval(
+    database: &Database,
+    approval: ApprovalId,
+) -> Result<Option<ApprovalRow>, DatabaseError> {
+    let row = database.query_opt(&APPROVAL, &[&approval]).await?;
+    Ok(row.map(|row| ApprovalRow::decode(&row)).transpose()?)
+}
+
+/// None if it can't be answered any more, or not by this user.
+pub(crate) async fn answer(
+    database: &Database,
+    approval: ApprovalId,
+    by: UserId,
+    answer: ApprovalState,
+) -> Result<Option<ApprovalRow>, DatabaseError> {
+    let row = database
+        .query_opt(&ANSWER_APPROVAL, &[&approval, &by, &answer])
+        .await?;
+    Ok(row.map(|row| ApprovalRow::decode(&row)).transpose()?)
+}

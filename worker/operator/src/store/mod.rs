@@ -1,0 +1,72 @@
+//! The statements behind the orders, one file for each noun. Things are named by their id alone:
+//! where a key begins with a workspace, it is found through the workspaces.
+
+mod accounts;
+mod approvals;
+mod form_links;
+mod members;
+mod policies;
+mod runs;
+mod sealing_keys;
+mod signals;
+mod users;
+mod webhooks;
+mod workflows;
+mod workspaces;
+
+use letterbox_database::Statement;
+use serde_json::Value;
+
+pub use self::{
+    accounts::AccountRow,
+    approvals::ApprovalRow,
+    members::Member,
+    policies::PolicyRow,
+    runs::{ActionApproval, RunAction, RunDetail, RunRow},
+    signals::{SignalDetail, SignalRow},
+    users::User,
+    webhooks::WebhookRow,
+    workflows::{WorkflowDetail, WorkflowRow},
+    workspaces::{Allowance, Workspace},
+};
+pub(crate) use self::{
+    accounts::{accounts, connect_account, disconnect_account},
+    approvals::{answer, approval, approvals},
+    form_links::create_form_link,
+    members::{members, remove_member, set_member},
+    policies::{policy, set_policy},
+    runs::{run, runs},
+    sealing_keys::{replace_sealed, sealed_values},
+    signals::{signal, signals},
+    users::create_user,
+    webhooks::{create_webhook, delete_webhook, webhooks},
+    workflows::{
+        NewWorkflow, create_release, create_workflow, deploy, lock_draft, missing_accounts,
+        move_workflow, workflow, workflows,
+    },
+    workspaces::{allowance, create_workspace, set_allowance, workspace_exists, workspaces},
+};
+
+/// Every statement of the operator.
+pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
+    let stores = [
+        accounts::STATEMENTS,
+        approvals::STATEMENTS,
+        form_links::STATEMENTS,
+        members::STATEMENTS,
+        policies::STATEMENTS,
+        runs::STATEMENTS,
+        sealing_keys::STATEMENTS,
+        signals::STATEMENTS,
+        users::STATEMENTS,
+        webhooks::STATEMENTS,
+        workflows::STATEMENTS,
+        workspaces::STATEMENTS,
+    ];
+    stores.into_iter().flatten().copied()
+}
+
+/// JSON text that Letterbox stored, as a value.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}

@@ -1,0 +1,61 @@
+//! Policies of workspaces, by version.
+
+use letterbox_common::ids::WorkspaceId;
+use letterbox_database::{Database, DatabaseError, statements};
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{Error, Row};
+
+use super::json;
+
+statements! {
+    /// The policy of a workspace that holds now.
+    POLICY = policy "
+SELECT workspace_id, version, policy FROM policies
+WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
+
+    /// Adds the next version of a policy.
+    SET_POLICY = set_policy "
+INSERT INTO policies (workspace_id, version, policy)
+SELECT $1, coalesce(max(version), 0) + 1, $2 FROM policies WHERE workspace_id = $1
+RETURNING workspace_id, version, policy";
+}
+
+/// A workspace's policy.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyRow {
+    pub workspace_id: WorkspaceId,
+    /// Counts from 1; 0 is the default policy.
+    pub version: i32,
+    pub policy: Value,
+}
+
+impl PolicyRow {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            workspace_id: row.try_get("workspace_id")?,
+            version: row.try_get("version")?,
+            policy: json(row.try_get("policy")?),
+        })
+    }
+}
+
+/// None where the default policy holds.
+pub(crate) async fn policy(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Option<PolicyRow>, DatabaseError> {
+    let row = database.query_opt(&POLICY, &[&workspace]).await?;
+    Ok(row.map(|row| PolicyRow::decode(&row)).transpose()?)
+}
+
+pub(crate) async fn set_policy(
+    database: &Database,
+    workspace: WorkspaceId,
+    policy: &str,
+) -> Result<PolicyRow, DatabaseError> {
+    let row = database
+        .query_one(&SET_POLICY, &[&workspace, &policy])
+        .await?;
+    Ok(PolicyRow::decode(&row)?)
+}

@@ -1,0 +1,206 @@
+//! Runs and what they have done.
+
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{ApprovalId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
+    states::{ActionState, ApprovalState, InputTrust, RefusedReason, RunState},
+};
+use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{Error, Row};
+
+use super::json;
+
+statements! {
+    /// The newest runs of a workspace, or of one of its workflows.
+    RUNS = runs "
+SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
+       received_at, created_at, started_at, finished_at
+FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
+ORDER BY run_id DESC LIMIT $3";
+
+    /// One run with its input.
+    RUN = run "
+SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
+       r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust, r.input
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
+
+    /// What a run has done, in order.
+    RUN_ACTIONS = run_actions "
+SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.decision_rule,
+       a.policy_version, a.request, a.attempts, a.response_status, a.outcome AS branch, a.error,
+       a.retry_at, a.started_at, a.finished_at,
+       p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at
+FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
+WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
+}
+
+/// A run in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRow {
+    pub run_id: RunId,
+    pub workspace_id: WorkspaceId,
+    pub workflow_id: WorkflowId,
+    pub release_id: ReleaseId,
+    /// The user under whose identity it runs.
+    pub run_as: UserId,
+    pub state: RunState,
+    pub refused_reason: Option<RefusedReason>,
+    /// Why it failed or was denied.
+    pub failure: Option<String>,
+    pub received_at: Timestamp,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+}
+
+impl RunRow {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            run_id: row.try_get("run_id")?,
+            workspace_id: row.try_get("workspace_id")?,
+            workflow_id: row.try_get("workflow_id")?,
+            release_id: row.try_get("release_id")?,
+            run_as: row.try_get("run_as")?,
+            state: row.try_get("state")?,
+            refused_reason: row.try_get("refused_reason")?,
+            failure: row.try_get("failure")?,
+            received_at: row.try_get("received_at")?,
+            created_at: row.try_get("created_at")?,
+            started_at: row.try_get("started_at")?,
+            finished_at: row.try_get("finished_at")?,
+        })
+    }
+}
+
+/// What a run has done of one action.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunAction {
+    pub action_id: String,
+    #[serde(rename = "type")]
+    pub action_type: String,
+    pub state: ActionState,
+    pub untrusted: Vec<Untrusted>,
+    pub steered_by: Option<Steering>,
+    pub decision: Option<Decision>,
+    /// The rule that decided, from 1; none where the default did.
+    pub decision_rule: Option<i32>,
+    pub policy_version: Option<i32>,
+    /// What people were asked, and what they said.
+    pub approval: Option<ActionApproval>,
+    /// What is sent, without the credential.
+    pub request: Option<Value>,
+    pub attempts: i32,
+    pub response_status: Option<i32>,
+    /// The way that a condition went.
+    #[serde(rename = "outcome")]
+    pub branch: Option<Branch>,
+    pub error: Option<String>,
+    pub retry_at: Option<Timestamp>,
+    pub duration_milliseconds: Option<i64>,
+    pub started_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+}
+
+impl RunAction {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        let started_at: Timestamp = row.try_get("started_at")?;
+        let finished_at: Option<Timestamp> = row.try_get("finished_at")?;
+        let duration = finished_at.map(|end| end.duration_since(started_at));
+        Ok(Self {
+            action_id: row.try_get("action_id")?,
+            action_type: row.try_get("type")?,
+            state: row.try_get("state")?,
+            untrusted: row.try_get("untrusted")?,
+            steered_by: row.try_get("steered_by")?,
+            decision: row.try_get("decision")?,
+            decision_rule: row.try_get("decision_rule")?,
+            policy_version: row.try_get("policy_version")?,
+            approval: ActionApproval::decode(row)?,
+            request: row.try_get::<_, Option<&str>>("request")?.map(json),
+            attempts: row.try_get("attempts")?,
+            response_status: row.try_get("response_status")?,
+            branch: row.try_get("branch")?,
+            error: row.try_get("error")?,
+            retry_at: row.try_get("retry_at")?,
+            duration_milliseconds: duration.map(|duration| duration.as_millis() as i64),
+            started_at,
+            finished_at,
+        })
+    }
+}
+
+/// An approval as part of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct ActionApproval {
+    pub approval_id: ApprovalId,
+    pub state: ApprovalState,
+    pub decided_by: Option<UserId>,
+    pub decided_at: Option<Timestamp>,
+    pub expires_at: Timestamp,
+}
+
+impl ActionApproval {
+    /// None where nobody was asked.
+    fn decode(row: &Row) -> Result<Option<Self>, Error> {
+        let Some(approval_id) = row.try_get("approval_id")? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            approval_id,
+            state: row.try_get("approval_state")?,
+            decided_by: row.try_get("decided_by")?,
+            decided_at: row.try_get("decided_at")?,
+            expires_at: row.try_get("expires_at")?,
+        }))
+    }
+}
+
+/// A run with its input and everything that it has done.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunDetail {
+    #[serde(flatten)]
+    pub row: RunRow,
+    /// What has been done and is about to be, in order.
+    pub actions: Vec<RunAction>,
+    pub input_trust: InputTrust,
+    pub input: Value,
+}
+
+pub(crate) async fn runs(
+    database: &Database,
+    workspace: WorkspaceId,
+    workflow: Option<WorkflowId>,
+    limit: u32,
+) -> Result<Vec<RunRow>, DatabaseError> {
+    let rows = database
+        .query(&RUNS, &[&workspace, &workflow, &i64::from(limit)])
+        .await?;
+    rows.iter().map(|row| Ok(RunRow::decode(row)?)).collect()
+}
+
+pub(crate) async fn run(
+    database: &Database,
+    id: RunId,
+) -> Result<Option<RunDetail>, DatabaseError> {
+    let row = database.query_opt(&RUN, &[&id]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let input = String::from_utf8_lossy(row.try_get("input")?);
+    let input = serde_json::from_str(&input).unwrap_or_else(|_| input.into());
+    let (input_trust, row) = (row.try_get("input_trust")?, RunRow::decode(&row)?);
+    let actions = database
+        .query(&RUN_ACTIONS, &[&row.workspace_id, &row.run_id])
+        .await?;
+    let actions = actions
+        .iter()
+        .map(RunAction::decode)
+        .collect::<Result<_, _>>()?;
+    Ok(Some(RunDetail {
+        row,
+        actions,
+        input_trust,
+        input,
+    }))
+}

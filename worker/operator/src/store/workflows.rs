@@ -1,0 +1,239 @@
+//! Workflows and their releases.
+
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId},
+    states::WorkflowState,
+};
+use letterbox_database::{Database, DatabaseError, Transaction, statements};
+use letterbox_workflow::Definition;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{Error, Row};
+
+/// What is shown of a workflow `f`.
+macro_rules! columns {
+    () => {
+        "f.workflow_id, f.workspace_id, f.owner_id, f.name, f.state, f.live_release_id, f.created_at"
+    };
+}
+
+statements! {
+    /// Creates a workflow of a member who may run it.
+    CREATE_WORKFLOW = create_workflow concat!("
+INSERT INTO workflows AS f (workspace_id, workflow_id, owner_id, name, draft)
+SELECT m.workspace_id, $2, m.user_id, $4, $5
+FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
+RETURNING ", columns!());
+
+    /// Locks a workflow against other moves. Gives the definition that it would deploy.
+    LOCK_DRAFT = lock_draft "
+SELECT f.draft
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
+
+    /// Adds the next release of a workflow.
+    CREATE_RELEASE = create_release "
+INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions)
+SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+GROUP BY f.workspace_id, f.workflow_id";
+
+    /// Deploys a release.
+    DEPLOY_RELEASE = deploy_release concat!("
+UPDATE workflows f SET state = 'deployed', live_release_id = $2, draft = $3
+FROM workspaces w WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1
+RETURNING ", columns!());
+
+    /// Which of these accounts a user does not have.
+    MISSING_ACCOUNTS = missing_accounts "
+SELECT wanted.name FROM unnest($3::text[]) AS wanted (name)
+WHERE NOT EXISTS (
+    SELECT FROM connected_accounts a
+    WHERE a.workspace_id = $1 AND a.user_id = $2 AND a.name = wanted.name
+      AND a.disconnected_at IS NULL)";
+
+    /// Moves a workflow from one of these states to another.
+    MOVE_WORKFLOW = move_workflow concat!("
+UPDATE workflows f SET state = $3
+FROM workspaces w
+WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1 AND f.state = ANY ($2)
+RETURNING ", columns!());
+
+    /// One workflow with its definition, the number of its release and its live link.
+    WORKFLOW = workflow concat!("
+SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, f.draft
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+LEFT JOIN releases r
+    ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+    AND r.release_id = f.live_release_id
+LEFT JOIN form_links l
+    ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL");
+
+    /// The workflows of a workspace, oldest first.
+    WORKFLOWS = workflows concat!("
+SELECT ", columns!(), "
+FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id");
+}
+
+/// A workflow in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkflowRow {
+    pub workflow_id: WorkflowId,
+    pub workspace_id: WorkspaceId,
+    pub owner_id: UserId,
+    pub name: String,
+    pub state: WorkflowState,
+    /// The release of the last deploy.
+    pub release_id: Option<ReleaseId>,
+    pub created_at: Timestamp,
+}
+
+impl WorkflowRow {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            workflow_id: row.try_get("workflow_id")?,
+            workspace_id: row.try_get("workspace_id")?,
+            owner_id: row.try_get("owner_id")?,
+            name: row.try_get("name")?,
+            state: row.try_get("state")?,
+            release_id: row.try_get("live_release_id")?,
+            created_at: row.try_get("created_at")?,
+        })
+    }
+}
+
+/// A workflow with its definition.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkflowDetail {
+    #[serde(flatten)]
+    pub row: WorkflowRow,
+    /// Counts the deploys.
+    pub release_number: Option<i32>,
+    /// The live form link, if there is one; not its token.
+    pub form_link_id: Option<FormLinkId>,
+    /// What the next deploy deploys, if it is given nothing else.
+    pub definition: Option<Value>,
+}
+
+/// A workflow to create.
+pub(crate) struct NewWorkflow<'a> {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) workflow: WorkflowId,
+    pub(crate) owner: UserId,
+    pub(crate) name: &'a str,
+    /// JSON text of its definition.
+    pub(crate) draft: &'a str,
+}
+
+/// None if the owner is not a member who may run workflows.
+pub(crate) async fn create_workflow(
+    database: &Database,
+    new: &NewWorkflow<'_>,
+) -> Result<Option<WorkflowRow>, DatabaseError> {
+    let row = database
+        .query_opt(
+            &CREATE_WORKFLOW,
+            &[
+                /* $1 workspace_id */ &new.workspace,
+                /* $2 workflow_id */ &new.workflow,
+                /* $3 owner_id */ &new.owner,
+                /* $4 name */ &new.name,
+                /* $5 draft */ &new.draft,
+            ],
+        )
+        .await?;
+    Ok(row.map(|row| WorkflowRow::decode(&row)).transpose()?)
+}
+
+/// None if there is no workflow that could be deployed.
+pub(crate) async fn lock_draft(
+    transaction: &Transaction<'_>,
+    workflow: WorkflowId,
+) -> Result<Option<Option<String>>, DatabaseError> {
+    let row = transaction.query_opt(&LOCK_DRAFT, &[&workflow]).await?;
+    Ok(row.map(|row| row.try_get("draft")).transpose()?)
+}
+
+pub(crate) async fn create_release(
+    transaction: &Transaction<'_>,
+    workflow: WorkflowId,
+    release: ReleaseId,
+    definition: &Definition,
+) -> Result<(), DatabaseError> {
+    let (form, actions) = (definition.form_json(), definition.actions_json());
+    transaction
+        .execute(
+            &CREATE_RELEASE,
+            &[
+                /* $1 workflow_id */ &workflow, /* $2 release_id */ &release,
+                /* $3 form */ &form, /* $4 actions */ &actions,
+            ],
+        )
+        .await
+        .map(drop)
+}
+
+pub(crate) async fn deploy(
+    transaction: &Transaction<'_>,
+    workflow: WorkflowId,
+    release: ReleaseId,
+    draft: &str,
+) -> Result<WorkflowRow, DatabaseError> {
+    let row = transaction
+        .query_one(&DEPLOY_RELEASE, &[&workflow, &release, &draft])
+        .await?;
+    Ok(WorkflowRow::decode(&row)?)
+}
+
+/// Which of these accounts the owner of a workflow does not have.
+pub(crate) async fn missing_accounts(
+    transaction: &Transaction<'_>,
+    workflow: &WorkflowRow,
+    names: &[&str],
+) -> Result<Vec<String>, DatabaseError> {
+    let (workspace, owner) = (workflow.workspace_id, workflow.owner_id);
+    let rows = transaction
+        .query(&MISSING_ACCOUNTS, &[&workspace, &owner, &names])
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get("name")?)).collect()
+}
+
+/// None if there is no such workflow in one of these states.
+pub(crate) async fn move_workflow(
+    database: &Database,
+    workflow: WorkflowId,
+    from: &[WorkflowState],
+    to: WorkflowState,
+) -> Result<Option<WorkflowRow>, DatabaseError> {
+    let row = database
+        .query_opt(&MOVE_WORKFLOW, &[&workflow, &from, &to])
+        .await?;
+    Ok(row.map(|row| WorkflowRow::decode(&row)).transpose()?)
+}
+
+pub(crate) async fn workflow(
+    database: &Database,
+    workflow: WorkflowId,
+) -> Result<Option<WorkflowDetail>, DatabaseError> {
+    let row = database.query_opt(&WORKFLOW, &[&workflow]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let draft: Option<String> = row.try_get("draft")?;
+    Ok(Some(WorkflowDetail {
+        row: WorkflowRow::decode(&row)?,
+        release_number: row.try_get("release_number")?,
+        form_link_id: row.try_get("form_link_id")?,
+        definition: draft.and_then(|draft| serde_json::from_str(&draft).ok()),
+    }))
+}
+
+pub(crate) async fn workflows(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Vec<WorkflowRow>, DatabaseError> {
+    let rows = database.query(&WORKFLOWS, &[&workspace]).await?;
+    rows.iter()
+        .map(|row| Ok(WorkflowRow::decode(row)?))
+        .collect()
+}

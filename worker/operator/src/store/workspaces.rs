@@ -1,0 +1,120 @@
+//! Workspaces and their allowances.
+
+use jiff::Timestamp;
+use letterbox_common::ids::WorkspaceId;
+use letterbox_database::{Database, DatabaseError, statements};
+use serde::Serialize;
+use tokio_postgres::{Error, Row};
+
+statements! {
+    /// Creates a workspace.
+    CREATE_WORKSPACE = create_workspace "
+INSERT INTO workspaces (workspace_id, name, run_allowance) VALUES ($1, $2, $3)
+RETURNING workspace_id, name, run_allowance, created_at";
+
+    /// All workspaces, oldest first.
+    WORKSPACES = workspaces "
+SELECT workspace_id, name, run_allowance, created_at
+FROM workspaces ORDER BY created_at, workspace_id";
+
+    /// Whether there is such a workspace.
+    WORKSPACE_EXISTS = workspace_exists "
+SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1) AS is_there";
+
+    /// The allowance of a workspace and what it has used of it this month.
+    ALLOWANCE = allowance "
+SELECT w.workspace_id, w.run_allowance, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month,
+       coalesce(u.started, 0) AS started
+FROM workspaces w LEFT JOIN run_usage u
+    ON u.workspace_id = w.workspace_id
+    AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+WHERE w.workspace_id = $1";
+
+    /// Sets the allowance of a workspace.
+    SET_ALLOWANCE = set_allowance "
+UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
+}
+
+/// A tenant.
+#[derive(Debug, Clone, Serialize)]
+pub struct Workspace {
+    pub workspace_id: WorkspaceId,
+    pub name: String,
+    /// Runs that may start in a calendar month; none is unlimited.
+    pub run_allowance: Option<i32>,
+    pub created_at: Timestamp,
+}
+
+impl Workspace {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            workspace_id: row.try_get("workspace_id")?,
+            name: row.try_get("name")?,
+            run_allowance: row.try_get("run_allowance")?,
+            created_at: row.try_get("created_at")?,
+        })
+    }
+}
+
+/// A workspace's allowance of runs, and how much of it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Allowance {
+    pub workspace_id: WorkspaceId,
+    pub run_allowance: Option<i32>,
+    /// This month (UTC), as `YYYY-MM`.
+    pub month: String,
+    /// Runs started in it.
+    pub started: i32,
+}
+
+pub(crate) async fn create_workspace(
+    database: &Database,
+    id: WorkspaceId,
+    name: &str,
+    allowance: Option<i32>,
+) -> Result<Workspace, DatabaseError> {
+    let row = database
+        .query_one(&CREATE_WORKSPACE, &[&id, &name, &allowance])
+        .await?;
+    Ok(Workspace::decode(&row)?)
+}
+
+pub(crate) async fn workspaces(database: &Database) -> Result<Vec<Workspace>, DatabaseError> {
+    let rows = database.query(&WORKSPACES, &[]).await?;
+    rows.iter().map(|row| Ok(Workspace::decode(row)?)).collect()
+}
+
+pub(crate) async fn workspace_exists(
+    database: &Database,
+    id: WorkspaceId,
+) -> Result<bool, DatabaseError> {
+    Ok(database
+        .query_one(&WORKSPACE_EXISTS, &[&id])
+        .await?
+        .try_get("is_there")?)
+}
+
+pub(crate) async fn allowance(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Option<Allowance>, DatabaseError> {
+    let row = database.query_opt(&ALLOWANCE, &[&workspace]).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Allowance {
+        workspace_id: row.try_get("workspace_id")?,
+        run_allowance: row.try_get("run_allowance")?,
+        month: row.try_get("month")?,
+        started: row.try_get("started")?,
+    }))
+}
+
+pub(crate) async fn set_allowance(
+    database: &Database,
+    workspace: WorkspaceId,
+    runs: Option<i32>,
+) -> Result<(), DatabaseError> {
+    database
+        .execute(&SET_ALLOWANCE, &[&workspace, &runs])
+        .await
+        .map(drop)
+}

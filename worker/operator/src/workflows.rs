@@ -1,0 +1,180 @@
+//! Orders about the life of a workflow. Every move is one transaction; the database ends the live
+//! form link in it (migrations/V5).
+//!
+//! ```text
+//! draft ──deploy──> deployed <──activate── paused          delete: from everywhere, for good
+//!   ^                │  │ ^─deploy, activate (again)          │
+//!   └──────draft─────┘  └──────────pause────────>             └─deploy──> deployed, draft──> draft
+//! ```
+
+use letterbox_common::{
+    ids::{ReleaseId, UserId, WorkflowId, WorkspaceId},
+    states::WorkflowState,
+};
+use letterbox_database::{DatabaseError, Transaction, Work};
+use letterbox_workflow::{Definition, actions};
+use serde::Serialize;
+
+use crate::{Operator, OperatorError, Reason, WorkflowDetail, WorkflowRow, check_name, store};
+
+/// A move that is not a deploy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    Pause,
+    /// Also of what is deployed: then it only ends the link.
+    Activate,
+    Draft,
+    Delete,
+}
+
+impl Move {
+    fn from(self) -> &'static [WorkflowState] {
+        use WorkflowState::{Deployed, Draft, Paused};
+        match self {
+            Self::Pause => &[Deployed],
+            Self::Activate | Self::Draft => &[Deployed, Paused],
+            Self::Delete => &[Draft, Deployed, Paused],
+        }
+    }
+
+    fn to(self) -> WorkflowState {
+        match self {
+            Self::Pause => WorkflowState::Paused,
+            Self::Activate => WorkflowState::Deployed,
+            Self::Draft => WorkflowState::Draft,
+            Self::Delete => WorkflowState::Deleted,
+        }
+    }
+}
+
+/// A deployed workflow, and what its owner may want to fix.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeployedWorkflow {
+    #[serde(flatten)]
+    pub workflow: WorkflowRow,
+    pub warnings: Vec<String>,
+}
+
+impl Operator {
+    /// Creates a workflow as a draft. `definition` is JSON text.
+    ///
+    /// # Errors
+    /// When the definition has mistakes, or the owner is not a member who may run workflows.
+    pub async fn create_workflow(
+        &self,
+        workspace: WorkspaceId,
+        owner: UserId,
+        name: &str,
+        definition: &str,
+    ) -> Result<WorkflowRow, OperatorError> {
+        check_name(name)?;
+        check(definition)?;
+        let new = store::NewWorkflow {
+            workspace,
+            workflow: WorkflowId::generate(),
+            owner,
+            name,
+            draft: definition,
+        };
+        store::create_workflow(&self.database, &new)
+            .await?
+            .ok_or(Reason::OwnerMustRun.into())
+    }
+
+    /// Makes a release of `definition`, or of the one that the workflow has, and deploys it.
+    ///
+    /// # Errors
+    /// When the definition has mistakes, or there is no such workflow, or it is deleted.
+    pub async fn deploy(
+        &self,
+        workflow: WorkflowId,
+        definition: Option<&str>,
+    ) -> Result<DeployedWorkflow, OperatorError> {
+        let work = Deploy {
+            workflow,
+            definition,
+        };
+        match self.database.transaction("deploy", &work).await? {
+            Some(deployed) => Ok(deployed?),
+            None => Err(Reason::NotFound("workflow, or it is deleted").into()),
+        }
+    }
+
+    /// Moves a workflow. The live link dies with it.
+    ///
+    /// # Errors
+    /// When there is no such workflow, or its state does not allow this move.
+    pub async fn move_workflow(
+        &self,
+        workflow: WorkflowId,
+        to: Move,
+    ) -> Result<WorkflowRow, OperatorError> {
+        let moving = store::move_workflow(&self.database, workflow, to.from(), to.to());
+        if let Some(moved) = moving.await? {
+            return Ok(moved);
+        }
+        let from = self.workflow(workflow).await?.row.state;
+        Err(Reason::ImpossibleMove { from, to: to.to() }.into())
+    }
+
+    /// One workflow with its definition.
+    ///
+    /// # Errors
+    /// When there is no such workflow.
+    pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
+        let found = store::workflow(&self.database, workflow).await?;
+        found.ok_or(Reason::NotFound("workflow").into())
+    }
+
+    /// The workflows of a workspace, deleted ones included.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn workflows(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<WorkflowRow>, OperatorError> {
+        self.need_workspace(workspace).await?;
+        Ok(store::workflows(&self.database, workspace).await?)
+    }
+}
+
+fn check(definition: &str) -> Result<Definition, Reason> {
+    Definition::check(definition).map_err(Reason::InvalidDefinition)
+}
+
+struct Deploy<'a> {
+    workflow: WorkflowId,
+    definition: Option<&'a str>,
+}
+
+impl Work for Deploy<'_> {
+    /// A refusal commits nothing but the lock that it has taken.
+    type Output = Result<DeployedWorkflow, Reason>;
+
+    async fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<Option<Self::Output>, DatabaseError> {
+        let Some(draft) = store::lock_draft(transaction, self.workflow).await? else {
+            return Ok(None);
+        };
+        let Some(text) = self.definition.map(str::to_owned).or(draft) else {
+            return Ok(Some(Err(Reason::NoDefinition)));
+        };
+        let definition = match check(&text) {
+            Ok(definition) => definition,
+            Err(reason) => return Ok(Some(Err(reason))),
+        };
+        let release = ReleaseId::generate();
+        store::create_release(transaction, self.workflow, release, &definition).await?;
+        let workflow = store::deploy(transaction, self.workflow, release, &text).await?;
+        let names = actions::account_names(&definition.actions);
+        let missing = store::missing_accounts(transaction, &workflow, &names).await?;
+        let warn = |name: &String| {
+            format!("the owner has no connected account {name:?}: actions that use it will fail")
+        };
+        let warnings = missing.iter().map(warn).collect();
+        Ok(Some(Ok(DeployedWorkflow { workflow, warnings })))
+    }
+}

@@ -1,0 +1,60 @@
+//! Orders about workspaces and how many runs they may start.
+
+use letterbox_common::ids::WorkspaceId;
+
+use crate::{Allowance, Operator, OperatorError, Reason, Workspace, check_name, store};
+
+impl Operator {
+    /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is
+    /// unlimited.
+    ///
+    /// # Errors
+    /// When the name is empty or too long.
+    pub async fn create_workspace(
+        &self,
+        name: &str,
+        run_allowance: Option<u32>,
+    ) -> Result<Workspace, OperatorError> {
+        check_name(name)?;
+        let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
+        Ok(store::create_workspace(&self.database, id, name, allowance).await?)
+    }
+
+    /// All workspaces.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn workspaces(&self) -> Result<Vec<Workspace>, OperatorError> {
+        Ok(store::workspaces(&self.database).await?)
+    }
+
+    /// What a workspace may start in a month and has started in this one.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
+        let found = store::allowance(&self.database, workspace).await?;
+        found.ok_or(Reason::NotFound("workspace").into())
+    }
+
+    /// Sets how many runs a workspace may start in a calendar month (UTC); `None` is unlimited.
+    /// What has started this month counts.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn set_allowance(
+        &self,
+        workspace: WorkspaceId,
+        runs: Option<u32>,
+    ) -> Result<Allowance, OperatorError> {
+        store::set_allowance(&self.database, workspace, stored_allowance(runs)?).await?;
+        self.allowance(workspace).await
+    }
+}
+
+/// An allowance as the database stores it.
+fn stored_allowance(runs: Option<u32>) -> Result<Option<i32>, Reason> {
+    runs.map(i32::try_from)
+        .transpose()
+        .map_err(|_| Reason::AllowanceTooLarge)
+}

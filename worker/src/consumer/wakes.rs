@@ -1,0 +1,121 @@
+//! Wakes of runs: each is handled by itself, many at once, and acknowledged when its run has come
+//! as far as it can now. A run that can't be recorded, because the database is away, is held.
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use lapin::message::Delivery;
+use letterbox_broker::{BrokerError, Envelope, Publisher, RunWake};
+use letterbox_database::Fault;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{MAX_HOLD, subscription::Subscription};
+use crate::{dead_letters, executor::Executor, metrics, outcome};
+
+/// Consumes the queue of wakes.
+pub(super) struct WakeConsumer<'c> {
+    pub(super) executor: &'c Executor,
+    /// For dead letters.
+    pub(super) publisher: &'c Publisher,
+}
+
+/// How a wake ended. Either way it is acknowledged.
+enum Ended {
+    /// The run came as far as it can now.
+    Advanced,
+    /// The run can't be executed, and not even be marked as failed.
+    Unprocessable(String),
+}
+
+impl WakeConsumer<'_> {
+    pub(super) async fn consume(
+        &self,
+        mut subscription: Subscription,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        let queue = subscription.queue;
+        let mut in_progress = FuturesUnordered::new();
+        let mut fetching = true;
+        loop {
+            tokio::select! {
+                biased;
+                Some(result) = in_progress.next(), if !in_progress.is_empty() => {
+                    let () = result?;
+                }
+                batch = subscription.next(stop), if fetching => match batch? {
+                    Some(batch) => {
+                        let handling = batch.into_iter().map(|wake| self.handle(queue, wake, stop));
+                        in_progress.extend(handling);
+                    }
+                    None => fetching = false,
+                },
+                else => return Ok(()),
+            }
+        }
+    }
+
+    async fn handle(
+        &self,
+        queue: &'static str,
+        message: Delivery,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        let ended = match Envelope::decode(&message.properties) {
+            Ok(Envelope::RunWake(wake)) => self.advance(wake, stop).await?,
+            Ok(_) => Ended::Unprocessable("not the wake of a run".to_owned()),
+            Err(error) => Ended::Unprocessable(error.to_string()),
+        };
+        let label = match ended {
+            Ended::Advanced => "done",
+            Ended::Unprocessable(reason) => {
+                let publishing = dead_letters::publish(self.publisher, queue, &message, &reason);
+                publishing.await.map_err(|error| {
+                    BrokerError::Ended(format!("a dead letter could not be published: {error}"))
+                })?;
+                "rejected"
+            }
+        };
+        metrics::MESSAGES.add([queue, label], 1);
+        Subscription::acknowledge(&message, false).await
+    }
+
+    /// Advances a run, and waits for the database if it is away.
+    async fn advance(&self, wake: RunWake, stop: &CancellationToken) -> Result<Ended, BrokerError> {
+        let began = Instant::now();
+        for pause in outcome::pauses() {
+            // A task of its own: a request in flight is brought to its end, whatever becomes of
+            // this connection, and a panic is that run's failure.
+            let (executor, RunWake { workspace, run }) = (self.executor.clone(), wake.clone());
+            let task = tokio::spawn(async move { executor.advance(workspace, run).await });
+            let fault = match task.await {
+                Ok(Ok(())) => return Ok(Ended::Advanced),
+                Ok(Err(error)) => {
+                    tracing::warn!(run_id = %wake.run, %error, "the run could not be advanced");
+                    error.fault
+                }
+                Err(_) => Fault::Permanent,
+            };
+            if fault == Fault::Permanent {
+                match self.executor.abandon(wake.workspace, wake.run).await {
+                    Ok(()) => return Ok(Ended::Advanced),
+                    Err(error) if error.fault == Fault::Permanent => {
+                        return Ok(Ended::Unprocessable(error.to_string()));
+                    }
+                    Err(_) => {}
+                }
+            }
+            if began.elapsed() > MAX_HOLD {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // The wake returns to the queue.
+                () = stop.cancelled() => {
+                    return Err(BrokerError::Ended("stopped while the database was away".into()));
+                }
+            }
+        }
+        Err(BrokerError::Ended(
+            "the database was away for too long".into(),
+        ))
+    }
+}

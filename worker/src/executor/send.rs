@@ -1,0 +1,334 @@
+//! An action that sends a request, stage by stage. The first stage that says no ends it.
+
+use std::time::Duration;
+
+use letterbox_common::{
+    ids::{AccountId, WorkspaceId},
+    sealing::SealedColumn,
+    states::{ActionState, RefusedReason},
+};
+use letterbox_database::DatabaseError;
+use letterbox_workflow::{
+    ActionFacts, Policy, Ruling, TemplateContext,
+    actions::{Outgoing, Request},
+};
+use serde::{Deserialize, Serialize};
+use url::Url;
+use uuid::Uuid;
+
+use super::{
+    Executor, Progress, RunInProgress,
+    permission::{Permission, permission},
+    plan::Next,
+    store::{self, Account, ActionRecord, ActionUpdate, Circumstances, Decided, Transition},
+    verdict::{MAX_ATTEMPTS, Verdict, judge},
+};
+use crate::egress::{Credential, EgressError};
+
+/// Longest pause between two attempts that an account asks for and gets.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
+/// Longest pause between two attempts otherwise.
+const MAX_PAUSE: Duration = Duration::from_secs(300);
+
+/// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
+/// used by every attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct RenderedRequest {
+    account_id: AccountId,
+    account: String,
+    #[serde(flatten)]
+    request: Request,
+}
+
+/// Everything that is decided about an action before it is sent.
+struct Prepared {
+    account: Account,
+    rendered: RenderedRequest,
+    ruling: Ruling,
+    policy_version: i32,
+}
+
+impl Executor {
+    pub(super) async fn send(
+        &self,
+        run: &RunInProgress,
+        next: &Next<'_>,
+        outgoing: &dyn Outgoing,
+    ) -> Result<Progress, DatabaseError> {
+        let record = run
+            .records
+            .get(&next.action.id)
+            .cloned()
+            .unwrap_or_default();
+
+        // Circumstances: asked for every action, because they may have changed since the last one.
+        let (workspace, name) = (run.lease.workspace, outgoing.account());
+        let asking = store::circumstances(&self.database, workspace, run.owner, name);
+        let circumstances = asking.await?;
+
+        // Account, request, policy.
+        let prepared = match prepare(run, next, outgoing, &record, circumstances) {
+            Ok(prepared) => prepared,
+            Err(reason) => return self.fail(run, next, reason, None).await,
+        };
+        let request = prepared.rendered.to_json();
+        let Prepared {
+            ruling,
+            policy_version,
+            ..
+        } = prepared;
+        let decided = Decided {
+            ruling,
+            policy_version,
+            request: &request,
+        };
+
+        // Approval.
+        let approval = permission(ruling.decision, record.approval, self.timeouts.approval);
+        if let Some(stop) = self.held_back(run, next, decided, approval).await? {
+            return Ok(stop);
+        }
+
+        // Due: a run may be woken before its retry is.
+        if let Some(pause) = record.retry_in {
+            let state = ActionState::Retrying;
+            let update = ActionUpdate {
+                decided: Some(decided),
+                ..next.update(state)
+            };
+            let later = Transition::Pause(pause);
+            return self
+                .record(run, Some(&update), &later)
+                .await
+                .map(|_| Progress::Stop);
+        }
+        // A worker that died during the last attempt recorded no verdict.
+        if record.attempts >= MAX_ATTEMPTS {
+            let reason = format!("given up after {MAX_ATTEMPTS} attempts");
+            return self.fail(run, next, reason, None).await;
+        }
+
+        // Record: before the request leaves, so that after a crash its outcome is known to be
+        // unknown.
+        let Some(key) = self.begin_attempt(run, next, decided).await? else {
+            return Ok(Progress::Stop);
+        };
+
+        // Send.
+        let sent = match self.open_credential(workspace, &prepared.account) {
+            Ok(credential) => {
+                self.egress
+                    .send(&prepared.rendered.request, &credential, key)
+                    .await
+            }
+            Err(error) => Err(EgressError::Failed(error)),
+        };
+
+        // Verdict.
+        let attempt = record.attempts + 1;
+        match judge(outgoing, sent, attempt) {
+            Verdict::Done { branch, status } => self.done(run, next, branch, Some(status)).await,
+            Verdict::Fail { reason, status } => self.fail(run, next, reason, status).await,
+            Verdict::Retry {
+                error,
+                status,
+                after,
+            } => {
+                let after = after.map(|after| after.min(MAX_RETRY_AFTER));
+                let pause = after.unwrap_or_else(|| self.retry_pause(attempt));
+                let error = Some(error);
+                let update = ActionUpdate {
+                    status,
+                    error,
+                    ..next.update(ActionState::Retrying)
+                };
+                let later = Transition::Pause(pause);
+                self.record(run, Some(&update), &later)
+                    .await
+                    .map(|_| Progress::Stop)
+            }
+        }
+    }
+
+    /// Records that an action must wait for a person, or must not be sent. None when it may be.
+    async fn held_back(
+        &self,
+        run: &RunInProgress,
+        next: &Next<'_>,
+        decided: Decided<'_>,
+        approval: Permission,
+    ) -> Result<Option<Progress>, DatabaseError> {
+        let (state, error, transition) = match approval {
+            Permission::Granted => return Ok(None),
+            Permission::Awaited(time_left) => (
+                ActionState::WaitingApproval,
+                None,
+                Transition::AwaitApproval(time_left),
+            ),
+            Permission::Denied(reason) => {
+                let reason = reason.to_owned();
+                (
+                    ActionState::Denied,
+                    Some(reason.clone()),
+                    Transition::Deny(reason),
+                )
+            }
+        };
+        let update = ActionUpdate {
+            decided: Some(decided),
+            error,
+            ..next.update(state)
+        };
+        self.record(run, Some(&update), &transition)
+            .await
+            .map(|_| Some(Progress::Stop))
+    }
+
+    /// Counts and records an attempt, and renews the lease. Gives the idempotency key to send; none
+    /// when the lease is lost.
+    async fn begin_attempt(
+        &self,
+        run: &RunInProgress,
+        next: &Next<'_>,
+        decided: Decided<'_>,
+    ) -> Result<Option<Uuid>, DatabaseError> {
+        let state = ActionState::Running;
+        let decided = Some(decided);
+        let begun = ActionUpdate {
+            decided,
+            begins_attempt: true,
+            ..next.update(state)
+        };
+        let holding = Transition::Continue(self.timeouts.lease);
+        let written = store::write_step(&self.database, &run.lease, Some(&begun), &holding).await?;
+        Ok(written.and_then(|written| written.idempotency_key))
+    }
+
+    /// Doubled after each attempt, and jittered by up to a quarter, so that many runs do not come
+    /// back together.
+    fn retry_pause(&self, attempts: i32) -> Duration {
+        let doublings = attempts.clamp(1, 16).saturating_sub(1);
+        let pause = self
+            .timeouts
+            .retry
+            .saturating_mul(1 << doublings)
+            .min(MAX_PAUSE);
+        let random = Uuid::new_v4().as_bytes()[0];
+        pause.mul_f64(f64::from(random) / 512.0 + 0.75)
+    }
+
+    /// Opens a credential, for the moment of its use.
+    fn open_credential(
+        &self,
+        workspace: WorkspaceId,
+        account: &Account,
+    ) -> Result<Credential, String> {
+        let place = SealedColumn::AccountCredential.place(workspace, account.id.as_bytes());
+        let value = self
+            .keys
+            .open(place, &account.credential_sealed)
+            .map_err(|error| {
+                tracing::error!(account_id = %account.id, %error, "a credential does not open");
+                format!("the account's credential does not open: {error}")
+            })?;
+        Ok(Credential {
+            header: account.header.clone(),
+            value,
+        })
+    }
+}
+
+impl RenderedRequest {
+    #[expect(
+        clippy::expect_used,
+        reason = "ids, strings and lists of them always serialize"
+    )]
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("ids, strings and lists of them always serialize")
+    }
+}
+
+/// The account, the request and the policy's ruling; or why the action fails.
+fn prepare(
+    run: &RunInProgress,
+    next: &Next<'_>,
+    outgoing: &dyn Outgoing,
+    record: &ActionRecord,
+    circumstances: Circumstances,
+) -> Result<Prepared, String> {
+    if !circumstances.owner_may_run {
+        return Err(RefusedReason::OwnerCannotRun.to_string());
+    }
+    let name = outgoing.account();
+    let account = circumstances.account;
+    let account = account.ok_or_else(|| format!("the owner has no connected account {name:?}"))?;
+    if outgoing.sets_header(&account.header) {
+        return Err(format!(
+            "the header {:?} is reserved for the account",
+            account.header
+        ));
+    }
+    // Rendered once: later attempts send what was recorded.
+    let rendered = match &record.request {
+        Some(recorded) => recorded_request(recorded, &account, name)?,
+        None => render(outgoing, &account, name, &run.context)?,
+    };
+    let (policy_version, policy) = match circumstances.policy {
+        None => (0, Policy::default()),
+        Some((version, text)) => {
+            let policy = Policy::parse(&text);
+            (
+                version,
+                policy.map_err(|error| format!("the policy can't be read: {error}"))?,
+            )
+        }
+    };
+    let ruling = policy.decide(&ActionFacts {
+        action: next.action.kind.name,
+        account: name,
+        method: &rendered.request.method,
+        taint: next.taint,
+    });
+    Ok(Prepared {
+        account,
+        rendered,
+        ruling,
+        policy_version,
+    })
+}
+
+/// The request as it was rendered for an earlier attempt or an approval.
+fn recorded_request(
+    recorded: &str,
+    account: &Account,
+    name: &str,
+) -> Result<RenderedRequest, String> {
+    let rendered: RenderedRequest = serde_json::from_str(recorded)
+        .map_err(|error| format!("the recorded request can't be read: {error}"))?;
+    if rendered.account_id != account.id {
+        return Err(format!(
+            "the account {name:?} was replaced after the request was rendered"
+        ));
+    }
+    Ok(rendered)
+}
+
+fn render(
+    outgoing: &dyn Outgoing,
+    account: &Account,
+    name: &str,
+    context: &TemplateContext,
+) -> Result<RenderedRequest, String> {
+    let base_url: Url = account
+        .base_url
+        .parse()
+        .map_err(|_| "the account's base URL is invalid".to_owned())?;
+    let request = outgoing
+        .render(&base_url, context)
+        .map_err(|error| error.to_string())?;
+    Ok(RenderedRequest {
+        account_id: account.id,
+        account: name.to_owned(),
+        request,
+    })
+}

@@ -1,0 +1,252 @@
+//! The record of runs: taking a run, and loading what has been done and what holds now. `step`
+//! writes the record.
+
+mod step;
+
+use std::{collections::HashMap, time::Duration};
+
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{AccountId, ReleaseId, RunId, UserId, WorkspaceId},
+    states::ApprovalState,
+};
+use letterbox_database::{Database, DatabaseError, Statement, statements};
+use letterbox_workflow::actions::Branch;
+use tokio_postgres::Row;
+
+pub(super) use self::step::{ActionUpdate, Decided, Transition, write_step};
+use super::permission::ApprovalStatus;
+
+statements! {
+    /// Leases a run that is not over and that nobody has, for one more holder. Removes the wake of
+    /// a run that is over.
+    TAKE_RUN = take_run "
+WITH taken AS (
+    UPDATE runs SET state = CASE state WHEN 'queued' THEN 'running' ELSE state END, turn = turn + 1,
+        lease_until = clock_timestamp() + $3::float8 * interval '1 second',
+        started_at = coalesce(started_at, clock_timestamp())
+    WHERE workspace_id = $1 AND run_id = $2
+      AND state IN ('queued', 'running', 'waiting_approval')
+      AND coalesce(lease_until, '-infinity') <= clock_timestamp()
+    RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, received_at, input,
+              lease_until
+), wake AS (
+    INSERT INTO run_wakes (workspace_id, run_id, due_at)
+    SELECT workspace_id, run_id, lease_until FROM taken
+    ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at
+), no_wake AS (
+    DELETE FROM run_wakes w USING runs r
+    WHERE w.workspace_id = $1 AND w.run_id = $2 AND r.workspace_id = $1 AND r.run_id = $2
+      AND r.state NOT IN ('queued', 'running', 'waiting_approval')
+)
+SELECT t.turn AS fencing_token, t.run_as, t.release_id, t.received_at, t.input, r.actions
+FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
+
+    /// What a run has done, with the answers of people.
+    ACTION_RECORDS = action_records "
+SELECT a.action_id, a.state = 'succeeded' AS is_done, a.outcome AS branch, a.request, a.attempts,
+       extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
+       p.state AS approval_state,
+       extract(epoch FROM p.expires_at - clock_timestamp())::float8 AS approval_expires_in
+FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
+WHERE a.workspace_id = $1 AND a.run_id = $2";
+
+    /// What holds at the moment of an action: whether the owner may run, the account, the policy.
+    CIRCUMSTANCES = circumstances "
+SELECT coalesce(
+           (SELECT may_run FROM members WHERE workspace_id = $1 AND user_id = $2), false)
+           AS owner_may_run,
+       a.account_id, a.base_url, a.header_name, a.credential_sealed, p.version, p.policy
+FROM (SELECT) AS one
+LEFT JOIN connected_accounts a
+    ON a.workspace_id = $1 AND a.user_id = $2 AND a.name = $3 AND a.disconnected_at IS NULL
+LEFT JOIN LATERAL (
+    SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
+) AS p ON true";
+
+    /// Fails a run that nobody has, or whose lease nobody will renew.
+    ABANDON_RUN = abandon_run "
+WITH abandoned AS (
+    UPDATE runs SET state = 'failed', failure = $3, lease_until = NULL, turn = turn + 1,
+        finished_at = clock_timestamp()
+    WHERE workspace_id = $1 AND run_id = $2
+      AND state IN ('queued', 'running', 'waiting_approval')
+    RETURNING workspace_id, run_id
+)
+DELETE FROM run_wakes w USING abandoned
+WHERE w.workspace_id = abandoned.workspace_id AND w.run_id = abandoned.run_id";
+}
+
+/// Every statement of the record.
+pub(super) fn statements() -> impl Iterator<Item = &'static [&'static Statement]> {
+    [STATEMENTS, step::STATEMENTS].into_iter()
+}
+
+/// The right to work on a run. Ends by itself, and then another holder has a greater token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) workspace: WorkspaceId,
+    pub(super) run: RunId,
+    /// Counts the holders of the run. Only the last one may write.
+    pub(super) fencing_token: i32,
+}
+
+/// A run that was taken.
+#[derive(Debug)]
+pub(super) struct LeasedRun {
+    pub(super) lease: Lease,
+    pub(super) owner: UserId,
+    pub(super) release: ReleaseId,
+    pub(super) received_at: Timestamp,
+    /// JSON text that a stranger wrote.
+    pub(super) input: Vec<u8>,
+    /// JSON text of the release's actions.
+    pub(super) actions: String,
+}
+
+/// What has been done of one action.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ActionRecord {
+    pub(super) is_done: bool,
+    pub(super) branch: Option<Branch>,
+    /// JSON text of the request that was rendered.
+    pub(super) request: Option<String>,
+    pub(super) attempts: i32,
+    /// Time until the next attempt.
+    pub(super) retry_in: Option<Duration>,
+    pub(super) approval: Option<ApprovalStatus>,
+}
+
+impl ActionRecord {
+    /// The record of an action that succeeded.
+    pub(super) fn done(branch: Option<Branch>) -> Self {
+        Self {
+            is_done: true,
+            branch,
+            ..Self::default()
+        }
+    }
+
+    fn decode(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let expires_in = seconds(row, "approval_expires_in")?;
+        let approval = row.try_get::<_, Option<ApprovalState>>("approval_state")?;
+        Ok(Self {
+            is_done: row.try_get("is_done")?,
+            branch: row.try_get("branch")?,
+            request: row.try_get("request")?,
+            attempts: row.try_get("attempts")?,
+            retry_in: seconds(row, "retry_in")?,
+            approval: approval.map(|state| match (state, expires_in) {
+                (ApprovalState::Approved, _) => ApprovalStatus::Approved,
+                (ApprovalState::Denied, _) => ApprovalStatus::Denied,
+                (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
+                (ApprovalState::Pending, None) | (ApprovalState::Expired, _) => {
+                    ApprovalStatus::Expired
+                }
+            }),
+        })
+    }
+}
+
+/// A column of seconds; none where it is null, or where its time has passed.
+fn seconds(row: &Row, column: &str) -> Result<Option<Duration>, tokio_postgres::Error> {
+    let seconds: Option<f64> = row.try_get(column)?;
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+}
+
+/// An account of the owner, its credential still sealed.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) id: AccountId,
+    pub(super) base_url: String,
+    pub(super) header: String,
+    pub(super) credential_sealed: Vec<u8>,
+}
+
+/// What holds at the moment of an action.
+#[derive(Debug)]
+pub(super) struct Circumstances {
+    pub(super) owner_may_run: bool,
+    pub(super) account: Option<Account>,
+    /// Version and JSON text; none where the default policy applies.
+    pub(super) policy: Option<(i32, String)>,
+}
+
+/// Takes a run; none when it is over or somebody has it.
+pub(super) async fn take_run(
+    database: &Database,
+    workspace: WorkspaceId,
+    run: RunId,
+    lease: Duration,
+) -> Result<Option<LeasedRun>, DatabaseError> {
+    let seconds = lease.as_secs_f64();
+    let taken = database
+        .query_opt(&TAKE_RUN, &[&workspace, &run, &seconds])
+        .await?;
+    let Some(row) = taken else { return Ok(None) };
+    let fencing_token = row.try_get("fencing_token")?;
+    Ok(Some(LeasedRun {
+        lease: Lease {
+            workspace,
+            run,
+            fencing_token,
+        },
+        owner: row.try_get("run_as")?,
+        release: row.try_get("release_id")?,
+        received_at: row.try_get("received_at")?,
+        input: row.try_get("input")?,
+        actions: row.try_get("actions")?,
+    }))
+}
+
+/// What a run has done, by action.
+pub(super) async fn action_records(
+    database: &Database,
+    workspace: WorkspaceId,
+    run: RunId,
+) -> Result<HashMap<String, ActionRecord>, DatabaseError> {
+    let rows = database.query(&ACTION_RECORDS, &[&workspace, &run]).await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get("action_id")?, ActionRecord::decode(row)?)))
+        .collect()
+}
+
+/// What holds now, for an action of `owner` that uses `account`.
+pub(super) async fn circumstances(
+    database: &Database,
+    workspace: WorkspaceId,
+    owner: UserId,
+    account: &str,
+) -> Result<Circumstances, DatabaseError> {
+    let row = database
+        .query_one(&CIRCUMSTANCES, &[&workspace, &owner, &account])
+        .await?;
+    let account = match row.try_get::<_, Option<AccountId>>("account_id")? {
+        Some(id) => Some(Account {
+            id,
+            base_url: row.try_get("base_url")?,
+            header: row.try_get("header_name")?,
+            credential_sealed: row.try_get("credential_sealed")?,
+        }),
+        None => None,
+    };
+    let version: Option<i32> = row.try_get("version")?;
+    Ok(Circumstances {
+        owner_may_run: row.try_get("owner_may_run")?,
+        account,
+        policy: version.zip(row.try_get("policy")?),
+    })
+}
+
+/// Fails a run that can't be advanced.
+pub(super) async fn abandon_run(
+    database: &Database,
+    workspace: WorkspaceId,
+    run: RunId,
+    reason: &str,
+) -> Result<(), DatabaseError> {
+    database
+        .execute(&ABANDON_RUN, &[&workspace, &run, &reason])
+        .await
+        .map(drop)
+}

@@ -1,0 +1,344 @@
+//! Writing a step: the state of the run, of one action, the question to a person, and the next
+//! wake, in one transaction. Only the holder of the last lease may write.
+//!
+//! Rows are locked in the order run, action, approval, wake; whoever answers an approval locks the
+//! last two in the same order.
+
+use std::time::Duration;
+
+use letterbox_common::{
+    ids::ApprovalId,
+    states::{ActionState, RunState},
+};
+use letterbox_database::{
+    BoundStatement, Database, DatabaseError, Transaction, Work, replace_nul, statements,
+};
+use letterbox_workflow::{
+    Ruling, Taint,
+    actions::{Action, Branch},
+};
+use uuid::Uuid;
+
+use super::Lease;
+
+statements! {
+    /// Sets the state of a run, for the holder of its lease.
+    RENEW_RUN = renew_run "
+UPDATE runs SET state = $4, failure = $5,
+    lease_until = clock_timestamp() + $6::float8 * interval '1 second',
+    finished_at = CASE WHEN $4 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
+WHERE workspace_id = $1 AND run_id = $2 AND turn = $3
+  AND state IN ('running', 'waiting_approval')
+RETURNING run_id";
+
+    /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
+    UPSERT_ACTION = upsert_action "
+INSERT INTO run_actions (workspace_id, run_id, action_id, position, type, state, untrusted,
+                         steered_by, idempotency_key, finished_at)
+SELECT $1, $2, $3,
+       (SELECT count(*) + 1 FROM run_actions WHERE workspace_id = $1 AND run_id = $2),
+       $4, $5, $6, $7, $8,
+       CASE WHEN $5 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
+ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
+    state = EXCLUDED.state, finished_at = EXCLUDED.finished_at,
+    outcome = NULL, error = NULL, retry_at = NULL
+RETURNING idempotency_key";
+
+    /// Adds what the policy said, the request that it was asked about, and the attempts that begin.
+    /// The first request stays.
+    RECORD_RULING = record_ruling "
+UPDATE run_actions SET decision = $4, decision_rule = $5, policy_version = $6,
+    request = coalesce(request, $7), attempts = attempts + $8
+WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
+
+    /// Adds what came of an action.
+    RECORD_RESULT = record_result "
+UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, response_status),
+    retry_at = clock_timestamp() + $7::float8 * interval '1 second'
+WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
+
+    /// Asks for an approval, once for each action.
+    ASK_APPROVAL = ask_approval "
+INSERT INTO approvals (workspace_id, approval_id, run_id, action_id, expires_at)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5::float8 * interval '1 second')
+ON CONFLICT (workspace_id, run_id, action_id) DO NOTHING";
+
+    /// Closes questions that need no answer any more: of a run that is over ($3 is null), or of an
+    /// action that goes ahead.
+    CLOSE_APPROVALS = close_approvals "
+UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
+WHERE workspace_id = $1 AND run_id = $2 AND state = 'pending'
+  AND ($3::text IS NULL OR action_id = $3)";
+
+    /// Wakes the run after this time.
+    SET_WAKE = set_wake "
+INSERT INTO run_wakes (workspace_id, run_id, due_at)
+VALUES ($1, $2, clock_timestamp() + $3::float8 * interval '1 second')
+ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at";
+
+    /// Lets a run that is over sleep.
+    CLEAR_WAKE = clear_wake "
+DELETE FROM run_wakes WHERE workspace_id = $1 AND run_id = $2";
+
+    /// Wakes a run at once whose question was answered while it was being asked. A statement of its
+    /// own, because only a new one sees the answer.
+    WAKE_IF_ANSWERED = wake_if_answered "
+UPDATE run_wakes w SET due_at = clock_timestamp()
+FROM approvals p
+WHERE w.workspace_id = $1 AND w.run_id = $2
+  AND p.workspace_id = w.workspace_id AND p.run_id = w.run_id
+  AND p.action_id = $3 AND p.state <> 'pending'";
+}
+
+/// What becomes of a run by a step.
+#[derive(Debug, Clone)]
+pub(in crate::executor) enum Transition {
+    /// Continues, under a lease of this length.
+    Continue(Duration),
+    /// Continues after this time, with any worker.
+    Pause(Duration),
+    /// Waits for a person, at most for this time.
+    AwaitApproval(Duration),
+    Succeed,
+    /// Failed, for this reason.
+    Fail(String),
+    /// Denied, for this reason.
+    Deny(String),
+}
+
+impl Transition {
+    pub(in crate::executor) fn run_state(&self) -> RunState {
+        match self {
+            Self::Continue(_) | Self::Pause(_) => RunState::Running,
+            Self::AwaitApproval(_) => RunState::WaitingApproval,
+            Self::Succeed => RunState::Succeeded,
+            Self::Fail(_) => RunState::Failed,
+            Self::Deny(_) => RunState::Denied,
+        }
+    }
+
+    fn failure(&self) -> Option<String> {
+        match self {
+            Self::Fail(reason) | Self::Deny(reason) => Some(replace_nul(reason)),
+            Self::Continue(_) | Self::Pause(_) | Self::AwaitApproval(_) | Self::Succeed => None,
+        }
+    }
+
+    fn lease_seconds(&self) -> Option<f64> {
+        match self {
+            Self::Continue(lease) => Some(lease.as_secs_f64()),
+            _ => None,
+        }
+    }
+
+    /// When the run is looked at again; none for a run that is over.
+    fn wake_seconds(&self) -> Option<f64> {
+        match self {
+            // Should the holder die, the end of its lease wakes the next one.
+            Self::Continue(time) | Self::Pause(time) | Self::AwaitApproval(time) => {
+                Some(time.as_secs_f64())
+            }
+            Self::Succeed | Self::Fail(_) | Self::Deny(_) => None,
+        }
+    }
+}
+
+/// What the policy said of a request.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::executor) struct Decided<'a> {
+    pub(in crate::executor) ruling: Ruling,
+    pub(in crate::executor) policy_version: i32,
+    /// JSON text.
+    pub(in crate::executor) request: &'a str,
+}
+
+/// What is recorded of an action.
+#[derive(Debug, Clone)]
+pub(in crate::executor) struct ActionUpdate<'a> {
+    pub(in crate::executor) action: &'a Action,
+    pub(in crate::executor) taint: Taint,
+    pub(in crate::executor) state: ActionState,
+    pub(in crate::executor) decided: Option<Decided<'a>>,
+    pub(in crate::executor) begins_attempt: bool,
+    pub(in crate::executor) branch: Option<Branch>,
+    pub(in crate::executor) status: Option<u16>,
+    pub(in crate::executor) error: Option<String>,
+}
+
+/// A step that was written.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::executor) struct Written {
+    /// The key of the action; none for a step without one.
+    pub(in crate::executor) idempotency_key: Option<Uuid>,
+}
+
+/// Writes a step of the holder of the lease. None when the lease is lost: somebody else has the
+/// run, or it is over.
+pub(in crate::executor) async fn write_step(
+    database: &Database,
+    lease: &Lease,
+    update: Option<&ActionUpdate<'_>>,
+    transition: &Transition,
+) -> Result<Option<Written>, DatabaseError> {
+    database
+        .transaction(
+            "write_step",
+            &WriteStep {
+                lease,
+                update,
+                transition,
+            },
+        )
+        .await
+}
+
+struct WriteStep<'a> {
+    lease: &'a Lease,
+    update: Option<&'a ActionUpdate<'a>>,
+    transition: &'a Transition,
+}
+
+impl Work for WriteStep<'_> {
+    type Output = Written;
+
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Written>, DatabaseError> {
+        let Self {
+            lease,
+            update,
+            transition,
+        } = *self;
+        let mut statements = vec![run_statement(lease, transition)];
+        if let Some(update) = update {
+            statements.extend(action_statements(lease, update, transition));
+        }
+        statements.extend(approval_statement(lease, update, transition));
+        statements.extend(wake_statements(lease, update, transition));
+        let results = transaction.pipeline(&statements).await?;
+
+        let mut first_rows = results.iter().map(|rows| rows.first());
+        // Not the holder: everything else is rolled back.
+        let Some(Some(_)) = first_rows.next() else {
+            return Ok(None);
+        };
+        let action = first_rows.next().flatten().filter(|_| update.is_some());
+        let idempotency_key = action
+            .map(|row| row.try_get("idempotency_key"))
+            .transpose()?;
+        Ok(Some(Written { idempotency_key }))
+    }
+}
+
+fn run_statement<'p>(lease: &Lease, transition: &Transition) -> BoundStatement<'p> {
+    BoundStatement::new(&RENEW_RUN)
+        .bind(/* $1 workspace_id */ lease.workspace)
+        .bind(/* $2 run_id */ lease.run)
+        .bind(/* $3 fencing_token */ lease.fencing_token)
+        .bind(/* $4 state */ transition.run_state())
+        .bind(/* $5 failure */ transition.failure())
+        .bind(/* $6 lease_seconds */ transition.lease_seconds())
+}
+
+/// The action's state, and what the policy said or what came of it, where there is something to
+/// say.
+fn action_statements<'p>(
+    lease: &Lease,
+    update: &'p ActionUpdate<'_>,
+    transition: &Transition,
+) -> Vec<BoundStatement<'p>> {
+    let id = update.action.id.as_str();
+    let upsert = BoundStatement::new(&UPSERT_ACTION)
+        .bind(/* $1 workspace_id */ lease.workspace)
+        .bind(/* $2 run_id */ lease.run)
+        .bind(/* $3 action_id */ id)
+        .bind(/* $4 type */ update.action.kind.name)
+        .bind(/* $5 state */ update.state)
+        .bind(/* $6 untrusted */ update.taint.kinds())
+        .bind(/* $7 steered_by */ update.taint.control)
+        .bind(/* $8 idempotency_key */ Uuid::new_v4());
+    let ruling = update.decided.map(
+        |Decided {
+             ruling,
+             policy_version,
+             request,
+         }| {
+            BoundStatement::new(&RECORD_RULING)
+                .bind(/* $1 workspace_id */ lease.workspace)
+                .bind(/* $2 run_id */ lease.run)
+                .bind(/* $3 action_id */ id)
+                .bind(/* $4 decision */ ruling.decision)
+                .bind(/* $5 decision_rule */ ruling.rule)
+                .bind(/* $6 policy_version */ policy_version)
+                .bind(/* $7 request */ request)
+                .bind(/* $8 attempts */ i32::from(update.begins_attempt))
+        },
+    );
+    let retries = update.state == ActionState::Retrying;
+    let retry_seconds = transition.wake_seconds().filter(|_| retries);
+    let says_something =
+        retries || update.branch.is_some() || update.error.is_some() || update.status.is_some();
+    let result = says_something.then(|| {
+        BoundStatement::new(&RECORD_RESULT)
+            .bind(/* $1 workspace_id */ lease.workspace)
+            .bind(/* $2 run_id */ lease.run)
+            .bind(/* $3 action_id */ id)
+            .bind(/* $4 branch */ update.branch)
+            .bind(/* $5 error */ update.error.as_deref().map(replace_nul))
+            .bind(/* $6 response_status */ update.status.map(i32::from))
+            .bind(/* $7 retry_in_seconds */ retry_seconds)
+    });
+    [Some(upsert), ruling, result]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Asks, or closes what was asked.
+fn approval_statement<'p>(
+    lease: &Lease,
+    update: Option<&'p ActionUpdate<'_>>,
+    transition: &Transition,
+) -> Option<BoundStatement<'p>> {
+    let action_id = update.map(|update| update.action.id.as_str());
+    let begins = update.is_some_and(|update| update.begins_attempt);
+    let close = |action_id: Option<&'p str>| {
+        BoundStatement::new(&CLOSE_APPROVALS)
+            .bind(/* $1 workspace_id */ lease.workspace)
+            .bind(/* $2 run_id */ lease.run)
+            .bind(/* $3 action_id */ action_id)
+    };
+    match transition {
+        Transition::AwaitApproval(time_left) => {
+            let ask = BoundStatement::new(&ASK_APPROVAL)
+                .bind(/* $1 workspace_id */ lease.workspace)
+                .bind(/* $2 approval_id */ ApprovalId::generate())
+                .bind(/* $3 run_id */ lease.run)
+                .bind(/* $4 action_id */ action_id)
+                .bind(/* $5 expires_in_seconds */ time_left.as_secs_f64());
+            Some(ask)
+        }
+        Transition::Continue(_) if begins => Some(close(action_id)),
+        Transition::Continue(_) | Transition::Pause(_) => None,
+        Transition::Succeed | Transition::Fail(_) | Transition::Deny(_) => Some(close(None)),
+    }
+}
+
+fn wake_statements<'p>(
+    lease: &Lease,
+    update: Option<&'p ActionUpdate<'_>>,
+    transition: &Transition,
+) -> Vec<BoundStatement<'p>> {
+    let of_run = |statement| {
+        BoundStatement::new(statement)
+            .bind(/* $1 workspace_id */ lease.workspace)
+            .bind(/* $2 run_id */ lease.run)
+    };
+    let Some(seconds) = transition.wake_seconds() else {
+        return vec![of_run(&CLEAR_WAKE)];
+    };
+    let mut statements = vec![of_run(&SET_WAKE).bind(/* $3 due_in_seconds */ seconds)];
+    if let (Transition::AwaitApproval(_), Some(update)) = (transition, update) {
+        let action_id = update.action.id.as_str();
+        statements.push(of_run(&WAKE_IF_ANSWERED).bind(/* $3 action_id */ action_id));
+    }
+    statements
+}

@@ -1,0 +1,236 @@
+//! What an answer, or its absence, means for an action. Pure.
+
+use std::time::Duration;
+
+use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
+
+use crate::egress::{EgressError, HttpResponse};
+
+/// Attempts at one action.
+pub(super) const MAX_ATTEMPTS: i32 = 6;
+
+/// What becomes of an action after an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Done {
+        branch: Option<Branch>,
+        status: u16,
+    },
+    /// Another attempt would end the same way, or there were enough.
+    Fail {
+        reason: String,
+        status: Option<u16>,
+    },
+    /// Another attempt may succeed. `after` is what the answer asks to wait.
+    Retry {
+        error: String,
+        status: Option<u16>,
+        after: Option<Duration>,
+    },
+}
+
+/// Judges the attempt with this number, counted from 1.
+pub(super) fn judge(
+    outgoing: &dyn Outgoing,
+    sent: Result<HttpResponse, EgressError>,
+    attempt: i32,
+) -> Verdict {
+    let (error, status, after) = match sent {
+        Ok(HttpResponse {
+            status: status @ 200..300,
+            body,
+            is_complete,
+            ..
+        }) => match outgoing.conclude(&body, is_complete) {
+            Conclusion::Done => {
+                return Verdict::Done {
+                    branch: None,
+                    status,
+                };
+            }
+            Conclusion::Chose(branch) => {
+                return Verdict::Done {
+                    branch: Some(branch),
+                    status,
+                };
+            }
+            Conclusion::Failed(reason) => {
+                return Verdict::Fail {
+                    reason: reason.to_owned(),
+                    status: Some(status),
+                };
+            }
+            Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None),
+        },
+        // Too many requests, or a server in trouble: it may be well later.
+        Ok(HttpResponse {
+            status: status @ (429 | 500..),
+            retry_after,
+            ..
+        }) => (
+            format!("answered with status {status}"),
+            Some(status),
+            retry_after,
+        ),
+        Ok(HttpResponse { status, .. }) => {
+            let reason = format!("answered with status {status}");
+            return Verdict::Fail {
+                reason,
+                status: Some(status),
+            };
+        }
+        Err(EgressError::Refused(reason)) => {
+            return Verdict::Fail {
+                reason,
+                status: None,
+            };
+        }
+        Err(EgressError::Failed(error)) => (error, None, None),
+    };
+    if attempt >= MAX_ATTEMPTS {
+        let reason = format!("{error}; given up after {attempt} attempts");
+        return Verdict::Fail { reason, status };
+    }
+    Verdict::Retry {
+        error,
+        status,
+        after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use letterbox_workflow::{actions::Step, release};
+
+    use super::*;
+
+    fn outgoing(action: &str) -> Arc<dyn Outgoing> {
+        let mut actions = release::load(&format!("[{action}]")).unwrap();
+        match actions.remove(0).step {
+            Step::Send(outgoing) => outgoing,
+            Step::Choose(_) => panic!("{action} sends nothing"),
+        }
+    }
+
+    fn answer(status: u16, body: &str) -> Result<HttpResponse, EgressError> {
+        let body = body.as_bytes().to_vec();
+        Ok(HttpResponse {
+            status,
+            retry_after: None,
+            body,
+            is_complete: true,
+        })
+    }
+
+    fn fail(reason: &str, status: Option<u16>) -> Verdict {
+        Verdict::Fail {
+            reason: reason.to_owned(),
+            status,
+        }
+    }
+
+    fn retry(error: &str, status: Option<u16>) -> Verdict {
+        Verdict::Retry {
+            error: error.to_owned(),
+            status,
+            after: None,
+        }
+    }
+
+    #[test]
+    fn a_request_is_done_tried_again_or_failed() {
+        let request = outgoing(
+            r#"{"id":"a","type":"http.request","account":"c","method":"POST","path":"/"}"#,
+        );
+        let done = |status| Verdict::Done {
+            branch: None,
+            status,
+        };
+        let refused = Err(EgressError::Refused("private".into()));
+        let broken = || Err(EgressError::Failed("no connection".into()));
+        for (sent, attempt, expected) in [
+            (answer(200, ""), 1, done(200)),
+            (answer(299, "anything"), 6, done(299)),
+            (
+                answer(300, ""),
+                1,
+                fail("answered with status 300", Some(300)),
+            ),
+            (
+                answer(404, ""),
+                1,
+                fail("answered with status 404", Some(404)),
+            ),
+            (
+                answer(429, ""),
+                1,
+                retry("answered with status 429", Some(429)),
+            ),
+            (
+                answer(500, ""),
+                5,
+                retry("answered with status 500", Some(500)),
+            ),
+            (
+                answer(599, ""),
+                1,
+                retry("answered with status 599", Some(599)),
+            ),
+            (
+                answer(503, ""),
+                6,
+                fail(
+                    "answered with status 503; given up after 6 attempts",
+                    Some(503),
+                ),
+            ),
+            (refused, 1, fail("private", None)),
+            (broken(), 1, retry("no connection", None)),
+            (
+                broken(),
+                6,
+                fail("no connection; given up after 6 attempts", None),
+            ),
+        ] {
+            let shown = format!("{sent:?} at attempt {attempt}");
+            assert_eq!(judge(request.as_ref(), sent, attempt), expected, "{shown}");
+        }
+        let after = Some(Duration::from_secs(7));
+        let busy = HttpResponse {
+            status: 429,
+            retry_after: after,
+            body: vec![],
+            is_complete: true,
+        };
+        let verdict = judge(request.as_ref(), Ok(busy), 1);
+        assert!(matches!(verdict, Verdict::Retry { after: given, .. } if given == after));
+    }
+
+    #[test]
+    fn a_model_chooses_or_fails() {
+        let asking = outgoing(
+            r#"{"id":"a","type":"ai.condition","account":"c","model":"m","question":"?","input":"x"}"#,
+        );
+        let chat = |content: &str| {
+            serde_json::json!({"choices": [{"message": {"content": content}}]}).to_string()
+        };
+        let yes = Verdict::Done {
+            branch: Some(Branch::Then),
+            status: 200,
+        };
+        assert_eq!(judge(asking.as_ref(), answer(200, &chat("Yes.")), 1), yes);
+        let neither = "the model answered neither yes nor no";
+        for body in [chat("maybe"), String::new(), "{}".to_owned()] {
+            let verdict = judge(asking.as_ref(), answer(200, &body), 1);
+            assert_eq!(verdict, fail(neither, Some(200)), "{body}");
+        }
+        let mut cut = answer(200, &chat("yes")).unwrap();
+        cut.is_complete = false;
+        assert_eq!(
+            judge(asking.as_ref(), Ok(cut), 1),
+            retry("the answer broke off", None)
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! The metrics of the worker.
+
+letterbox_common::metrics! {
+    /// Messages stored in one transaction, by queue
+    CONSUMED_BATCH_SIZE: Sizes = "letterbox_consumed_batch_size" [queue];
+    /// Tries to process a message, by queue and outcome: done, retry or rejected (dead-lettered)
+    MESSAGES: Counter = "letterbox_messages_total" [queue, outcome];
+    /// Signals stored
+    SIGNALS: Counter = "letterbox_signals_total" [];
+    /// Signals that came again and were stored before
+    SIGNALS_REPEATED: Counter = "letterbox_signals_repeated_total" [];
+    /// Submissions recorded as runs, by outcome: queued, refused or repeated
+    RUNS: Counter = "letterbox_runs_total" [outcome];
+    /// Runs that are over, by state: succeeded, failed or denied
+    RUNS_FINISHED: Counter = "letterbox_runs_finished_total" [state];
+    /// Wakes of runs handed to the broker
+    RUN_WAKES: Counter = "letterbox_run_wakes_total" [];
+}

@@ -1,0 +1,104 @@
+//! A JSON body whose strings are templates.
+
+use serde_json::Value;
+
+use super::check_fixed_name;
+use crate::{
+    diagnostics::Diagnostics,
+    template::{Escape, RenderError, Template, TemplateContext, Variables},
+};
+
+const MAX_DEPTH: usize = 20;
+
+/// A JSON value with templates for strings.
+#[derive(Debug)]
+pub(super) enum Body {
+    Template(Template),
+    Fixed(Value),
+    List(Vec<Body>),
+    Object(Vec<(String, Body)>),
+}
+
+impl Body {
+    pub(super) fn parse(
+        diagnostics: &mut Diagnostics,
+        value: &Value,
+        path: &str,
+        depth: usize,
+    ) -> Self {
+        if depth > MAX_DEPTH {
+            diagnostics.add(
+                path,
+                format_args!("must be at most {MAX_DEPTH} levels deep"),
+            );
+            return Self::Fixed(Value::Null);
+        }
+        match value {
+            Value::String(source) => Self::Template(Template::new(source)),
+            Value::Array(values) => {
+                let values = values.iter().enumerate();
+                let parsed = values.map(|(index, value)| {
+                    Self::parse(diagnostics, value, &format!("{path}[{index}]"), depth + 1)
+                });
+                Self::List(parsed.collect())
+            }
+            Value::Object(members) => {
+                let parsed = members.iter().map(|(name, value)| {
+                    let path = format!("{path}.{name}");
+                    (
+                        name.clone(),
+                        Self::parse(diagnostics, value, &path, depth + 1),
+                    )
+                });
+                Self::Object(parsed.collect())
+            }
+            other => Self::Fixed(other.clone()),
+        }
+    }
+
+    pub(super) fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
+        match self {
+            Self::Fixed(_) => {}
+            Self::Template(template) => {
+                template.check(diagnostics, path, variables, Escape::None);
+            }
+            Self::List(values) => {
+                for (index, value) in values.iter().enumerate() {
+                    value.check(diagnostics, &format!("{path}[{index}]"), variables);
+                }
+            }
+            Self::Object(members) => {
+                for (name, value) in members {
+                    check_fixed_name(diagnostics, path, name);
+                    value.check(diagnostics, &format!("{path}.{name}"), variables);
+                }
+            }
+        }
+    }
+
+    pub(super) fn references_form(&self) -> bool {
+        match self {
+            Self::Template(template) => template.references_form(),
+            Self::Fixed(_) => false,
+            Self::List(values) => values.iter().any(Self::references_form),
+            Self::Object(members) => members.iter().any(|(_, value)| value.references_form()),
+        }
+    }
+
+    pub(super) fn render(&self, context: &TemplateContext) -> Result<Value, RenderError> {
+        Ok(match self {
+            Self::Template(template) => template.json_value(context)?,
+            Self::Fixed(value) => value.clone(),
+            Self::List(values) => {
+                let rendered = values.iter().map(|value| value.render(context));
+                Value::Array(rendered.collect::<Result<_, _>>()?)
+            }
+            Self::Object(members) => {
+                let rendered = members
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), value.render(context)?)));
+                Value::Object(rendered.collect::<Result<_, RenderError>>()?)
+            }
+        })
+    }
+}

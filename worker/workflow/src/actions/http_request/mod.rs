@@ -1,0 +1,238 @@
+//! `http.request`: calls a connected account. The account fixes scheme, host, port and the
+//! beginning of the path; the definition fixes method, path, names of query parameters and headers,
+//! and the structure of the body. Values only fill in.
+
+mod body;
+
+use std::{collections::HashSet, sync::Arc};
+
+use http::{HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use url::Url;
+
+use self::body::Body;
+use super::{
+    ActionKind, MAX_ACCOUNT, Parse,
+    outgoing::{Outgoing, Request, join_path},
+};
+use crate::{
+    diagnostics::Diagnostics,
+    template::{Escape, MAX_LENGTH, RenderError, Template, TemplateContext, Variables},
+};
+
+pub(super) const KIND: ActionKind = ActionKind {
+    name: "http.request",
+    steering: None,
+    members: &["account", "method", "path", "query", "headers", "body"],
+    parse: Parse::Send(parse),
+};
+
+/// The methods that a request may have.
+pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+/// Headers that only the connection, the account and the executor set.
+pub const RESERVED_HEADERS: [&str; 12] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "idempotency-key",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+#[derive(Debug)]
+struct HttpRequest {
+    account: String,
+    method: &'static str,
+    path: Template,
+    query: Vec<(String, Template)>,
+    headers: Vec<(String, Template)>,
+    body: Option<Body>,
+}
+
+fn parse(
+    diagnostics: &mut Diagnostics,
+    members: &Map<String, Value>,
+    path: &str,
+) -> Option<Arc<dyn Outgoing>> {
+    let account = diagnostics.text(members, path, "account", MAX_ACCOUNT);
+    let place = format!("{path}.method");
+    let method = diagnostics.one_of(members.get("method"), &place, &METHODS, |method| method);
+    let request = HttpRequest {
+        account,
+        method: method?,
+        path: Template::new(diagnostics.text(members, path, "path", MAX_LENGTH)),
+        query: named_templates(diagnostics, members, path, "query"),
+        headers: named_templates(diagnostics, members, path, "headers"),
+        body: members
+            .get("body")
+            .map(|body| Body::parse(diagnostics, body, &format!("{path}.body"), 1)),
+    };
+    Some(Arc::new(request))
+}
+
+/// An object of strings, each a template.
+fn named_templates(
+    diagnostics: &mut Diagnostics,
+    members: &Map<String, Value>,
+    path: &str,
+    name: &str,
+) -> Vec<(String, Template)> {
+    let Some(value) = members.get(name) else {
+        return Vec::new();
+    };
+    let path = format!("{path}.{name}");
+    let Some(given) = value.as_object() else {
+        diagnostics.add(&path, "must be an object of strings");
+        return Vec::new();
+    };
+    let mut templates = Vec::new();
+    for (name, value) in given {
+        match value.as_str() {
+            Some(source) => templates.push((name.clone(), Template::new(source))),
+            None => diagnostics.add(&format!("{path}.{name}"), "must be a string"),
+        }
+    }
+    templates
+}
+
+/// Names are sent as they are: a template in one would not be filled in.
+fn check_fixed_name(diagnostics: &mut Diagnostics, path: &str, name: &str) {
+    if name.contains("{{") || name.contains("{%") {
+        diagnostics.add(path, "must not contain values in its name");
+    }
+}
+
+fn is_header_value(text: &str) -> bool {
+    HeaderValue::from_bytes(text.as_bytes()).is_ok()
+}
+
+impl HttpRequest {
+    fn check_path(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
+        let place = format!("{path}.path");
+        let source = self.path.source();
+        if !source.starts_with('/') || source.contains(['?', '#', '\\']) {
+            diagnostics.add(&place, "must begin with / and must not contain ?, # or \\");
+        }
+        if source.contains("{%") {
+            let problem = "must not use tags: a path has the same segments in every run";
+            diagnostics.add(&place, problem);
+        }
+        self.path
+            .check(diagnostics, &place, variables, Escape::PathSegment);
+        // With every field filled in, it must be a path as it is sent.
+        let sample = self.path.render(Escape::PathSegment, &variables.sample());
+        if let (Ok(path), Ok(base)) = (sample, Url::parse("https://host"))
+            && join_path(&base, &path).is_err()
+        {
+            diagnostics.add(&place, "must be percent-encoded and without dot segments");
+        }
+    }
+
+    fn check_headers(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
+        let place = format!("{path}.headers");
+        let mut seen = HashSet::new();
+        for (name, template) in &self.headers {
+            check_fixed_name(diagnostics, &format!("{place}.{name}"), name);
+            template.check(
+                diagnostics,
+                &format!("{place}.{name}"),
+                variables,
+                Escape::None,
+            );
+            let lower = name.to_ascii_lowercase();
+            let reserved = RESERVED_HEADERS.contains(&lower.as_str());
+            if !seen.insert(lower) {
+                diagnostics.add(&place, format_args!("duplicate header {name:?}"));
+            }
+            let sample = template.render(Escape::None, &variables.sample());
+            if sample.is_ok_and(|value| !is_header_value(&value)) {
+                let problem = format_args!("the value of {name:?} contains control characters");
+                diagnostics.add(&place, problem);
+            }
+            if HeaderName::try_from(name).is_err() {
+                diagnostics.add(&place, format_args!("{name:?} is not a valid header name"));
+            } else if reserved {
+                diagnostics.add(&place, format_args!("{name:?} is a reserved header"));
+            }
+        }
+    }
+}
+
+impl Outgoing for HttpRequest {
+    fn account(&self) -> &str {
+        &self.account
+    }
+
+    fn references_form(&self) -> bool {
+        let mut named = self.query.iter().chain(&self.headers);
+        self.path.references_form()
+            || named.any(|(_, template)| template.references_form())
+            || self.body.as_ref().is_some_and(Body::references_form)
+    }
+
+    fn sets_header(&self, name: &str) -> bool {
+        self.headers
+            .iter()
+            .any(|(given, _)| given.eq_ignore_ascii_case(name))
+    }
+
+    fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
+        self.check_path(diagnostics, path, variables);
+        for (name, template) in &self.query {
+            let place = format!("{path}.query.{name}");
+            check_fixed_name(diagnostics, &place, name);
+            template.check(diagnostics, &place, variables, Escape::None);
+        }
+        self.check_headers(diagnostics, path, variables);
+        if let Some(body) = &self.body {
+            let place = format!("{path}.body");
+            body.check(diagnostics, &place, variables);
+            if ["GET", "HEAD"].contains(&self.method) {
+                diagnostics.add(
+                    &place,
+                    format_args!("must be absent: {} has no body", self.method),
+                );
+            }
+        }
+    }
+
+    fn render(&self, base_url: &Url, context: &TemplateContext) -> Result<Request, RenderError> {
+        let path = self.path.render(Escape::PathSegment, context)?;
+        let mut url = join_path(base_url, &path)?;
+        if !self.query.is_empty() {
+            let mut pairs = url.query_pairs_mut();
+            for (name, template) in &self.query {
+                pairs.append_pair(name, &template.render(Escape::None, context)?);
+            }
+        }
+        let mut headers = Vec::with_capacity(self.headers.len());
+        for (name, template) in &self.headers {
+            let value = template.render(Escape::None, context)?;
+            if !is_header_value(&value) {
+                let reason = format!("the value of header {name:?} contains control characters");
+                return Err(RenderError::new(reason));
+            }
+            headers.push((name.clone(), value));
+        }
+        let body = self
+            .body
+            .as_ref()
+            .map(|body| body.render(context))
+            .transpose()?;
+        Ok(Request {
+            method: self.method.to_owned(),
+            url: url.into(),
+            headers,
+            body: body.map(|body| body.to_string()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! What every action that sends a request has in common: the request, and what its answer means.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::Branch;
+use crate::{
+    diagnostics::Diagnostics,
+    template::{RenderError, TemplateContext, Variables},
+};
+
+/// An action that sends a request to a connected account. One implementation for each kind.
+#[expect(
+    private_interfaces,
+    reason = "only this crate implements it, and only it checks"
+)]
+pub trait Outgoing: fmt::Debug + Send + Sync {
+    /// Name of the account that it calls.
+    fn account(&self) -> &str;
+
+    /// Whether text that a submitter wrote gets into the request.
+    fn references_form(&self) -> bool;
+
+    /// Whether the definition sets this header.
+    fn sets_header(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Checks its templates, for a definition that is about to be deployed.
+    fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables);
+
+    /// The request for the values of a run, to an account at `base_url`.
+    ///
+    /// # Errors
+    /// When a value can't be inserted where it would be.
+    fn render(&self, base_url: &Url, context: &TemplateContext) -> Result<Request, RenderError>;
+
+    /// What a successful answer (2xx) means. `body` is what arrived of it, `is_complete` whether
+    /// that is all of it.
+    fn conclude(&self, _body: &[u8], _is_complete: bool) -> Conclusion {
+        Conclusion::Done
+    }
+}
+
+/// What a successful answer means for its action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conclusion {
+    /// The action is done.
+    Done,
+    /// The action is done and has chosen this branch.
+    Chose(Branch),
+    /// The action has failed, and would fail again.
+    Failed(&'static str),
+    /// The answer did not arrive as a whole: another attempt may succeed.
+    Incomplete,
+}
+
+/// A request as it is sent, but for the credential: what is recorded, shown to whoever approves it,
+/// and sent by every attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub method: String,
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    /// JSON text.
+    pub body: Option<String>,
+}
+
+/// The URL of `path` below an account's base URL.
+///
+/// # Errors
+/// When the URL would not have this path, because `.` and `..` are segments of it.
+pub(super) fn join_path(base_url: &Url, path: &str) -> Result<Url, RenderError> {
+    let whole = format!("{}{path}", base_url.path().trim_end_matches('/'));
+    let mut url = base_url.clone();
+    url.set_path(&whole);
+    if url.path() != whole || url.origin() != base_url.origin() {
+        return Err(RenderError::new(
+            "a value would change the structure of the path",
+        ));
+    }
+    Ok(url)
+}

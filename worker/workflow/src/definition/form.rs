@@ -1,0 +1,201 @@
+//! The form of a definition.
+
+use std::{collections::HashSet, ops::RangeInclusive};
+
+use letterbox_common::form::{Field, FieldType, Form};
+use serde_json::{Map, Value};
+
+use crate::diagnostics::Diagnostics;
+
+const MAX_TITLE: usize = 120;
+const MAX_DESCRIPTION: usize = 500;
+/// Maximum characters of texts without a limit of their own.
+const MAX_TEXT: usize = 500;
+const MAX_KEY: usize = 100;
+const FIELDS: RangeInclusive<usize> = 1..=20;
+
+/// Checks `form`.
+pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Form {
+    let empty = Map::new();
+    let members = match value {
+        Some(value) => diagnostics.object(value, "form"),
+        None => {
+            diagnostics.add("form", "is missing");
+            None
+        }
+    };
+    let Some(members) = members else {
+        return parse(&mut Diagnostics::default(), &empty);
+    };
+    diagnostics.only(
+        members,
+        "form",
+        &["title", "description", "confirmationMessage", "fields"],
+    );
+    parse(diagnostics, members)
+}
+
+fn parse(diagnostics: &mut Diagnostics, members: &Map<String, Value>) -> Form {
+    Form {
+        title: diagnostics.text(members, "form", "title", MAX_TITLE),
+        description: diagnostics.optional_text(members, "form", "description", MAX_DESCRIPTION),
+        confirmation_message: diagnostics.optional_text(
+            members,
+            "form",
+            "confirmationMessage",
+            MAX_TEXT,
+        ),
+        fields: fields(diagnostics, members.get("fields")),
+    }
+}
+
+fn fields(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<Field> {
+    let Some(values) = value.and_then(Value::as_array) else {
+        diagnostics.add("form.fields", "must be a list of 1 to 20 fields");
+        return Vec::new();
+    };
+    if !FIELDS.contains(&values.len()) {
+        diagnostics.add(
+            "form.fields",
+            format_args!("must have 1 to 20 fields, not {}", values.len()),
+        );
+    }
+    let mut keys = HashSet::new();
+    let mut fields = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let path = format!("form.fields[{index}]");
+        let Some(members) = diagnostics.object(value, &path) else {
+            continue;
+        };
+        let field = field(diagnostics, members, &path);
+        if !field.key.is_empty() && !keys.insert(field.key.clone()) {
+            diagnostics.add(
+                &path,
+                format_args!("another field has the key {:?}", field.key),
+            );
+        }
+        fields.push(field);
+    }
+    fields
+}
+
+fn field(diagnostics: &mut Diagnostics, members: &Map<String, Value>, path: &str) -> Field {
+    diagnostics.only(
+        members,
+        path,
+        &["key", "label", "type", "required", "placeholder"],
+    );
+    let kind = diagnostics.one_of(
+        members.get("type"),
+        &format!("{path}.type"),
+        FieldType::ALL,
+        |kind| kind.as_str(),
+    );
+    Field {
+        key: diagnostics.text(members, path, "key", MAX_KEY),
+        label: diagnostics.text(members, path, "label", MAX_TEXT),
+        kind: kind.copied().unwrap_or(FieldType::Text),
+        required: diagnostics.boolean(members.get("required"), &format!("{path}.required")),
+        placeholder: diagnostics.optional_text(members, path, "placeholder", MAX_TEXT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::Definition;
+
+    fn good() -> Value {
+        let field = |key: &str, kind: &str| json!({"key": key, "label": "L", "type": kind, "required": true});
+        json!({
+            "form": {
+                "title": "T", "description": "D", "confirmationMessage": "C",
+                "fields": [field("a", "text"), field("b", "textarea"), field("c", "number"), field("d", "email"),
+                           {"key": "e", "label": "L", "type": "checkbox", "required": false, "placeholder": "P"}],
+            },
+            "actions": [],
+        })
+    }
+
+    fn problems(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let mut value = good();
+        change(&mut value);
+        Definition::check(&value.to_string())
+            .err()
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn a_good_definition_keeps_its_form_and_actions() {
+        let definition = Definition::check(&good().to_string()).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Value>(&definition.form_json()).unwrap(),
+            good()["form"]
+        );
+        assert_eq!(definition.actions_json(), "[]");
+    }
+
+    #[test]
+    fn every_bound_holds_on_both_sides() {
+        let text = |length: usize| Value::from("\u{1f4ee}".repeat(length));
+        let fields = |count: usize| {
+            let field = |n| json!({"key": format!("k{n}"), "label": "L", "type": "text", "required": false});
+            Value::from_iter((0..count).map(field))
+        };
+        for (path, good, bad) in [
+            ("/form/title", text(120), text(121)),
+            ("/form/title", text(1), text(0)),
+            ("/form/title", text(1), " ".into()),
+            ("/form/description", text(500), text(501)),
+            ("/form/confirmationMessage", text(500), text(501)),
+            ("/form/confirmationMessage", text(1), Value::Null),
+            ("/form/fields", fields(1), fields(0)),
+            ("/form/fields", fields(20), fields(21)),
+            ("/form/fields/0/key", text(100), text(101)),
+            ("/form/fields/0/key", text(1), text(0)),
+            ("/form/fields/0/key", "A".into(), "b".into()),
+            ("/form/fields/0/label", text(500), text(501)),
+            ("/form/fields/0/type", "email".into(), "Email".into()),
+            ("/form/fields/0/type", "email".into(), Value::Null),
+            ("/form/fields/0/required", false.into(), "true".into()),
+            ("/form/fields/4/placeholder", text(500), text(501)),
+            ("/actions", json!([]), json!({})),
+        ] {
+            assert_eq!(
+                problems(|v| *v.pointer_mut(path).unwrap() = good),
+                [""; 0],
+                "{path}"
+            );
+            assert_eq!(
+                problems(|v| *v.pointer_mut(path).unwrap() = bad).len(),
+                1,
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_problem_is_named_with_its_path() {
+        let found = problems(|value| {
+            value["form"]["fields"][1]["key"] = "a".into();
+            value["form"]["fields"][2]["type"] = "date".into();
+            value["form"]["fields"][3]["x"] = 1.into();
+            value["form"]["title"] = 1.into();
+            value["more"] = 1.into();
+            value["actions"] = Value::Null;
+        });
+        let expected = [
+            "the definition: unknown member \"more\", expected form, actions",
+            "form.title: must be a string of 1 to 120 characters, not blank",
+            "form.fields[1]: another field has the key \"a\"",
+            "form.fields[2].type: must be one of text, textarea, number, email, checkbox",
+            "form.fields[3]: unknown member \"x\", expected key, label, type, required, placeholder",
+            "actions: must be a list",
+        ];
+        assert_eq!(found, expected);
+        for text in ["", "{", "[]", "{}", r#"{"form":[],"actions":[]}"#] {
+            assert!(!Definition::check(text).unwrap_err().is_empty(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What an owner deploys: `{"form": {…}, "actions": […]}`, checked as a whole, so that one try
+//! names every mistake.
+
+mod form;
+
+use letterbox_common::form::Form;
+use serde_json::Value;
+
+use crate::{
+    actions::{self, Action},
+    diagnostics::Diagnostics,
+    template::Variables,
+};
+
+/// Largest definition, in bytes.
+const MAX_BYTES: usize = 262_144;
+
+/// A definition without mistakes.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    pub form: Form,
+    pub actions: Vec<Action>,
+    /// The actions as JSON text, as they are in the definition.
+    actions_json: String,
+}
+
+impl Definition {
+    /// Parses and checks JSON text.
+    ///
+    /// # Errors
+    /// Every mistake, as `path: problem`.
+    pub fn check(text: &str) -> Result<Self, Vec<String>> {
+        if text.len() > MAX_BYTES {
+            return Err(vec![format!(
+                "the definition is larger than {MAX_BYTES} bytes"
+            )]);
+        }
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| vec![format!("the definition is not JSON: {error}")])?;
+        let mut diagnostics = Diagnostics::default();
+        let definition = diagnostics.object(&value, "the definition").map(|members| {
+            diagnostics.only(members, "the definition", &["form", "actions"]);
+            let form = form::check(&mut diagnostics, members.get("form"));
+            let list = members.get("actions");
+            let actions = actions::parse(&mut diagnostics, list);
+            actions::check(&mut diagnostics, &actions, &Variables::of(&form));
+            Self {
+                form,
+                actions,
+                actions_json: list.unwrap_or(&Value::Null).to_string(),
+            }
+        });
+        match definition {
+            Some(definition) if diagnostics.is_empty() => Ok(definition),
+            _ => Err(diagnostics.into_list()),
+        }
+    }
+
+    /// The form, as the public reads it.
+    #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "a form is text, booleans and lists of them"
+    )]
+    pub fn form_json(&self) -> String {
+        serde_json::to_string(&self.form).expect("text, booleans and lists always serialize")
+    }
+
+    /// The list of actions.
+    #[must_use]
+    pub fn actions_json(&self) -> &str {
+        &self.actions_json
+    }
+}

@@ -1,0 +1,110 @@
+//! Collects what is wrong with a definition, each problem with its path. The methods give a
+//! stand-in for what they refuse, so that the check continues and one try names every mistake.
+
+use std::fmt::Display;
+
+use serde_json::{Map, Value};
+
+/// The problems found so far.
+#[derive(Debug, Default)]
+pub struct Diagnostics(Vec<String>);
+
+impl Diagnostics {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each problem as `path: problem`, in the order in which they were found.
+    #[must_use]
+    pub fn into_list(self) -> Vec<String> {
+        self.0
+    }
+
+    pub(crate) fn add(&mut self, path: &str, problem: impl Display) {
+        self.0.push(format!("{path}: {problem}"));
+    }
+
+    /// An object.
+    pub(crate) fn object<'v>(
+        &mut self,
+        value: &'v Value,
+        path: &str,
+    ) -> Option<&'v Map<String, Value>> {
+        let members = value.as_object();
+        if members.is_none() {
+            self.add(path, "must be an object");
+        }
+        members
+    }
+
+    /// Refuses members that are not `known`.
+    pub(crate) fn only(&mut self, members: &Map<String, Value>, path: &str, known: &[&str]) {
+        for name in members
+            .keys()
+            .filter(|name| !known.contains(&name.as_str()))
+        {
+            self.add(
+                path,
+                format_args!("unknown member {name:?}, expected {}", known.join(", ")),
+            );
+        }
+    }
+
+    pub(crate) fn boolean(&mut self, value: Option<&Value>, path: &str) -> bool {
+        value.and_then(Value::as_bool).unwrap_or_else(|| {
+            self.add(path, "must be true or false");
+            false
+        })
+    }
+
+    /// A member that is a string of 1 to `max` characters and not blank.
+    pub(crate) fn text(
+        &mut self,
+        members: &Map<String, Value>,
+        path: &str,
+        name: &str,
+        max: usize,
+    ) -> String {
+        let text = members
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if text.trim().is_empty() || text.chars().count() > max {
+            self.add(
+                &format!("{path}.{name}"),
+                format_args!("must be a string of 1 to {max} characters, not blank"),
+            );
+        }
+        text.to_owned()
+    }
+
+    /// As [`Self::text`], for a member that may be missing.
+    pub(crate) fn optional_text(
+        &mut self,
+        members: &Map<String, Value>,
+        path: &str,
+        name: &str,
+        max: usize,
+    ) -> Option<String> {
+        members
+            .contains_key(name)
+            .then(|| self.text(members, path, name, max))
+    }
+
+    /// The one of `options` that the value names.
+    pub(crate) fn one_of<'o, T>(
+        &mut self,
+        value: Option<&Value>,
+        path: &str,
+        options: &'o [T],
+        name: impl Fn(&T) -> &'static str,
+    ) -> Option<&'o T> {
+        let given = value.and_then(Value::as_str);
+        let found = options.iter().find(|option| given == Some(name(option)));
+        if found.is_none() {
+            let names: Vec<_> = options.iter().map(name).collect();
+            self.add(path, format_args!("must be one of {}", names.join(", ")));
+        }
+        found
+    }
+}

@@ -1,0 +1,19 @@
+//! The language of workflows: what an owner deploys, what its actions are, how templates are filled
+//! in, and what a policy says of an action.
+//!
+//! Pure: nothing here reads, sends or waits. [`Definition::check`] takes what an owner deploys and
+//! names every mistake; [`release::load`] takes what was deployed; the worker executes it.
+
+pub mod actions;
+mod definition;
+mod diagnostics;
+mod policy;
+pub mod release;
+mod taint;
+mod template;
+
+pub use definition::Definition;
+pub use diagnostics::Diagnostics;
+pub use policy::{ActionFacts, Decision, Policy, Ruling};
+pub use taint::{Steering, Taint, Untrusted};
+pub use template::{RenderError, TemplateContext};

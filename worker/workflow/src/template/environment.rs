@@ -1,0 +1,132 @@
+//! The template language: minijinja with a short list of filters and tests. No loops, no
+//! amplification, no access to anything but the context.
+
+use std::{fmt, sync::LazyLock};
+
+use minijinja::{
+    Environment, Error, ErrorKind, Output, State, Value, filters, tests, value::ValueKind,
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::MAX_LENGTH;
+use crate::diagnostics::Diagnostics;
+
+/// Steps that rendering one template may take.
+const FUEL: u64 = 50_000;
+/// Tags that templates may use.
+const TAGS: [&str; 4] = ["if", "elif", "else", "endif"];
+const MAX_MULTIPLICATIONS: usize = 8;
+/// What a path segment may hold unencoded (RFC 3986, unreserved).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'.');
+
+/// How an inserted value is escaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escape {
+    /// Not at all: the whole result is encoded afterwards, as a query value, header or JSON string.
+    None,
+    /// As one segment of a path.
+    PathSegment,
+}
+
+/// The environment for one way of escaping.
+pub(super) fn environment(escape: Escape) -> &'static Environment<'static> {
+    static PLAIN: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::None));
+    static PATH: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::PathSegment));
+    match escape {
+        Escape::None => &PLAIN,
+        Escape::PathSegment => &PATH,
+    }
+}
+
+fn build(escape: Escape) -> Environment<'static> {
+    let mut environment = Environment::empty();
+    environment.set_fuel(Some(FUEL));
+    environment.add_filter("abs", filters::abs);
+    environment.add_filter("bool", filters::bool);
+    environment.add_filter("capitalize", filters::capitalize);
+    environment.add_filter("default", filters::default);
+    environment.add_filter("first", filters::first);
+    environment.add_filter("float", filters::float);
+    environment.add_filter("int", filters::int);
+    environment.add_filter("last", filters::last);
+    environment.add_filter("length", filters::length);
+    environment.add_filter("lower", filters::lower);
+    environment.add_filter("round", filters::round);
+    environment.add_filter("string", filters::string);
+    environment.add_filter("title", filters::title);
+    environment.add_filter("trim", filters::trim);
+    environment.add_filter("upper", filters::upper);
+    environment.add_test("defined", tests::is_defined);
+    environment.add_test("divisibleby", tests::is_divisibleby);
+    environment.add_test("endingwith", tests::is_endingwith);
+    environment.add_test("even", tests::is_even);
+    environment.add_test("none", tests::is_none);
+    environment.add_test("odd", tests::is_odd);
+    environment.add_test("startingwith", tests::is_startingwith);
+    environment.add_test("undefined", tests::is_undefined);
+    // Every inserted value passes through here, whatever the template says of escaping.
+    environment.set_formatter(
+        move |out: &mut Output<'_>, _: &State<'_, '_>, value: &Value| {
+            let text = scalar_text(value)?;
+            match escape {
+                Escape::None => out.write_str(&text).map_err(Error::from),
+                Escape::PathSegment if text.is_empty() => {
+                    Err(refuse("a value in the path is empty"))
+                }
+                Escape::PathSegment => write(out, utf8_percent_encode(&text, SEGMENT)),
+            }
+        },
+    );
+    environment
+}
+
+/// Refuses what a template must not contain, whatever it would mean there: tags other than a
+/// choice, and many multiplications, which can repeat text.
+pub(super) fn check_language(diagnostics: &mut Diagnostics, path: &str, source: &str) {
+    if source.chars().count() > MAX_LENGTH {
+        diagnostics.add(
+            path,
+            format_args!("must have at most {MAX_LENGTH} characters"),
+        );
+    }
+    for tag in source.split("{%").skip(1) {
+        let tag = tag.trim_start_matches(['-', '+']).trim_start();
+        let word = tag
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .next()
+            .unwrap_or_default();
+        if !TAGS.contains(&word) {
+            diagnostics.add(
+                path,
+                format_args!("must use no tags but {}", TAGS.join(", ")),
+            );
+        }
+    }
+    if source.matches('*').count() > MAX_MULTIPLICATIONS {
+        diagnostics.add(
+            path,
+            format_args!("must have at most {MAX_MULTIPLICATIONS} multiplications"),
+        );
+    }
+}
+
+/// A single value as text; nothing where there is none.
+pub(super) fn scalar_text(value: &Value) -> Result<String, Error> {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => Ok(String::new()),
+        ValueKind::String | ValueKind::Number | ValueKind::Bool => Ok(value.to_string()),
+        _ => Err(refuse("only a single value can be inserted")),
+    }
+}
+
+fn write(out: &mut Output<'_>, text: impl fmt::Display) -> Result<(), Error> {
+    write!(out, "{text}").map_err(Error::from)
+}
+
+fn refuse(why: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, why)
+}

@@ -1,0 +1,206 @@
+//! Templates and expressions in actions: text with `{{ form.name }}` in it, and `form.seats > 10`.
+//!
+//! What a submitter wrote is only ever a value: it is inserted, never parsed as a template, and the
+//! place where it is inserted decides how it is escaped. Names are checked when a definition is
+//! deployed, so a template that uses a name finds it in every run.
+
+mod context;
+mod environment;
+
+use minijinja::{Error, UndefinedBehavior};
+
+use crate::diagnostics::Diagnostics;
+
+pub use self::context::TemplateContext;
+use self::environment::{check_language, environment, scalar_text};
+pub(crate) use self::{context::Variables, environment::Escape};
+
+/// Maximum characters of a template or an expression.
+pub(crate) const MAX_LENGTH: usize = 10_000;
+
+/// Why a template has no result for these values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RenderError(String);
+
+impl RenderError {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<Error> for RenderError {
+    /// Says what is wrong and where. Does not quote values.
+    fn from(error: Error) -> Self {
+        let line = error
+            .line()
+            .map(|line| format!(" (line {line})"))
+            .unwrap_or_default();
+        let detail = error
+            .detail()
+            .map(|detail| format!(": {detail}"))
+            .unwrap_or_default();
+        Self(format!("{}{detail}{line}", error.kind()))
+    }
+}
+
+/// Text with values in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template(String);
+
+impl Template {
+    pub(crate) fn new(source: impl Into<String>) -> Self {
+        Self(source.into())
+    }
+
+    pub(crate) fn source(&self) -> &str {
+        &self.0
+    }
+
+    /// Checks language and names, and renders it once with sample values.
+    pub(crate) fn check(
+        &self,
+        diagnostics: &mut Diagnostics,
+        path: &str,
+        variables: &Variables,
+        escape: Escape,
+    ) {
+        check_language(diagnostics, path, &self.0);
+        match environment(escape).template_from_str(&self.0) {
+            Ok(compiled) => {
+                let used = compiled.undeclared_variables(true);
+                check_names(diagnostics, path, used, variables);
+                let mut strict = environment(escape).clone();
+                strict.set_undefined_behavior(UndefinedBehavior::Strict);
+                if let Err(error) = strict.render_str(&self.0, &variables.sample().0) {
+                    diagnostics.add(path, RenderError::from(error));
+                }
+            }
+            Err(error) => diagnostics.add(path, RenderError::from(error)),
+        }
+    }
+
+    /// Whether text that a submitter wrote gets into it.
+    pub(crate) fn references_form(&self) -> bool {
+        references_form(&self.0)
+    }
+
+    /// The text with its values.
+    ///
+    /// # Errors
+    /// When a value can't be inserted where it would be.
+    pub(crate) fn render(
+        &self,
+        escape: Escape,
+        context: &TemplateContext,
+    ) -> Result<String, RenderError> {
+        Ok(environment(escape).render_str(&self.0, &context.0)?)
+    }
+
+    /// As a JSON value. A template that is one expression and nothing else gives the value itself,
+    /// so that a number stays a number; any other gives a string.
+    ///
+    /// # Errors
+    /// When a value is a list or an object.
+    pub(crate) fn json_value(
+        &self,
+        context: &TemplateContext,
+    ) -> Result<serde_json::Value, RenderError> {
+        let Some(expression) = self.expression() else {
+            return Ok(self.render(Escape::None, context)?.into());
+        };
+        let environment = environment(Escape::None);
+        let value = environment
+            .compile_expression(expression)?
+            .eval(&context.0)?;
+        scalar_text(&value)?;
+        if value.is_undefined() {
+            return Ok(serde_json::Value::Null);
+        }
+        serde_json::to_value(&value).map_err(|error| RenderError::new(error.to_string()))
+    }
+
+    fn expression(&self) -> Option<&str> {
+        let inner = self.0.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+        let inner = inner
+            .trim_start_matches(['-', '+'])
+            .trim_end_matches(['-', '+']);
+        let others = ["{{", "}}", "{%", "{#"];
+        (!others.iter().any(|mark| inner.contains(mark))).then_some(inner)
+    }
+}
+
+/// An expression that is true or false for the values of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition(String);
+
+impl Condition {
+    pub(crate) fn new(source: impl Into<String>) -> Self {
+        Self(source.into())
+    }
+
+    /// Checks language and names, and evaluates it once with sample values.
+    pub(crate) fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
+        check_language(diagnostics, path, &self.0);
+        match environment(Escape::None).compile_expression(&self.0) {
+            Ok(compiled) => {
+                let used = compiled.undeclared_variables(true);
+                check_names(diagnostics, path, used, variables);
+                let mut strict = environment(Escape::None).clone();
+                strict.set_undefined_behavior(UndefinedBehavior::Strict);
+                let tried = strict.compile_expression(&self.0);
+                if let Err(error) = tried.and_then(|tried| tried.eval(&variables.sample().0)) {
+                    diagnostics.add(path, RenderError::from(error));
+                }
+            }
+            Err(error) => diagnostics.add(path, RenderError::from(error)),
+        }
+    }
+
+    /// Whether text that a submitter wrote decides it.
+    pub(crate) fn references_form(&self) -> bool {
+        references_form(&self.0)
+    }
+
+    /// Whether it is true.
+    ///
+    /// # Errors
+    /// When the values can't be compared.
+    pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
+        let environment = environment(Escape::None);
+        Ok(environment
+            .compile_expression(&self.0)?
+            .eval(&context.0)?
+            .is_true())
+    }
+}
+
+/// Whether a source mentions the form at all. Any mention counts, however it is used.
+fn references_form(source: &str) -> bool {
+    source
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|word| word == "form")
+}
+
+/// Says which of the used names do not exist.
+fn check_names(
+    diagnostics: &mut Diagnostics,
+    path: &str,
+    used: impl IntoIterator<Item = String>,
+    variables: &Variables,
+) {
+    let mut unknown: Vec<_> = used
+        .into_iter()
+        .filter(|name| !variables.contains(name))
+        .collect();
+    unknown.sort_unstable();
+    for name in unknown {
+        diagnostics.add(
+            path,
+            format_args!(
+                "unknown name {name:?}, expected form.<key of a field> (form['a-b'] where a key \
+                 is not a name), run.id or run.received_at"
+            ),
+        );
+    }
+}
