@@ -25,7 +25,8 @@ fn parse_canonical(text: &str) -> Result<Uuid, InvalidId> {
 macro_rules! id {
     ($(#[$about:meta])* $name:ident, $make:ident) => {
         $(#[$about])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSql, FromSql)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSql,
+            FromSql)]
         #[serde(transparent)]
         #[postgres(transparent)]
         pub struct $name(Uuid);
@@ -73,7 +74,8 @@ id!(/** A form link; tells nothing of its token. */ FormLinkId, new_v4);
 id!(/** What a user's workflows may call. */ AccountId, new_v4);
 id!(/** A question whether a request may be sent. */ ApprovalId, new_v4);
 id!(/** A delivery, the message that carries it and the signal it becomes. */ DeliveryId, now_v7);
-id!(/** A form submission, the message that carries it and the run that it starts. */ RunId, now_v7);
+id!(/** A form submission, the message that carries it and the run that it starts. */ RunId,
+    now_v7);
 
 #[cfg(test)]
 mod tests {

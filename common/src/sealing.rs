@@ -108,7 +108,8 @@ pub enum OpenError {
     #[error("sealed with key '{0}', which is not in LETTERBOX_SEALING_KEYS")]
     UnknownKey(String),
     #[error(
-        "the sealed value was altered, was copied from another row, or was sealed with another key of the same id"
+        "the sealed value was altered, was copied from another row, or was sealed with another \
+         key of the same id"
     )]
     Refused,
 }
@@ -123,7 +124,8 @@ pub enum KeyRingError {
     #[error("key {0}: the id must be 1 to 32 letters, digits, '-' or '_'")]
     Id(usize),
     #[error(
-        "key {0}: the key must be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes one)"
+        "key {0}: the key must be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes \
+         one)"
     )]
     Key(usize),
     #[error("key {0}: an earlier key has the same id")]

@@ -134,7 +134,8 @@ macro_rules! text_enum {
                 ::std::boxed::Box<dyn ::std::error::Error + Sync + Send>,
             > {
                 let text =
-                    <&str as $crate::text_enum::private::postgres_types::FromSql>::from_sql(kind, raw)?;
+                    <&str as $crate::text_enum::private::postgres_types::FromSql>::from_sql(kind,
+                        raw)?;
                 text.parse().map_err(::std::convert::Into::into)
             }
 

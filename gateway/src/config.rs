@@ -77,11 +77,13 @@ pub struct GatewaySettings {
     pub max_connections: u32,
 
     /// How long a claim holds a delivery or submission before a retry may take it over, in seconds
-    #[arg(long, env = "LETTERBOX_CLAIM_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = seconds)]
+    #[arg(long, env = "LETTERBOX_CLAIM_LEASE_SECONDS", value_name = "SECONDS", default_value =
+        "15", value_parser = seconds)]
     pub claim_lease: Duration,
 
     /// How long to wait for the broker's confirm, in milliseconds; less than the lease
-    #[arg(long, env = "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", value_name = "MS", default_value = "4000", value_parser = milliseconds)]
+    #[arg(long, env = "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", value_name = "MS", default_value =
+        "4000", value_parser = milliseconds)]
     pub publish_timeout: Duration,
 
     /// AMQP channels to publish on

@@ -30,7 +30,8 @@ impl FormPage {
             .replace('&', "&amp;")
             .replace('"', "&quot;");
         let policy = format!(
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {}; base-uri 'none'; \
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {}; \
+             base-uri 'none'; \
              form-action 'none'; frame-ancestors 'none'",
             base_url.origin().ascii_serialization()
         );

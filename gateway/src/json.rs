@@ -127,23 +127,34 @@ mod tests {
         })
     }
 
+    /// Texts of the pieces of JSON, in any order.
+    const ALMOST_JSON: &str = r#"([\[\]{}",:0-9eE.+\-a-f \\u]|true|null|"\\u[0-9a-f]{4}"){0,24}"#;
+
     proptest! {
         #[test]
         fn what_serde_json_writes_is_json(value in any_value(), pretty in any::<bool>()) {
-            let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };
+            let text = match pretty {
+                true => serde_json::to_string_pretty(&value),
+                false => serde_json::to_string(&value),
+            };
             prop_assert!(check(text.unwrap().as_bytes()).is_ok());
         }
 
         /// Texts near JSON: agrees with serde_json's own values, except where those can't hold what
         /// is JSON all the same.
         #[test]
-        fn agrees_with_serde_json(text in r#"([\[\]{}",:0-9eE.+\-a-f \\u]|true|null|"\\u[0-9a-f]{4}"){0,24}"#) {
+        fn agrees_with_serde_json(text in ALMOST_JSON) {
             let ours = check(text.as_bytes()).is_ok();
             match serde_json::from_str::<Value>(&text) {
                 Ok(_) => prop_assert!(ours),
                 Err(error) => {
                     let told = error.to_string();
-                    let unholdable = ["number out of range", "surrogate", "unexpected end of hex escape", "recursion limit"];
+                    let unholdable = [
+                        "number out of range",
+                        "surrogate",
+                        "unexpected end of hex escape",
+                        "recursion limit",
+                    ];
                     if !unholdable.iter().any(|words| told.contains(words)) {
                         prop_assert!(!ours, "{told}");
                     }
@@ -152,11 +163,16 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_never_panics(value in any_value(), byte in any::<u8>(), at in any::<prop::sample::Index>()) {
+        fn a_changed_byte_never_panics(
+            value in any_value(),
+            byte in any::<u8>(),
+            at in any::<prop::sample::Index>(),
+        ) {
             let mut text = serde_json::to_vec(&value).unwrap();
             let index = at.index(text.len());
             text[index] = byte;
-            let agrees = std::str::from_utf8(&text).is_ok_and(|text| serde_json::from_str::<Value>(text).is_ok());
+            let agrees = std::str::from_utf8(&text)
+                .is_ok_and(|text| serde_json::from_str::<Value>(text).is_ok());
             if agrees {
                 prop_assert!(check(&text).is_ok());
             }

@@ -1,9 +1,9 @@
 //! The gateway: the public side of Letterbox. It does the cheap checks, claims, publishes with
 //! confirm, answers, and knows nothing of what becomes of what it took.
-//!
-//! A request goes `listener` → `router` → `handlers` → `intake`, which reads top to bottom;
-//! everything else is what intake is built on.
+//! A request goes `listener` → `router` → `handlers` → `intake`, which reads top to bottom, and
+//! what passes its checks to `acceptance`; everything else is what these are built on.
 
+mod acceptance;
 mod batcher;
 mod body;
 pub mod claims;

@@ -10,10 +10,10 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    acceptance::{Acceptance, IntakeItem},
     claims::Claims,
     config::Config,
     forms::Forms,
-    intake::{Acceptance, IntakeItem},
     listener,
     rate_limits::RateLimits,
     state::Gateway,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::{
+    acceptance::{Acceptance, Delivery, Submission},
     client_address::TrustedProxies,
     cors::AllowedOrigins,
     form_page::FormPage,
     forms::Forms,
-    intake::{Acceptance, Delivery, Submission},
     rate_limits::RateLimits,
     webhook_secrets::WebhookSecrets,
 };

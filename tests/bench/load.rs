@@ -23,7 +23,12 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub fn body() -> Bytes {
     let (n, run) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
     format!(
-        r#"{{"type":"proposal.created","entity":"Example GmbH","sourceTool":"bench","amount":{{"value":1250.5,"currency":"EUR"}},"eventId":"{run}-{n}"}}"#
+        concat!(
+            r#"{{"type":"proposal.created","entity":"Example GmbH","sourceTool":"bench","#,
+            r#""amount":{{"value":1250.5,"currency":"EUR"}},"eventId":"{run}-{n}"}}"#,
+        ),
+        run = run,
+        n = n,
     )
     .into()
 }

@@ -132,7 +132,10 @@ impl Report {
         };
         let of_bound: Vec<Value> = self
             .intakes()
-            .map(|(index, connections)| json!({"connections": connections, "of_bound": median(index)}))
+            .map(|(index, connections)| {
+                json!({"connections": connections,
+                "of_bound": median(index)})
+            })
             .collect();
         let report = json!({ "median_of_bound": of_bound, "rounds": rounds });
         std::fs::write(file, format!("{report:#}\n")).expect("the result can be written");

@@ -13,7 +13,8 @@ pub const DEFINITION: &str = r#"{
         "title": "Contact us",
         "description": "We answer within a day.",
         "fields": [
-            {"key": "name", "label": "Your name", "type": "text", "required": true, "placeholder": "Ada Lovelace"},
+            {"key": "name", "label": "Your name", "type": "text", "required": true,
+                "placeholder": "Ada Lovelace"},
             {"key": "email", "label": "E-mail address", "type": "email", "required": true},
             {"key": "message", "label": "Message", "type": "textarea", "required": false},
             {"key": "seats", "label": "Seats", "type": "number", "required": false},
@@ -32,7 +33,8 @@ pub fn definition_with(actions: Value) -> String {
 
 /// A payload that fits [`DEFINITION`].
 pub fn payload() -> Value {
-    json!({"name": "Ada", "email": "ada@example.com", "message": "Hello\nthere", "seats": 3, "terms": true})
+    json!({"name": "Ada", "email": "ada@example.com", "message": "Hello\nthere", "seats": 3,
+        "terms": true})
 }
 
 /// A form as the holder of its link knows it, and, for the test, what is behind it.
@@ -166,4 +168,7 @@ impl Form {
     }
 }
 
-const UNAVAILABLE: &str = r#"{"error":{"code":"workflow_public_form_unavailable","message":"This form is not available"}}"#;
+const UNAVAILABLE: &str = concat!(
+    r#"{"error":{"code":"workflow_public_form_unavailable","#,
+    r#""message":"This form is not available"}}"#,
+);

@@ -51,7 +51,8 @@ pub enum Reply {
 impl Reply {
     /// What a chat completions endpoint answers.
     pub fn chat(content: &str) -> Self {
-        let body = serde_json::json!({"choices": [{"message": {"role": "assistant", "content": content}}]});
+        let body = serde_json::json!({"choices": [{"message": {"role": "assistant",
+            "content": content}}]});
         Self::With(200, Vec::new(), body.to_string())
     }
 }

@@ -105,7 +105,11 @@ async fn carry(client: TcpStream, server: String, mut modes: watch::Receiver<Mod
         modes.clone(),
         [Mode::Stall, Mode::Stall],
     );
-    tokio::select! { () = up => {}, () = down => {}, _ = modes.wait_for(|mode| *mode == Mode::Cut) => {} }
+    tokio::select! {
+        () = up => {}
+        () = down => {}
+        _ = modes.wait_for(|mode| *mode == Mode::Cut) => {}
+    }
 }
 
 async fn pump(

@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 const CHAT: &str = "/chat/completions";
 
 fn post(id: &str) -> Value {
-    json!({"id": id, "type": "http.request", "account": "crm", "method": "POST", "path": format!("/{id}"),
+    json!({"id": id, "type": "http.request", "account": "crm", "method": "POST",
+        "path": format!("/{id}"),
            "body": {"name": "{{ form.name }}"}})
 }
 
 /// Asks a model about the message; `yes` leads to /steered, `no` to /other.
 fn asking() -> Value {
-    json!([{"id": "ask", "type": "ai.condition", "account": "crm", "model": "m-1", "question": "Is it urgent?",
+    json!([{"id": "ask", "type": "ai.condition", "account": "crm", "model": "m-1",
+        "question": "Is it urgent?",
             "input": "{{ form.message }}", "then": [post("steered")], "else": [post("other")]}])
 }
 
@@ -230,7 +232,11 @@ async fn who_is_denied_or_not_heard_sends_nothing() {
     scene.world.await_state("denied", 1).await;
     let run = scene.the_run().await;
     assert!(
-        run.row.failure.as_deref().unwrap().contains("denied it"),
+        run.row
+            .failure
+            .as_deref()
+            .unwrap()
+            .contains("denied by a member"),
         "{run:?}"
     );
     assert_eq!(run.actions[1].state, ActionState::Denied);
@@ -271,7 +277,10 @@ async fn who_is_denied_or_not_heard_sends_nothing() {
 async fn the_policy_of_the_moment_decides() {
     let peer = Peer::start(script("no")).await;
     let scene = scene(&peer, json!([post("send")])).await;
-    let rule = |decision: &str| json!({"rules": [{"when": {"account": "crm", "method": ["POST"], "untrusted": "data"}, "decision": decision}], "default": "allow"});
+    let rule = |decision: &str| {
+        let when = json!({"account": "crm", "method": ["POST"], "untrusted": "data"});
+        json!({"rules": [{"when": when, "decision": decision}], "default": "allow"})
+    };
     assert_eq!(scene.set_policy(rule("deny")).await, 1);
     scene.form.assert_accepts("a").await;
     scene.world.await_state("denied", 1).await;
@@ -311,13 +320,16 @@ async fn the_policy_of_the_moment_decides() {
 #[tokio::test]
 async fn control_and_data_are_told_apart() {
     let peer = Peer::start(script("no")).await;
-    let fixed = json!({"id": "fixed", "type": "http.request", "account": "crm", "method": "GET", "path": "/fixed"});
-    let steered = json!({"id": "steered", "type": "http.request", "account": "crm", "method": "GET", "path": "/steered"});
+    let fixed = json!({"id": "fixed", "type": "http.request", "account": "crm", "method": "GET",
+        "path": "/fixed"});
+    let steered = json!({"id": "steered", "type": "http.request", "account": "crm",
+        "method": "GET", "path": "/steered"});
     let actions =
         json!([fixed, {"id": "if", "type": "condition", "if": "form.terms", "then": [steered]}]);
     let scene = scene(&peer, actions).await;
     for (untrusted, expected) in [("data", "succeeded"), ("control", "denied")] {
-        let policy = json!({"rules": [{"when": {"untrusted": untrusted}, "decision": "deny"}], "default": "allow"});
+        let policy = json!({"rules": [{"when": {"untrusted": untrusted}, "decision": "deny"}],
+            "default": "allow"});
         scene.set_policy(policy).await;
         scene.form.assert_accepts(untrusted).await;
         scene.world.await_state(expected, 1).await;
@@ -346,7 +358,8 @@ async fn an_answer_that_is_neither_fails_and_a_model_can_be_forbidden() {
             .unwrap()
             .contains("neither yes nor no")
     );
-    let policy = json!({"rules": [{"when": {"action": "ai.condition"}, "decision": "deny"}], "default": "allow"});
+    let policy = json!({"rules": [{"when": {"action": "ai.condition"}, "decision": "deny"}],
+        "default": "allow"});
     scene.set_policy(policy).await;
     scene.form.assert_accepts("b").await;
     scene.world.await_state("denied", 1).await;
@@ -390,7 +403,7 @@ async fn an_approval_holds_for_what_was_shown_only() {
             .row
             .failure
             .unwrap()
-            .contains("another one")
+            .contains("was replaced")
     );
 
     scene.form.assert_accepts("b").await;

@@ -53,7 +53,8 @@ impl Browser {
         let mut options = json!({ "args": arguments });
         if width < 500 {
             // A window can't be that narrow; an emulated phone can.
-            options["mobileEmulation"] = json!({"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2, "touch": true}});
+            options["mobileEmulation"] = json!({"deviceMetrics": {"width": width,
+                "height": height, "pixelRatio": 2, "touch": true}});
         }
         let capabilities = [("goog:chromeOptions".to_owned(), options)]
             .into_iter()

@@ -8,7 +8,9 @@ const SHORT_LEASE: [(&str, &str); 2] = [
     ("LETTERBOX_CLAIM_LEASE_SECONDS", "2"),
     ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1500"),
 ];
-const CLAIMED: &str = "SELECT count(*) FROM webhook_deliveries WHERE settled_at IS NULL AND lease_until > clock_timestamp()";
+const CLAIMED: &str = "
+    SELECT count(*) FROM webhook_deliveries
+    WHERE settled_at IS NULL AND lease_until > clock_timestamp()";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_twins_over_two_gateways_are_one() {
@@ -53,7 +55,9 @@ async fn a_hang_up_does_not_split_claim_from_publish() {
         .await
         .unwrap();
     let request = format!(
-        "POST /webhooks/incoming/{} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nx-service-signature: {}\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /webhooks/incoming/{} HTTP/1.1\r\nhost: x\r\n\
+         content-type: application/json\r\nx-service-signature: {}\r\n\
+         content-length: {}\r\n\r\n{body}",
         webhook.address,
         sign(&webhook.secret, body.as_bytes()),
         body.len(),
@@ -217,7 +221,8 @@ async fn a_full_queue_refuses_and_loses_nothing() {
         "{}api/policies/{vhost}/full",
         letterbox_tests::Servers::shared().dashboard_url
     );
-    let definition = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":50},"apply-to":"queues"}"#;
+    let definition = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":50},
+        "apply-to":"queues"}"#;
     let set = gateway
         .http
         .put(&policy)

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 fn post(id: &str) -> Value {
-    json!({"id": id, "type": "http.request", "account": "crm", "method": "POST", "path": format!("/{id}"),
+    json!({"id": id, "type": "http.request", "account": "crm", "method": "POST",
+        "path": format!("/{id}"),
            "body": {"name": "{{ form.name }}", "run": "{{ run.id }}"}})
 }
 
@@ -64,7 +65,8 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
         "id": "create", "type": "http.request", "account": "crm", "method": "PUT",
         "path": "/people/{{ form.name }}/notes", "query": {"q": "{{ form.message }}", "fixed": "1"},
         "headers": {"X-Name": "{{ form.name }}"},
-        "body": {"name": "{{ form.name }}", "note": "From {{ form.email }}: {{ form.message }}", "seats": "{{ form.seats }}",
+        "body": {"name": "{{ form.name }}", "note": "From {{ form.email }}: {{ form.message }}",
+            "seats": "{{ form.seats }}",
                  "terms": "{{ form.terms }}", "list": [1, null, "{{ run.id }}"]},
     }]);
     let form = world
@@ -108,7 +110,8 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
     );
     assert_eq!(received.header("content-type"), Some("application/json"));
     assert_eq!(received.header("idempotency-key").unwrap().len(), 36);
-    let body = json!({"name": name, "note": format!("From a@b: {message}"), "seats": 3, "terms": true,
+    let body = json!({"name": name, "note": format!("From a@b: {message}"), "seats": 3,
+        "terms": true,
                       "list": [1, null, run.row.run_id]});
     assert_eq!(received.json(), body);
 
@@ -147,7 +150,8 @@ async fn what_can_not_stand_in_its_place_fails_the_run() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let path = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET", "path": "/a/{{ form.message }}"}]);
+    let path = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
+        "path": "/a/{{ form.message }}"}]);
     let form = acting(&world, &gateway, &peer, path).await;
     for message in ["", ".", "..", "%2e%2e"] {
         let mut values = payload();
@@ -166,7 +170,8 @@ async fn what_can_not_stand_in_its_place_fails_the_run() {
     let received = peer.await_received(1).await;
     assert_eq!(received[0].target, "/a/%252e%252e", "a value is no escape");
 
-    let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET", "path": "/",
+    let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
+        "path": "/",
                          "headers": {"X-Note": "{{ form.message }}"}}]);
     let form = world
         .form_of(
@@ -197,7 +202,8 @@ async fn conditions_choose_and_what_they_choose_is_marked() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let actions = json!([
-        {"id": "many", "type": "condition", "if": "form.seats > 10", "then": [post("large")], "else": [post("small")]},
+        {"id": "many", "type": "condition", "if": "form.seats > 10", "then": [post("large")],
+            "else": [post("small")]},
         post("always"),
     ]);
     let form = acting(&world, &gateway, &peer, actions).await;
@@ -497,7 +503,9 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
     })
     .await;
     assert_eq!(peer.received().len(), 2);
-    let expire = "UPDATE runs SET lease_until = clock_timestamp(); UPDATE run_wakes SET due_at = clock_timestamp()";
+    let expire = "
+        UPDATE runs SET lease_until = clock_timestamp();
+        UPDATE run_wakes SET due_at = clock_timestamp()";
     world.database.batch_execute(expire).await.unwrap();
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(4).await;
@@ -539,7 +547,9 @@ async fn who_has_lost_a_run_does_not_write_to_it() {
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     let _other = world.worker().await;
-    let expire = "UPDATE runs SET lease_until = clock_timestamp(); UPDATE run_wakes SET due_at = clock_timestamp()";
+    let expire = "
+        UPDATE runs SET lease_until = clock_timestamp();
+        UPDATE run_wakes SET due_at = clock_timestamp()";
     world.database.batch_execute(expire).await.unwrap();
     world.await_state("succeeded", 1).await;
     let before = serde_json::to_value(the_run(&world, &form).await).unwrap();
@@ -647,7 +657,9 @@ async fn a_wake_that_the_broker_has_lost_comes_again() {
         .unwrap();
     gate.add_permits(1);
     world.await_state("succeeded", 1).await;
-    let later = "UPDATE run_wakes SET due_at = clock_timestamp() WHERE due_at > clock_timestamp() + interval '4 minutes'";
+    let later = "
+        UPDATE run_wakes SET due_at = clock_timestamp()
+        WHERE due_at > clock_timestamp() + interval '4 minutes'";
     assert_eq!(
         world.database.execute(later, &[]).await.unwrap(),
         1,

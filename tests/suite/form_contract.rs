@@ -42,7 +42,11 @@ async fn a_form_is_read_submitted_and_runs_once() {
     eventually("the run is over", async || world.count(over).await == 1).await;
     let row = world
         .database
-        .query_one("SELECT run_as::text, workflow_id::text, state, input_trust, input, refused_reason FROM runs", &[])
+        .query_one(
+            "SELECT run_as::text, workflow_id::text, state, input_trust, input, \
+             refused_reason FROM runs",
+            &[],
+        )
         .await
         .unwrap();
     assert_eq!(row.get::<_, String>(0), form.owner.to_string());
@@ -238,7 +242,8 @@ async fn a_bad_submission_is_told_what_is_wrong() {
         ),
         (
             "long",
-            json!({"name": "\u{1f4ee}".repeat(500), "email": "a@b", "message": "\u{1f4ee}".repeat(5000), "terms": true}),
+            json!({"name": "\u{1f4ee}".repeat(500), "email": "a@b",
+                "message": "\u{1f4ee}".repeat(5000), "terms": true}),
         ),
     ] {
         assert_accepted(&form.submit(key, &payload).await);

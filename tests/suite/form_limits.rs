@@ -45,7 +45,10 @@ async fn a_token_has_twenty_on_all_gateways_together() {
     other.assert_lives().await;
 
     // Refused requests have not counted: as many as have become old may pass, and not one more.
-    let aged = "UPDATE rate_limits SET hits = (SELECT array_agg(hit - CASE WHEN n <= 5 THEN interval '61 seconds' ELSE '0' END ORDER BY n)
+    let aged = "
+        UPDATE rate_limits SET hits = (
+            SELECT array_agg(
+                hit - CASE WHEN n <= 5 THEN interval '61 seconds' ELSE '0' END ORDER BY n)
                 FROM unnest(hits) WITH ORDINALITY AS h (hit, n)) WHERE cardinality(hits) = 20";
     assert_eq!(world.database.execute(aged, &[]).await.unwrap(), 1);
     let fresh = world.gateway().await;
@@ -164,7 +167,8 @@ async fn retry_after_is_true_to_the_second() {
         // One that has not refused yet, and so has to ask.
         let fresh = world.gateway().await;
         let hits = format!(
-            "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '{age} seconds', ARRAY[20])
+            "UPDATE rate_limits
+             SET hits = array_fill(clock_timestamp() - interval '{age} seconds', ARRAY[20])
              WHERE key = '\\x74'::bytea || sha256('{}')",
             form.token
         );
@@ -179,7 +183,8 @@ async fn retry_after_is_true_to_the_second() {
         );
     }
     let gateway = world.gateway().await;
-    let aged = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '60.1 seconds', ARRAY[20])";
+    let aged = "UPDATE rate_limits
+        SET hits = array_fill(clock_timestamp() - interval '60.1 seconds', ARRAY[20])";
     world.database.execute(aged, &[]).await.unwrap();
     form.at(&gateway).assert_lives().await;
 }
@@ -191,7 +196,8 @@ async fn what_was_exhausted_becomes_free() {
     let gateway = world.gateway().await;
     let form = world.form(&gateway).await;
     form.assert_lives().await;
-    let nearly = "UPDATE rate_limits SET hits = array_fill(clock_timestamp() - interval '55 seconds', ARRAY[20])
+    let nearly = "UPDATE rate_limits
+        SET hits = array_fill(clock_timestamp() - interval '55 seconds', ARRAY[20])
                   WHERE substring(key FROM 1 FOR 1) = 't'";
     world.database.execute(nearly, &[]).await.unwrap();
     assert!(assert_limited(&form.read().await) <= 5);
@@ -227,7 +233,8 @@ async fn only_stale_rows_are_swept() {
     let gateway = world.gateway().await;
     let form: Form = world.form(&gateway).await;
     form.from("198.51.100.1").assert_lives().await;
-    let rows = "INSERT INTO rate_limits SELECT sha256(n::text::bytea), ARRAY[clock_timestamp() - interval '61 seconds']
+    let rows = "INSERT INTO rate_limits
+        SELECT sha256(n::text::bytea), ARRAY[clock_timestamp() - interval '61 seconds']
                 FROM generate_series(1, 12000) AS n";
     world.database.execute(rows, &[]).await.unwrap();
     world

@@ -229,7 +229,8 @@ async fn the_database_refuses_what_would_revive_a_link() {
         format!("UPDATE workflows SET state = 'paused'; {again} sha256('new') {from}"),
         format!("UPDATE members SET role = 'viewer'; {again} sha256('new') {from}"),
         format!(
-            "{again} sha256('new') {from}; UPDATE form_links SET ended_at = NULL WHERE token_sha256 <> sha256('new')"
+            "{again} sha256('new') {from};
+            UPDATE form_links SET ended_at = NULL WHERE token_sha256 <> sha256('new')"
         ),
     ];
     for statement in refused {

@@ -523,7 +523,8 @@ async fn accounts_policies_and_approvals() {
         .contains("perhaps")
     );
 
-    let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm", "method": "GET", "path": "/{{ form.name }}"});
+    let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm",
+        "method": "GET", "path": "/{{ form.name }}"});
     let definition = definition_with(serde_json::json!([send]));
     let form = world
         .form_of(&gateway, plain.workspace, plain.owner, &definition)

@@ -61,13 +61,15 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
 #[tokio::test]
 async fn an_old_schema_is_refused_until_it_is_migrated() {
     let world = World::new().await;
-    let forget = "DELETE FROM refinery_schema_history WHERE version = (SELECT max(version) FROM refinery_schema_history) RETURNING version, name, applied_on, checksum";
+    let forget = "DELETE FROM refinery_schema_history
+        WHERE version = (SELECT max(version) FROM refinery_schema_history)
+        RETURNING version, name, applied_on, checksum";
     let row = world.database.query_one(forget, &[]).await.unwrap();
     let gateway = world.start("letterbox-gateway", &[]);
-    eventually(
-        "not ready",
-        async || matches!(gateway.admin("/readyz").await, Some((503, text)) if text.contains("letterbox migrate")),
-    )
+    eventually("not ready", async || {
+        let answer = gateway.admin("/readyz").await;
+        matches!(answer, Some((503, text)) if text.contains("letterbox migrate"))
+    })
     .await;
     let restore = "INSERT INTO refinery_schema_history VALUES ($1, $2, $3, $4)";
     let (version, name, applied, checksum): (i32, String, String, String) =
@@ -98,10 +100,10 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
     let claimed = "SELECT count(*) FROM webhook_deliveries";
     eventually("all are claimed", async || world.count(claimed).await == 20).await;
     gateway.terminate();
-    eventually(
-        "not ready, and says why",
-        async || matches!(gateway.admin("/readyz").await, Some((503, text)) if text.contains("stopping")),
-    )
+    eventually("not ready, and says why", async || {
+        let answer = gateway.admin("/readyz").await;
+        matches!(answer, Some((503, text)) if text.contains("stopping"))
+    })
     .await;
     eventually("nothing more is accepted", async || {
         gateway.http.post(&webhook.url).send().await.is_err()

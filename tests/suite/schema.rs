@@ -108,9 +108,12 @@ async fn each_role_can_do_its_work_and_no_more() {
 async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() {
     let world = World::new().await;
     let keyless = "
-        SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace AND nspname = 'public'
-        WHERE relkind = 'r' AND relname NOT IN ('users', 'rate_limits', 'refinery_schema_history') AND NOT EXISTS (
-            SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+        SELECT count(*) FROM pg_class c JOIN pg_namespace
+            n ON n.oid = relnamespace AND nspname = 'public'
+        WHERE relkind = 'r'
+        AND relname NOT IN ('users', 'rate_limits', 'refinery_schema_history') AND NOT EXISTS (
+            SELECT FROM pg_index i JOIN pg_attribute a
+                ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
             WHERE i.indrelid = c.oid AND i.indisprimary AND a.attname = 'workspace_id')";
     assert_eq!(
         world.count(keyless).await,
@@ -120,14 +123,16 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
     let crossing = "
         SELECT count(*) FROM pg_constraint k JOIN pg_class target ON target.oid = k.confrelid
         WHERE k.contype = 'f' AND target.relname <> 'users' AND NOT EXISTS (
-            SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) AND a.attname = 'workspace_id')";
+            SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND
+                a.attnum = ANY (k.conkey) AND a.attname = 'workspace_id')";
     assert_eq!(
         world.count(crossing).await,
         0,
         "a foreign key that could point into another workspace"
     );
     let unexplained = "
-        SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace AND nspname = 'public'
+        SELECT count(*) FROM pg_class c JOIN pg_namespace
+            n ON n.oid = relnamespace AND nspname = 'public'
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum >= 0 AND NOT a.attisdropped
         WHERE relkind = 'r' AND relname <> 'refinery_schema_history'
           AND (col_description(c.oid, a.attnum) IS NULL OR obj_description(c.oid) IS NULL)";

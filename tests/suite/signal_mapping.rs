@@ -9,8 +9,10 @@ async fn native_signals_keep_every_member_exactly() {
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     let bodies = [
-        r#"{"type":"proposal.won","entity":"Acme","sourceTool":"crm","amount":{"value":999999999999.9999,"currency":"EUR"},"eventId":"e-1"}"#,
-        r#"{"type":"proposal.created","entity":"Ä\u0000B","sourceTool":"crm","amount":{"value":0.1,"currency":"USD"}}"#,
+        r#"{"type":"proposal.won","entity":"Acme","sourceTool":"crm",
+            "amount":{"value":999999999999.9999,"currency":"EUR"},"eventId":"e-1"}"#,
+        r#"{"type":"proposal.created","entity":"Ä\u0000B","sourceTool":"crm",
+            "amount":{"value":0.1,"currency":"USD"}}"#,
         r#"{"type":"client.created","entity":"Client","sourceTool":"crm"}"#,
         r#"{"type":"client.created","entity":" ","sourceTool":"crm"}"#,
         r#"[1]"#,

@@ -84,7 +84,8 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
 
     let port = 20_000 + std::process::id() % 10_000;
     let settings = format!(
-        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.certfile = {}\nssl_options.keyfile = {}\nssl_options.cacertfile = {}",
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.certfile = {}\n\
+         ssl_options.keyfile = {}\nssl_options.cacertfile = {}",
         path("server.pem"),
         path("server.key"),
         path("ca.pem"),

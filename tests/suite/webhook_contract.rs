@@ -219,7 +219,8 @@ async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends
     let chunks: String = body.chars().map(|c| format!("1\r\n{c}\r\n")).collect();
     let signature = sign(&webhook.secret, body.as_bytes());
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nx-service-signature: {signature}\r\n"
+        "POST {path} HTTP/1.1\r\nhost: x\r\n\
+         content-type: application/json\r\nx-service-signature: {signature}\r\n"
     );
     let answer = raw(
         &gateway.public_address(),
@@ -242,11 +243,20 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     let good: Vec<Vec<u8>> = vec![
-        b"null".to_vec(), b" 1 ".to_vec(), b"1e400".to_vec(), br#""\u0000""#.to_vec(), br#"{"\u0000":"\u0000"}"#.to_vec(),
-        br#""\ud800""#.to_vec(), br#"{"a":1,"a":2}"#.to_vec(), "\"ä\u{2028}\u{7f}\"".into(), "9".repeat(60_000).into(),
+        b"null".to_vec(),
+        b" 1 ".to_vec(),
+        b"1e400".to_vec(),
+        br#""\u0000""#.to_vec(),
+        br#"{"\u0000":"\u0000"}"#.to_vec(),
+        br#""\ud800""#.to_vec(),
+        br#"{"a":1,"a":2}"#.to_vec(),
+        "\"ä\u{2028}\u{7f}\"".into(),
+        "9".repeat(60_000).into(),
         format!("{}{}", "[".repeat(32_000), "]".repeat(32_000)).into(),
         format!("{}1{}", r#"{"a":"#.repeat(10_000), "}".repeat(10_000)).into(),
-        br#"{"type":"proposal.won","entity":"\u0000 x","sourceTool":"\ud800","amount":{"value":1e131072,"currency":"EUR"}}"#.to_vec(),
+        br#"{"type":"proposal.won","entity":"\u0000 x","sourceTool":"\ud800",
+            "amount":{"value":1e131072,"currency":"EUR"}}"#
+            .to_vec(),
     ];
     for body in &good {
         let answer = webhook.send(body.clone()).await;
@@ -320,7 +330,10 @@ async fn a_secret_that_does_not_open_is_our_fault_and_touches_no_other_webhook()
     let gateway = world.gateway().await;
     let (broken, whole) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     // The sealed secret of one row, copied into another.
-    let swap = "UPDATE webhooks SET secret_sealed = (SELECT secret_sealed FROM webhooks WHERE webhook_id = $2) WHERE webhook_id = $1";
+    let swap = "
+        UPDATE webhooks
+        SET secret_sealed = (SELECT secret_sealed FROM webhooks WHERE webhook_id = $2)
+        WHERE webhook_id = $1";
     world
         .database
         .execute(swap, &[&broken.address.webhook, &whole.address.webhook])

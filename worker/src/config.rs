@@ -52,15 +52,18 @@ pub struct WorkerSettings {
 
     /// How long a worker may be silent about a run before another one takes it over, in seconds; at
     /// least 45
-    #[arg(long, env = "LETTERBOX_RUN_LEASE_SECONDS", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, env = "LETTERBOX_RUN_LEASE_SECONDS", value_name = "SECONDS", default_value = "60",
+        value_parser = seconds)]
     pub run_lease: Duration,
 
     /// Pause before the second attempt at an action, in milliseconds; doubled for each further one
-    #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "2000", value_parser = milliseconds)]
+    #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "2000",
+        value_parser = milliseconds)]
     pub retry: Duration,
 
     /// How long a person may take to approve an action, in seconds
-    #[arg(long, env = "LETTERBOX_APPROVAL_SECONDS", value_name = "SECONDS", default_value = "604800", value_parser = seconds)]
+    #[arg(long, env = "LETTERBOX_APPROVAL_SECONDS", value_name = "SECONDS", default_value =
+        "604800", value_parser = seconds)]
     pub approval: Duration,
 
     /// Private networks that actions may reach, as CIDR[,CIDR...] [default: none]

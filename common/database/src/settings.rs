@@ -93,7 +93,8 @@ impl FromStr for DatabaseTarget {
             _ => {
                 return Err(SettingError::new(
                     NAME,
-                    "sslmode must be disable, prefer, require or verify-full; sslrootcert needs one of the last two",
+                    "sslmode must be disable, prefer, require or verify-full; sslrootcert needs \
+                     one of the last two",
                 ));
             }
         };

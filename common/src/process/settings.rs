@@ -91,7 +91,8 @@ pub struct ProcessSettings {
     pub log_format: LogFormat,
 
     /// How long a stopping process may take to finish what it has accepted, in seconds
-    #[arg(long, env = "LETTERBOX_SHUTDOWN_SECONDS", value_name = "SECONDS", default_value = "25", value_parser = seconds)]
+    #[arg(long, env = "LETTERBOX_SHUTDOWN_SECONDS", value_name = "SECONDS", default_value = "25",
+        value_parser = seconds)]
     pub shutdown_timeout: Duration,
 }
 

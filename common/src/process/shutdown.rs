@@ -18,7 +18,12 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     tokio::spawn(async move {
-        let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            }
+        };
         let name = next().await;
         tracing::info!(signal = name, "stopping");
         stopping.cancel();

@@ -61,7 +61,8 @@ impl ClaimKey for DeliveryKey {
     type Guard<'a> = letterbox_common::ids::WebhookId;
 
     const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "delivery", table: "webhook_deliveries", scope: "webhook_id", sha256: "body_sha256", id: "delivery_id",
+        name: "delivery", table: "webhook_deliveries", scope: "webhook_id", sha256: "body_sha256",
+            id: "delivery_id",
         guard: "uuid", guard_row: "webhooks w
     ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.guard
     AND w.deleted_at IS NULL",
@@ -102,7 +103,8 @@ impl ClaimKey for SubmissionKey {
     type Guard<'a> = &'a [u8];
 
     const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "submission", table: "form_submissions", scope: "workflow_id", sha256: "key_sha256", id: "submission_id",
+        name: "submission", table: "form_submissions", scope: "workflow_id", sha256: "key_sha256",
+            id: "submission_id",
         guard: "bytea", guard_row: "live_form_links l
     ON l.token_sha256 = wanted.guard AND l.workspace_id = wanted.workspace_id
     AND l.workflow_id = wanted.scope",

@@ -15,8 +15,9 @@ use letterbox_common::{
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::{Accepted, Submission, content_type};
+use super::content_type;
 use crate::{
+    acceptance::{Accepted, Submission},
     body,
     client_address::ClientAddress,
     error::Refusal,

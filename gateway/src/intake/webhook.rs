@@ -10,8 +10,16 @@ use jiff::Timestamp;
 use letterbox_broker::Receipt;
 use letterbox_common::webhook::{SIGNATURE_HEADER, Signature, WebhookAddress};
 
-use super::{Accepted, Delivery, content_type};
-use crate::{body, error::Refusal, json, state::Gateway, trace, webhook_secrets::VerifyError};
+use super::content_type;
+use crate::{
+    acceptance::{Accepted, Delivery},
+    body,
+    error::Refusal,
+    json,
+    state::Gateway,
+    trace,
+    webhook_secrets::VerifyError,
+};
 
 /// An accepted delivery, as its sender is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -141,11 +141,14 @@ impl WebhookSecrets {
         let place =
             SealedColumn::WebhookSecret.place(sealed_for.workspace, sealed_for.webhook.as_bytes());
         let opened = self.keys.open(place, &found.sealed);
-        opened.map(|secret| SigningKey::new(&secret)).map_err(|error| {
-            metrics::UNSEALING_FAILURES.increment(1);
-            tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook, %error, "a webhook's secret does not open");
-            VerifyError::Unavailable
-        })
+        opened
+            .map(|secret| SigningKey::new(&secret))
+            .map_err(|error| {
+                metrics::UNSEALING_FAILURES.increment(1);
+                tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook,
+                %error, "a webhook's secret does not open");
+                VerifyError::Unavailable
+            })
     }
 }
 

@@ -73,7 +73,8 @@ impl Subscription {
                     Some(batch) => Ok(Some(batch.into_iter().collect::<lapin::Result<_>>()?)),
                     None if self.cancelled => Ok(None),
                     None => {
-                        let problem = format!("the broker cancelled the consumer of {}", self.queue);
+                        let problem = format!("the broker cancelled the consumer of {}",
+                            self.queue);
                         Err(BrokerError::Ended(problem))
                     }
                 },

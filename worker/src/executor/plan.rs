@@ -80,7 +80,10 @@ mod tests {
     use super::*;
 
     fn definition() -> Definition {
-        let request = |id: &str| json!({"id": id, "type": "http.request", "account": "a", "method": "POST", "path": "/"});
+        let request = |id: &str| {
+            json!({"id": id, "type": "http.request", "account": "a",
+            "method": "POST", "path": "/"})
+        };
         let inner = json!({"id": "many", "type": "condition", "if": "form.seats > 10",
                            "then": [request("deep")], "else": []});
         let ai = json!({"id": "ai", "type": "ai.condition", "account": "a", "model": "m",

@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn a_model_chooses_or_fails() {
         let asking = outgoing(
-            r#"{"id":"a","type":"ai.condition","account":"c","model":"m","question":"?","input":"x"}"#,
+            r#"{"id":"a","type":"ai.condition","account":"c","model":"m","question":"?",
+                "input":"x"}"#,
         );
         let chat = |content: &str| {
             serde_json::json!({"choices": [{"message": {"content": content}}]}).to_string()

@@ -194,10 +194,15 @@ mod tests {
         }
 
         #[test]
-        fn no_number_panics(number in "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,25})?") {
+        fn no_number_panics(
+            number in "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,25})?",
+        ) {
             if let (Ok(value), Ok(float)) = (AmountValue::parse(&number), number.parse::<f64>()) {
                 let close = value.to_string().parse::<f64>().unwrap();
-                prop_assert!((close - float).abs() <= float.abs() * 1e-12, "{number} became {value}");
+                prop_assert!(
+                    (close - float).abs() <= float.abs() * 1e-12,
+                    "{number} became {value}"
+                );
             }
         }
     }

@@ -134,13 +134,15 @@ mod tests {
     fn with(member: &str) -> String {
         // Of a repeated name the last one counts, so a member at the end replaces the good one.
         format!(
-            r#"{{"type":"proposal.won","entity":"E","sourceTool":"T","amount":{{"value":1,"currency":"EUR"}},{member}}}"#
+            r#"{{"type":"proposal.won","entity":"E","sourceTool":"T",
+            "amount":{{"value":1,"currency":"EUR"}},{member}}}"#
         )
     }
 
     #[test]
     fn a_native_body_keeps_everything_exactly() {
-        let body = r#"{"type":"proposal.won","entity":"Ä\u0000","sourceTool":"crm","eventId":"e1","x":[[]],
+        let body = r#"{"type":"proposal.won","entity":"Ä\u0000","sourceTool":"crm",
+                       "eventId":"e1","x":[[]],
                        "amount":{"value":999999999999.9999,"currency":"EUR","y":1e400}}"#;
         let Mapped::Native(native) = map(body.as_bytes()) else {
             panic!("{}", rule(body))
@@ -274,7 +276,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_keeps_the_rules_is_native(
-            kind in prop::sample::select(vec!["proposal.created", "proposal.won", "client.created"]),
+            kind in prop::sample::select(vec!["proposal.created", "proposal.won",
+                "client.created"]),
             entity in "\\PC{1,200}",
             tool in "(?s).{1,100}",
             event in prop::option::of("(?s).{1,200}"),
@@ -313,7 +316,11 @@ mod tests {
             entity in prop_oneof![Just("null".to_owned()), "\"[a-z\\\\]{0,9}\"", "[0-9]{1,3}"],
             value in "-?[0-9]{1,20}(\\.[0-9]{1,9})?(e[+-]?[0-9]{1,22})?",
         ) {
-            let _ = map(format!(r#"{{"type":"{kind}","entity":{entity},"sourceTool":"T","amount":{{"value":{value},"currency":"EUR"}}}}"#).as_bytes());
+            let body = format!(
+                r#"{{"type":"{kind}","entity":{entity},"sourceTool":"T",
+                     "amount":{{"value":{value},"currency":"EUR"}}}}"#
+            );
+            let _ = map(body.as_bytes());
         }
     }
 }

@@ -254,7 +254,8 @@ mod tests {
         for kind in &actions::KINDS {
             let name = kind.name;
             let text = format!(
-                r#"{{"rules":[{{"when":{{"action":"{name}"}},"decision":"deny"}}],"default":"allow"}}"#
+                r#"{{"rules":[{{"when":{{"action":"{name}"}},"decision":"deny"}}],
+                    "default":"allow"}}"#
             );
             assert_eq!(Policy::parse(&text).is_ok(), kind.sends(), "{name}");
         }

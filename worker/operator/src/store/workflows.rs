@@ -14,7 +14,8 @@ use tokio_postgres::{Error, Row};
 /// What is shown of a workflow `f`.
 macro_rules! columns {
     () => {
-        "f.workflow_id, f.workspace_id, f.owner_id, f.name, f.state, f.live_release_id, f.created_at"
+        "f.workflow_id, f.workspace_id, f.owner_id, f.name, f.state, f.live_release_id, \
+         f.created_at"
     };
 }
 

@@ -47,9 +47,12 @@ pub struct ActionKind {
 
 /// How an action of a kind is parsed, and so what it can do.
 enum Parse {
-    Choose(fn(&mut Diagnostics, &Map<String, Value>, &str) -> Condition),
-    Send(fn(&mut Diagnostics, &Map<String, Value>, &str) -> Option<Arc<dyn Outgoing>>),
+    Choose(ParseMembers<Condition>),
+    Send(ParseMembers<Option<Arc<dyn Outgoing>>>),
 }
+
+/// Parses the members of one action, whose path is given; what is wrong goes to the diagnostics.
+type ParseMembers<T> = fn(&mut Diagnostics, &Map<String, Value>, &str) -> T;
 
 impl ActionKind {
     /// Whether its actions send a request, and so pass the policy.

@@ -107,12 +107,17 @@ mod tests {
     use super::super::Definition;
 
     fn good() -> Value {
-        let field = |key: &str, kind: &str| json!({"key": key, "label": "L", "type": kind, "required": true});
+        let field = |key: &str, kind: &str| {
+            json!({"key": key, "label": "L", "type": kind,
+            "required": true})
+        };
         json!({
             "form": {
                 "title": "T", "description": "D", "confirmationMessage": "C",
-                "fields": [field("a", "text"), field("b", "textarea"), field("c", "number"), field("d", "email"),
-                           {"key": "e", "label": "L", "type": "checkbox", "required": false, "placeholder": "P"}],
+                "fields": [field("a", "text"), field("b", "textarea"), field("c", "number"),
+                    field("d", "email"),
+                           {"key": "e", "label": "L", "type": "checkbox", "required": false,
+                               "placeholder": "P"}],
             },
             "actions": [],
         })
@@ -140,7 +145,10 @@ mod tests {
     fn every_bound_holds_on_both_sides() {
         let text = |length: usize| Value::from("\u{1f4ee}".repeat(length));
         let fields = |count: usize| {
-            let field = |n| json!({"key": format!("k{n}"), "label": "L", "type": "text", "required": false});
+            let field = |n| {
+                json!({"key": format!("k{n}"), "label": "L", "type": "text",
+                "required": false})
+            };
             Value::from_iter((0..count).map(field))
         };
         for (path, good, bad) in [
@@ -190,7 +198,8 @@ mod tests {
             "form.title: must be a string of 1 to 120 characters, not blank",
             "form.fields[1]: another field has the key \"a\"",
             "form.fields[2].type: must be one of text, textarea, number, email, checkbox",
-            "form.fields[3]: unknown member \"x\", expected key, label, type, required, placeholder",
+            "form.fields[3]: unknown member \"x\", expected key, label, type, required, \
+                placeholder",
             "actions: must be a list",
         ];
         assert_eq!(found, expected);

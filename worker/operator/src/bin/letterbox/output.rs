@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn an_object_takes_a_line_for_each_member() {
-        let run = serde_json::json!({"id": "1", "actions": [{"a": "x\u{1b}", "none": null}, {"b": {"c": 1}}]});
+        let run = serde_json::json!({"id": "1", "actions": [{"a": "x\u{1b}", "none": null},
+            {"b": {"c": 1}}]});
         assert_eq!(
             Output::one(&run).table(),
             "actions  a: x\\u{1b}\n\nb: {\"c\":1}\nid       1"

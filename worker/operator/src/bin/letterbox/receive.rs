@@ -46,7 +46,8 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
         .get("idempotency-key")
         .and_then(|key| key.to_str().ok());
     output::line(&json!({
-        "method": head.method.as_str(), "target": target, "idempotency_key": key, "body": String::from_utf8_lossy(&body),
+        "method": head.method.as_str(), "target": target, "idempotency_key": key,
+            "body": String::from_utf8_lossy(&body),
     }));
     Ok(Response::new(Full::new(Bytes::from_static(
         br#"{"ok":true}"#,

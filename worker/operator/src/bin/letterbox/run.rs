@@ -24,7 +24,8 @@ pub(crate) enum RunCommand {
         #[arg(long)]
         workflow: Option<WorkflowId>,
         /// Most runs to list
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        #[arg(long, default_value_t = 100, value_parser =
+            clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
     /// Show one run with its input, which a stranger wrote

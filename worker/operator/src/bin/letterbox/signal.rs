@@ -23,7 +23,8 @@ pub(crate) enum SignalCommand {
         #[arg(long)]
         workspace: WorkspaceId,
         /// Most signals to list
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        #[arg(long, default_value_t = 100, value_parser =
+            clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
     /// Show one signal with its body

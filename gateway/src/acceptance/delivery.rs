@@ -10,9 +10,9 @@ use crate::claims::DeliveryKey;
 
 /// A checked body.
 pub(crate) struct Delivery {
-    pub(super) address: WebhookAddress,
-    pub(super) body: Bytes,
-    pub(super) receipt: Receipt,
+    pub(crate) address: WebhookAddress,
+    pub(crate) body: Bytes,
+    pub(crate) receipt: Receipt,
 }
 
 impl IntakeItem for Delivery {

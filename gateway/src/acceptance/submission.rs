@@ -12,11 +12,11 @@ use crate::{
 
 /// A validated payload.
 pub(crate) struct Submission {
-    pub(super) form: LiveForm,
-    pub(super) key_sha256: KeyHash,
-    pub(super) token: TokenHash,
-    pub(super) payload: Bytes,
-    pub(super) receipt: Receipt,
+    pub(crate) form: LiveForm,
+    pub(crate) key_sha256: KeyHash,
+    pub(crate) token: TokenHash,
+    pub(crate) payload: Bytes,
+    pub(crate) receipt: Receipt,
 }
 
 impl IntakeItem for Submission {

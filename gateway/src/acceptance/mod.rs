@@ -4,12 +4,16 @@
 //! for. Between any two of its steps the process may die: the claim's lease ends, a retry takes it
 //! over with the same id, and the worker takes every id once.
 
+mod delivery;
+mod submission;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use letterbox_broker::{Envelope, Publisher};
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::{delivery::Delivery, submission::Submission};
 use crate::{
     claims::{Claim, ClaimKey, Claimed, Claims},
     metrics,
