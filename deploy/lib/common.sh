@@ -1,4 +1,6 @@
-# What the deploy scripts share: where things are, how to speak, free ports, processes by pid. Sourced, not run.
+# What the deploy scripts share: where things are, users, packages, free ports, processes by pid.
+# Sourced, not run.
+# shellcheck shell=bash
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -6,6 +8,10 @@ LOCAL="$ROOT/.local"
 RUST_MINIMUM=1.92
 # Where cargo puts programs; the setting may be relative to the project.
 BIN=$(cd "$ROOT" && realpath -m "${CARGO_TARGET_DIR:-target}")/release
+
+# The crates of the programs that run in production.
+# shellcheck disable=SC2034 # for who sources this
+PROGRAM_CRATES=(-p letterbox-gateway -p letterbox-worker -p letterbox-operator)
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 fail() { printf '\033[1;31merror:\033[0m %s\n' "$*" >&2; exit 1; }
@@ -16,26 +22,59 @@ as_root() {
     else return 127; fi
 }
 
+# as_user USER COMMAND…: runs it as that user where this is root, else as whoever this is.
+as_user() { (exec_as "$@"); }
+# The same, in place of this shell.
+exec_as() {
+    local prefix=()
+    [ "$(id -u)" != 0 ] || prefix=(setpriv --reuid="$1" --regid="$(id -g "$1")" --clear-groups)
+    exec "${prefix[@]}" "${@:2}"
+}
+
+# A folder that its owner alone can list; where that is root, servers' users may pass through it.
+private_folder() { mkdir -p "$1"; if [ "$(id -u)" = 0 ]; then chmod 711 "$1"; else chmod 700 "$1"; fi; }
+
+# make_home DIR USER: DIR/home, which belongs to USER; outside of DIR, with a link to it, where USER
+# can't get there (below /root).
+make_home() {
+    private_folder "$1"
+    [ ! -e "$1/home" ] || return 0
+    if (cd / && as_user "$2" test -x "$1"); then mkdir -m 700 "$1/home"
+    else ln -s "$(mktemp -d /var/tmp/letterbox-XXXXXX)" "$1/home"; fi
+    [ "$(id -u)" != 0 ] || chown "$2:" "$1/home/"
+}
+
+# Removes a folder with its home, wherever that is.
+remove_folder() { rm -rf "$(readlink -f "$1/home" || echo "$1")" "$1"; }
+
 # Installs the Debian packages that are missing; elsewhere says which programs are wanted.
 need_packages() {
     local missing=() package
     if ! command -v dpkg-query >/dev/null; then
         command -v openssl >/dev/null && command -v curl >/dev/null && return
-        fail "this is not Debian: please install PostgreSQL 15 or later, RabbitMQ 3.10 or later, curl, openssl and a C compiler, or set DATABASE_URL and AMQP_URL"
+        fail "this is not Debian: please install PostgreSQL 15 or later, RabbitMQ 3.10 or later," \
+            "curl, openssl and a C compiler, or set DATABASE_URL and AMQP_URL"
     fi
     for package in "$@"; do
-        dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+        dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+            missing+=("$package")
     done
     [ ${#missing[@]} = 0 ] && return
     say "installing ${missing[*]}"
     # The packages would start servers of their own; ours are private.
     local policy=/usr/sbin/policy-rc.d made=
-    if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod +x $policy && made=yes; fi
+    if [ ! -e $policy ] && printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null; then
+        as_root chmod +x $policy
+        made=yes
+    fi
     local log="$LOCAL/install.log" result=0
-    mkdir -p "$LOCAL"
-    { as_root apt-get update -q && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || result=$?
+    private_folder "$LOCAL"
+    { as_root apt-get update -q && as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qy --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || result=$?
     [ -z "$made" ] || as_root rm -f $policy
-    [ $result = 0 ] || { tail -n 5 "$log" >&2; fail "could not install ${missing[*]} (as root: apt-get install ${missing[*]}); the whole story is in $log"; }
+    [ $result = 0 ] && return
+    tail -n 5 "$log" >&2
+    fail "could not install ${missing[*]} (as root: apt-get install ${missing[*]}); see $log"
 }
 
 need_rust() {
@@ -51,7 +90,8 @@ link_target() { [ -e "$ROOT/target" ] || ln -sfn "$(dirname "$BIN")" "$ROOT/targ
 
 is_listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# A port that nobody listens on, below 32768: above, the system may hand it to an outgoing connection at any moment.
+# A port that nobody listens on, below 32768: above, the system may hand it to an outgoing
+# connection at any moment.
 free_port() {
     local port
     while :; do

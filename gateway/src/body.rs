@@ -22,7 +22,7 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Reads the whole body, or refuses it: by its announced length without reading a byte, else while
 /// it arrives.
-pub async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
+pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > MAX_BYTES as u64 {
         discard(headers, body);
         return Err(Refusal::payload_too_large());
@@ -56,7 +56,7 @@ async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
 
 /// Discards the body of a request that is refused. Closing a connection with unread bytes resets
 /// it, and the reset can overtake the answer.
-pub fn discard(headers: &HeaderMap, body: Incoming) {
+pub(crate) fn discard(headers: &HeaderMap, body: Incoming) {
     // Reading from a sender that waits for "100 Continue" would tell it to send.
     if body.is_end_stream() || headers.contains_key(header::EXPECT) {
         return;

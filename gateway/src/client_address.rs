@@ -16,7 +16,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 /// A client as the rate limits count it: an IPv4 address, or the /64 network of an IPv6 address,
 /// which belongs to one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ClientAddress {
+pub(crate) enum ClientAddress {
     V4(Ipv4Addr),
     V6Network([u8; 8]),
 }
@@ -24,7 +24,7 @@ pub enum ClientAddress {
 impl ClientAddress {
     /// 4 or 8 bytes.
     #[must_use]
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::V4(address) => address.octets().to_vec(),
             Self::V6Network(network) => network.to_vec(),
@@ -46,12 +46,12 @@ impl From<IpAddr> for ClientAddress {
 
 /// The proxies whose `X-Forwarded-For` is believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TrustedProxies(pub Networks);
+pub(crate) struct TrustedProxies(pub Networks);
 
 impl TrustedProxies {
     /// The client of a request that came from `peer`.
     #[must_use]
-    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+    pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         let peer = peer.to_canonical();
         if !self.0.contains(peer) {
             return peer.into();

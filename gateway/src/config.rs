@@ -18,7 +18,7 @@ use crate::{client_address::TrustedProxies, cors::AllowedOrigins, form_page::For
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-gateway", version)]
-pub struct GatewaySettings {
+pub(crate) struct GatewaySettings {
     /// Where senders connect; HTTP/1.1, to be run behind a proxy that terminates TLS
     #[arg(
         long,
@@ -102,7 +102,7 @@ pub struct GatewaySettings {
 }
 
 /// The settings, checked and ready to use.
-pub struct Config {
+pub(crate) struct Config {
     pub database: Database,
     pub broker: BrokerTarget,
     pub keys: KeyRing,
@@ -123,7 +123,7 @@ impl Config {
     ///
     /// # Errors
     /// Names the first invalid setting.
-    pub fn from_settings(settings: &GatewaySettings) -> Result<Self, SettingError> {
+    pub(crate) fn from_settings(settings: &GatewaySettings) -> Result<Self, SettingError> {
         if settings.publish_timeout >= settings.claim_lease {
             return Err(SettingError::new(
                 "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS",

@@ -14,10 +14,10 @@ use crate::{
 
 /// The origins that are served, as browsers write them.
 #[derive(Debug, Clone)]
-pub struct AllowedOrigins(Vec<HeaderValue>);
+pub(crate) struct AllowedOrigins(Vec<HeaderValue>);
 
 impl AllowedOrigins {
-    pub fn of(urls: &[&Url]) -> Self {
+    pub(crate) fn of(urls: &[&Url]) -> Self {
         let origins = urls.iter().map(|url| url.origin().ascii_serialization());
         Self(
             origins
@@ -31,7 +31,7 @@ impl AllowedOrigins {
     ///
     /// # Errors
     /// Refuses every other origin, `null`, and two at once.
-    pub fn check(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
         let mut given = headers.get_all(header::ORIGIN).iter();
         match (given.next(), given.next()) {
             (None, _) => Ok(None),
@@ -42,7 +42,7 @@ impl AllowedOrigins {
 }
 
 /// Whether a request is a CORS preflight.
-pub fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool {
+pub(crate) fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool {
     method == hyper::Method::OPTIONS
         && headers.contains_key(header::ORIGIN)
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
@@ -50,7 +50,7 @@ pub fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool {
 
 /// The answer to a preflight of an allowed origin. The signature header is not offered, because
 /// secrets do not belong in browsers.
-pub fn preflight(methods: &'static str) -> Response {
+pub(crate) fn preflight(methods: &'static str) -> Response {
     let mut response = response::no_content();
     let headers = response.headers_mut();
     headers.insert(
@@ -69,7 +69,7 @@ pub fn preflight(methods: &'static str) -> Response {
 }
 
 /// Lets a page of an allowed origin read the answer.
-pub fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
+pub(crate) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
     const EXPOSED: HeaderName = header::ACCESS_CONTROL_EXPOSE_HEADERS;
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(EXPOSED, HeaderValue::from_static("Retry-After"));

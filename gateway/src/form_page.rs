@@ -1,8 +1,12 @@
 //! The page behind a form link: three static files, part of the program. The page reads and submits
-//! the form through the public endpoints, like anybody else; all that it is told is where they are.
+//! the form through the public endpoints, like anybody else; all that it is told is where they are,
+//! and how long values may be.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hyper::header::{self, HeaderValue};
+use letterbox_common::form::FieldType;
 use url::Url;
 
 use crate::response::{self, Response};
@@ -10,12 +14,13 @@ use crate::response::{self, Response};
 const PAGE: &str = include_str!("../static/form.html");
 const STYLE: &str = include_str!("../static/form.css");
 const SCRIPT: &str = include_str!("../static/form.js");
-/// Stands in the page where the service's address goes.
+/// Placeholders of the page.
 const BASE_URL: &str = "{base-url}";
+const MAX_LENGTHS: &str = "{max-lengths}";
 
 /// The page, ready to be served.
 #[derive(Debug, Clone)]
-pub struct FormPage {
+pub(crate) struct FormPage {
     html: Bytes,
     policy: HeaderValue,
 }
@@ -23,29 +28,28 @@ pub struct FormPage {
 impl FormPage {
     /// A page that calls the service at `base_url`.
     #[must_use]
-    pub fn new(base_url: &Url) -> Self {
-        let base = base_url
-            .as_str()
-            .trim_end_matches('/')
-            .replace('&', "&amp;")
-            .replace('"', "&quot;");
+    #[expect(
+        clippy::expect_used,
+        reason = "the origin of a web address is plain ASCII"
+    )]
+    pub(crate) fn new(base_url: &Url) -> Self {
+        let base = attribute(base_url.as_str().trim_end_matches('/'));
         let policy = format!(
             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {}; \
-             base-uri 'none'; \
-             form-action 'none'; frame-ancestors 'none'",
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
             base_url.origin().ascii_serialization()
         );
-        // The origin of a web address is plain ASCII.
-        let policy =
-            HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
+        let html = PAGE
+            .replace(BASE_URL, &base)
+            .replace(MAX_LENGTHS, &attribute(&max_lengths()));
         Self {
-            html: PAGE.replace(BASE_URL, &base).into(),
-            policy,
+            html: html.into(),
+            policy: HeaderValue::try_from(policy).expect("plain ASCII"),
         }
     }
 
     /// The same for every token, whether it lives or not.
-    pub fn html(&self) -> Response {
+    pub(crate) fn html(&self) -> Response {
         let mut response = response::content("text/html; charset=utf-8", self.html.clone());
         response
             .headers_mut()
@@ -53,11 +57,25 @@ impl FormPage {
         response
     }
 
-    pub fn style() -> Response {
+    pub(crate) fn style() -> Response {
         response::content("text/css; charset=utf-8", STYLE)
     }
 
-    pub fn script() -> Response {
+    pub(crate) fn script() -> Response {
         response::content("text/javascript; charset=utf-8", SCRIPT)
     }
+}
+
+/// The maximum length of each type of field that has one, as a JSON object.
+fn max_lengths() -> String {
+    let lengths: BTreeMap<_, _> = FieldType::ALL
+        .iter()
+        .filter_map(|kind| Some((kind.as_str(), kind.max_length()?)))
+        .collect();
+    serde_json::json!(lengths).to_string()
+}
+
+/// The text, for an attribute in double quotes.
+fn attribute(text: &str) -> String {
+    text.replace('&', "&amp;").replace('"', "&quot;")
 }

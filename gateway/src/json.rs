@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 
 /// Why a body is not JSON. Says where, never what: the text is the sender's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotJson {
+pub(crate) enum NotJson {
     #[error("The body is not valid UTF-8 (byte {at})")]
     Utf8 { at: usize },
     #[error("The body is not valid JSON (line {line}, column {column})")]
@@ -18,7 +18,7 @@ pub enum NotJson {
 ///
 /// # Errors
 /// See [`NotJson`].
-pub fn check(body: &[u8]) -> Result<&str, NotJson> {
+pub(crate) fn check(body: &[u8]) -> Result<&str, NotJson> {
     let text = std::str::from_utf8(body).map_err(|error| NotJson::Utf8 {
         at: error.valid_up_to(),
     })?;

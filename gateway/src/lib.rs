@@ -8,7 +8,7 @@ mod batcher;
 mod body;
 pub mod claims;
 mod client_address;
-pub mod config;
+mod config;
 mod cors;
 mod error;
 mod form_page;
@@ -17,7 +17,8 @@ mod handlers;
 mod intake;
 mod json;
 mod listener;
-pub mod metrics;
+mod metrics;
+mod program;
 mod rate_limits;
 mod response;
 mod router;
@@ -31,7 +32,7 @@ use letterbox_common::process::metrics::Metric;
 use letterbox_database::Statement;
 
 pub use batcher::BatchError;
-pub use server::{Sockets, run};
+pub use program::main;
 
 /// Every statement that touches rows by their keys only, for the test that looks at its plan.
 pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {

@@ -1,25 +1,5 @@
-//! `letterbox-gateway`: parses the settings, binds the sockets, runs until told to stop.
+//! `letterbox-gateway`. The program is in the library, where it is compiled once.
 
-use std::process::ExitCode;
-
-use clap::Parser;
-use letterbox_common::process::{self, admin, logging, shutdown};
-use letterbox_gateway::{
-    Sockets, all_metrics,
-    config::{Config, GatewaySettings},
-    run,
-};
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    process::exit_code("letterbox-gateway", start(GatewaySettings::parse()).await)
-}
-
-async fn start(settings: GatewaySettings) -> Result<(), Box<dyn std::error::Error>> {
-    logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings)?;
-    let metrics = admin::start_metrics(all_metrics())?;
-    let sockets = Sockets::bind(settings.listen, settings.admin_listen).await?;
-    run(config, sockets, metrics, shutdown::on_signal()?).await;
-    Ok(())
+fn main() -> std::process::ExitCode {
+    letterbox_gateway::main()
 }

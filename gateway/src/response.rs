@@ -14,14 +14,14 @@ pub(crate) type Response = hyper::Response<Full<Bytes>>;
 pub(crate) const MARKER_HEADER: HeaderName = header::X_CONTENT_TYPE_OPTIONS;
 
 /// A response with a JSON body.
-pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
     let mut response = content("application/json", body);
     *response.status_mut() = status;
     response
 }
 
 /// A response with a body of any type.
-pub fn content(media_type: &'static str, body: impl Into<Bytes>) -> Response {
+pub(crate) fn content(media_type: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     response
         .headers_mut()
@@ -30,14 +30,14 @@ pub fn content(media_type: &'static str, body: impl Into<Bytes>) -> Response {
 }
 
 /// A response without a body.
-pub fn no_content() -> Response {
+pub(crate) fn no_content() -> Response {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
 /// Adds the headers of every response.
-pub fn add_common_headers(headers: &mut HeaderMap) {
+pub(crate) fn add_common_headers(headers: &mut HeaderMap) {
     headers.insert(MARKER_HEADER, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(

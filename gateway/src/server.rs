@@ -24,7 +24,7 @@ use crate::{
 const DATABASE_SHARE: Duration = Duration::from_secs(1);
 
 /// The sockets, bound by the caller.
-pub struct Sockets {
+pub(crate) struct Sockets {
     /// Where senders connect.
     pub public: TcpListener,
     /// Where `/livez`, `/readyz` and `/metrics` are.
@@ -36,7 +36,7 @@ impl Sockets {
     ///
     /// # Errors
     /// Names the address that could not be bound.
-    pub async fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) async fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
         Ok(Self {
             public: bind("public", public).await?,
             admin: bind("admin", admin).await?,
@@ -46,7 +46,7 @@ impl Sockets {
 
 /// Runs until `stop`, then shuts down in order: not ready, accept nothing, finish requests, finish
 /// what was claimed, flush the batchers, close the broker connection.
-pub async fn run(
+pub(crate) async fn run(
     config: Config,
     sockets: Sockets,
     metrics: PrometheusHandle,

@@ -4,7 +4,7 @@ use hyper::header::HeaderMap;
 
 /// The value for the message's `traceparent` header: the sender's if it is well-formed, else a new
 /// one.
-pub fn traceparent(headers: &HeaderMap) -> String {
+pub(crate) fn traceparent(headers: &HeaderMap) -> String {
     let mut given = headers.get_all("traceparent").iter();
     match (
         given.next().and_then(|value| value.to_str().ok()),

@@ -13,7 +13,8 @@
   // Tries that the page makes by itself before it asks.
   const TRIES = 6;
   const DEFAULT_CONFIRMATION = "Your answers have been received.";
-  const LIMITS = { text: 500, textarea: 5_000, email: 200 };
+  // By type of field, in characters: the service's own limits.
+  const MAX_LENGTHS = JSON.parse(document.body.dataset.maxLengths);
   const EMAIL = /^[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$/;
 
   const $ = (id) => document.getElementById(id);
@@ -65,8 +66,8 @@
       $("trouble-text").textContent = !again
         ? "Please try again later."
         : answer.status === 429
-          ? "Many people are using it. The page will try again by itself."
-          : "The service does not answer. The page will try again by itself.";
+          ? "Many people are using this form. The page will try again by itself."
+          : "The service is not responding. The page will try again by itself.";
       $("reload").hidden = again;
       show("trouble");
       if (!again) return;
@@ -117,9 +118,9 @@
       // Spaces alone are an answer only where text is free to be blank.
       return field.required ? "Please fill in this field." : null;
     }
-    const most = LIMITS[field.type];
+    const max = MAX_LENGTHS[field.type];
     const length = [...value].length;
-    if (length > most) return `Please use at most ${most} characters. These are ${length}.`;
+    if (length > max) return `Please use at most ${max} characters. You have used ${length}.`;
     if (field.type === "email" && !EMAIL.test(value)) return "Please enter an e-mail address, like name@example.com.";
     if (field.type === "number" && !Number.isFinite(Number(value))) return "Please enter a smaller number.";
     return null;
@@ -208,7 +209,7 @@
       if (answer.status >= 400 && answer.status < 500 && answer.status !== 429) {
         // Nothing has been taken, not by an earlier try either: a known key is answered as before.
         setBusy(null, false);
-        return summarize([{ message: answer.body?.error?.message ?? "The service refuses these answers." }]);
+        return summarize([{ message: answer.body?.error?.message ?? "These answers were not accepted." }]);
       }
       // Sent too often: nothing has been taken. Everything else leaves it open.
       uncertain ||= answer.status !== 429;
@@ -222,7 +223,7 @@
       setBusy(
         answer.status === 429
           ? "Many people are sending answers. Yours will be sent in a moment; please keep this page open."
-          : "The service does not answer. Your answers will be sent again; please keep this page open.",
+          : "The service is not responding. Your answers will be sent again; please keep this page open.",
         uncertain,
       );
       await wait(answer.retry, $("progress-countdown"));

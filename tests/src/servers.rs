@@ -89,7 +89,7 @@ pub struct PrivateBroker(Private);
 impl PrivateBroker {
     /// `settings` are lines for rabbitmq.conf.
     pub fn start(settings: &str) -> Self {
-        let private = Private::new("rabbitmq", "stop");
+        let private = Private::new("rabbitmq", "delete");
         private.run("start", &[], &[("LETTERBOX_RABBITMQ_SETTINGS", settings)]);
         Self(private)
     }

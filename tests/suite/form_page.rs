@@ -1,5 +1,6 @@
 //! The page behind a form link, in a browser.
 
+use letterbox_common::form::FieldType;
 use letterbox_tests::{Answer, Form, Front, Process, Proxy, World, eventually};
 use serde_json::{Value, json};
 
@@ -152,6 +153,97 @@ async fn a_form_is_filled_in_and_submitted() {
     assert_eq!(world.runs().await, 1);
 }
 
+/// A value of a type with this many characters; for types without a maximum, an extreme one.
+fn value_of(kind: FieldType, length: usize) -> Value {
+    match kind {
+        FieldType::Text | FieldType::Textarea => "\u{e4}".repeat(length).into(),
+        FieldType::Email => {
+            let domain = "@example.com";
+            format!("{}{domain}", "a".repeat(length - domain.len())).into()
+        }
+        FieldType::Number => f64::MAX.into(),
+        FieldType::Checkbox => true.into(),
+    }
+}
+
+/// Puts a value into the field with this label, as typing would.
+async fn enter(page: &Browser, label: &str, value: &Value) {
+    let (label, value) = (json!(label), json!(value));
+    let script = format!(
+        "(() => {{
+            const labels = [...document.querySelectorAll('label')];
+            const input = labels.find((label) => label.innerText.startsWith({label})).control;
+            if (input.type === 'checkbox') input.checked = {value}; else input.value = {value};
+            input.dispatchEvent(new Event('input'));
+            return true;
+        }})()"
+    );
+    assert_eq!(page.evaluate(&script).await, true);
+}
+
+#[tokio::test]
+async fn page_and_service_hold_every_type_of_field_to_the_same_bound() {
+    let world = World::new().await;
+    let (gateway, way) = gateway(&world, &world.amqp_url).await;
+    let _worker = world.worker().await;
+    let field = |kind: &FieldType| {
+        let word = kind.as_str();
+        json!({"key": word, "label": format!("A {word}"), "type": word, "required": false})
+    };
+    let fields: Vec<_> = FieldType::ALL.iter().map(field).collect();
+    let definition = json!({"form": {"title": "Bounds", "fields": fields}, "actions": []});
+    let plain = world.form(&gateway).await;
+    let definition = definition.to_string();
+    let form = world
+        .form_of(&gateway, plain.workspace, plain.owner, &definition)
+        .await;
+    let page = Browser::start(1280, 900, false).await;
+    page.open(&page_of(&form, &way)).await;
+    page.await_text("Bounds").await;
+
+    let mut longest = serde_json::Map::new();
+    for kind in FieldType::ALL.iter().copied() {
+        let word = kind.as_str();
+        let max = kind.max_length();
+        longest.insert(word.to_owned(), value_of(kind, max.unwrap_or_default()));
+        let Some(max) = max else { continue };
+        let too_long = value_of(kind, max + 1);
+        let refused = form.submit(word, &json!({word: too_long})).await;
+        assert_eq!(refused.status, 400, "{word}: {refused:?}");
+        enter(&page, &format!("A {word}"), &too_long).await;
+        page.press("Submit").await;
+        let told = format!(
+            "Please use at most {max} characters. You have used {}.",
+            max + 1
+        );
+        page.await_text(&told).await;
+        enter(&page, &format!("A {word}"), &"".into()).await;
+    }
+    assert_eq!(
+        world.count("SELECT count(*) FROM form_submissions").await,
+        0
+    );
+
+    let accepted = form.submit("all", &Value::Object(longest.clone())).await;
+    assert_eq!(accepted.status, 200, "{accepted:?}");
+    for (word, value) in &longest {
+        enter(&page, &format!("A {word}"), value).await;
+    }
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    page.close().await;
+    world.await_runs(2).await;
+    for row in world
+        .database
+        .query("SELECT input FROM runs", &[])
+        .await
+        .unwrap()
+    {
+        let input: Value = serde_json::from_slice(row.get(0)).unwrap();
+        assert_eq!(input, Value::Object(longest.clone()));
+    }
+}
+
 /// While the service is away the page keeps the answers, locked, and sends the same again: one run.
 #[tokio::test]
 async fn an_outage_is_waited_out_and_counts_once() {
@@ -174,7 +266,7 @@ async fn an_outage_is_waited_out_and_counts_once() {
     desktop.picture("desktop").await;
     broker.cut();
     desktop.press("Submit").await;
-    desktop.await_text("The service does not answer.").await;
+    desktop.await_text("The service is not responding.").await;
     assert_eq!(
         desktop
             .evaluate("document.getElementById('fields').disabled")

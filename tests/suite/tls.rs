@@ -20,11 +20,15 @@ fn certificates(folder: &Path) {
         .unwrap();
     std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
     std::fs::write(folder.join("server.pem"), server.pem()).unwrap();
-    std::fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
+    for user in ["postgres", "rabbitmq"] {
+        std::fs::write(folder.join(format!("{user}.key")), key.serialize_pem()).unwrap();
+    }
+    // The servers' users must read what is theirs, where they are not the user of the tests.
     let mut own = std::process::Command::new("sh");
     own.args([
         "-c",
-        "chmod 600 server.key; chown postgres server.key 2>/dev/null || true",
+        "chmod 755 .; chmod 644 *.pem; chmod 600 *.key
+         [ $(id -u) != 0 ] || { chown postgres postgres.key; chown rabbitmq rabbitmq.key; }",
     ])
     .current_dir(folder);
     run(&mut own);
@@ -46,7 +50,7 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     let options = format!(
         "-c ssl=on -c ssl_cert_file={} -c ssl_key_file={}",
         path("server.pem"),
-        path("server.key")
+        path("postgres.key")
     );
     let database = PrivateDatabase::start(&options);
     let require = format!("{}?sslmode=require", database.url());
@@ -87,7 +91,7 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
         "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.certfile = {}\n\
          ssl_options.keyfile = {}\nssl_options.cacertfile = {}",
         path("server.pem"),
-        path("server.key"),
+        path("rabbitmq.key"),
         path("ca.pem"),
     );
     let broker = PrivateBroker::start(&settings);

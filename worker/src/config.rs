@@ -25,7 +25,7 @@ const MIN_LEASE: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 15);
 /// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-worker", version)]
-pub struct WorkerSettings {
+pub(crate) struct WorkerSettings {
     /// Where /livez, /readyz and /metrics are served; keep it private
     #[arg(
         long,
@@ -97,7 +97,7 @@ pub struct WorkerSettings {
 }
 
 /// The settings, checked and ready to use.
-pub struct Config {
+pub(crate) struct Config {
     pub database: Database,
     pub broker: BrokerTarget,
     pub prefetch: u16,
@@ -116,7 +116,7 @@ impl Config {
     ///
     /// # Errors
     /// Names the first invalid setting.
-    pub fn from_settings(settings: &WorkerSettings) -> Result<Self, SettingError> {
+    pub(crate) fn from_settings(settings: &WorkerSettings) -> Result<Self, SettingError> {
         let lease = settings.run_lease;
         if lease < MIN_LEASE {
             let problem = format!(

@@ -11,20 +11,22 @@
 //! processed. The language of workflows is the crate `letterbox-workflow`.
 
 mod apply;
-pub mod config;
+mod config;
 mod consumer;
 mod dead_letters;
 mod egress;
 mod executor;
-pub mod metrics;
+mod metrics;
 mod outcome;
+mod program;
 mod runs;
 mod server;
 mod signals;
 
+use letterbox_common::process::metrics::Metric;
 use letterbox_database::Statement;
 
-pub use server::run;
+pub use program::main;
 
 /// Every statement of the worker, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
@@ -33,7 +35,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
 }
 
 /// Every metric that the worker exports.
-pub fn all_metrics() -> impl Iterator<Item = &'static letterbox_common::process::metrics::Metric> {
+pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
     [
         metrics::ALL,
         letterbox_broker::metrics::ALL,

@@ -1,25 +1,5 @@
-//! `letterbox-worker`: parses the settings, binds the admin socket, runs until told to stop.
+//! `letterbox-worker`. The program is in the library, where it is compiled once.
 
-use std::process::ExitCode;
-
-use clap::Parser;
-use letterbox_common::process::{self, admin, bind, logging, shutdown};
-use letterbox_worker::{
-    all_metrics,
-    config::{Config, WorkerSettings},
-    run,
-};
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    process::exit_code("letterbox-worker", start(WorkerSettings::parse()).await)
-}
-
-async fn start(settings: WorkerSettings) -> Result<(), Box<dyn std::error::Error>> {
-    logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings)?;
-    let metrics = admin::start_metrics(all_metrics())?;
-    let socket = bind("admin", settings.admin_listen).await?;
-    run(config, socket, metrics, shutdown::on_signal()?).await;
-    Ok(())
+fn main() -> std::process::ExitCode {
+    letterbox_worker::main()
 }

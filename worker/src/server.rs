@@ -22,7 +22,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Runs until `stop`, then shuts down in order: not ready, fetch nothing, finish what was fetched,
 /// close the connections.
-pub async fn run(
+pub(crate) async fn run(
     config: Config,
     admin_socket: TcpListener,
     metrics: PrometheusHandle,

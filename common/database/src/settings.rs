@@ -37,7 +37,7 @@ impl DatabaseSettings {
 
 /// How the server proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerCheck {
+pub(crate) enum ServerCheck {
     /// Not at all: any certificate, or none
     None,
     /// By a certificate for its host name, under the system's roots or those of this file

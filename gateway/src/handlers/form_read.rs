@@ -17,7 +17,7 @@ use crate::{
 ///
 /// # Errors
 /// 404, 413, 429, 503 as in the table of answers (`gateway/README.md`).
-pub async fn handle(
+pub(crate) async fn handle(
     gateway: &Gateway,
     peer: IpAddr,
     request: Request<Incoming>,

@@ -13,7 +13,7 @@ use crate::{
 ///
 /// # Errors
 /// 400, 401, 404, 408, 413, 503 as in the table of answers (`gateway/README.md`).
-pub async fn handle(
+pub(crate) async fn handle(
     gateway: &Gateway,
     token: &str,
     request: Request<Incoming>,

@@ -1,5 +1,5 @@
 //! One file for each route: from a request to its response.
 
-pub mod form_read;
-pub mod form_submit;
-pub mod incoming_webhook;
+pub(crate) mod form_read;
+pub(crate) mod form_submit;
+pub(crate) mod incoming_webhook;

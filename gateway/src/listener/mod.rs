@@ -35,7 +35,7 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Accepts until `stop`, then lets open connections finish their requests. Their tasks belong to
 /// `connections`.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     max_connections: usize,

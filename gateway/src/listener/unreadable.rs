@@ -18,14 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::{error::Refusal, response};
 
 /// A stream that replaces hyper's bare refusals by error envelopes.
-pub struct ErrorEnvelopeStream<S> {
+pub(super) struct ErrorEnvelopeStream<S> {
     stream: S,
     /// Written instead of a response that hyper believes it has written.
     envelope: Bytes,
 }
 
 impl<S> ErrorEnvelopeStream<S> {
-    pub fn new(stream: S) -> Self {
+    pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
             envelope: Bytes::new(),

@@ -40,7 +40,7 @@ const MAX_CACHED: u64 = 100_000;
 
 /// Whose requests are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Subject {
+pub(crate) enum Subject {
     Client(ClientAddress),
     Token(TokenHash),
 }
@@ -63,14 +63,14 @@ impl Subject {
 
 /// A request that was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hit {
+pub(crate) struct Hit {
     subject: Subject,
     at: Timestamp,
 }
 
 /// Why a request may not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limited {
+pub(crate) enum Limited {
     /// Too many requests. The next one would pass after this time.
     Exceeded { next_in: Duration },
     /// The request can't be counted.
@@ -78,7 +78,7 @@ pub enum Limited {
 }
 
 /// Counts requests.
-pub struct RateLimits {
+pub(crate) struct RateLimits {
     hits: Batcher<Hits>,
     refunds: Batcher<Refunds>,
     /// Counts the refunds.
@@ -90,7 +90,7 @@ pub struct RateLimits {
 impl RateLimits {
     /// Starts counting as a task of `tasks`, and sweeping as one of `background`, until `stop`.
     #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         database: Database,
         tasks: &TaskTracker,
         background: &TaskTracker,
@@ -119,7 +119,7 @@ impl RateLimits {
     ///
     /// # Errors
     /// See [`Limited`].
-    pub async fn take(&self, subject: Subject) -> Result<Hit, Limited> {
+    pub(crate) async fn take(&self, subject: Subject) -> Result<Hit, Limited> {
         let refunded = self.refunded.load(SeqCst);
         let cached = self
             .exhausted

@@ -5,7 +5,7 @@
 const LABEL_LENGTH: usize = 63;
 
 /// Whether a browser's e-mail field would take it.
-pub fn is_valid(text: &str) -> bool {
+pub(super) fn is_valid(text: &str) -> bool {
     text.split_once('@')
         .is_some_and(|(local, domain)| is_local(local) && domain.split('.').all(is_label))
 }

@@ -37,7 +37,7 @@ const LOOKUPS: Limits = Limits {
 
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerifyError {
+pub(crate) enum VerifyError {
     /// The signature is wrong, or there is no such webhook: the sender must not learn which.
     Refused,
     /// The secret could not be looked up or opened. The sender is not to blame.
@@ -99,7 +99,7 @@ impl WebhookSecrets {
     ///
     /// # Errors
     /// See [`VerifyError`].
-    pub async fn verify(
+    pub(crate) async fn verify(
         &self,
         address: WebhookAddress,
         body: &[u8],
@@ -123,7 +123,7 @@ impl WebhookSecrets {
     }
 
     /// Forgets a webhook that turned out to be gone.
-    pub fn forget(&self, address: WebhookAddress) {
+    pub(crate) fn forget(&self, address: WebhookAddress) {
         self.cache.invalidate(&address);
     }
 

@@ -30,7 +30,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
-pub struct Egress {
+pub(crate) struct Egress {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
 }

@@ -62,7 +62,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static [&'static Statement]
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// How long a worker may be silent about a run before another one takes it over. Longer than
     /// any request takes.
     pub lease: Duration,

@@ -10,7 +10,7 @@ const WHOLE_DIGITS: i64 = 13;
 
 /// An amount between 0 and 1,000,000,000,000 with at most four decimal places, and its currency.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Amount {
+pub(super) struct Amount {
     ten_thousandths: u64,
     /// Three capital ASCII letters.
     pub currency: String,
@@ -18,7 +18,7 @@ pub struct Amount {
 
 impl Amount {
     #[must_use]
-    pub fn new(value: AmountValue, currency: String) -> Self {
+    pub(super) fn new(value: AmountValue, currency: String) -> Self {
         Self {
             ten_thousandths: value.0,
             currency,
@@ -35,11 +35,11 @@ impl fmt::Display for Amount {
 
 /// The number of an amount, in ten-thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AmountValue(u64);
+pub(super) struct AmountValue(u64);
 
 /// The JSON number is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueError {
+pub(super) enum ValueError {
     OutOfRange,
     TooManyPlaces,
 }
@@ -50,7 +50,7 @@ impl AmountValue {
     ///
     /// # Errors
     /// See [`ValueError`].
-    pub fn parse(number: &str) -> Result<Self, ValueError> {
+    pub(super) fn parse(number: &str) -> Result<Self, ValueError> {
         let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let (negative, whole) = whole

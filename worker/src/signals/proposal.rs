@@ -19,7 +19,7 @@ const NATIVE_KINDS: [SignalKind; 3] = [
 
 /// The members of a native signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Native {
+pub(super) struct Native {
     pub kind: SignalKind,
     pub entity: String,
     pub source_tool: String,
@@ -29,7 +29,7 @@ pub struct Native {
 
 /// What a body is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mapped {
+pub(super) enum Mapped {
     Native(Native),
     /// The first rule that failed; never quotes the body.
     Generic(&'static str),
@@ -37,7 +37,7 @@ pub enum Mapped {
 
 /// Maps a body.
 #[must_use]
-pub fn map(body: &[u8]) -> Mapped {
+pub(super) fn map(body: &[u8]) -> Mapped {
     match native(body) {
         Ok(native) => Mapped::Native(native),
         Err(rule) => Mapped::Generic(rule),

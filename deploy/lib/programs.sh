@@ -1,0 +1,66 @@
+# Starts and stops the programs of deploy/up: copies of what was built, in .local/programs, so that a
+# build does not disturb what runs. Where this is root they run as a user of their own. Sourced, not
+# run.
+# shellcheck shell=bash
+
+program_pid() { cat "$LOCAL/$1.pid" 2>/dev/null || true; }
+
+copy_program() { # NAME PROGRAM
+    local folder
+    [ "$(id -u)" != 0 ] || id letterbox >/dev/null 2>&1 ||
+        useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin letterbox
+    make_home "$LOCAL/programs" letterbox
+    folder=$(readlink -f "$LOCAL/programs/home")/$1
+    rm -rf "$folder"
+    mkdir -m 755 "$folder"
+    install -m 755 "$BIN/$2" "$folder/$2"
+    echo "$folder/$2"
+}
+
+# start_program NAME PROGRAM [ARGUMENT…] -- SETTING=VALUE…: starts a copy of the program, unless it
+# runs as it was built last, with these settings. Settings are in no argument list.
+start_program() {
+    local name=$1 program=$2 command=() pid print
+    shift 2
+    while [ "$1" != -- ]; do command+=("$1"); shift; done
+    shift
+    pid=$(program_pid "$name")
+    print=$(printf '%s\n' "${command[@]}" "$@" | cat - "$BIN/$program" | sha256sum)
+    if runs "$pid" "/$program"; then
+        [ "$print" != "$(cat "$LOCAL/$name.print" 2>/dev/null)" ] || return 0
+        stop_pid "$pid"
+    fi
+    local copy
+    copy=$(copy_program "$name" "$program")
+    # shellcheck disable=SC2163 # "$@" is NAME=VALUE…
+    (cd / && export "$@" && exec_as letterbox setsid "$copy" "${command[@]}") \
+        >>"$LOCAL/$name.log" 2>&1 </dev/null 9>&- &
+    echo $! >"$LOCAL/$name.pid"
+    echo "$print" >"$LOCAL/$name.print"
+}
+
+# The program is asked to end, and awaited.
+stop_program() {
+    local pid
+    pid=$(program_pid "$1")
+    rm -f "$LOCAL/$1.pid"
+    runs "$pid" "/$1/letterbox" || return 0
+    say "stopping the $1"
+    stop_pid "$pid"
+}
+
+await_ready() { # NAME PORT
+    for ((i = 0; i < 300; i++)); do
+        if curl -sf -o /dev/null "http://127.0.0.1:$2/readyz"; then return; fi
+        runs "$(cat "$LOCAL/$1.pid")" "letterbox-$1" ||
+            { tail -n 5 "$LOCAL/$1.log" >&2; fail "the $1 has ended; its log is .local/$1.log"; }
+        sleep 0.1
+    done
+    curl -s "http://127.0.0.1:$2/readyz" >&2 || true
+    fail "the $1 does not get ready; its log is .local/$1.log"
+}
+
+preferred_port() { # NAME PORT: the remembered port, else PORT if it is free, else any
+    grep -q "^$1=" "$LOCAL/ports" 2>/dev/null || is_listening "$2" || echo "$1=$2" >>"$LOCAL/ports"
+    remember "$LOCAL/ports" "$1"
+}

@@ -1,0 +1,27 @@
+//! The program: parses the settings, binds the sockets, runs until told to stop.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use letterbox_common::process::{self, admin, logging, shutdown};
+
+use crate::{
+    all_metrics,
+    config::{Config, GatewaySettings},
+    server::{Sockets, run},
+};
+
+/// Runs the gateway; exits with 1 when it can't start, with 2 when a setting is wrong.
+#[tokio::main]
+pub async fn main() -> ExitCode {
+    process::exit_code("letterbox-gateway", start(GatewaySettings::parse()).await)
+}
+
+async fn start(settings: GatewaySettings) -> Result<(), Box<dyn std::error::Error>> {
+    logging::start(&settings.process)?;
+    let config = Config::from_settings(&settings)?;
+    let metrics = admin::start_metrics(all_metrics())?;
+    let sockets = Sockets::bind(settings.listen, settings.admin_listen).await?;
+    run(config, sockets, metrics, shutdown::on_signal()?).await;
+    Ok(())
+}
