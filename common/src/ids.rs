@@ -38,6 +38,7 @@ macro_rules! id {
                 Self(Uuid::$make())
             }
 
+            /// The 16 bytes of the UUID.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()

@@ -82,6 +82,7 @@ pub struct Place<'a> {
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
+    /// Keeps these bytes; they are wiped when the secret is dropped.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
@@ -103,10 +104,13 @@ impl fmt::Debug for Secret {
 /// Why a sealed value does not open. None of it is the sender's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
+    /// It does not have the format of a sealed value.
     #[error("the sealed value is damaged or of an unknown version")]
     Malformed,
+    /// No key of the ring has the id of the key that sealed it. Holds that id.
     #[error("sealed with key '{0}', which is not in LETTERBOX_SEALING_KEYS")]
     UnknownKey(String),
+    /// It does not decrypt with its key at this place.
     #[error(
         "the sealed value was altered, was copied from another row, or was sealed with another \
          key of the same id"
@@ -117,17 +121,22 @@ pub enum OpenError {
 /// The text is not a key ring. Quotes none of its keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
+    /// The text has no key in it.
     #[error("at least one key is needed, as ID:KEY")]
     Empty,
+    /// An entry has no colon. Holds its number, counted from 1, as the variants below do.
     #[error("key {0}: must be ID:KEY")]
     NoColon(usize),
+    /// The id is empty, too long, or has other characters.
     #[error("key {0}: the id must be 1 to 32 letters, digits, '-' or '_'")]
     Id(usize),
+    /// The key is not 64 hexadecimal digits.
     #[error(
         "key {0}: the key must be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes \
          one)"
     )]
     Key(usize),
+    /// An earlier key has this id.
     #[error("key {0}: an earlier key has the same id")]
     Repeated(usize),
 }

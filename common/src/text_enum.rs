@@ -1,14 +1,21 @@
 //! Enums whose variants are words: in the database (a `text` column with a CHECK constraint), in
 //! JSON and on the command line.
 //!
-//! One declaration gives all of it, so that a word is spelled in one place. `tests/suite/schema.rs`
-//! compares the words of every such enum with the CHECK constraint of its column.
+//! One declaration gives all of it, so that a word is spelled in one place.
+//! `tests/suite/closed_sets.rs` compares the words of every such enum with the CHECK constraint of
+//! its column.
 
 /// The text is not one of the words of an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("must be one of {}", .expected.join(", "))]
+#[error("{}", must_be_one_of(.expected))]
 pub struct UnknownWord {
     expected: &'static [&'static str],
+}
+
+/// What is said of a word that is none of `words`.
+#[must_use]
+pub fn must_be_one_of(words: &[&str]) -> String {
+    format!("must be one of {}", words.join(", "))
 }
 
 impl UnknownWord {
@@ -56,13 +63,13 @@ macro_rules! text_enum {
 
         impl $name {
             /// Every variant, in the order of their declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            $visibility const ALL: &'static [Self] = &[$(Self::$variant),+];
             /// The word of every variant, in the same order.
-            pub const WORDS: &'static [&'static str] = &[$($word),+];
+            $visibility const WORDS: &'static [&'static str] = &[$($word),+];
 
             /// The word.
             #[must_use]
-            pub const fn as_str(self) -> &'static str {
+            $visibility const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+
                 }

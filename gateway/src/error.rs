@@ -184,6 +184,77 @@ impl From<Refusal> for Response {
 mod tests {
     use super::*;
 
+    /// What senders may read: each refusal, with its status, code and words.
+    #[test]
+    fn every_refusal_says_this() {
+        let told = |refusal: Refusal| {
+            let body = String::from_utf8(refusal.body()).unwrap();
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let text = |name: &str| body["error"][name].as_str().unwrap().to_owned();
+            format!(
+                "{} {}: {}",
+                refusal.status.as_u16(),
+                text("code"),
+                text("message")
+            )
+        };
+        let second = Duration::from_secs(1);
+        for (refusal, expected) in [
+            (Refusal::not_found(), "404 not_found: Not found"),
+            (
+                Refusal::method_not_allowed("GET"),
+                "405 method_not_allowed: Method not allowed",
+            ),
+            (
+                Refusal::origin_not_allowed(),
+                "403 origin_not_allowed: Requests from this origin are not accepted",
+            ),
+            (
+                Refusal::payload_too_large(),
+                "413 payload_too_large: The body is larger than 65536 bytes",
+            ),
+            (
+                Refusal::request_timeout(),
+                "408 request_timeout: The body did not arrive in time",
+            ),
+            (
+                Refusal::invalid_input("The body must be a JSON object"),
+                "400 invalid_input: The body must be a JSON object",
+            ),
+            (
+                Refusal::invalid_signature(),
+                "401 invalid_signature: The signature is missing or wrong",
+            ),
+            (
+                Refusal::temporarily_unavailable(),
+                "503 temporarily_unavailable: Temporarily unavailable, please retry",
+            ),
+            (
+                Refusal::rate_limited(second),
+                "429 rate_limited: Rate limit exceeded",
+            ),
+            (
+                Refusal::form_unavailable(),
+                "404 workflow_public_form_unavailable: This form is not available",
+            ),
+            (
+                Refusal::delivery_in_progress(),
+                "503 delivery_in_progress: \
+                 An identical delivery is still being processed, please retry",
+            ),
+            (
+                Refusal::unreadable(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+                "431 headers_too_large: The request's address and headers are too large",
+            ),
+            (
+                Refusal::unreadable(StatusCode::BAD_REQUEST),
+                "400 invalid_input: The request is not valid HTTP/1.1",
+            ),
+        ] {
+            assert_eq!(told(refusal), expected);
+        }
+    }
+
     #[test]
     fn renders_the_envelope() {
         let text = String::from_utf8(Refusal::invalid_input("a \"b\"").body()).unwrap();

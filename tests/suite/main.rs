@@ -9,6 +9,7 @@ mod closed_sets;
 mod database_outages;
 mod dead_letters;
 mod delivery_once;
+mod demo;
 mod dependencies;
 mod execution;
 mod form_contract;

@@ -270,6 +270,30 @@ fn rooms_and_their_imports(
     imports
 }
 
+/// What people read is written in one place: no text of four words or more is in two files.
+#[test]
+fn messages_are_written_once() {
+    let mut places = std::collections::BTreeMap::<String, String>::new();
+    for (name, text) in ["common", "gateway", "worker"].into_iter().flat_map(files) {
+        if name.ends_with("/tests.rs") {
+            continue;
+        }
+        let code: String = code(&text).collect::<Vec<_>>().join("\n");
+        for literal in code.split('"').skip(1).step_by(2) {
+            let literal = literal.split_whitespace().collect::<Vec<_>>();
+            if literal.len() < 4 {
+                continue;
+            }
+            let other = places.insert(literal.join(" "), name.clone());
+            assert!(
+                other.as_ref().is_none_or(|other| *other == name),
+                "{literal:?} is in {name} and in {other:?}"
+            );
+        }
+    }
+    assert!(places.len() > 100, "{}", places.len());
+}
+
 #[test]
 fn every_file_says_why_it_is_there() {
     for (name, text) in ["common", "gateway", "worker", "tests"]

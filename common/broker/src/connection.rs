@@ -25,8 +25,10 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 /// Why a session ended before it was stopped.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BrokerError {
+    /// An error of the AMQP client, or one that the broker answered with.
     #[error(transparent)]
     Lapin(#[from] lapin::Error),
+    /// The broker did not answer within this time.
     #[error("no answer from the broker within {0:?}")]
     TimedOut(Duration),
     /// The broker or a queue did something that ends the session.

@@ -34,23 +34,31 @@ text_enum! {
 /// A message as it is published.
 #[derive(Debug)]
 pub struct Message {
+    /// The exchange to publish it to.
     pub exchange: &'static str,
+    /// How the exchange finds the queue; for a dead letter, the queue that it came from.
     pub routing_key: String,
+    /// Everything that Letterbox adds to the body: type, ids, headers.
     pub properties: BasicProperties,
+    /// The sender's bytes, the validated payload, or `{}` for a wake.
     pub body: Bytes,
 }
 
 /// Everything that Letterbox sends through the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope {
+    /// Becomes a signal.
     WebhookDelivery(WebhookDelivery),
+    /// Becomes a run.
     FormSubmission(FormSubmission),
+    /// Lets a worker continue a run.
     RunWake(RunWake),
 }
 
 /// A run that a worker must look at. Everything about it is in the database; the body is `{}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunWake {
+    /// The workspace of the run.
     pub workspace: WorkspaceId,
     /// `message_id`
     pub run: RunId,
@@ -61,8 +69,11 @@ pub struct RunWake {
 pub struct WebhookDelivery {
     /// `message_id`: the same for every attempt to deliver this body.
     pub delivery: DeliveryId,
+    /// The workspace of the webhook.
     pub workspace: WorkspaceId,
+    /// The webhook that received the body.
     pub webhook: WebhookId,
+    /// Of the request that this message comes from; another attempt has its own.
     pub receipt: Receipt,
 }
 
@@ -71,10 +82,13 @@ pub struct WebhookDelivery {
 pub struct FormSubmission {
     /// `message_id`: the same for every attempt under one idempotency key.
     pub run: RunId,
+    /// The workspace of the workflow.
     pub workspace: WorkspaceId,
+    /// The workflow that the form starts.
     pub workflow: WorkflowId,
     /// The release that the payload was validated against.
     pub release: ReleaseId,
+    /// Of the request that this message comes from; another attempt has its own.
     pub receipt: Receipt,
 }
 
@@ -90,8 +104,10 @@ pub struct Receipt {
 /// A message that Letterbox did not write, or that was damaged on the way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
+    /// The property `type` is missing or none of ours.
     #[error("unknown message type")]
     UnknownType,
+    /// Holds the name of the property or header.
     #[error("property or header '{0}' is missing or malformed")]
     Field(&'static str),
 }

@@ -36,10 +36,13 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// [`PublishError::TimedOut`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
+    /// There is no connection, or the broker blocks publishing. It was not sent.
     #[error("no broker connection takes messages now")]
     Unavailable,
+    /// Too many messages wait to be published. It was not sent.
     #[error("too many messages wait to be published")]
     Overloaded,
+    /// The broker answered with a negative acknowledgement.
     #[error("the broker refused the message")]
     Refused,
     /// The broker may still take it: only the same id again is safe.

@@ -42,9 +42,11 @@ pub enum Consumption {
 /// A queue that workers consume. Its arguments are those of every work queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkQueue {
+    /// Its name on the broker.
     pub name: &'static str,
-    pub exchange: &'static str,
-    pub routing_key: &'static str,
+    pub(crate) exchange: &'static str,
+    pub(crate) routing_key: &'static str,
+    /// Whether workers take its messages in batches or one by one.
     pub consumption: Consumption,
 }
 

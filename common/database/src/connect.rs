@@ -16,8 +16,11 @@ use crate::{DatabaseError, DatabaseTarget, tls};
 /// The rights of a session. See `migrations/V1__roles.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// `letterbox_gateway`
     Gateway,
+    /// `letterbox_worker`
     Worker,
+    /// `letterbox_operator`
     Operator,
     /// The login of the URL itself: for migrations.
     Login,

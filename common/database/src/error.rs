@@ -33,6 +33,7 @@ impl Fault {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct DatabaseError {
+    /// Whether the same work can succeed later.
     pub fault: Fault,
     /// The server's code; none where the error did not come from the server.
     pub code: Option<SqlState>,

@@ -34,11 +34,19 @@ pub async fn check(database: &Database) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let known = migrations::known_version();
     if version < known {
-        return Err(format!(
-            "the schema has version {version}, this program needs {known}: run 'letterbox migrate'"
-        ));
+        return Err(OldSchema { version, known }.to_string());
     }
     Ok(())
+}
+
+/// The schema lacks migrations that this program needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the schema has version {version}, this program needs {known}: run 'letterbox migrate'")]
+pub struct OldSchema {
+    /// The last migration that was applied; 0 before the first.
+    pub version: i32,
+    /// The last migration that this program knows.
+    pub known: i32,
 }
 
 /// The version of the schema; 0 where there is none.

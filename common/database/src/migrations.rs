@@ -1,11 +1,14 @@
 //! The schema's versions: numbered files in `migrations/`, embedded here, never edited once landed.
 
-use refinery::embed_migrations;
 use tokio_postgres::Client;
 
+use self::embedded::migrations;
 use crate::DatabaseError;
 
-embed_migrations!("../../migrations");
+/// What the macro makes is public and has no docs. It stays in here.
+mod embedded {
+    refinery::embed_migrations!("../../migrations");
+}
 
 /// Held while migrating, so that migrating processes wait for each other. An arbitrary number.
 const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
@@ -13,8 +16,10 @@ const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
+    /// The lock that keeps migrating processes apart could not be taken.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// A migration failed, or the database holds one that differs from ours.
     #[error(transparent)]
     Migration(#[from] refinery::Error),
 }
@@ -22,7 +27,9 @@ pub enum MigrationError {
 /// An applied migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
+    /// `5` for `V5__forms.sql`.
     pub version: i32,
+    /// `forms` for `V5__forms.sql`.
     pub name: String,
 }
 

@@ -6,6 +6,7 @@
 pub struct Statement {
     /// In `snake_case`, unique among all statements.
     pub name: &'static str,
+    /// With `$1`, `$2`, … where arguments belong.
     pub sql: &'static str,
 }
 
@@ -20,7 +21,7 @@ pub struct Statement {
 /// ```
 ///
 /// A crate collects the lists of its stores in one function; `tests/suite/schema.rs` prepares what
-/// it gives, and `tests/suite/source_tree.rs` finds the lists that it forgets.
+/// it gives, and `tests/suite/closed_sets.rs` finds the lists that it forgets.
 #[macro_export]
 macro_rules! statements {
     ($($(#[$doc:meta])* $constant:ident = $name:ident $sql:expr;)+) => {

@@ -12,6 +12,7 @@ pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 /// What is done in a transaction. Done again after a serialization failure or a deadlock, so it
 /// must have no effects elsewhere that may not happen twice.
 pub trait Work: Sync {
+    /// What a transaction that commits gives to its caller.
     type Output: Send;
 
     /// Gives `Some` to commit, `None` to roll back.

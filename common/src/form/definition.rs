@@ -9,12 +9,15 @@ use crate::text_enum;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Form {
+    /// The heading of the form.
     pub title: String,
+    /// Shown below the title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Shown after a submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmation_message: Option<String>,
+    /// In the order in which they are shown.
     pub fields: Vec<Field>,
 }
 
@@ -24,10 +27,14 @@ pub struct Form {
 pub struct Field {
     /// Name of the value in a submission's payload.
     pub key: String,
+    /// The name of the field, for people.
     pub label: String,
+    /// What it holds, and so how a value is checked.
     #[serde(rename = "type")]
     pub kind: FieldType,
+    /// Whether a submission must give it: not blank, and ticked if it is a checkbox.
     pub required: bool,
+    /// Shown in the field while it is empty; checkboxes show none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<String>,
 }

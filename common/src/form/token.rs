@@ -44,6 +44,7 @@ impl FormToken {
         std::str::from_utf8(self.0.expose()).expect("a token is made of text")
     }
 
+    /// The hash by which the database finds its link.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash(Sha256::digest(self.0.expose()).into())
@@ -51,6 +52,7 @@ impl FormToken {
 }
 
 impl TokenHash {
+    /// The 32 bytes, as they are stored.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -49,9 +49,13 @@ impl MetricKind {
 /// One metric. Labels are given in the order in which they are declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
+    /// As it is exported.
     pub name: &'static str,
+    /// What it counts or measures in.
     pub kind: MetricKind,
+    /// Names of its labels.
     pub labels: &'static [&'static str],
+    /// One line for whoever reads the export.
     pub help: &'static str,
 }
 

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 pub struct SecretText(String);
 
 impl SecretText {
+    /// The secret.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -34,11 +35,14 @@ impl fmt::Debug for SecretText {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
 pub struct SettingError {
+    /// The environment variable.
     pub name: &'static str,
+    /// What is wrong with its value.
     pub problem: String,
 }
 
 impl SettingError {
+    /// `name` is the environment variable.
     pub fn new(name: &'static str, problem: impl fmt::Display) -> Self {
         Self {
             name,

@@ -39,6 +39,7 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
 pub struct Deadline(tokio::time::Instant);
 
 impl Deadline {
+    /// `time` from now.
     #[must_use]
     pub fn after(time: Duration) -> Self {
         Self(tokio::time::Instant::now() + time)

@@ -7,7 +7,9 @@ use crate::ids::{InvalidId, WebhookId, WorkspaceId};
 /// Names one webhook of one workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WebhookAddress {
+    /// The first part: the workspace that the webhook belongs to.
     pub workspace: WorkspaceId,
+    /// The second part: the webhook in that workspace.
     pub webhook: WebhookId,
 }
 

@@ -73,6 +73,7 @@ impl SigningKey {
         Self(Hmac::new_from_slice(secret.expose()).expect("HMAC takes a key of any length"))
     }
 
+    /// The signature of exactly these bytes.
     #[must_use]
     pub fn sign(&self, body: &[u8]) -> Signature {
         let mut mac = self.0.clone();

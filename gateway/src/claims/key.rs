@@ -50,6 +50,7 @@ pub trait ClaimKey: Copy + Eq + Hash + Ord + fmt::Debug + Send + Sync + 'static 
 /// One distinct body of one webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryKey {
+    /// The webhook that received the body.
     pub address: WebhookAddress,
     /// SHA-256 of the exact body.
     pub body_sha256: [u8; 32],
@@ -89,7 +90,7 @@ impl ClaimKey for DeliveryKey {
 /// One idempotency key of one workflow, through one form link. The link is not part of the row: a
 /// retry through a newer link finds the same row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SubmissionKey {
+pub(crate) struct SubmissionKey {
     pub workspace: WorkspaceId,
     pub workflow: WorkflowId,
     /// SHA-256 of the idempotency key.

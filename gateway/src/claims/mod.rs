@@ -22,7 +22,8 @@ use tokio_util::task::TaskTracker;
 use self::store::{Claiming, Settling};
 use crate::batcher::{BatchError, Batcher, Limits};
 
-pub use self::key::{ClaimKey, DeliveryKey, SubmissionKey};
+pub(crate) use self::key::SubmissionKey;
+pub use self::key::{ClaimKey, DeliveryKey};
 
 /// The statements of every kind of claim.
 pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
@@ -46,7 +47,7 @@ const SETTLES: Limits = Limits {
 /// A claim that is held. Its holder settles it or frees it; otherwise it ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<K: ClaimKey> {
-    pub key: K,
+    pub(crate) key: K,
     /// Id of the message to publish: the same for every attempt at this key.
     pub id: K::Id,
     attempt: i32,
@@ -67,7 +68,7 @@ pub enum Claimed<K: ClaimKey> {
 
 /// How a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     Confirmed,
     NotPublished,
 }

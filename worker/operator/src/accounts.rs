@@ -18,7 +18,9 @@ const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 /// An account to connect.
 #[derive(Debug, Clone)]
 pub struct NewAccount {
+    /// The workspace whose workflows may use it.
     pub workspace: WorkspaceId,
+    /// The user whose workflows may use it.
     pub user: UserId,
     /// How actions call it.
     pub name: String,

@@ -19,13 +19,19 @@ const ACCOUNT: &str = "demo receiver";
 /// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demo {
+    /// The demo workspace.
     pub workspace_id: WorkspaceId,
+    /// The member who owns the workflow and its connected account.
     pub owner_id: UserId,
+    /// The workflow that the form starts.
     pub workflow_id: WorkflowId,
     /// None, like the token, where the workflow was not deployed when the demo was made.
     pub form_link_id: Option<FormLinkId>,
+    /// The token of the link, which is shown only when the link is made.
     pub form_token: Option<String>,
+    /// The webhook that takes the demo's events.
     pub webhook_id: WebhookId,
+    /// The text that its events are signed with.
     pub webhook_secret: String,
 }
 

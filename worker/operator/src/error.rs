@@ -6,7 +6,7 @@ use letterbox_common::{
     sealing::SealError,
     states::{ApprovalState, WorkflowState},
 };
-use letterbox_database::{DatabaseError, migrations::MigrationError};
+use letterbox_database::{DatabaseError, health::OldSchema, migrations::MigrationError};
 use tokio_postgres::error::SqlState;
 
 /// Why an order was not carried out.
@@ -15,14 +15,19 @@ pub enum OperatorError {
     /// As things are, the order can't be carried out.
     #[error(transparent)]
     Refused(#[from] Reason),
+    /// A call of the database failed.
     #[error("the database: {0}")]
     Database(#[from] DatabaseError),
+    /// The schema could not be brought up to date.
     #[error("the schema: {0}")]
     Migration(#[from] MigrationError),
+    /// A setting can't be used.
     #[error(transparent)]
     Setting(#[from] SettingError),
+    /// No new token or secret could be made.
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// A new secret or credential could not be sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
 }
@@ -30,68 +35,99 @@ pub enum OperatorError {
 /// What is in the way of an order, for whoever gave it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
+    /// Holds the kind of thing that does not exist.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// The database has no role for operators yet. Holds the database's words.
     #[error("{0}: run 'letterbox migrate' first")]
     NoRole(String),
-    #[error(
-        "the schema has version {version}, this program needs {known}: run 'letterbox migrate'"
-    )]
-    OldSchema { version: i32, known: i32 },
+    /// The database lacks migrations that this program needs.
+    #[error(transparent)]
+    OldSchema(#[from] OldSchema),
+    /// The name of a workspace, user, webhook, account or workflow is invalid.
     #[error("a name must have 1 to 200 characters and must not be blank")]
     InvalidName,
+    /// The e-mail address of a user is invalid.
     #[error("an e-mail address must have 3 to 200 characters and contain an @")]
     InvalidEmail,
+    /// E-mail addresses are compared without regard to case.
     #[error("another user has this e-mail address")]
     DuplicateEmail,
+    /// The allowance of a workspace is beyond what the database can store.
     #[error("an allowance must be at most 2,147,483,647 runs")]
     AllowanceTooLarge,
+    /// A user who is not a member can't be removed and can't have an account.
     #[error("the user is not a member of this workspace")]
     NotAMember,
+    /// A workflow can't be created for this owner.
     #[error("the owner must be a member of the workspace who may run workflows")]
     OwnerMustRun,
+    /// A form link needs an owner who is an active member and not a viewer.
     #[error("the workflow's owner may not run workflows here")]
     OwnerCannotRun,
+    /// Only a deployed workflow can have a form link.
     #[error("the workflow is not deployed")]
     NotDeployed,
+    /// The deploy was given no definition, and the workflow has none to deploy again.
     #[error("the workflow has no definition: give one")]
     NoDefinition,
+    /// Holds every mistake, as `path: problem`.
     #[error("the definition can't be deployed:\n  {}", .0.join("\n  "))]
     InvalidDefinition(Vec<String>),
+    /// The state of the workflow does not allow this move.
     #[error("the workflow is {from} and can't become {to} this way")]
     ImpossibleMove {
+        /// The state that it is in.
         from: WorkflowState,
+        /// The state that the move leads to.
         to: WorkflowState,
     },
+    /// The name of an account is too long or has control characters.
     #[error("an account's name must have at most 100 characters, none of them control characters")]
     InvalidAccountName,
+    /// The base URL of an account has another scheme, or no host.
     #[error("the base URL must begin with http:// or https:// and a host")]
     InvalidBaseUrl,
+    /// The base URL of an account has parts that requests can't begin with.
     #[error("the base URL must not contain a user, a password, a query or a fragment")]
     BaseUrlWithExtras,
+    /// The header for a credential has an invalid name.
     #[error("that is not a valid header name")]
     InvalidHeader,
+    /// The header belongs to the connection or to Letterbox.
     #[error("that header is reserved and can't carry a credential")]
     ReservedHeader,
+    /// The credential is empty or is no valid header value.
     #[error("the credential must not be empty or contain control characters")]
     InvalidCredential,
+    /// Two connected accounts of one user can't have the same name.
     #[error("the user has an account of this name: disconnect it first")]
     DuplicateAccount,
+    /// Holds what is wrong with it, and where.
     #[error("the policy is invalid: {0}")]
     InvalidPolicy(String),
+    /// Two operators set the next version: nothing of this one was stored.
     #[error("another policy was set at the same time")]
     PolicyConflict,
+    /// The approval is open, but not for this user.
     #[error("only an active owner or editor of the workspace may answer")]
     MayNotAnswer,
+    /// Nobody answered the approval in time.
     #[error("the approval has expired")]
     ApprovalExpired,
+    /// The approval is no longer open. Holds its state.
     #[error("the approval is {0} already")]
     AlreadyAnswered(ApprovalState),
+    /// A stored secret does not open, or could not be sealed again.
     #[error("{table}.{column} of {id}: {problem}")]
     SealedValue {
+        /// The table that holds it.
         table: &'static str,
+        /// The column that holds it.
         column: &'static str,
+        /// The id of its row within the workspace.
         id: String,
+        /// Why it does not open, or can't be sealed.
         problem: String,
     },
 }
@@ -122,5 +158,107 @@ impl<T> Explain<T> for Result<T, DatabaseError> {
             Some(given) if given == code => reason.into(),
             _ => error.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What people read who give orders: each reason, in its words. The match names every reason,
+    /// so that a new one is written down here.
+    #[test]
+    fn every_reason_says_this() {
+        use Reason::*;
+
+        let reasons = [
+            NotFound("workflow"),
+            NoRole("role \"letterbox_operator\" does not exist".into()),
+            OldSchema(letterbox_database::health::OldSchema {
+                version: 1,
+                known: 8,
+            }),
+            InvalidName,
+            InvalidEmail,
+            DuplicateEmail,
+            AllowanceTooLarge,
+            NotAMember,
+            OwnerMustRun,
+            OwnerCannotRun,
+            NotDeployed,
+            NoDefinition,
+            InvalidDefinition(vec![
+                "form: must be an object".into(),
+                "actions: must be a list".into(),
+            ]),
+            ImpossibleMove {
+                from: WorkflowState::Deleted,
+                to: WorkflowState::Paused,
+            },
+            InvalidAccountName,
+            InvalidBaseUrl,
+            BaseUrlWithExtras,
+            InvalidHeader,
+            ReservedHeader,
+            InvalidCredential,
+            DuplicateAccount,
+            InvalidPolicy("rules: must be a list".into()),
+            PolicyConflict,
+            MayNotAnswer,
+            ApprovalExpired,
+            AlreadyAnswered(ApprovalState::Denied),
+            SealedValue {
+                table: "webhooks",
+                column: "secret_sealed",
+                id: "1".into(),
+                problem: "no key".into(),
+            },
+        ];
+        for reason in reasons {
+            let expected = match &reason {
+                NotFound(_) => "there is no such workflow",
+                NoRole(_) => {
+                    "role \"letterbox_operator\" does not exist: run 'letterbox migrate' first"
+                }
+                OldSchema(_) => {
+                    "the schema has version 1, this program needs 8: run 'letterbox migrate'"
+                }
+                InvalidName => "a name must have 1 to 200 characters and must not be blank",
+                InvalidEmail => "an e-mail address must have 3 to 200 characters and contain an @",
+                DuplicateEmail => "another user has this e-mail address",
+                AllowanceTooLarge => "an allowance must be at most 2,147,483,647 runs",
+                NotAMember => "the user is not a member of this workspace",
+                OwnerMustRun => "the owner must be a member of the workspace who may run workflows",
+                OwnerCannotRun => "the workflow's owner may not run workflows here",
+                NotDeployed => "the workflow is not deployed",
+                NoDefinition => "the workflow has no definition: give one",
+                InvalidDefinition(_) => {
+                    "the definition can't be deployed:\n  \
+                     form: must be an object\n  actions: must be a list"
+                }
+                ImpossibleMove { .. } => "the workflow is deleted and can't become paused this way",
+                InvalidAccountName => {
+                    "an account's name must have at most 100 characters, \
+                     none of them control characters"
+                }
+                InvalidBaseUrl => "the base URL must begin with http:// or https:// and a host",
+                BaseUrlWithExtras => {
+                    "the base URL must not contain a user, a password, a query or a fragment"
+                }
+                InvalidHeader => "that is not a valid header name",
+                ReservedHeader => "that header is reserved and can't carry a credential",
+                InvalidCredential => {
+                    "the credential must not be empty or contain control characters"
+                }
+                DuplicateAccount => "the user has an account of this name: disconnect it first",
+                InvalidPolicy(_) => "the policy is invalid: rules: must be a list",
+                PolicyConflict => "another policy was set at the same time",
+                MayNotAnswer => "only an active owner or editor of the workspace may answer",
+                ApprovalExpired => "the approval has expired",
+                AlreadyAnswered(_) => "the approval is denied already",
+                SealedValue { .. } => "webhooks.secret_sealed of 1: no key",
+            };
+            assert_eq!(reason.to_string(), expected);
+        }
     }
 }

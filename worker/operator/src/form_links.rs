@@ -10,9 +10,13 @@ use crate::{Operator, OperatorError, Reason, store};
 /// A form link and its token, at the only time that it is shown.
 #[derive(Debug, Clone)]
 pub struct NewFormLink {
+    /// The workspace of the workflow.
     pub workspace: WorkspaceId,
+    /// The workflow that its form starts.
     pub workflow: WorkflowId,
+    /// Names the link without being its token.
     pub link: FormLinkId,
+    /// The only credential of the link.
     pub token: FormToken,
 }
 

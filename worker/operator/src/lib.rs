@@ -91,7 +91,7 @@ impl Operator {
             .map_err(OperatorError::connecting)?;
         let known = migrations::known_version();
         if version < known {
-            return Err(Reason::OldSchema { version, known }.into());
+            return Err(Reason::from(health::OldSchema { version, known }).into());
         }
         Ok(Self { database })
     }

@@ -1,24 +1,12 @@
 //! New sealing keys: seals everything again that is not sealed with the first key of the ring.
 
-use letterbox_common::{
-    ids::WorkspaceId,
-    sealing::{KeyRing, SealedColumn},
-};
+use letterbox_common::sealing::{KeyRing, SealedColumn};
 use serde::Serialize;
-use uuid::Uuid;
 
 use crate::{Operator, OperatorError, Reason, store};
 
 /// Rows that a rotation loads at a time. Each is sealed again in a short statement of its own.
 const PAGE: i64 = 500;
-
-/// A sealed value and its row.
-#[derive(Debug, Clone)]
-pub(crate) struct SealedValue {
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) id: Uuid,
-    pub(crate) value: Vec<u8>,
-}
 
 /// What a rotation did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -74,7 +62,7 @@ impl Operator {
 fn reseal(
     keys: &KeyRing,
     column: SealedColumn,
-    sealed: &SealedValue,
+    sealed: &store::SealedValue,
 ) -> Result<Option<Vec<u8>>, Reason> {
     let failed = |problem: String| Reason::SealedValue {
         table: column.table(),

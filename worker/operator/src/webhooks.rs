@@ -13,7 +13,9 @@ use crate::{Operator, OperatorError, Reason, WebhookRow, check_name, error::Expl
 /// A webhook and its secret, at the only time that it is shown.
 #[derive(Debug, Clone)]
 pub struct NewWebhook {
+    /// Where tools send to; the webhook's id is part of it.
     pub address: WebhookAddress,
+    /// The text that its deliveries are signed with.
     pub secret: Secret,
 }
 

@@ -20,10 +20,13 @@ use crate::{Operator, OperatorError, Reason, WorkflowDetail, WorkflowRow, check_
 /// A move that is not a deploy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
+    /// From deployed to paused.
     Pause,
     /// Also of what is deployed: then it only ends the link.
     Activate,
+    /// From deployed or paused back to draft.
     Draft,
+    /// From any other state, for good.
     Delete,
 }
 
@@ -50,8 +53,10 @@ impl Move {
 /// A deployed workflow, and what its owner may want to fix.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeployedWorkflow {
+    /// As it is after the deploy.
     #[serde(flatten)]
     pub workflow: WorkflowRow,
+    /// One sentence for each account that its actions use and the owner has not connected.
     pub warnings: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use letterbox_database::Database;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{MAX_HOLD, subscription::Subscription};
+use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, subscription::Subscription};
 use crate::{
     apply::{self, DecodedMessage},
     dead_letters, metrics,
@@ -52,16 +52,14 @@ impl BatchConsumer<'_> {
                 return Subscription::acknowledge(last, true).await;
             }
             if began.elapsed() > MAX_HOLD {
-                return Err(BrokerError::Ended(
-                    "the database was away for too long".into(),
-                ));
+                return Err(BrokerError::Ended(AWAY_TOO_LONG.into()));
             }
             let pause = pauses.next().unwrap_or(MAX_HOLD);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 // What is not stored returns to the queue.
                 () = stop.cancelled() => {
-                    return Err(BrokerError::Ended("stopped while the database was away".into()));
+                    return Err(BrokerError::Ended(STOPPED_WHILE_AWAY.into()));
                 }
             }
         }

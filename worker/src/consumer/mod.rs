@@ -29,6 +29,9 @@ use crate::{executor::Executor, outcome};
 /// How long messages are held while the database is away. Well under the time (30 minutes) after
 /// which the broker takes every unacknowledged message back.
 const MAX_HOLD: Duration = Duration::from_secs(600);
+/// Why a consumer ended that held messages.
+const AWAY_TOO_LONG: &str = "the database was away for too long";
+const STOPPED_WHILE_AWAY: &str = "stopped while the database was away";
 
 /// Consumes the work queues on one connection.
 pub(crate) struct Consumer {

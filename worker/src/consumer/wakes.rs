@@ -8,7 +8,7 @@ use letterbox_database::Fault;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{MAX_HOLD, subscription::Subscription};
+use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, subscription::Subscription};
 use crate::{dead_letters, executor::Executor, metrics, outcome};
 
 /// Consumes the queue of wakes.
@@ -110,12 +110,10 @@ impl WakeConsumer<'_> {
                 () = tokio::time::sleep(pause) => {}
                 // The wake returns to the queue.
                 () = stop.cancelled() => {
-                    return Err(BrokerError::Ended("stopped while the database was away".into()));
+                    return Err(BrokerError::Ended(STOPPED_WHILE_AWAY.into()));
                 }
             }
         }
-        Err(BrokerError::Ended(
-            "the database was away for too long".into(),
-        ))
+        Err(BrokerError::Ended(AWAY_TOO_LONG.into()))
     }
 }

@@ -142,7 +142,7 @@ async fn receive(mut response: reqwest::Response) -> HttpResponse {
             }
             Ok(None) => break,
             Err(error) => {
-                tracing::debug!(error = %explain(&error), "the answer broke off");
+                tracing::debug!(error = %explain(&error), "could not read all of the answer");
                 is_complete = false;
                 break;
             }

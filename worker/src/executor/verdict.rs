@@ -67,15 +67,10 @@ pub(super) fn judge(
             status: status @ (429 | 500..),
             retry_after,
             ..
-        }) => (
-            format!("answered with status {status}"),
-            Some(status),
-            retry_after,
-        ),
+        }) => (answered_with(status), Some(status), retry_after),
         Ok(HttpResponse { status, .. }) => {
-            let reason = format!("answered with status {status}");
             return Verdict::Fail {
-                reason,
+                reason: answered_with(status),
                 status: Some(status),
             };
         }
@@ -96,6 +91,10 @@ pub(super) fn judge(
         status,
         after,
     }
+}
+
+fn answered_with(status: u16) -> String {
+    format!("answered with status {status}")
 }
 
 #[cfg(test)]

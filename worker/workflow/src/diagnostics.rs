@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 
+use letterbox_common::text_enum::must_be_one_of;
 use serde_json::{Map, Value};
 
 /// The problems found so far.
@@ -22,6 +23,14 @@ impl Diagnostics {
 
     pub(crate) fn add(&mut self, path: &str, problem: impl Display) {
         self.0.push(format!("{path}: {problem}"));
+    }
+
+    /// Says that what is at `path` is nested too deeply.
+    pub(crate) fn add_too_deep(&mut self, path: &str, max_depth: usize) {
+        self.add(
+            path,
+            format_args!("must be at most {max_depth} levels deep"),
+        );
     }
 
     /// An object.
@@ -103,7 +112,7 @@ impl Diagnostics {
         let found = options.iter().find(|option| given == Some(name(option)));
         if found.is_none() {
             let names: Vec<_> = options.iter().map(name).collect();
-            self.add(path, format_args!("must be one of {}", names.join(", ")));
+            self.add(path, must_be_one_of(&names));
         }
         found
     }

@@ -28,7 +28,9 @@ pub struct ActionFacts<'a> {
     pub action: &'a str,
     /// Name of the account.
     pub account: &'a str,
+    /// Method of the request, in capital letters.
     pub method: &'a str,
+    /// How text that a submitter wrote reaches the action.
     pub taint: Taint,
 }
 
@@ -66,6 +68,7 @@ struct When {
 /// What a policy decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ruling {
+    /// What the rule, or the default, says.
     pub decision: Decision,
     /// The rule that decided, counted from 1; none where the default did.
     pub rule: Option<i32>,

@@ -35,13 +35,21 @@ RETURNING account_id, workspace_id, user_id, name, base_url, header_name, create
 /// An account, without its credential.
 #[derive(Debug, Clone, Serialize)]
 pub struct AccountRow {
+    /// The id of this account; a later one of the same name has another.
     pub account_id: AccountId,
+    /// The workspace whose workflows may use it.
     pub workspace_id: WorkspaceId,
+    /// The user whose workflows may use it.
     pub user_id: UserId,
+    /// How actions call it.
     pub name: String,
+    /// What every request begins with.
     pub base_url: String,
+    /// Name of the header that carries the credential.
     pub header: String,
+    /// When it was connected, by the database's clock.
     pub created_at: Timestamp,
+    /// When it was disconnected, which destroyed its credential; None while connected.
     pub disconnected_at: Option<Timestamp>,
 }
 

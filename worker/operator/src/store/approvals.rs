@@ -60,22 +60,36 @@ FROM answered p JOIN run_actions a USING (workspace_id, run_id, action_id)");
 /// A question whether a request may be sent.
 #[derive(Debug, Clone, Serialize)]
 pub struct ApprovalRow {
+    /// The id by which it is answered.
     pub approval_id: ApprovalId,
+    /// The workspace of the run.
     pub workspace_id: WorkspaceId,
+    /// The run that waits.
     pub run_id: RunId,
+    /// The id of the action in its release.
     pub action_id: String,
+    /// The kind of the action, such as `http.request`.
     #[serde(rename = "type")]
     pub action_type: String,
+    /// The answer so far.
     pub state: ApprovalState,
     /// Exactly what will be sent, without the credential.
     pub request: Option<Value>,
+    /// How text that a submitter wrote reaches the request; empty where it does not.
     pub untrusted: Vec<Untrusted>,
+    /// The kind of condition through which such text led to the action; None where it did not.
     pub steered_by: Option<Steering>,
+    /// The rule of the policy that decided, from 1; None where the default did.
     pub decision_rule: Option<i32>,
+    /// The policy that was asked; 0 is the default policy.
     pub policy_version: Option<i32>,
+    /// From this time on nobody can answer it.
     pub expires_at: Timestamp,
+    /// Who answered; None while it is open, and where nobody did.
     pub decided_by: Option<UserId>,
+    /// When it was answered or closed; None while it is open.
     pub decided_at: Option<Timestamp>,
+    /// When it was asked, by the database's clock.
     pub created_at: Timestamp,
 }
 

@@ -39,12 +39,19 @@ FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u
 /// A person's place in a workspace.
 #[derive(Debug, Clone, Serialize)]
 pub struct Member {
+    /// The workspace that the user is a member of.
     pub workspace_id: WorkspaceId,
+    /// The user who is the member.
     pub user_id: UserId,
+    /// The user's e-mail address, as it was given.
     pub email: String,
+    /// The user's name, for people.
     pub name: String,
+    /// What the member may do there while active.
     pub role: MemberRole,
+    /// Since when the member may do nothing there; None while active.
     pub deactivated_at: Option<Timestamp>,
+    /// Whether workflows may run as this member: active, and not a viewer.
     pub may_run: bool,
 }
 

@@ -36,7 +36,7 @@ pub(crate) use self::{
     members::{members, remove_member, set_member},
     policies::{policy, set_policy},
     runs::{run, runs},
-    sealing_keys::{replace_sealed, sealed_values},
+    sealing_keys::{SealedValue, replace_sealed, sealed_values},
     signals::{signal, signals},
     users::create_user,
     webhooks::{create_webhook, delete_webhook, webhooks},

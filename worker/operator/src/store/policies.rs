@@ -24,9 +24,11 @@ RETURNING workspace_id, version, policy";
 /// A workspace's policy.
 #[derive(Debug, Clone, Serialize)]
 pub struct PolicyRow {
+    /// The workspace whose actions it decides about.
     pub workspace_id: WorkspaceId,
     /// Counts from 1; 0 is the default policy.
     pub version: i32,
+    /// Its rules and its default, as they were set.
     pub policy: Value,
 }
 

@@ -40,19 +40,29 @@ WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
 /// A run in a list.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRow {
+    /// The id of the submission that it is for.
     pub run_id: RunId,
+    /// The workspace of the workflow.
     pub workspace_id: WorkspaceId,
+    /// The workflow that it executes.
     pub workflow_id: WorkflowId,
+    /// The release that it executes: the one that the submission was validated against.
     pub release_id: ReleaseId,
     /// The user under whose identity it runs.
     pub run_as: UserId,
+    /// Where it is in its life.
     pub state: RunState,
+    /// Why it never started; None unless it was refused.
     pub refused_reason: Option<RefusedReason>,
     /// Why it failed or was denied.
     pub failure: Option<String>,
+    /// When the submission was received, by the gateway's clock.
     pub received_at: Timestamp,
+    /// When a worker recorded it, by the database's clock.
     pub created_at: Timestamp,
+    /// When a worker first executed it; None before, and where it was refused.
     pub started_at: Option<Timestamp>,
+    /// When it ended; None while it is not over, and where it was refused.
     pub finished_at: Option<Timestamp>,
 }
 
@@ -78,29 +88,43 @@ impl RunRow {
 /// What a run has done of one action.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunAction {
+    /// The id of the action in the run's release.
     pub action_id: String,
+    /// The kind of the action, such as `http.request`.
     #[serde(rename = "type")]
     pub action_type: String,
+    /// Where the run is with it.
     pub state: ActionState,
+    /// How text that a submitter wrote reaches it; empty where it does not.
     pub untrusted: Vec<Untrusted>,
+    /// The kind of condition through which such text led to it; None where it did not.
     pub steered_by: Option<Steering>,
+    /// What the policy said the last time; None where it was not asked.
     pub decision: Option<Decision>,
     /// The rule that decided, from 1; none where the default did.
     pub decision_rule: Option<i32>,
+    /// The policy that was asked; 0 is the default policy, None where none was asked.
     pub policy_version: Option<i32>,
     /// What people were asked, and what they said.
     pub approval: Option<ActionApproval>,
     /// What is sent, without the credential.
     pub request: Option<Value>,
+    /// How many attempts have begun; 0 where it sends nothing.
     pub attempts: i32,
+    /// HTTP status of the last answer; None where there was none.
     pub response_status: Option<i32>,
     /// The way that a condition went.
     #[serde(rename = "outcome")]
     pub branch: Option<Branch>,
+    /// Why it failed, was denied, or must be tried again.
     pub error: Option<String>,
+    /// When the next attempt is due; None unless it waits for one.
     pub retry_at: Option<Timestamp>,
+    /// From start to finish, with all waiting; None while it is not over.
     pub duration_milliseconds: Option<i64>,
+    /// When the run came to it, by the database's clock.
     pub started_at: Timestamp,
+    /// When it ended; None while it is not over.
     pub finished_at: Option<Timestamp>,
 }
 
@@ -135,10 +159,15 @@ impl RunAction {
 /// An approval as part of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActionApproval {
+    /// The id by which it is answered.
     pub approval_id: ApprovalId,
+    /// The answer so far.
     pub state: ApprovalState,
+    /// Who answered; None while it is open, and where nobody did.
     pub decided_by: Option<UserId>,
+    /// When it was answered or closed; None while it is open.
     pub decided_at: Option<Timestamp>,
+    /// From this time on nobody can answer it.
     pub expires_at: Timestamp,
 }
 
@@ -161,11 +190,14 @@ impl ActionApproval {
 /// A run with its input and everything that it has done.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunDetail {
+    /// What a list shows of it.
     #[serde(flatten)]
     pub row: RunRow,
     /// What has been done and is about to be, in order.
     pub actions: Vec<RunAction>,
+    /// Always untrusted: a submitter wrote the input.
     pub input_trust: InputTrust,
+    /// The validated payload: values by the keys of their fields.
     pub input: Value,
 }
 

@@ -5,8 +5,6 @@ use letterbox_common::{ids::WorkspaceId, sealing::SealedColumn};
 use letterbox_database::{Database, DatabaseError, statements};
 use uuid::Uuid;
 
-use crate::sealing_keys::SealedValue;
-
 statements! {
     /// A page of webhook secrets.
     WEBHOOK_SECRETS = webhook_secrets "
@@ -30,6 +28,14 @@ ORDER BY workspace_id, account_id LIMIT $3";
     REPLACE_ACCOUNT_CREDENTIAL = replace_account_credential "
 UPDATE connected_accounts SET credential_sealed = $4
 WHERE workspace_id = $1 AND account_id = $2 AND credential_sealed = $3";
+}
+
+/// A sealed value and its row.
+#[derive(Debug, Clone)]
+pub(crate) struct SealedValue {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) id: Uuid,
+    pub(crate) value: Vec<u8>,
 }
 
 /// The sealed values of a column behind a row, at most `limit` of them.

@@ -27,17 +27,27 @@ FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal
 /// A signal in a list.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignalRow {
+    /// The id of the delivery that it came from.
     pub signal_id: DeliveryId,
+    /// The workspace of the webhook.
     pub workspace_id: WorkspaceId,
+    /// The webhook that received it.
     pub webhook_id: WebhookId,
+    /// The type of the event where its body keeps the proposal contract, else `generic`.
     pub kind: SignalKind,
+    /// The first rule of the contract that its body breaks; None where it is native.
     pub generic_reason: Option<String>,
+    /// Whom it is about; None where it is generic.
     pub entity: Option<String>,
+    /// The tool that sent it, as it calls itself; None where it is generic.
     pub source_tool: Option<String>,
     /// Decimal notation: text, because programs parse numbers as binary floats.
     pub amount_value: Option<String>,
+    /// Three capital letters; None where there is no amount.
     pub amount_currency: Option<String>,
+    /// The sender's own id of the event; None where it gave none or the signal is generic.
     pub event_id: Option<String>,
+    /// When its delivery was received, by the gateway's clock.
     pub received_at: Timestamp,
 }
 
@@ -62,8 +72,10 @@ impl SignalRow {
 /// A signal with its body.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignalDetail {
+    /// What a list shows of it.
     #[serde(flatten)]
     pub row: SignalRow,
+    /// When a worker stored it, by the database's clock.
     pub stored_at: Timestamp,
     /// The exact body: it is UTF-8, or it would not have been accepted.
     pub body: String,

@@ -14,9 +14,13 @@ INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3) RETURNING created_a
 /// A person.
 #[derive(Debug, Clone, Serialize)]
 pub struct User {
+    /// The identity under which the user's workflows run.
     pub user_id: UserId,
+    /// As it was given; unique without regard to case.
     pub email: String,
+    /// For people; need not be unique.
     pub name: String,
+    /// By the database's clock.
     pub created_at: Timestamp,
 }
 

@@ -29,10 +29,15 @@ RETURNING webhook_id, workspace_id, name, created_at, deleted_at";
 /// A webhook, without its secret.
 #[derive(Debug, Clone, Serialize)]
 pub struct WebhookRow {
+    /// The second part of its address.
     pub webhook_id: WebhookId,
+    /// The workspace that it belongs to: the first part of its address.
     pub workspace_id: WorkspaceId,
+    /// For people: which tool sends to it.
     pub name: String,
+    /// By the database's clock.
     pub created_at: Timestamp,
+    /// When it was deleted and its secret destroyed; None while it takes deliveries.
     pub deleted_at: Option<Timestamp>,
 }
 

@@ -81,13 +81,19 @@ FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id"
 /// A workflow in a list.
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkflowRow {
+    /// Stays the same over all its releases.
     pub workflow_id: WorkflowId,
+    /// The workspace that it belongs to.
     pub workspace_id: WorkspaceId,
+    /// The user whose identity its runs use; may have left the workspace.
     pub owner_id: UserId,
+    /// For people; submitters do not see it.
     pub name: String,
+    /// Whether it takes submissions.
     pub state: WorkflowState,
     /// The release of the last deploy.
     pub release_id: Option<ReleaseId>,
+    /// By the database's clock.
     pub created_at: Timestamp,
 }
 
@@ -108,6 +114,7 @@ impl WorkflowRow {
 /// A workflow with its definition.
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkflowDetail {
+    /// What a list shows of it.
     #[serde(flatten)]
     pub row: WorkflowRow,
     /// Counts the deploys.

@@ -38,10 +38,13 @@ UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
 /// A tenant.
 #[derive(Debug, Clone, Serialize)]
 pub struct Workspace {
+    /// `orgId` in the URLs of its webhooks.
     pub workspace_id: WorkspaceId,
+    /// For people; need not be unique.
     pub name: String,
     /// Runs that may start in a calendar month; none is unlimited.
     pub run_allowance: Option<i32>,
+    /// By the database's clock.
     pub created_at: Timestamp,
 }
 
@@ -59,7 +62,9 @@ impl Workspace {
 /// A workspace's allowance of runs, and how much of it is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Allowance {
+    /// The workspace whose runs are counted.
     pub workspace_id: WorkspaceId,
+    /// Runs that may start in a calendar month; None is unlimited.
     pub run_allowance: Option<i32>,
     /// This month (UTC), as `YYYY-MM`.
     pub month: String,

@@ -82,7 +82,9 @@ pub(crate) fn sending_kinds() -> Vec<&'static str> {
 pub struct Action {
     /// Unique in its release.
     pub id: String,
+    /// One of [`KINDS`].
     pub kind: &'static ActionKind,
+    /// What it does when a run comes to it.
     pub step: Step,
     /// What follows, by the branch that is chosen. Empty for kinds that choose nothing.
     pub branches: Branches,
@@ -220,10 +222,7 @@ impl Parser<'_> {
             return Vec::new();
         };
         if depth > MAX_DEPTH {
-            self.diagnostics.add(
-                path,
-                format_args!("must be at most {MAX_DEPTH} levels deep"),
-            );
+            self.diagnostics.add_too_deep(path, MAX_DEPTH);
             return Vec::new();
         }
         let values = values.iter().enumerate();

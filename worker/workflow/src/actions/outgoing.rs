@@ -61,8 +61,11 @@ pub enum Conclusion {
 /// and sent by every attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
+    /// In capital letters.
     pub method: String,
+    /// The whole URL: the account's base URL, the path and the query.
     pub url: String,
+    /// Names and values; sending adds the content type, the idempotency key and the credential.
     pub headers: Vec<(String, String)>,
     /// JSON text.
     pub body: Option<String>,

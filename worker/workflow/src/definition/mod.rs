@@ -18,7 +18,8 @@ const MAX_BYTES: usize = 262_144;
 /// A definition without mistakes.
 #[derive(Debug, Clone)]
 pub struct Definition {
-    pub form: Form,
+    pub(crate) form: Form,
+    /// In their order; the actions of branches are inside their conditions.
     pub actions: Vec<Action>,
     /// The actions as JSON text, as they are in the definition.
     actions_json: String,

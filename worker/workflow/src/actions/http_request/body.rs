@@ -27,10 +27,7 @@ impl Body {
         depth: usize,
     ) -> Self {
         if depth > MAX_DEPTH {
-            diagnostics.add(
-                path,
-                format_args!("must be at most {MAX_DEPTH} levels deep"),
-            );
+            diagnostics.add_too_deep(path, MAX_DEPTH);
             return Self::Fixed(Value::Null);
         }
         match value {
