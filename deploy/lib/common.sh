@@ -3,6 +3,9 @@
 # shellcheck shell=bash
 
 set -euo pipefail
+# What is written here is nobody else's to read; what is built and installed is as the caller has it.
+CALLER_UMASK=$(umask)
+umask 077
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 LOCAL="$ROOT/.local"
 RUST_MINIMUM=1.92
@@ -21,6 +24,9 @@ as_root() {
     elif command -v sudo >/dev/null; then sudo "$@"
     else return 127; fi
 }
+
+# With the caller's file modes.
+as_caller() { (umask "$CALLER_UMASK" && "$@"); }
 
 # as_user USER COMMAND…: runs it as that user where this is root, else as whoever this is.
 as_user() { (exec_as "$@"); }
@@ -64,12 +70,12 @@ need_packages() {
     # The packages would start servers of their own; ours are private.
     local policy=/usr/sbin/policy-rc.d made=
     if [ ! -e $policy ] && printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null; then
-        as_root chmod +x $policy
+        as_root chmod 755 $policy
         made=yes
     fi
     local log="$LOCAL/install.log" result=0
     private_folder "$LOCAL"
-    { as_root apt-get update -q && as_root env DEBIAN_FRONTEND=noninteractive \
+    { as_caller as_root apt-get update -q && as_caller as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -qy --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || result=$?
     [ -z "$made" ] || as_root rm -f $policy
     [ $result = 0 ] && return

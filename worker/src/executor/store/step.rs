@@ -34,11 +34,11 @@ RETURNING run_id";
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
     UPSERT_ACTION = upsert_action "
 INSERT INTO run_actions (workspace_id, run_id, action_id, position, type, state, untrusted,
-                         steered_by, idempotency_key, finished_at)
+                         steered_by, idempotency_key, started_at, finished_at)
 SELECT $1, $2, $3,
        (SELECT count(*) + 1 FROM run_actions WHERE workspace_id = $1 AND run_id = $2),
-       $4, $5, $6, $7, $8,
-       CASE WHEN $5 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
+       $4, $5, $6, $7, $8, statement_timestamp(),
+       CASE WHEN $5 IN ('succeeded', 'failed', 'denied') THEN statement_timestamp() END
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     state = EXCLUDED.state, finished_at = EXCLUDED.finished_at,
     outcome = NULL, error = NULL, retry_at = NULL

@@ -81,7 +81,8 @@ impl Output {
         }
         table
             .lines()
-            .map(|line| line.trim().to_owned())
+            // The table's own margin.
+            .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
             .collect::<Vec<_>>()
             .join("\n")
     }
