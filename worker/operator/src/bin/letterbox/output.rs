@@ -82,7 +82,12 @@ impl Output {
         table
             .lines()
             // The table's own margin.
-            .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
+            .map(|line| {
+                line.strip_prefix(' ')
+                    .unwrap_or(&line)
+                    .trim_end()
+                    .to_owned()
+            })
             .collect::<Vec<_>>()
             .join("\n")
     }
