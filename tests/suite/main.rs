@@ -11,6 +11,7 @@ mod dead_letters;
 mod delivery_once;
 mod demo;
 mod dependencies;
+mod documentation;
 mod execution;
 mod form_contract;
 mod form_limits;

@@ -1,0 +1,175 @@
+//! The READMEs name everything that users and operators can name, and nothing that is not there.
+
+use std::process::Command;
+
+use letterbox_broker::topology::{DEAD_LETTERS_QUEUE, WORK_QUEUES};
+use letterbox_common::form::FieldType;
+use letterbox_tests::binary;
+
+use crate::source_tree::{read, root};
+
+const READMES: [&str; 7] = [
+    "README.md",
+    "common/README.md",
+    "deploy/README.md",
+    "gateway/README.md",
+    "migrations/README.md",
+    "tests/README.md",
+    "worker/README.md",
+];
+
+fn help(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(binary(program))
+        .args(arguments)
+        .arg("--help")
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The commands that a help text lists, without `help` itself.
+fn commands(help: &str) -> Vec<String> {
+    let (_, listed) = help.split_once("Commands:\n").unwrap_or_default();
+    listed
+        .lines()
+        .take_while(|line| line.starts_with("  "))
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|word| *word != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_command_is_documented() {
+    let documentation = read("deploy/README.md");
+    let (_, block) = documentation.split_once("```text\nletterbox ").unwrap();
+    let orders: Vec<_> = block
+        .split("```")
+        .next()
+        .unwrap()
+        .split("\nletterbox ")
+        .collect();
+    let nouns = commands(&help("letterbox", &[]));
+    assert!(nouns.len() > 10, "{nouns:?}");
+    for noun in &nouns {
+        let described: String = orders
+            .iter()
+            .copied()
+            .filter(|order| order.split_whitespace().next() == Some(noun))
+            .collect();
+        assert!(
+            !described.is_empty(),
+            "deploy/README.md lacks 'letterbox {noun}'"
+        );
+        for verb in commands(&help("letterbox", &[noun])) {
+            let is_there = described
+                .split(|c: char| !c.is_ascii_alphabetic() && c != '-')
+                .any(|word| word == verb);
+            assert!(is_there, "deploy/README.md lacks 'letterbox {noun} {verb}'");
+        }
+    }
+}
+
+#[test]
+fn every_setting_is_documented() {
+    let documentation = read("deploy/README.md");
+    for program in ["letterbox", "letterbox-gateway", "letterbox-worker"] {
+        let help = help(program, &[]);
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let settings: Vec<_> = help
+            .split("[env: ")
+            .skip(1)
+            .filter_map(|rest| rest.split(['=', ']']).next())
+            .collect();
+        assert!(settings.len() > 3, "{program}: {help}");
+        for setting in settings {
+            let cell = format!("`{setting}`");
+            assert!(documentation.contains(&cell), "{program}: {setting}");
+        }
+    }
+}
+
+#[test]
+fn every_queue_and_field_type_is_documented() {
+    let operation = read("deploy/README.md");
+    for queue in WORK_QUEUES.iter().map(|queue| queue.name) {
+        assert!(operation.contains(&format!("| `{queue}` |")), "{queue}");
+    }
+    assert!(operation.contains(&format!("| `{DEAD_LETTERS_QUEUE}` |")));
+    let forms = read("gateway/README.md");
+    for word in FieldType::WORDS {
+        assert!(forms.contains(&format!("| `{word}` |")), "{word}");
+    }
+}
+
+/// The anchor that a heading gets on the usual hosts.
+fn anchor(heading: &str) -> String {
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for file in READMES {
+        let text = read(file);
+        let folder = root().join(file).parent().unwrap().to_owned();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            let (path, fragment) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => root().join(file),
+                path => folder.join(path),
+            };
+            assert!(target.exists(), "{file}: {link}");
+            if !fragment.is_empty() {
+                let text = std::fs::read_to_string(target).unwrap();
+                let mut headings = text
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .map(|line| anchor(line.trim_start_matches('#').trim()));
+                // A second heading of the same words is numbered.
+                let first = fragment.trim_end_matches(|c: char| c.is_ascii_digit());
+                let first = first.trim_end_matches('-');
+                let leads = headings.any(|heading| heading == fragment || heading == first);
+                assert!(leads, "{file}: {link}");
+            }
+        }
+    }
+}
+
+/// Paths in backticks that begin with a folder of the project exist.
+#[test]
+fn named_files_exist() {
+    for file in READMES {
+        let text = read(file);
+        for path in text.split('`').skip(1).step_by(2) {
+            let is_path = [
+                "common/",
+                "deploy/",
+                "gateway/",
+                "migrations/",
+                "tests/",
+                "worker/",
+            ]
+            .iter()
+            .any(|folder| path.starts_with(folder))
+                && !path.contains([' ', '*', '…', '<', '{', '\n']);
+            if is_path {
+                assert!(root().join(path).exists(), "{file}: {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_readme_for_newcomers_is_short() {
+    assert!(read("README.md").split_whitespace().count() <= 1_500);
+}
