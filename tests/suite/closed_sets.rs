@@ -18,7 +18,7 @@ use letterbox_workflow::{
     actions::{Branch, KINDS},
 };
 
-use crate::source_tree::{SERVICES, files, read};
+use crate::source_tree::{SERVICES, code, files, read};
 
 /// Every registered statement with the role that runs it.
 pub fn statements() -> Vec<(Role, &'static Statement)> {
@@ -161,6 +161,13 @@ async fn every_work_queue_is_consumed() {
     }
 }
 
+#[test]
+fn every_declared_queue_is_a_work_queue() {
+    let declared = read("common/broker/src/topology.rs");
+    let declared = declared.matches(": WorkQueue = WorkQueue {").count();
+    assert_eq!(declared, WORK_QUEUES.len());
+}
+
 fn metrics() -> BTreeMap<&'static str, &'static Metric> {
     let all = letterbox_gateway::all_metrics().chain(letterbox_worker::all_metrics());
     all.map(|metric| (metric.name, metric)).collect()
@@ -217,6 +224,27 @@ fn every_metric_is_declared_in_a_registry_and_documented() {
         metrics.len(),
         "a row for a metric that does not exist"
     );
+}
+
+/// A metric that nothing records is a promise that is not kept.
+#[test]
+fn every_metric_is_recorded_somewhere() {
+    let (registries, others): (Vec<_>, Vec<_>) = SERVICES
+        .into_iter()
+        .flat_map(files)
+        .partition(|(file, _)| file.ends_with("metrics.rs"));
+    let mut found = 0;
+    for (file, registry) in registries {
+        for line in code(&registry).filter(|line| line.contains("= \"letterbox_")) {
+            let name = line.trim().split(':').next().unwrap();
+            let is_recorded = others.iter().any(|(_, text)| {
+                text.contains(&format!("{name}.")) || text.contains(&format!("{name},"))
+            });
+            assert!(is_recorded, "{file}: {name}");
+            found += 1;
+        }
+    }
+    assert!(found >= metrics().len(), "{found}");
 }
 
 /// What a process exports is what is declared, with a help text.

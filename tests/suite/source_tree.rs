@@ -41,7 +41,7 @@ pub fn files(folder: &str) -> Vec<(String, String)> {
 }
 
 /// The lines of code of a file: no comments.
-fn code(text: &str) -> impl Iterator<Item = &str> {
+pub fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with("//"))
 }
