@@ -6,7 +6,7 @@ use letterbox_broker::{Publisher, publisher, supervise};
 use letterbox_common::process::{admin, bind, readiness::Readiness, shutdown::Deadline};
 use letterbox_database::{Database, health};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     listener,
     rate_limits::RateLimits,
     state::Gateway,
-    webhook_secrets::WebhookSecrets,
+    webhook_secrets::{DecoyError, WebhookSecrets},
 };
 
 /// How long an answer may take beyond the wait for the broker: the time for the database.
@@ -44,103 +44,120 @@ impl Sockets {
     }
 }
 
-/// Runs until `stop`, then shuts down in order: not ready, accept nothing, finish requests, finish
-/// what was claimed, flush the batchers, close the broker connection.
+/// Runs until `stop`, then shuts down in order.
 pub(crate) async fn run(
     config: Config,
     sockets: Sockets,
     metrics: PrometheusHandle,
     stop: CancellationToken,
 ) {
-    let readiness = Readiness::default();
-    let (serving, broker) = (
-        readiness.component("listener"),
-        readiness.component("broker"),
-    );
-    let database = readiness.component("database");
-    let (connections, claimed) = (TaskTracker::new(), TaskTracker::new());
-    let (batchers, background) = (TaskTracker::new(), TaskTracker::new());
-    // Cancelled when the work is done, later than `stop`.
-    let (stop_publishing, stop_background) = (CancellationToken::new(), CancellationToken::new());
-
-    background.spawn(admin::serve(
+    let (readiness, tasks) = (Readiness::default(), Tasks::default());
+    let serving = readiness.component("listener");
+    tasks.background.spawn(admin::serve(
         sockets.admin,
         readiness.clone(),
         metrics,
-        stop_background.clone(),
+        tasks.stop_background.clone(),
     ));
-    background.spawn(health::watch(
+    tasks.background.spawn(health::watch(
         config.database.clone(),
-        database,
-        stop_background.clone(),
+        readiness.component("database"),
+        tasks.stop_background.clone(),
     ));
     let (publisher, session) = publisher(config.publish_channels, config.publish_timeout);
-    let publisher_task = {
+    let publishing = {
         let (target, name) = (config.broker.clone(), config.name.clone());
-        let stop = stop_publishing.clone();
+        let (broker, stop) = (readiness.component("broker"), tasks.stop_publishing.clone());
         tokio::spawn(async move { supervise(target, &name, broker, session, stop).await })
     };
 
-    let secrets = match WebhookSecrets::start(config.database.clone(), config.keys, &batchers) {
-        Ok(secrets) => secrets,
+    let (database, max_connections) = (config.database.clone(), config.max_connections);
+    let deadline = config.shutdown_timeout;
+    let gateway = match assemble(config, &publisher, &tasks) {
+        Ok(gateway) => Arc::new(gateway),
         Err(error) => return tracing::error!(%error, "can't start"),
     };
-    let lease = config.claim_lease;
-    let acceptances = Acceptances {
-        database: &config.database,
-        lease,
-        publisher: &publisher,
-        name: &config.name,
-        claimed: &claimed,
-        batchers: &batchers,
-    };
-    let limits_stop = stop_background.clone();
-    let gateway = Arc::new(Gateway {
-        origins: config.origins,
-        proxies: config.proxies,
-        page: config.page,
-        secrets,
-        forms: Forms::start(config.database.clone(), &batchers),
-        rate_limits: RateLimits::start(
-            config.database.clone(),
-            &batchers,
-            &background,
-            limits_stop,
-        ),
-        deliveries: acceptances.start(),
-        submissions: acceptances.start(),
-        answer_deadline: config.publish_timeout + DATABASE_SHARE,
-    });
     drop(publisher);
-
     serving.ready();
+    let connections = &tasks.connections;
     listener::serve(
         sockets.public,
         gateway.clone(),
-        config.max_connections,
-        &connections,
+        max_connections,
+        connections,
         stop,
     )
     .await;
 
-    let deadline = Deadline::after(config.shutdown_timeout);
     serving.not_ready("stopping");
-    connections.close();
-    let mut in_order = deadline.step("connections", connections.wait()).await;
-    claimed.close();
-    in_order &= deadline.step("claimed", claimed.wait()).await;
-    drop(gateway);
-    batchers.close();
-    in_order &= deadline.step("batchers", batchers.wait()).await;
-    stop_publishing.cancel();
-    in_order &= deadline
-        .step("broker", async { drop(publisher_task.await) })
-        .await;
-    config.database.close();
-    stop_background.cancel();
-    background.close();
-    in_order &= deadline.step("admin", background.wait()).await;
+    let deadline = Deadline::after(deadline);
+    let in_order = tasks.end(deadline, gateway, publishing, &database).await;
     tracing::info!(in_order, "stopped");
+}
+
+/// What a gateway has started, in the order in which it ends.
+#[derive(Default)]
+struct Tasks {
+    connections: TaskTracker,
+    claimed: TaskTracker,
+    batchers: TaskTracker,
+    background: TaskTracker,
+    /// Cancelled when the work is done, later than the gateway's own stop.
+    stop_publishing: CancellationToken,
+    stop_background: CancellationToken,
+}
+
+impl Tasks {
+    /// Finishes requests, then what was claimed, flushes the batchers, closes the connections.
+    /// False if a step did not end in time.
+    async fn end(
+        self,
+        deadline: Deadline,
+        gateway: Arc<Gateway>,
+        publishing: JoinHandle<()>,
+        database: &Database,
+    ) -> bool {
+        self.connections.close();
+        let mut in_order = deadline.step("connections", self.connections.wait()).await;
+        self.claimed.close();
+        in_order &= deadline.step("claimed", self.claimed.wait()).await;
+        // The last one who asks the batchers.
+        drop(gateway);
+        self.batchers.close();
+        in_order &= deadline.step("batchers", self.batchers.wait()).await;
+        self.stop_publishing.cancel();
+        let publishing = async { drop(publishing.await) };
+        in_order &= deadline.step("broker", publishing).await;
+        database.close();
+        self.stop_background.cancel();
+        self.background.close();
+        in_order & deadline.step("admin", self.background.wait()).await
+    }
+}
+
+/// The state that handlers work with; its batchers run until it is dropped.
+fn assemble(config: Config, publisher: &Publisher, tasks: &Tasks) -> Result<Gateway, DecoyError> {
+    let (database, batchers) = (config.database, &tasks.batchers);
+    let acceptances = Acceptances {
+        database: &database,
+        lease: config.claim_lease,
+        publisher,
+        name: &config.name,
+        claimed: &tasks.claimed,
+        batchers,
+    };
+    let (background, stop) = (&tasks.background, tasks.stop_background.clone());
+    Ok(Gateway {
+        origins: config.origins,
+        proxies: config.proxies,
+        page: config.page,
+        secrets: WebhookSecrets::start(database.clone(), config.keys, batchers)?,
+        forms: Forms::start(database.clone(), batchers),
+        rate_limits: RateLimits::start(database.clone(), batchers, background, stop),
+        deliveries: acceptances.start(),
+        submissions: acceptances.start(),
+        answer_deadline: config.publish_timeout + DATABASE_SHARE,
+    })
 }
 
 /// What every acceptance is started with.

@@ -164,7 +164,7 @@ async fn retry_after_is_true_to_the_second() {
     let form = world.form(&first).await;
     form.assert_lives().await;
     for (age, expected) in [(0.1, 60), (50.1, 10), (55.1, 5)] {
-        // One that has not refused yet, and so has to ask.
+        // One that has not refused yet, and so must ask.
         let fresh = world.gateway().await;
         let hits = format!(
             "UPDATE rate_limits

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use letterbox_broker::{publisher, supervise};
+use letterbox_broker::{Publisher, publisher, supervise};
 use letterbox_common::process::{admin, readiness::Readiness, shutdown::Deadline};
 use letterbox_database::health;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -20,27 +20,17 @@ const PUBLISH_CHANNELS: u16 = 1;
 /// Less than a database call may take: the relay waits for confirms inside a transaction.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Runs until `stop`, then shuts down in order: not ready, fetch nothing, finish what was fetched,
-/// close the connections.
+/// Runs until `stop`, then shuts down in order.
 pub(crate) async fn run(
     config: Config,
     admin_socket: TcpListener,
     metrics: PrometheusHandle,
     stop: CancellationToken,
 ) {
-    let readiness = Readiness::default();
-    let (process, database) = (
-        readiness.component("process"),
-        readiness.component("database"),
-    );
-    let (publishing, consuming) = (
-        readiness.component("publisher"),
-        readiness.component("consumer"),
-    );
-    let background = TaskTracker::new();
+    let (readiness, background) = (Readiness::default(), TaskTracker::new());
+    let process = readiness.component("process");
     // Cancelled when the work is done, later than `stop`.
     let (stop_publishing, stop_background) = (CancellationToken::new(), CancellationToken::new());
-
     background.spawn(admin::serve(
         admin_socket,
         readiness.clone(),
@@ -49,27 +39,53 @@ pub(crate) async fn run(
     ));
     background.spawn(health::watch(
         config.database.clone(),
-        database,
+        readiness.component("database"),
         stop_background.clone(),
     ));
 
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
-    let publisher_task = {
+    let publishing = {
         let (target, name) = (config.broker.clone(), format!("{} (publish)", config.name));
-        let stop = stop_publishing.clone();
-        tokio::spawn(async move { supervise(target, &name, publishing, session, stop).await })
+        let (broker, stop) = (readiness.component("publisher"), stop_publishing.clone());
+        tokio::spawn(async move { supervise(target, &name, broker, session, stop).await })
     };
-    let relay_task = tokio::spawn(relay(
-        config.database.clone(),
-        publisher.clone(),
-        config.name.clone(),
-        stop.clone(),
-    ));
-    let consumer = Consumer {
+    let (database, name) = (config.database.clone(), config.name.clone());
+    let relaying = relay(database.clone(), publisher.clone(), name, stop.clone());
+    let relaying = tokio::spawn(relaying);
+    let deadline = config.shutdown_timeout;
+    let consuming = {
+        let broker = readiness.component("consumer");
+        let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
+        let consumer = assemble(config, publisher);
+        tokio::spawn(async move { supervise(target, &name, broker, consumer, stop).await })
+    };
+    process.ready();
+    stop.cancelled().await;
+
+    // Fetch nothing, finish what was fetched, close the connections.
+    let deadline = Deadline::after(deadline);
+    process.not_ready("stopping");
+    let consuming = async { drop(consuming.await) };
+    let mut in_order = deadline.step("consumer", consuming).await;
+    let relaying = async { drop(relaying.await) };
+    in_order &= deadline.step("relay", relaying).await;
+    stop_publishing.cancel();
+    let publishing = async { drop(publishing.await) };
+    in_order &= deadline.step("publisher", publishing).await;
+    database.close();
+    stop_background.cancel();
+    background.close();
+    in_order &= deadline.step("admin", background.wait()).await;
+    tracing::info!(in_order, "stopped");
+}
+
+/// The consumer of every work queue, with the executor of runs.
+fn assemble(config: Config, publisher: Publisher) -> Consumer {
+    Consumer {
         database: config.database.clone(),
         publisher,
         executor: Executor {
-            database: config.database.clone(),
+            database: config.database,
             keys: config.keys,
             egress: config.egress,
             timeouts: config.timeouts,
@@ -77,30 +93,6 @@ pub(crate) async fn run(
         prefetch: config.prefetch,
         max_batch: config.max_batch,
         run_concurrency: config.run_concurrency,
-        name: config.name.clone(),
-    };
-    let consumer_task = {
-        let (target, name, stop) = (config.broker, config.name, stop.clone());
-        tokio::spawn(async move { supervise(target, &name, consuming, consumer, stop).await })
-    };
-    process.ready();
-    stop.cancelled().await;
-
-    let deadline = Deadline::after(config.shutdown_timeout);
-    process.not_ready("stopping");
-    let mut in_order = deadline
-        .step("consumer", async { drop(consumer_task.await) })
-        .await;
-    in_order &= deadline
-        .step("relay", async { drop(relay_task.await) })
-        .await;
-    stop_publishing.cancel();
-    in_order &= deadline
-        .step("publisher", async { drop(publisher_task.await) })
-        .await;
-    config.database.close();
-    stop_background.cancel();
-    background.close();
-    in_order &= deadline.step("admin", background.wait()).await;
-    tracing::info!(in_order, "stopped");
+        name: config.name,
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use bytes::Bytes;
 use hyper::{Request, body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
@@ -21,7 +22,7 @@ use crate::{
     body,
     client_address::ClientAddress,
     error::Refusal,
-    forms::{FormLookup, KeyHash, KeyState},
+    forms::{FormLookup, KeyHash, KeyState, LiveForm},
     json,
     rate_limits::{Hit, Limited, Subject},
     state::Gateway,
@@ -116,25 +117,18 @@ async fn accept(
             KeyState::InProgress => {}
             KeyState::New => {
                 // The payload, against the form as it is now.
-                let form = found
-                    .form
-                    .parse()
-                    .map_err(|_| Refusal::temporarily_unavailable())?;
-                let payload = validation::validate(&form, payload)
-                    .map_err(|invalid| Refusal::invalid_input(invalid.to_string()))?;
+                let payload = validated(&found.form, payload)?;
 
                 // Claim, publish, confirm.
-                let receipt = Receipt {
-                    received_at,
-                    traceparent: trace::traceparent(headers),
-                };
-                let form = found.form;
                 let submission = Submission {
-                    form,
+                    form: found.form,
                     key_sha256,
                     token,
                     payload,
-                    receipt,
+                    receipt: Receipt {
+                        received_at,
+                        traceparent: trace::traceparent(headers),
+                    },
                 };
                 match gateway.submissions.accept(submission).await {
                     Accepted::First | Accepted::Duplicate => return Ok(()),
@@ -147,6 +141,15 @@ async fn accept(
         tokio::time::sleep(DUPLICATE_PAUSE).await;
         found = find(gateway, token, Some(key_sha256)).await?;
     }
+}
+
+/// The payload, if it fits the form.
+fn validated(form: &LiveForm, payload: &RawValue) -> Result<Bytes, Refusal> {
+    let form = form
+        .parse()
+        .map_err(|_| Refusal::temporarily_unavailable())?;
+    validation::validate(&form, payload)
+        .map_err(|invalid| Refusal::invalid_input(invalid.to_string()))
 }
 
 async fn with_deadline<T>(

@@ -102,6 +102,13 @@ enum Progress {
     Stop,
 }
 
+impl RunInProgress {
+    /// What is recorded of an action; an empty record before its first step.
+    fn record_of(&self, action: &Action) -> ActionRecord {
+        self.records.get(&action.id).cloned().unwrap_or_default()
+    }
+}
+
 impl Executor {
     /// Advances a run as far as it can come now. Does nothing when it is over, or leased by
     /// somebody else.

@@ -48,6 +48,17 @@ struct Prepared {
     policy_version: i32,
 }
 
+impl Prepared {
+    /// `request` is the rendered one, as JSON.
+    fn decided<'r>(&self, request: &'r str) -> Decided<'r> {
+        Decided {
+            ruling: self.ruling,
+            policy_version: self.policy_version,
+            request,
+        }
+    }
+}
+
 impl Executor {
     pub(super) async fn send(
         &self,
@@ -55,16 +66,12 @@ impl Executor {
         next: &Next<'_>,
         outgoing: &dyn Outgoing,
     ) -> Result<Progress, DatabaseError> {
-        let record = run
-            .records
-            .get(&next.action.id)
-            .cloned()
-            .unwrap_or_default();
+        let record = run.record_of(next.action);
 
         // Circumstances: asked for every action, because they may have changed since the last one.
-        let (workspace, name) = (run.lease.workspace, outgoing.account());
-        let asking = store::circumstances(&self.database, workspace, run.owner, name);
-        let circumstances = asking.await?;
+        let (workspace, account) = (run.lease.workspace, outgoing.account());
+        let circumstances =
+            store::circumstances(&self.database, workspace, run.owner, account).await?;
 
         // Account, request, policy.
         let prepared = match prepare(run, next, outgoing, &record, circumstances) {
@@ -72,35 +79,20 @@ impl Executor {
             Err(reason) => return self.fail(run, next, reason, None).await,
         };
         let request = prepared.rendered.to_json();
-        let Prepared {
-            ruling,
-            policy_version,
-            ..
-        } = prepared;
-        let decided = Decided {
-            ruling,
-            policy_version,
-            request: &request,
-        };
+        let decided = prepared.decided(&request);
 
         // Approval.
-        let approval = permission(ruling.decision, record.approval, self.timeouts.approval);
+        let decision = decided.ruling.decision;
+        let approval = permission(decision, record.approval, self.timeouts.approval);
         if let Some(stop) = self.held_back(run, next, decided, approval).await? {
             return Ok(stop);
         }
 
         // Due: a run may be woken before its retry is.
         if let Some(pause) = record.retry_in {
-            let state = ActionState::Retrying;
-            let update = ActionUpdate {
-                decided: Some(decided),
-                ..next.update(state)
-            };
-            let later = Transition::Pause(pause);
-            return self
-                .record(run, Some(&update), &later)
-                .await
-                .map(|_| Progress::Stop);
+            let mut update = next.update(ActionState::Retrying);
+            update.decided = Some(decided);
+            return self.pause(run, &update, pause).await;
         }
         // A worker that died during the last attempt recorded no verdict.
         if record.attempts >= MAX_ATTEMPTS {
@@ -114,19 +106,29 @@ impl Executor {
             return Ok(Progress::Stop);
         };
 
-        // Send.
+        // Send. The credential is opened now and not kept.
         let sent = match self.open_credential(workspace, &prepared.account) {
             Ok(credential) => {
-                self.egress
-                    .send(&prepared.rendered.request, &credential, key)
-                    .await
+                let request = &prepared.rendered.request;
+                self.egress.send(request, &credential, key).await
             }
             Err(error) => Err(EgressError::Failed(error)),
         };
 
         // Verdict.
         let attempt = record.attempts + 1;
-        match judge(outgoing, sent, attempt) {
+        let verdict = judge(outgoing, sent, attempt);
+        self.record_verdict(run, next, verdict, attempt).await
+    }
+
+    async fn record_verdict(
+        &self,
+        run: &RunInProgress,
+        next: &Next<'_>,
+        verdict: Verdict,
+        attempt: i32,
+    ) -> Result<Progress, DatabaseError> {
+        match verdict {
             Verdict::Done { branch, status } => self.done(run, next, branch, Some(status)).await,
             Verdict::Fail { reason, status } => self.fail(run, next, reason, status).await,
             Verdict::Retry {
@@ -134,20 +136,29 @@ impl Executor {
                 status,
                 after,
             } => {
+                // An account may ask for patience, within limits.
                 let after = after.map(|after| after.min(MAX_RETRY_AFTER));
                 let pause = after.unwrap_or_else(|| self.retry_pause(attempt));
-                let error = Some(error);
                 let update = ActionUpdate {
                     status,
-                    error,
+                    error: Some(error),
                     ..next.update(ActionState::Retrying)
                 };
-                let later = Transition::Pause(pause);
-                self.record(run, Some(&update), &later)
-                    .await
-                    .map(|_| Progress::Stop)
+                self.pause(run, &update, pause).await
             }
         }
+    }
+
+    /// Records the action and lets go of the run; the outbox wakes it.
+    async fn pause(
+        &self,
+        run: &RunInProgress,
+        update: &ActionUpdate<'_>,
+        pause: Duration,
+    ) -> Result<Progress, DatabaseError> {
+        let later = Transition::Pause(pause);
+        let recording = self.record(run, Some(update), &later);
+        recording.await.map(|_| Progress::Stop)
     }
 
     /// Records that an action must wait for a person, or must not be sent. None when it may be.

@@ -35,6 +35,9 @@ pub(super) fn judge(
     sent: Result<HttpResponse, EgressError>,
     attempt: i32,
 ) -> Verdict {
+    let done = |branch, status| Verdict::Done { branch, status };
+    let fail = |reason, status| Verdict::Fail { reason, status };
+    // What another attempt may mend goes on; everything else is final.
     let (error, status, after) = match sent {
         Ok(HttpResponse {
             status: status @ 200..300,
@@ -42,24 +45,9 @@ pub(super) fn judge(
             is_complete,
             ..
         }) => match outgoing.conclude(&body, is_complete) {
-            Conclusion::Done => {
-                return Verdict::Done {
-                    branch: None,
-                    status,
-                };
-            }
-            Conclusion::Chose(branch) => {
-                return Verdict::Done {
-                    branch: Some(branch),
-                    status,
-                };
-            }
-            Conclusion::Failed(reason) => {
-                return Verdict::Fail {
-                    reason: reason.to_owned(),
-                    status: Some(status),
-                };
-            }
+            Conclusion::Done => return done(None, status),
+            Conclusion::Chose(branch) => return done(Some(branch), status),
+            Conclusion::Failed(reason) => return fail(reason.to_owned(), Some(status)),
             Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None),
         },
         // Too many requests, or a server in trouble: it may be well later.
@@ -68,23 +56,13 @@ pub(super) fn judge(
             retry_after,
             ..
         }) => (answered_with(status), Some(status), retry_after),
-        Ok(HttpResponse { status, .. }) => {
-            return Verdict::Fail {
-                reason: answered_with(status),
-                status: Some(status),
-            };
-        }
-        Err(EgressError::Refused(reason)) => {
-            return Verdict::Fail {
-                reason,
-                status: None,
-            };
-        }
+        Ok(HttpResponse { status, .. }) => return fail(answered_with(status), Some(status)),
+        Err(EgressError::Refused(reason)) => return fail(reason, None),
         Err(EgressError::Failed(error)) => (error, None, None),
     };
     if attempt >= MAX_ATTEMPTS {
         let reason = format!("{error}; given up after {attempt} attempts");
-        return Verdict::Fail { reason, status };
+        return fail(reason, status);
     }
     Verdict::Retry {
         error,

@@ -1,4 +1,4 @@
-//! Taint: what text that a submitter wrote has to do with an action.
+//! Taint: how text that a submitter wrote influences an action.
 
 use letterbox_common::text_enum;
 

@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a command has to say.
+/// The result of a command.
 pub(crate) enum Output {
     /// A text for people; the same as a value for programs.
     Text {
@@ -172,7 +172,7 @@ mod tests {
             {"b": {"c": 1}}]});
         assert_eq!(
             Output::one(&run).table(),
-            "actions  a: x\\u{1b}\n\nb: {\"c\":1}\nid       1"
+            "actions  a: x\\u{1b}\n\n         b: {\"c\":1}\nid       1"
         );
     }
 

@@ -11,6 +11,8 @@
 //! are random: with 96 bits that is safe for far more seals under one key (2^32) than there will
 //! ever be webhooks.
 
+mod place;
+
 use std::{fmt, str::FromStr};
 
 use aes_gcm::{
@@ -19,63 +21,12 @@ use aes_gcm::{
 };
 use zeroize::Zeroizing;
 
-use crate::ids::WorkspaceId;
+pub use self::place::{Place, SealedColumn};
 
 const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
-
-/// A column that holds sealed values. Rotation walks [`SealedColumn::ALL`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SealedColumn {
-    /// The signing secret of a webhook.
-    WebhookSecret,
-    /// The credential of a connected account.
-    AccountCredential,
-}
-
-impl SealedColumn {
-    /// Every column that holds sealed values.
-    pub const ALL: [Self; 2] = [Self::WebhookSecret, Self::AccountCredential];
-
-    /// The table of the column.
-    #[must_use]
-    pub fn table(self) -> &'static str {
-        match self {
-            Self::WebhookSecret => "webhooks",
-            Self::AccountCredential => "connected_accounts",
-        }
-    }
-
-    /// The name of the column.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WebhookSecret => "secret_sealed",
-            Self::AccountCredential => "credential_sealed",
-        }
-    }
-
-    /// The place of one row's value. `row` is the id that, with its workspace, names the row.
-    #[must_use]
-    pub fn place(self, workspace: WorkspaceId, row: &[u8]) -> Place<'_> {
-        Place {
-            column: self,
-            workspace,
-            row,
-        }
-    }
-}
-
-/// Where a sealed value belongs; it opens nowhere else.
-#[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    column: SealedColumn,
-    workspace: WorkspaceId,
-    /// The row's id within its table and workspace.
-    row: &'a [u8],
-}
 
 /// An opened secret. Wiped when dropped, never printed.
 #[derive(Clone)]
@@ -316,6 +267,7 @@ impl fmt::Debug for KeyRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::WorkspaceId;
 
     const OLD: &str = "old:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
     const NEW: &str = "new:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
