@@ -1,18 +1,18 @@
 # Starts and stops the programs of deploy/up: copies of what was built, in .local/programs, so that a
-# build does not disturb what runs. Where this is root they run as a user of their own. Sourced, not
+# build does not disturb what runs. Where this is root each runs as a user of its own. Sourced, not
 # run.
 # shellcheck shell=bash
 
 program_pid() { cat "$LOCAL/$1.pid" 2>/dev/null || true; }
 
 copy_program() { # NAME PROGRAM
-    local folder
-    [ "$(id -u)" != 0 ] || id letterbox >/dev/null 2>&1 ||
-        useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin letterbox
-    make_home "$LOCAL/programs" letterbox
-    folder=$(readlink -f "$LOCAL/programs/home")/$1
-    rm -rf "$folder"
-    mkdir -m 755 "$folder"
+    local folder="$LOCAL/programs/$1" user="letterbox-$1"
+    [ "$(id -u)" != 0 ] || id "$user" >/dev/null 2>&1 ||
+        useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+    private_folder "$LOCAL/programs"
+    make_home "$folder" "$user"
+    folder=$(readlink -f "$folder/home")
+    rm -f "$folder/$2"
     install -m 755 "$BIN/$2" "$folder/$2"
     echo "$folder/$2"
 }
@@ -33,7 +33,7 @@ start_program() {
     local copy
     copy=$(copy_program "$name" "$program")
     # shellcheck disable=SC2163 # "$@" is NAME=VALUE…
-    (cd / && export "$@" && exec_as letterbox setsid "$copy" "${command[@]}") \
+    (cd / && export "$@" && exec_as "letterbox-$name" setsid "$copy" "${command[@]}") \
         >>"$LOCAL/$name.log" 2>&1 </dev/null 9>&- &
     echo $! >"$LOCAL/$name.pid"
     echo "$print" >"$LOCAL/$name.print"
@@ -44,7 +44,7 @@ stop_program() {
     local pid
     pid=$(program_pid "$1")
     rm -f "$LOCAL/$1.pid"
-    runs "$pid" "/$1/letterbox" || return 0
+    runs "$pid" "/letterbox-$1" || runs "$pid" "/letterbox receive" || return 0
     say "stopping the $1"
     stop_pid "$pid"
 }
@@ -52,7 +52,7 @@ stop_program() {
 await_ready() { # NAME PORT
     for ((i = 0; i < 300; i++)); do
         if curl -sf -o /dev/null "http://127.0.0.1:$2/readyz"; then return; fi
-        runs "$(cat "$LOCAL/$1.pid")" "letterbox-$1" ||
+        kill -0 "$(program_pid "$1")" 2>/dev/null ||
             { tail -n 5 "$LOCAL/$1.log" >&2; fail "the $1 has ended; its log is .local/$1.log"; }
         sleep 0.1
     done

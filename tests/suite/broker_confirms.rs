@@ -16,7 +16,7 @@ const CALLERS: usize = 64;
 const EACH: usize = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_caller_hears_of_its_own_message() {
+async fn every_caller_gets_the_confirm_of_its_own_message() {
     let world = World::new().await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();

@@ -6,7 +6,7 @@ use letterbox_tests::{PrivateBroker, World, eventually};
 /// A memory alarm blocks publishing, a crash loses the connection: refused, never stuck, back
 /// without a restart.
 #[tokio::test]
-async fn alarms_and_crashes_are_refused_and_survived() {
+async fn broker_alarms_and_crashes_refuse_senders_and_lose_nothing() {
     let world = World::new().await;
     let broker = PrivateBroker::start("");
     let url = broker.url();
@@ -79,7 +79,7 @@ async fn a_deleted_queue_loses_nothing() {
 
 /// A binding is gone, nothing else: messages go the other way and are processed.
 #[tokio::test]
-async fn what_has_no_route_is_processed_all_the_same() {
+async fn unroutable_messages_are_processed() {
     let world = World::new().await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
@@ -125,7 +125,7 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn connections_bear_their_process_names() {
+async fn connections_are_named_after_their_process() {
     let world = World::new().await;
     let (_gateway, _worker) = (world.gateway().await, world.worker().await);
     let vhost = world.amqp_url.rsplit('/').next().unwrap().to_owned();

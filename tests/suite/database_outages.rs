@@ -5,7 +5,7 @@ use letterbox_tests::{Proxy, World, eventually};
 /// The worker waits an outage out: nothing is dead-lettered, nothing returned, everything stored
 /// afterwards.
 #[tokio::test]
-async fn the_worker_waits() {
+async fn the_worker_waits_for_the_database() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;

@@ -1,4 +1,4 @@
-//! Nothing accepted is lost or done twice: twins, hang-ups, crashes at the steps of a delivery.
+//! Nothing accepted is lost or done twice: duplicates, hang-ups, crashes at the steps of a delivery.
 
 use futures_util::future::join_all;
 use letterbox_tests::{Proxy, World, eventually, sign};
@@ -13,7 +13,7 @@ const CLAIMED: &str = "
     WHERE settled_at IS NULL AND lease_until > clock_timestamp()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forty_twins_over_two_gateways_are_one() {
+async fn forty_concurrent_duplicates_over_two_gateways_are_one_signal() {
     let world = World::new().await;
     let (one, two, _worker) = (
         world.gateway().await,
@@ -66,9 +66,9 @@ async fn a_hang_up_does_not_split_claim_from_publish() {
     eventually("claimed", async || world.count(CLAIMED).await == 1).await;
 
     // While it is claimed and not confirmed, nobody hears that it was accepted.
-    let twin = webhook.send(body).await;
+    let duplicate = webhook.send(body).await;
     assert_eq!(
-        (twin.status, twin.code().as_str()),
+        (duplicate.status, duplicate.code().as_str()),
         (503, "delivery_in_progress")
     );
 

@@ -146,7 +146,7 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
 }
 
 #[tokio::test]
-async fn what_can_not_stand_in_its_place_fails_the_run() {
+async fn a_value_that_does_not_fit_its_place_fails_the_run() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
@@ -197,7 +197,7 @@ async fn what_can_not_stand_in_its_place_fails_the_run() {
 }
 
 #[tokio::test]
-async fn conditions_choose_and_what_they_choose_is_marked() {
+async fn conditions_choose_a_branch_that_is_marked_as_steered() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
@@ -250,7 +250,7 @@ async fn conditions_choose_and_what_they_choose_is_marked() {
 
 /// Only the owner's own accounts, and only while the owner may run.
 #[tokio::test]
-async fn nobody_elses_account_is_used() {
+async fn only_the_owners_accounts_are_used() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let gateway = world.gateway().await;
@@ -529,7 +529,7 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
 
 /// A holder whose lease is over can't write any more.
 #[tokio::test]
-async fn who_has_lost_a_run_does_not_write_to_it() {
+async fn a_worker_that_lost_its_lease_writes_nothing() {
     let world = World::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let held = gate.clone();

@@ -64,7 +64,7 @@ async fn a_form_is_read_submitted_and_runs_once() {
 
 /// Whatever is wrong with a token: the same status, headers and bytes.
 #[tokio::test]
-async fn what_is_not_there_does_not_say_why() {
+async fn an_unavailable_form_does_not_say_why() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let (rotated, paused, deleted, drafted) = (

@@ -20,7 +20,7 @@ fn assert_limited(answer: &Answer) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_has_twenty_on_all_gateways_together() {
+async fn a_token_allows_twenty_requests_over_all_gateways() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
     let form = world.form(&gateways[0]).await;
@@ -60,7 +60,7 @@ async fn a_token_has_twenty_on_all_gateways_together() {
 }
 
 #[tokio::test]
-async fn a_client_has_sixty_whatever_it_asks_for() {
+async fn a_client_is_allowed_sixty_requests_of_any_kind() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
     let forms = join_all((0..4).map(|_| world.form(&gateways[0]))).await;
@@ -135,7 +135,7 @@ async fn a_refused_request_counts_nowhere() {
 }
 
 #[tokio::test]
-async fn who_is_not_trusted_speaks_for_itself_only() {
+async fn an_untrusted_proxy_is_itself_the_client() {
     let world = World::new().await;
     let gateway = world
         .gateway_with(&[("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8")])
@@ -191,7 +191,7 @@ async fn retry_after_is_true_to_the_second() {
 
 /// A gateway that has refused waits until the time is over, and then lets through.
 #[tokio::test]
-async fn what_was_exhausted_becomes_free() {
+async fn an_exhausted_limit_becomes_free_again() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let form = world.form(&gateway).await;
@@ -205,7 +205,7 @@ async fn what_was_exhausted_becomes_free() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_counted_is_refused() {
+async fn requests_that_cannot_be_counted_are_refused() {
     let world = World::new().await;
     let database = Proxy::before(&world.database_url).await;
     let gateway = world.gateway_with(&[("DATABASE_URL", &database.url)]).await;

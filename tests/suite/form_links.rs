@@ -91,7 +91,7 @@ async fn restore(operator: &Operator, form: &Form) -> bool {
 }
 
 #[tokio::test]
-async fn every_order_ends_the_link_for_good() {
+async fn every_command_ends_the_link_for_good() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
     let operator = world.operator().await;
@@ -285,7 +285,7 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
 /// Links are made while the workflow and its owner move: whatever the order, none lives that should
 /// not.
 #[tokio::test(flavor = "multi_thread")]
-async fn links_and_moves_at_the_same_time() {
+async fn no_link_outlives_a_concurrent_move() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let form = world.form(&gateway).await;

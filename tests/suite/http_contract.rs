@@ -67,7 +67,7 @@ async fn unknown_paths_and_methods_get_envelopes() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_gets_an_envelope_too() {
+async fn requests_that_are_not_http_get_an_envelope_too() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let address = gateway.public_address();
@@ -136,7 +136,7 @@ async fn what_is_not_http_gets_an_envelope_too() {
 }
 
 #[tokio::test]
-async fn browsers_may_call_from_the_own_origins_only() {
+async fn browsers_may_call_only_from_our_origins() {
     let world = World::new().await;
     let settings = [
         ("LETTERBOX_APP_URL", "https://app.example.com"),
@@ -272,7 +272,7 @@ async fn early_refusals_reach_senders_of_large_bodies() {
 
 /// A peer that asks and never reads does not keep its connection.
 #[tokio::test]
-async fn a_peer_that_reads_nothing_is_let_go() {
+async fn a_peer_that_reads_nothing_is_disconnected() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -615,7 +615,7 @@ fn write(name: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn refusals_are_told_from_misuse() {
+async fn exit_codes_tell_refusals_from_misuse() {
     let world = World::new().await;
     let nobody = "00000000-0000-4000-8000-000000000000";
     for arguments in [

@@ -77,7 +77,7 @@ async fn an_allowance_is_exact_under_concurrency() {
 
 /// Between the acceptance and the worker the world may change.
 #[tokio::test]
-async fn a_run_is_refused_for_what_is_true_when_it_would_start() {
+async fn a_run_is_refused_by_the_state_when_it_would_start() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let operator = world.operator().await;

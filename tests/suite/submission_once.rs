@@ -1,4 +1,4 @@
-//! One idempotency key, one run: over twins, link rotations, failures and redeliveries.
+//! One idempotency key, one run: over duplicates, link rotations, failures and redeliveries.
 
 use futures_util::future::join_all;
 use lapin::options::BasicPublishOptions;
@@ -16,22 +16,22 @@ fn assert_accepted(answer: &Answer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twins_are_all_accepted_and_run_once() {
+async fn concurrent_duplicates_are_all_accepted_and_run_once() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
     let form = world.form(&gateways[0]).await;
-    let twins = (0..15).map(|n| {
+    let duplicates = (0..15).map(|n| {
         let form = form.at(&gateways[n % 2]);
         // Each with other content: one of them counts.
         async move {
             form.submit(
-                "twin",
+                "duplicate",
                 &json!({"name": n.to_string(), "email": "a@b", "terms": true}),
             )
             .await
         }
     });
-    join_all(twins).await.iter().for_each(assert_accepted);
+    join_all(duplicates).await.iter().for_each(assert_accepted);
     let _worker = world.worker().await;
     world.await_runs(1).await;
     assert_eq!(world.count(CLAIMED).await, 1);
@@ -61,7 +61,7 @@ async fn a_key_belongs_to_the_workflow_not_to_the_link() {
 }
 
 #[tokio::test]
-async fn a_first_that_was_not_recorded_frees_its_key() {
+async fn a_first_submission_that_failed_frees_its_key() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
@@ -87,9 +87,9 @@ async fn a_first_that_was_not_recorded_frees_its_key() {
     world.await_runs(1).await;
 }
 
-/// While a first is under way its twin waits, and hears what becomes of it.
+/// While a first is under way its duplicate waits, and hears what becomes of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_twin_waits_for_the_outcome() {
+async fn a_concurrent_duplicate_waits_for_the_outcome() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
@@ -101,24 +101,24 @@ async fn a_twin_waits_for_the_outcome() {
     };
     let first = send(payload());
     eventually("claimed", async || world.count(CLAIMED).await == 1).await;
-    let twin = send(json!({"nonsense": 1}));
-    eventually("the twin has come", async || {
+    let duplicate = send(json!({"nonsense": 1}));
+    eventually("the duplicate has come", async || {
         gateway
             .metric("letterbox_batch_size_count{batcher=\"forms\"}")
             .await
             >= 4.0
     })
     .await;
-    assert!(!first.is_finished() && !twin.is_finished());
+    assert!(!first.is_finished() && !duplicate.is_finished());
     broker.pass();
     assert_accepted(&first.await.unwrap());
-    assert_accepted(&twin.await.unwrap());
+    assert_accepted(&duplicate.await.unwrap());
     let _worker = world.worker().await;
     world.await_runs(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submitter_that_hangs_up_is_recorded_all_the_same() {
+async fn a_submission_is_recorded_although_its_sender_hangs_up() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;

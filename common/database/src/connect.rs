@@ -118,6 +118,25 @@ pub async fn connect_once(
     Ok(client)
 }
 
+/// Whether the role exists that a program takes. The login of the URL is asked, which needs no role.
+///
+/// # Errors
+/// When the server can't be reached or refuses.
+pub async fn role_exists(
+    target: &DatabaseTarget,
+    role: Role,
+    application: &str,
+) -> Result<bool, DatabaseError> {
+    let client = connect_once(target, Role::Login, application).await?;
+    let row = client
+        .query_one(
+            "SELECT to_regrole($1) IS NOT NULL AS it_exists",
+            &[&role.name()],
+        )
+        .await?;
+    Ok(row.try_get("it_exists")?)
+}
+
 fn session(target: &DatabaseTarget, role: Role, application: &str) -> Config {
     let mut config = target.config.clone();
     let given = config

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use deadpool_postgres::PoolError;
-use letterbox_common::process::settings::SettingError;
+use letterbox_common::{process::settings::SettingError, text_enum::UnknownWord};
 use tokio_postgres::error::SqlState;
 
 /// Whether the same work can succeed later.
@@ -126,10 +126,15 @@ fn fault_of_code(code: &SqlState) -> Fault {
 }
 
 /// An error of the driver. Those of the connection are transient and come from I/O, or have no
-/// source; any other source is a value that could not be encoded or decoded, now as later.
+/// source. A word that no enum of this program has may be of a newer schema, which a newer program
+/// knows. Any other source is a value that could not be encoded or decoded, now as later.
 fn fault_of_client_error(error: &tokio_postgres::Error) -> Fault {
     match std::error::Error::source(error) {
-        Some(source) if !error.is_closed() && !source.is::<io::Error>() => Fault::Permanent,
+        Some(source)
+            if !error.is_closed() && !source.is::<io::Error>() && !source.is::<UnknownWord>() =>
+        {
+            Fault::Permanent
+        }
         _ => Fault::Transient,
     }
 }

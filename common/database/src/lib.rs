@@ -17,7 +17,7 @@ mod statement;
 mod tls;
 mod transaction;
 
-pub use connect::{Role, connect_once};
+pub use connect::{Role, connect_once, role_exists};
 pub use database::Database;
 pub use error::{DatabaseError, Fault};
 pub use settings::{DatabaseSettings, DatabaseTarget};

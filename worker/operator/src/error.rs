@@ -132,20 +132,6 @@ pub enum Reason {
     },
 }
 
-impl OperatorError {
-    /// The error of a first connection: before the first migration there is no role to take.
-    pub(crate) fn connecting(error: DatabaseError) -> Self {
-        let no_role = [
-            SqlState::INVALID_PARAMETER_VALUE,
-            SqlState::UNDEFINED_OBJECT,
-        ];
-        match &error.code {
-            Some(code) if no_role.contains(code) => Reason::NoRole(error.to_string()).into(),
-            _ => error.into(),
-        }
-    }
-}
-
 /// Puts a broken constraint into words; everything else stays a database error.
 pub(crate) trait Explain<T> {
     /// `reason` if the error has this code.

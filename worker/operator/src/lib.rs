@@ -23,7 +23,7 @@ mod workspaces;
 
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{
-    Database, DatabaseTarget, Role, Statement, connect_once, health, migrations,
+    Database, DatabaseTarget, Role, Statement, connect_once, health, migrations, role_exists,
 };
 use serde::Serialize;
 
@@ -86,9 +86,14 @@ impl Operator {
     /// When the database can't be reached, or has no schema or an older one.
     pub async fn connect(target: &DatabaseTarget) -> Result<Self, OperatorError> {
         let database = Database::single(target, Role::Operator, PROGRAM)?;
-        let version = health::schema_version(&database)
-            .await
-            .map_err(OperatorError::connecting)?;
+        let version = match health::schema_version(&database).await {
+            Ok(version) => version,
+            // Before the first migration there is no role to take.
+            Err(error) => match role_exists(target, Role::Operator, PROGRAM).await {
+                Ok(false) => return Err(Reason::NoRole(error.to_string()).into()),
+                _ => return Err(error.into()),
+            },
+        };
         let known = migrations::known_version();
         if version < known {
             return Err(Reason::from(health::OldSchema { version, known }).into());

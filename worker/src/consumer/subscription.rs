@@ -57,7 +57,8 @@ impl Subscription {
     }
 
     /// The next messages, as many as are there. After `stop` nothing more is fetched, what has been
-    /// fetched is still given, and then `None`.
+    /// fetched is still given, and then `None`. May be dropped and called again: lapin sends the
+    /// cancel at its first poll, whether or not somebody waits for the broker's answer.
     pub(super) async fn next(
         &mut self,
         stop: &CancellationToken,

@@ -42,7 +42,7 @@ pub(crate) enum SendCommand {
         )]
         secret: Option<SecretText>,
         /// A file that holds the secret
-        #[arg(long, conflicts_with = "secret")]
+        #[arg(long)]
         secret_file: Option<PathBuf>,
         /// The body, byte for byte; - reads standard input
         file: PathBuf,
