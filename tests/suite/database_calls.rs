@@ -22,6 +22,7 @@ static INSERT: Statement = statement("INSERT INTO numbers VALUES ($1, 0)");
 static COUNT: Statement = statement("SELECT count(*) AS numbers FROM numbers");
 static SLEEP: Statement = statement("SELECT pg_sleep(60)");
 static DIVIDE: Statement = statement("SELECT 1 / $1::int");
+static ONE: Statement = statement("SELECT 1");
 static CONFLICT: Statement = statement("SELECT refuse()");
 static UNKNOWN_WORD: Statement = statement("SELECT 'dreaming'::text AS state");
 
@@ -182,15 +183,9 @@ async fn a_call_that_is_given_up_does_not_keep_its_connection() {
 
     let hurried = connect(&world, Role::Gateway);
     let error = hurried.query(&SLEEP, &[]).await.unwrap_err();
-    assert_eq!((error.fault, error.code), (Fault::Transient, None));
-    assert_eq!(
-        hurried
-            .query(&statement("SELECT 1"), &[])
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(error.fault, Fault::Transient);
+    let rows = hurried.query(&ONE, &[]).await.unwrap();
+    assert_eq!(rows.len(), 1);
 }
 
 /// A row of a newer schema must not be taken for a mistake that no retry can mend.

@@ -1,4 +1,5 @@
-//! Nothing accepted is lost or done twice: duplicates, hang-ups, crashes at the steps of a delivery.
+//! Nothing accepted is lost or done twice: duplicates, hang-ups, crashes at each step of a
+//! delivery.
 
 use futures_util::future::join_all;
 use letterbox_tests::{Proxy, World, eventually, sign};

@@ -118,7 +118,7 @@ pub async fn connect_once(
     Ok(client)
 }
 
-/// Whether the role exists that a program takes. The login of the URL is asked, which needs no role.
+/// Whether the role exists that a program takes. Asks as the login of the URL, which needs no role.
 ///
 /// # Errors
 /// When the server can't be reached or refuses.
