@@ -63,6 +63,12 @@ impl DatabaseError {
         )
     }
 
+    /// A transaction was rolled back by its own work, where its caller needs it to commit.
+    #[must_use]
+    pub fn rolled_back(name: &str) -> Self {
+        Self::without_code(Fault::Transient, &format!("{name} was rolled back"))
+    }
+
     pub(crate) fn no_row(name: &str) -> Self {
         Self::without_code(Fault::Permanent, &format!("{name} gave no row"))
     }

@@ -80,10 +80,10 @@ FROM inserted";
 /// permanent when one of them breaks a constraint.
 pub(crate) async fn store(database: &Database, runs: &[&NewRun]) -> Result<(), DatabaseError> {
     let batch = RecordRuns::of(runs);
-    let Counts { queued, refused } = database
-        .transaction("record_runs", &batch)
-        .await?
-        .unwrap_or_default();
+    // What is not committed must not be acknowledged.
+    let name = "record_runs";
+    let recorded = database.transaction(name, &batch).await?;
+    let Counts { queued, refused } = recorded.ok_or_else(|| DatabaseError::rolled_back(name))?;
     let repeated = batch.runs.len() as u64 - queued - refused;
     for (outcome, count) in [
         ("queued", queued),

@@ -55,10 +55,10 @@ pub(crate) async fn store(database: &Database, signals: &[&Signal]) -> Result<()
         }
     }
     let work = StoreSignals { native, generic };
-    let stored = database
-        .transaction("store_signals", &work)
-        .await?
-        .unwrap_or_default();
+    // What is not committed must not be acknowledged.
+    let name = "store_signals";
+    let stored = database.transaction(name, &work).await?;
+    let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
     metrics::SIGNALS.increment(stored as u64);
     metrics::SIGNALS_REPEATED.increment((signals.len() - stored) as u64);
     Ok(())
