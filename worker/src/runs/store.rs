@@ -108,7 +108,6 @@ struct RecordRuns<'a> {
 }
 
 /// What became of the new runs of a batch.
-#[derive(Default)]
 struct Counts {
     queued: u64,
     refused: u64,
@@ -151,7 +150,8 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $6 input */ &self.inputs),
         ];
         let results = transaction.pipeline(&statements).await?;
-        let Some(row) = results.iter().flatten().next() else {
+        // The last statement counts; the lock before it gives no counts.
+        let Some(row) = results.last().and_then(|rows| rows.first()) else {
             return Ok(None);
         };
         let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);

@@ -75,6 +75,7 @@ impl Work for StoreSignals<'_> {
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<usize>, DatabaseError> {
         let inserts = [self.native.insert(), self.generic.insert()];
+        let inserts: Vec<_> = inserts.into_iter().flatten().collect();
         let inserted = transaction.pipeline(&inserts).await?;
         Ok(Some(inserted.iter().map(Vec::len).sum()))
     }
@@ -122,18 +123,21 @@ impl<'a> NativeColumns<'a> {
             .push(native.amount.as_ref().map(ToString::to_string));
     }
 
-    fn insert(&self) -> BoundStatement<'_> {
-        BoundStatement::new(&INSERT_NATIVE)
-            .bind(/* $1 workspace_id */ &self.common.workspaces)
-            .bind(/* $2 signal_id */ &self.common.ids)
-            .bind(/* $3 webhook_id */ &self.common.webhooks)
-            .bind(/* $4 received_at */ &self.common.received)
-            .bind(/* $5 body */ &self.common.bodies)
-            .bind(/* $6 kind */ &self.kinds)
-            .bind(/* $7 entity */ &self.entities)
-            .bind(/* $8 source_tool */ &self.tools)
-            .bind(/* $9 event_id */ &self.events)
-            .bind(/* $10 amount */ &self.amounts)
+    /// None when the batch has no such signal.
+    fn insert(&self) -> Option<BoundStatement<'_>> {
+        (!self.common.ids.is_empty()).then(|| {
+            BoundStatement::new(&INSERT_NATIVE)
+                .bind(/* $1 workspace_id */ &self.common.workspaces)
+                .bind(/* $2 signal_id */ &self.common.ids)
+                .bind(/* $3 webhook_id */ &self.common.webhooks)
+                .bind(/* $4 received_at */ &self.common.received)
+                .bind(/* $5 body */ &self.common.bodies)
+                .bind(/* $6 kind */ &self.kinds)
+                .bind(/* $7 entity */ &self.entities)
+                .bind(/* $8 source_tool */ &self.tools)
+                .bind(/* $9 event_id */ &self.events)
+                .bind(/* $10 amount */ &self.amounts)
+        })
     }
 }
 
@@ -149,13 +153,16 @@ impl<'a> GenericColumns<'a> {
         self.reasons.push(reason);
     }
 
-    fn insert(&self) -> BoundStatement<'_> {
-        BoundStatement::new(&INSERT_GENERIC)
-            .bind(/* $1 workspace_id */ &self.common.workspaces)
-            .bind(/* $2 signal_id */ &self.common.ids)
-            .bind(/* $3 webhook_id */ &self.common.webhooks)
-            .bind(/* $4 received_at */ &self.common.received)
-            .bind(/* $5 body */ &self.common.bodies)
-            .bind(/* $6 generic_reason */ &self.reasons)
+    /// None when the batch has no such signal.
+    fn insert(&self) -> Option<BoundStatement<'_>> {
+        (!self.common.ids.is_empty()).then(|| {
+            BoundStatement::new(&INSERT_GENERIC)
+                .bind(/* $1 workspace_id */ &self.common.workspaces)
+                .bind(/* $2 signal_id */ &self.common.ids)
+                .bind(/* $3 webhook_id */ &self.common.webhooks)
+                .bind(/* $4 received_at */ &self.common.received)
+                .bind(/* $5 body */ &self.common.bodies)
+                .bind(/* $6 generic_reason */ &self.reasons)
+        })
     }
 }
