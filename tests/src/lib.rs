@@ -1,18 +1,22 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and
 //! worker processes — on servers that `deploy/test` has started once.
 
+mod command_line;
 mod form;
 mod peer;
 mod process;
 mod proxy;
+mod scene;
 mod sender;
 mod servers;
 mod world;
 
+pub use command_line::command_file;
 pub use form::{DEFINITION, Form, definition_with, payload};
 pub use peer::{Peer, Received, Reply};
 pub use process::{Process, binary};
 pub use proxy::{Front, Proxy};
+pub use scene::{CHAT, Scene, asking, post, script};
 pub use sender::{Answer, Webhook, http_client, raw, sign};
 pub use servers::{PrivateBroker, PrivateDatabase, Servers};
 pub use world::{CREDENTIAL, World, eventually};

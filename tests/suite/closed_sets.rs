@@ -280,8 +280,9 @@ async fn every_exported_metric_is_declared() {
 #[test]
 fn every_kind_of_action_is_documented_and_executed_by_a_test() {
     let documentation = read("worker/README.md");
-    let tests: String = files("tests/suite")
+    let tests: String = ["tests/src", "tests/suite"]
         .into_iter()
+        .flat_map(files)
         .map(|(_, text)| text)
         .collect();
     for kind in &KINDS {

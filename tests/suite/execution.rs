@@ -1,82 +1,25 @@
 //! Runs act: what is sent, to whom, how often, and what the record says of it.
 
-use std::{collections::HashSet, sync::Arc};
-
-use lapin::options::BasicPublishOptions;
-use letterbox_broker::{Envelope, FormSubmission, Receipt, RunWake};
-use letterbox_common::{
-    ids::RunId,
-    states::{MemberRole, RunState},
-};
-use letterbox_operator::{RunDetail, RunRow};
-use letterbox_tests::{
-    CREDENTIAL, Form, Peer, Process, Received, Reply, World, definition_with, eventually, payload,
-};
+use letterbox_common::states::MemberRole;
+use letterbox_tests::{CREDENTIAL, Peer, Reply, World, definition_with, payload, post};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
-use serde_json::{Value, json};
-use tokio::sync::Semaphore;
-
-fn post(id: &str) -> Value {
-    json!({"id": id, "type": "http.request", "account": "crm", "method": "POST",
-        "path": format!("/{id}"),
-           "body": {"name": "{{ form.name }}", "run": "{{ run.id }}"}})
-}
-
-/// A form whose owner's account `crm` is the peer, and a worker.
-async fn acting(world: &World, gateway: &Process, peer: &Peer, actions: Value) -> Form {
-    let plain = world.form(gateway).await;
-    world
-        .connect(plain.workspace, plain.owner, "crm", &peer.url)
-        .await;
-    world
-        .form_of(
-            gateway,
-            plain.workspace,
-            plain.owner,
-            &definition_with(actions),
-        )
-        .await
-}
-
-async fn the_run(world: &World, form: &Form) -> RunDetail {
-    let operator = world.operator().await;
-    let runs: Vec<RunRow> = operator
-        .runs(form.workspace, Some(form.workflow), 10)
-        .await
-        .unwrap();
-    operator.run(runs[0].run_id).await.unwrap()
-}
+use serde_json::json;
 
 #[tokio::test]
 async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(201)).await;
     let (gateway, worker) = (world.gateway().await, world.worker().await);
-    let plain = world.form(&gateway).await;
-    world
-        .connect(
-            plain.workspace,
-            plain.owner,
-            "crm",
-            &format!("{}/api/v1/", peer.url),
-        )
-        .await;
     let actions = json!([{
         "id": "create", "type": "http.request", "account": "crm", "method": "PUT",
         "path": "/people/{{ form.name }}/notes", "query": {"q": "{{ form.message }}", "fixed": "1"},
         "headers": {"X-Name": "{{ form.name }}"},
         "body": {"name": "{{ form.name }}", "note": "From {{ form.email }}: {{ form.message }}",
-            "seats": "{{ form.seats }}",
-                 "terms": "{{ form.terms }}", "list": [1, null, "{{ run.id }}"]},
+            "seats": "{{ form.seats }}", "terms": "{{ form.terms }}",
+            "list": [1, null, "{{ run.id }}"]},
     }]);
-    let form = world
-        .form_of(
-            &gateway,
-            plain.workspace,
-            plain.owner,
-            &definition_with(actions),
-        )
-        .await;
+    let base_url = format!("{}/api/v1/", peer.url);
+    let form = world.acting_form(&gateway, &base_url, actions).await;
     let name = r#"../a//b@evil.example:1/?x=1#y%2e "'{{ run.id }}"#;
     let message = "a&q=2\"},\"x\":{{ form.name }}\u{0}\u{1f4ee}";
     let values =
@@ -85,7 +28,7 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
     world.await_state("succeeded", 1).await;
 
     let received = &peer.await_received(1).await[0];
-    let run = the_run(&world, &form).await;
+    let run = world.run_of(&form).await;
     let segment =
         "..%2Fa%2F%2Fb%40evil.example%3A1%2F%3Fx%3D1%23y%252e%20%22%27%7B%7B%20run.id%20%7D%7D";
     let (path, query) = received.target.split_once('?').unwrap();
@@ -111,8 +54,7 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
     assert_eq!(received.header("content-type"), Some("application/json"));
     assert_eq!(received.header("idempotency-key").unwrap().len(), 36);
     let body = json!({"name": name, "note": format!("From a@b: {message}"), "seats": 3,
-        "terms": true,
-                      "list": [1, null, run.row.run_id]});
+        "terms": true, "list": [1, null, run.row.run_id]});
     assert_eq!(received.json(), body);
 
     // The record tells the story, without the credential; the logs tell neither.
@@ -152,7 +94,7 @@ async fn a_value_that_does_not_fit_its_place_fails_the_run() {
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let path = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
         "path": "/a/{{ form.message }}"}]);
-    let form = acting(&world, &gateway, &peer, path).await;
+    let form = world.acting_form(&gateway, &peer.url, path).await;
     for message in ["", ".", "..", "%2e%2e"] {
         let mut values = payload();
         values["message"] = message.into();
@@ -171,8 +113,7 @@ async fn a_value_that_does_not_fit_its_place_fails_the_run() {
     assert_eq!(received[0].target, "/a/%252e%252e", "a value is no escape");
 
     let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
-        "path": "/",
-                         "headers": {"X-Note": "{{ form.message }}"}}]);
+        "path": "/", "headers": {"X-Note": "{{ form.message }}"}}]);
     let form = world
         .form_of(
             &gateway,
@@ -186,7 +127,8 @@ async fn a_value_that_does_not_fit_its_place_fails_the_run() {
     assert_eq!(form.submit("k", &values).await.status, 200);
     world.await_state("failed", 5).await;
     assert!(
-        the_run(&world, &form)
+        world
+            .run_of(&form)
             .await
             .row
             .failure
@@ -206,7 +148,7 @@ async fn conditions_choose_a_branch_that_is_marked_as_steered() {
             "else": [post("small")]},
         post("always"),
     ]);
-    let form = acting(&world, &gateway, &peer, actions).await;
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
     for (key, seats) in [("a", 11), ("b", 10)] {
         let mut values = payload();
         values["seats"] = seats.into();
@@ -222,7 +164,7 @@ async fn conditions_choose_a_branch_that_is_marked_as_steered() {
         .map(|request| request.target)
         .collect();
     assert_eq!(targets, ["/large", "/always", "/small", "/always"]);
-    let story = the_run(&world, &form).await;
+    let story = world.run_of(&form).await;
     let told: Vec<_> = story
         .actions
         .iter()
@@ -301,7 +243,8 @@ async fn only_the_owners_accounts_are_used() {
     form.assert_accepts("a").await;
     world.await_state("failed", 1).await;
     assert!(
-        the_run(&world, &form)
+        world
+            .run_of(&form)
             .await
             .row
             .failure
@@ -371,7 +314,7 @@ async fn requests_leave_for_the_open_internet_only() {
             .await;
         form.assert_accepts("k").await;
         world.await_state("failed", n as i64 + 1).await;
-        let failure = the_run(&world, &form).await.row.failure.unwrap();
+        let failure = world.run_of(&form).await.row.failure.unwrap();
         assert!(failure.contains("private or reserved"), "{host}: {failure}");
     }
     assert_eq!(inner.received(), []);
@@ -387,11 +330,14 @@ async fn a_redirect_is_not_followed() {
     })
     .await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
     form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
     assert!(
-        the_run(&world, &form)
+        world
+            .run_of(&form)
             .await
             .row
             .failure
@@ -399,305 +345,4 @@ async fn a_redirect_is_not_followed() {
             .contains("307")
     );
     assert_eq!((peer.received().len(), target.received().len()), (1, 0));
-}
-
-#[tokio::test]
-async fn retries_send_the_same_under_the_same_key() {
-    let world = World::new().await;
-    let peer = Peer::start(|request, before| match (request.target.as_str(), before) {
-        ("/gone", _) => Reply::Status(404),
-        ("/never", _) => Reply::Status(500),
-        (_, 0) => Reply::Status(503),
-        (_, 1) => Reply::With(429, vec![("retry-after", "1".into())], String::new()),
-        _ => Reply::Status(200),
-    })
-    .await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
-    let received = peer.await_received(3).await;
-    assert!(
-        received.iter().all(|request| request == &received[0]),
-        "{received:#?}"
-    );
-    let action = &the_run(&world, &form).await.actions[0];
-    assert_eq!(
-        (
-            action.attempts,
-            action.response_status,
-            action.error.as_deref()
-        ),
-        (3, Some(200), None)
-    );
-
-    for (id, attempts) in [("gone", 1), ("never", 6)] {
-        let form = world
-            .form_of(
-                &gateway,
-                form.workspace,
-                form.owner,
-                &definition_with(json!([post(id), post("after")])),
-            )
-            .await;
-        form.assert_accepts("k").await;
-        eventually("failed", async || {
-            the_run(&world, &form).await.row.state == RunState::Failed
-        })
-        .await;
-        let run = the_run(&world, &form).await;
-        assert_eq!(
-            (run.actions.len(), run.actions[0].attempts),
-            (1, attempts),
-            "{id}: nothing comes after a failure"
-        );
-    }
-    // Two actions of one run, and two runs, have keys of their own.
-    let both = world
-        .form_of(
-            &gateway,
-            form.workspace,
-            form.owner,
-            &definition_with(json!([post("x"), post("y")])),
-        )
-        .await;
-    both.assert_accepts("k").await;
-    world.await_state("succeeded", 2).await;
-    let keys: HashSet<_> = peer
-        .received()
-        .iter()
-        .map(|r| r.header("idempotency-key").unwrap().to_owned())
-        .collect();
-    assert_eq!(keys.len(), 5);
-}
-
-/// A worker dies after it has sent and before it has recorded the answer.
-#[tokio::test]
-async fn a_killed_workers_run_goes_on_from_the_record() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, before| {
-        if before == 1 {
-            Reply::Silence
-        } else {
-            Reply::Status(200)
-        }
-    })
-    .await;
-    let gateway = world.gateway().await;
-    let mut doomed = world.worker().await;
-    let form = acting(
-        &world,
-        &gateway,
-        &peer,
-        json!([post("first"), post("second"), post("third")]),
-    )
-    .await;
-    form.assert_accepts("k").await;
-    peer.await_received(2).await;
-    doomed.kill().await;
-    let heir = world.worker().await;
-    heir.await_ready().await;
-    // Nobody touches it while its lease lasts: its message has come back and gone.
-    eventually("nothing is left", async || {
-        world.messages("letterbox.v1.runs").await == 0
-    })
-    .await;
-    assert_eq!(peer.received().len(), 2);
-    let expire = "
-        UPDATE runs SET lease_until = clock_timestamp();
-        UPDATE run_wakes SET due_at = clock_timestamp()";
-    world.database.batch_execute(expire).await.unwrap();
-    world.await_state("succeeded", 1).await;
-    let received = peer.await_received(4).await;
-    let targets: Vec<_> = received
-        .iter()
-        .map(|request| request.target.as_str())
-        .collect();
-    assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
-    assert_eq!(
-        received[1], received[2],
-        "the same request under the same key"
-    );
-    let attempts: Vec<_> = the_run(&world, &form)
-        .await
-        .actions
-        .iter()
-        .map(|action| action.attempts)
-        .collect();
-    assert_eq!(attempts, [1, 2, 1]);
-}
-
-/// A holder whose lease is over can't write any more.
-#[tokio::test]
-async fn a_worker_that_lost_its_lease_writes_nothing() {
-    let world = World::new().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let script = move |_: &Received, before| {
-        if before == 0 {
-            Reply::When(held.clone(), 404)
-        } else {
-            Reply::Status(200)
-        }
-    };
-    let peer = Peer::start(script).await;
-    let gateway = world.gateway().await;
-    let mut slow = world.worker().await;
-    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
-    form.assert_accepts("k").await;
-    peer.await_received(1).await;
-    let _other = world.worker().await;
-    let expire = "
-        UPDATE runs SET lease_until = clock_timestamp();
-        UPDATE run_wakes SET due_at = clock_timestamp()";
-    world.database.batch_execute(expire).await.unwrap();
-    world.await_state("succeeded", 1).await;
-    let before = serde_json::to_value(the_run(&world, &form).await).unwrap();
-    // The slow one hears of a failure now, and finishes what it has begun before it stops.
-    gate.add_permits(1);
-    slow.terminate();
-    assert!(slow.ended().await.success());
-    assert_eq!(
-        serde_json::to_value(the_run(&world, &form).await).unwrap(),
-        before
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
-    let form = acting(&world, &gateway, &peer, json!([post("one"), post("two")])).await;
-    let release = world
-        .operator()
-        .await
-        .workflow(form.workflow)
-        .await
-        .unwrap()
-        .row
-        .release_id
-        .unwrap();
-    let channel = world.broker().await.create_channel().await.unwrap();
-    let body = payload().to_string();
-    for _ in 0..500 {
-        let receipt = Receipt {
-            received_at: jiff::Timestamp::now(),
-            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-        };
-        let (workspace, workflow) = (form.workspace, form.workflow);
-        let submission = FormSubmission {
-            run: RunId::generate(),
-            workspace,
-            workflow,
-            release,
-            receipt,
-        };
-        let properties = Envelope::FormSubmission(submission).properties("test");
-        let options = BasicPublishOptions::default();
-        channel
-            .basic_publish(
-                "letterbox.v1".into(),
-                "forms".into(),
-                options,
-                body.as_bytes(),
-                properties,
-            )
-            .await
-            .unwrap();
-    }
-    let _workers = [world.worker().await, world.worker().await];
-    world.await_state("succeeded", 500).await;
-    let received = peer.received();
-    let asked: HashSet<_> = received
-        .iter()
-        .map(|request| (request.target.clone(), request.json()["run"].clone()))
-        .collect();
-    assert_eq!((received.len(), asked.len()), (1000, 1000));
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'")
-            .await,
-        0
-    );
-    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
-}
-
-/// Somebody empties the queue of wakes: the outbox still knows of them.
-#[tokio::test]
-async fn a_wake_that_the_broker_has_lost_comes_again() {
-    let world = World::new().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let script = move |_: &Received, before| {
-        if before == 0 {
-            Reply::When(held.clone(), 200)
-        } else {
-            Reply::Status(200)
-        }
-    };
-    let peer = Peer::start(script).await;
-    let gateway = world.gateway().await;
-    // One place, taken by a run that waits for its answer: the next one's wake stays in the queue.
-    let _worker = world
-        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
-        .await;
-    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
-    form.assert_accepts("a").await;
-    peer.await_received(1).await;
-    form.assert_accepts("b").await;
-    eventually("handed over", async || {
-        world.messages("letterbox.v1.runs").await == 1
-    })
-    .await;
-    let channel = world.broker().await.create_channel().await.unwrap();
-    channel
-        .queue_purge("letterbox.v1.runs".into(), Default::default())
-        .await
-        .unwrap();
-    gate.add_permits(1);
-    world.await_state("succeeded", 1).await;
-    let later = "
-        UPDATE run_wakes SET due_at = clock_timestamp()
-        WHERE due_at > clock_timestamp() + interval '4 minutes'";
-    assert_eq!(
-        world.database.execute(later, &[]).await.unwrap(),
-        1,
-        "put off, not forgotten"
-    );
-    world.await_state("succeeded", 2).await;
-    peer.await_received(2).await;
-}
-
-/// A wake whose queue was deleted comes where no executor is, and is handed on.
-#[tokio::test]
-async fn a_wake_in_the_wrong_queue_is_handed_on() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = acting(&world, &gateway, &peer, json!([post("send")])).await;
-    form.assert_accepts("a").await;
-    world.await_state("succeeded", 1).await;
-    let again = "UPDATE runs SET state = 'queued', finished_at = NULL; DELETE FROM run_actions";
-    world.database.batch_execute(again).await.unwrap();
-    let run = the_run(&world, &form).await.row.run_id;
-    let wake = Envelope::RunWake(RunWake {
-        workspace: form.workspace,
-        run,
-    })
-    .properties("test");
-    let channel = world.broker().await.create_channel().await.unwrap();
-    let options = BasicPublishOptions::default();
-    channel
-        .basic_publish(
-            "".into(),
-            "letterbox.v1.unrouted".into(),
-            options,
-            b"{}",
-            wake,
-        )
-        .await
-        .unwrap();
-    world.await_state("succeeded", 1).await;
-    peer.await_received(2).await;
 }

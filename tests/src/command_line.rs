@@ -1,0 +1,56 @@
+//! The operator command line, as people and programs use it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::{Servers, World, binary};
+
+/// A file for a command; its name, which commands find.
+pub fn command_file(name: &str, text: &str) -> String {
+    std::fs::write(Servers::shared().folder.join(name), text).unwrap();
+    name.to_owned()
+}
+
+impl World {
+    /// Runs `letterbox` with a command whose words are separated by one space each.
+    pub fn letterbox(&self, command: impl AsRef<str>) -> Output {
+        self.letterbox_with(&self.keys, command)
+    }
+
+    /// The same, with other sealing keys.
+    pub fn letterbox_with(&self, keys: &str, command: impl AsRef<str>) -> Output {
+        Command::new(binary("letterbox"))
+            .args(command.as_ref().split(' '))
+            .current_dir(&Servers::shared().folder)
+            .env_clear()
+            .envs([
+                ("DATABASE_URL", self.database_url.as_str()),
+                ("LETTERBOX_SEALING_KEYS", keys),
+            ])
+            .output()
+            .unwrap()
+    }
+
+    /// What a command gives to programs.
+    pub fn order(&self, command: impl AsRef<str>) -> Value {
+        self.order_with(&self.keys, command)
+    }
+
+    /// The same, with other sealing keys.
+    pub fn order_with(&self, keys: &str, command: impl AsRef<str>) -> Value {
+        let command = command.as_ref();
+        let output = self.letterbox_with(keys, format!("{command} --json"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {told}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Exit code and message of a command that is not carried out.
+    pub fn refusal(&self, command: impl AsRef<str>) -> (i32, String) {
+        let output = self.letterbox(command);
+        assert!(output.stdout.is_empty(), "errors go to standard error");
+        let message = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), message)
+    }
+}

@@ -1,0 +1,96 @@
+//! Runs that act: a form whose owner's account `crm` is a peer, and what became of its run.
+
+use letterbox_operator::{ApprovalRow, RunDetail};
+use serde_json::{Value, json};
+
+use crate::{Form, Peer, Process, Received, Reply, World, definition_with};
+
+/// Where a model is asked.
+pub const CHAT: &str = "/chat/completions";
+
+/// An action that posts to `/ID` of the account `crm`.
+pub fn post(id: &str) -> Value {
+    json!({
+        "id": id, "type": "http.request", "account": "crm", "method": "POST",
+        "path": format!("/{id}"),
+        "body": {"name": "{{ form.name }}", "run": "{{ run.id }}"},
+    })
+}
+
+/// Asks a model about the message; `yes` leads to /steered, `no` to /other.
+pub fn asking() -> Value {
+    json!([{
+        "id": "ask", "type": "ai.condition", "account": "crm", "model": "m-1",
+        "question": "Is it urgent?", "input": "{{ form.message }}",
+        "then": [post("steered")], "else": [post("other")],
+    }])
+}
+
+/// A peer whose model gives this answer, and which takes everything else.
+pub fn script(answer: &'static str) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
+    move |request, _| match request.target.as_str() {
+        CHAT => Reply::chat(answer),
+        _ => Reply::Status(200),
+    }
+}
+
+impl World {
+    /// A form whose workflow has these actions, and whose owner's account `crm` is at `base_url`.
+    pub async fn acting_form(&self, gateway: &Process, base_url: &str, actions: Value) -> Form {
+        let plain = self.form(gateway).await;
+        let (workspace, owner) = (plain.workspace, plain.owner);
+        self.connect(workspace, owner, "crm", base_url).await;
+        let definition = definition_with(actions);
+        self.form_of(gateway, workspace, owner, &definition).await
+    }
+
+    /// The newest run of a form.
+    pub async fn run_of(&self, form: &Form) -> RunDetail {
+        let operator = self.operator().await;
+        let runs = operator.runs(form.workspace, Some(form.workflow), 10);
+        operator.run(runs.await.unwrap()[0].run_id).await.unwrap()
+    }
+}
+
+/// A form that acts, with the processes that make it act.
+pub struct Scene {
+    pub world: World,
+    pub gateway: Process,
+    pub worker: Process,
+    pub form: Form,
+}
+
+impl Scene {
+    pub async fn new(peer: &Peer, actions: Value) -> Self {
+        let world = World::new().await;
+        let (gateway, worker) = (world.gateway().await, world.worker().await);
+        let form = world.acting_form(&gateway, &peer.url, actions).await;
+        Self {
+            world,
+            gateway,
+            worker,
+            form,
+        }
+    }
+
+    pub async fn the_run(&self) -> RunDetail {
+        self.world.run_of(&self.form).await
+    }
+
+    /// The only approval that is waited for.
+    pub async fn the_approval(&self) -> ApprovalRow {
+        self.world.await_state("waiting_approval", 1).await;
+        let operator = self.world.operator().await;
+        let mut waiting = operator.approvals(self.form.workspace).await.unwrap();
+        assert_eq!(waiting.len(), 1);
+        waiting.remove(0)
+    }
+
+    /// Sets the workspace's policy; its version.
+    pub async fn set_policy(&self, policy: Value) -> i32 {
+        let operator = self.world.operator().await;
+        let policy = policy.to_string();
+        let setting = operator.set_policy(self.form.workspace, &policy);
+        setting.await.unwrap().version
+    }
+}

@@ -1,0 +1,181 @@
+//! Accounts, policies, approvals and sealing keys on the command line.
+
+use letterbox_tests::{Peer, Reply, World, command_file, definition_with, sign};
+use serde_json::Value;
+
+const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
+
+#[tokio::test]
+async fn accounts_policies_and_approvals() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let plain = world.form(&gateway).await;
+    let (workspace, user) = (plain.workspace.to_string(), plain.owner.to_string());
+    let token = command_file(&format!("{workspace}.token"), "canary-token\n");
+    let connect = |name: &str, credential: &str| {
+        let who = format!("--workspace {workspace} --user {user}");
+        let url = &peer.url;
+        format!("account connect {who} --name {name} --base-url {url} {credential}")
+    };
+    let bearer = connect("crm", &format!("--bearer-file {token}"));
+    let account = world.order(&bearer);
+    assert!(world.refusal(&bearer).1.contains("of this name"));
+    let empty = command_file(&format!("{workspace}.empty"), "\n");
+    let nothing = connect("empty", &format!("--bearer-file {empty}"));
+    assert!(world.refusal(&nothing).1.contains("empty"));
+    let header = connect("other", &format!("--header X-Key --value-file {token}"));
+    assert_eq!(world.order(&header)["header"], "X-Key");
+    let listed = world.order(format!("account list --workspace {workspace}"));
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    assert!(
+        !listed.to_string().contains("canary"),
+        "a credential is never shown"
+    );
+
+    let policy = world.order(format!("workspace policy {workspace}"));
+    assert_eq!(
+        (&policy["version"], &policy["policy"]["default"]),
+        (&Value::from(0), &Value::from("allow"))
+    );
+    let file = command_file(
+        &format!("{workspace}.policy"),
+        r#"{"rules":[],"default":"approve"}"#,
+    );
+    assert_eq!(
+        world.order(format!("workspace policy {workspace} --set {file}"))["version"],
+        1
+    );
+    let wrong = command_file(
+        &format!("{workspace}.wrong-policy"),
+        r#"{"rules":[],"default":"perhaps"}"#,
+    );
+    assert!(
+        world
+            .refusal(format!("workspace policy {workspace} --set {wrong}"))
+            .1
+            .contains("perhaps")
+    );
+
+    let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm",
+        "method": "GET", "path": "/{{ form.name }}"});
+    let definition = definition_with(serde_json::json!([send]));
+    let form = world
+        .form_of(&gateway, plain.workspace, plain.owner, &definition)
+        .await;
+    // A new sealing key, while a run waits: credentials are sealed again as well.
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+    let both = format!("{NEW_KEY},{}", world.keys);
+    let rotated = world.order_with(&both, "keys rotate");
+    assert_eq!(rotated["resealed"], 2);
+    let _new = world
+        .worker_with(&[("LETTERBOX_SEALING_KEYS", NEW_KEY)])
+        .await;
+    drop(_worker);
+
+    let waiting = world.order(format!("approval list --workspace {workspace}"));
+    assert_eq!(waiting[0]["request"]["url"], format!("{}/Ada", peer.url));
+    let id = waiting[0]["approval_id"].as_str().unwrap();
+    assert!(
+        world
+            .refusal(format!("approval approve {id} --by {id}"))
+            .1
+            .contains("owner or editor")
+    );
+    assert_eq!(
+        world.order(format!("approval approve {id} --by {user}"))["state"],
+        "approved"
+    );
+    assert!(
+        world
+            .refusal(format!("approval deny {id} --by {user}"))
+            .1
+            .contains("already")
+    );
+    world.await_state("succeeded", 1).await;
+    assert_eq!(
+        peer.await_received(1).await[0].header("authorization"),
+        Some("Bearer canary-token")
+    );
+    let runs = world.order(format!("run list --workspace {workspace}"));
+    let story = world.order(format!("run show {}", runs[0]["run_id"].as_str().unwrap()));
+    let action = &story["actions"][0];
+    assert_eq!(
+        (
+            &action["decision"],
+            &action["policy_version"],
+            &action["attempts"]
+        ),
+        (&"approve".into(), &1.into(), &1.into())
+    );
+    assert!(action["duration_milliseconds"].is_number() && !story.to_string().contains("canary"));
+    let table = world.letterbox(format!("run show {}", runs[0]["run_id"].as_str().unwrap()));
+    assert!(String::from_utf8_lossy(&table.stdout).contains("/Ada"));
+
+    world.order(format!(
+        "account disconnect {}",
+        account["account_id"].as_str().unwrap()
+    ));
+    assert_eq!(
+        world
+            .refusal(format!(
+                "account disconnect {}",
+                account["account_id"].as_str().unwrap()
+            ))
+            .0,
+        1
+    );
+}
+
+/// Keys rotate while deliveries come in: none is refused, and the old key is not needed any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_rotate_under_load() {
+    let world = World::new().await;
+    let (old, both, both_new) = (
+        world.keys.clone(),
+        format!("{},{NEW_KEY}", world.keys),
+        format!("{NEW_KEY},{}", world.keys),
+    );
+    let first = world
+        .gateway_with(&[("LETTERBOX_SEALING_KEYS", &both)])
+        .await;
+    let mut webhooks = Vec::new();
+    for _ in 0..20 {
+        webhooks.push(world.webhook(&first).await);
+    }
+    let sending = tokio::spawn({
+        let webhooks = webhooks.clone();
+        async move {
+            for n in 0..400_usize {
+                let answer = webhooks[n % 20].send(n.to_string()).await;
+                assert!(answer.is_first(), "{answer:?}");
+            }
+        }
+    });
+    let rotated = world.order_with(&both_new, "keys rotate");
+    assert_eq!(
+        (&rotated["resealed"], &rotated["current"]),
+        (&Value::from(20), &Value::from(0))
+    );
+    sending.await.unwrap();
+    let again = world.order_with(&both_new, "keys rotate");
+    assert_eq!(
+        (&again["resealed"], &again["current"]),
+        (&Value::from(0), &Value::from(20))
+    );
+
+    let new_only = world
+        .gateway_with(&[("LETTERBOX_SEALING_KEYS", NEW_KEY)])
+        .await;
+    assert!(webhooks[0].at(&new_only).send("\"new\"").await.is_first());
+    let old_only = world
+        .gateway_with(&[("LETTERBOX_SEALING_KEYS", &old)])
+        .await;
+    assert_eq!(
+        webhooks[0].at(&old_only).send("\"old\"").await.status,
+        503,
+        "not 401: the sender is not to blame"
+    );
+    assert_eq!(sign(&webhooks[0].secret, b"").len(), 64);
+}

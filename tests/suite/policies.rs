@@ -1,0 +1,99 @@
+//! The workspace's policy: what it looks at, and when.
+
+use letterbox_tests::{Peer, Scene, asking, post, script};
+use letterbox_workflow::Decision;
+use serde_json::json;
+
+/// The policy is read at the moment of the action, and its version recorded.
+#[tokio::test]
+async fn the_current_policy_decides() {
+    let peer = Peer::start(script("no")).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let rule = |decision: &str| {
+        let when = json!({"account": "crm", "method": ["POST"], "untrusted": "data"});
+        json!({"rules": [{"when": when, "decision": decision}], "default": "allow"})
+    };
+    assert_eq!(scene.set_policy(rule("deny")).await, 1);
+    scene.form.assert_accepts("a").await;
+    scene.world.await_state("denied", 1).await;
+    let action = scene.the_run().await.actions.remove(0);
+    assert_eq!(
+        (
+            action.decision.map(Decision::as_str),
+            action.decision_rule,
+            action.policy_version
+        ),
+        (Some("deny"), Some(1), Some(1))
+    );
+    assert_eq!(action.attempts, 0);
+
+    assert_eq!(scene.set_policy(rule("approve")).await, 2);
+    scene.form.assert_accepts("b").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.policy_version, Some(2));
+    // A policy that now denies is stronger than an approval that was asked for before.
+    assert_eq!(scene.set_policy(rule("deny")).await, 3);
+    scene
+        .world
+        .operator()
+        .await
+        .approve(approval.approval_id, scene.form.owner)
+        .await
+        .unwrap();
+    scene.world.await_state("denied", 2).await;
+    assert_eq!(peer.received().len(), 0);
+
+    assert_eq!(scene.set_policy(rule("allow")).await, 4);
+    scene.form.assert_accepts("c").await;
+    scene.world.await_state("succeeded", 1).await;
+    assert_eq!(scene.the_run().await.actions[0].policy_version, Some(4));
+}
+
+#[tokio::test]
+async fn policies_tell_control_from_data() {
+    let peer = Peer::start(script("no")).await;
+    let fixed = json!({"id": "fixed", "type": "http.request", "account": "crm", "method": "GET",
+        "path": "/fixed"});
+    let steered = json!({"id": "steered", "type": "http.request", "account": "crm",
+        "method": "GET", "path": "/steered"});
+    let actions =
+        json!([fixed, {"id": "if", "type": "condition", "if": "form.terms", "then": [steered]}]);
+    let scene = Scene::new(&peer, actions).await;
+    for (untrusted, expected) in [("data", "succeeded"), ("control", "denied")] {
+        let policy = json!({"rules": [{"when": {"untrusted": untrusted}, "decision": "deny"}],
+            "default": "allow"});
+        scene.set_policy(policy).await;
+        scene.form.assert_accepts(untrusted).await;
+        scene.world.await_state(expected, 1).await;
+    }
+    let targets: Vec<_> = peer
+        .await_received(3)
+        .await
+        .into_iter()
+        .map(|request| request.target)
+        .collect();
+    assert_eq!(targets, ["/fixed", "/steered", "/fixed"]);
+}
+
+#[tokio::test]
+async fn a_model_must_answer_yes_or_no_and_can_be_forbidden() {
+    let peer = Peer::start(script("perhaps")).await;
+    let scene = Scene::new(&peer, asking()).await;
+    scene.form.assert_accepts("a").await;
+    scene.world.await_state("failed", 1).await;
+    assert!(
+        scene
+            .the_run()
+            .await
+            .row
+            .failure
+            .unwrap()
+            .contains("neither yes nor no")
+    );
+    let policy = json!({"rules": [{"when": {"action": "ai.condition"}, "decision": "deny"}],
+        "default": "allow"});
+    scene.set_policy(policy).await;
+    scene.form.assert_accepts("b").await;
+    scene.world.await_state("denied", 1).await;
+    assert_eq!(peer.received().len(), 1);
+}

@@ -1,0 +1,323 @@
+//! Runs go on: retries, killed workers, lost leases and wakes; each action is sent once, or again
+//! under the same key.
+
+use std::{collections::HashSet, sync::Arc};
+
+use lapin::options::BasicPublishOptions;
+use letterbox_broker::{Envelope, FormSubmission, Receipt, RunWake};
+use letterbox_common::{ids::RunId, states::RunState};
+use letterbox_tests::{Peer, Received, Reply, World, definition_with, eventually, payload, post};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+#[tokio::test]
+async fn retries_send_the_same_under_the_same_key() {
+    let world = World::new().await;
+    let peer = Peer::start(|request, before| match (request.target.as_str(), before) {
+        ("/gone", _) => Reply::Status(404),
+        ("/never", _) => Reply::Status(500),
+        (_, 0) => Reply::Status(503),
+        (_, 1) => Reply::With(429, vec![("retry-after", "1".into())], String::new()),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(3).await;
+    assert!(
+        received.iter().all(|request| request == &received[0]),
+        "{received:#?}"
+    );
+    let action = &world.run_of(&form).await.actions[0];
+    assert_eq!(
+        (
+            action.attempts,
+            action.response_status,
+            action.error.as_deref()
+        ),
+        (3, Some(200), None)
+    );
+
+    for (id, attempts) in [("gone", 1), ("never", 6)] {
+        let form = world
+            .form_of(
+                &gateway,
+                form.workspace,
+                form.owner,
+                &definition_with(json!([post(id), post("after")])),
+            )
+            .await;
+        form.assert_accepts("k").await;
+        eventually("failed", async || {
+            world.run_of(&form).await.row.state == RunState::Failed
+        })
+        .await;
+        let run = world.run_of(&form).await;
+        assert_eq!(
+            (run.actions.len(), run.actions[0].attempts),
+            (1, attempts),
+            "{id}: nothing comes after a failure"
+        );
+    }
+    // Two actions of one run, and two runs, have keys of their own.
+    let both = world
+        .form_of(
+            &gateway,
+            form.workspace,
+            form.owner,
+            &definition_with(json!([post("x"), post("y")])),
+        )
+        .await;
+    both.assert_accepts("k").await;
+    world.await_state("succeeded", 2).await;
+    let keys: HashSet<_> = peer
+        .received()
+        .iter()
+        .map(|r| r.header("idempotency-key").unwrap().to_owned())
+        .collect();
+    assert_eq!(keys.len(), 5);
+}
+
+/// A worker dies after it has sent and before it has recorded the answer.
+#[tokio::test]
+async fn a_killed_workers_run_goes_on_from_the_record() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, before| {
+        if before == 1 {
+            Reply::Silence
+        } else {
+            Reply::Status(200)
+        }
+    })
+    .await;
+    let gateway = world.gateway().await;
+    let mut doomed = world.worker().await;
+    let form = world
+        .acting_form(
+            &gateway,
+            &peer.url,
+            json!([post("first"), post("second"), post("third")]),
+        )
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(2).await;
+    doomed.kill().await;
+    let heir = world.worker().await;
+    heir.await_ready().await;
+    // Nobody touches it while its lease lasts: its message has come back and gone.
+    eventually("nothing is left", async || {
+        world.messages("letterbox.v1.runs").await == 0
+    })
+    .await;
+    assert_eq!(peer.received().len(), 2);
+    let expire = "
+        UPDATE runs SET lease_until = clock_timestamp();
+        UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.batch_execute(expire).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(4).await;
+    let targets: Vec<_> = received
+        .iter()
+        .map(|request| request.target.as_str())
+        .collect();
+    assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
+    assert_eq!(
+        received[1], received[2],
+        "the same request under the same key"
+    );
+    let attempts: Vec<_> = world
+        .run_of(&form)
+        .await
+        .actions
+        .iter()
+        .map(|action| action.attempts)
+        .collect();
+    assert_eq!(attempts, [1, 2, 1]);
+}
+
+/// A holder whose lease is over can't write any more.
+#[tokio::test]
+async fn a_worker_that_lost_its_lease_writes_nothing() {
+    let world = World::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let script = move |_: &Received, before| {
+        if before == 0 {
+            Reply::When(held.clone(), 404)
+        } else {
+            Reply::Status(200)
+        }
+    };
+    let peer = Peer::start(script).await;
+    let gateway = world.gateway().await;
+    let mut slow = world.worker().await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    let _other = world.worker().await;
+    let expire = "
+        UPDATE runs SET lease_until = clock_timestamp();
+        UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.batch_execute(expire).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let before = serde_json::to_value(world.run_of(&form).await).unwrap();
+    // The slow one hears of a failure now, and finishes what it has begun before it stops.
+    gate.add_permits(1);
+    slow.terminate();
+    assert!(slow.ended().await.success());
+    assert_eq!(
+        serde_json::to_value(world.run_of(&form).await).unwrap(),
+        before
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("one"), post("two")]))
+        .await;
+    let release = world
+        .operator()
+        .await
+        .workflow(form.workflow)
+        .await
+        .unwrap()
+        .row
+        .release_id
+        .unwrap();
+    let channel = world.broker().await.create_channel().await.unwrap();
+    let body = payload().to_string();
+    for _ in 0..500 {
+        let receipt = Receipt {
+            received_at: jiff::Timestamp::now(),
+            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        };
+        let (workspace, workflow) = (form.workspace, form.workflow);
+        let submission = FormSubmission {
+            run: RunId::generate(),
+            workspace,
+            workflow,
+            release,
+            receipt,
+        };
+        let properties = Envelope::FormSubmission(submission).properties("test");
+        let options = BasicPublishOptions::default();
+        channel
+            .basic_publish(
+                "letterbox.v1".into(),
+                "forms".into(),
+                options,
+                body.as_bytes(),
+                properties,
+            )
+            .await
+            .unwrap();
+    }
+    let _workers = [world.worker().await, world.worker().await];
+    world.await_state("succeeded", 500).await;
+    let received = peer.received();
+    let asked: HashSet<_> = received
+        .iter()
+        .map(|request| (request.target.clone(), request.json()["run"].clone()))
+        .collect();
+    assert_eq!((received.len(), asked.len()), (1000, 1000));
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'")
+            .await,
+        0
+    );
+    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
+}
+
+/// Somebody empties the queue of wakes: the outbox still knows of them.
+#[tokio::test]
+async fn a_wake_that_the_broker_has_lost_comes_again() {
+    let world = World::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let script = move |_: &Received, before| {
+        if before == 0 {
+            Reply::When(held.clone(), 200)
+        } else {
+            Reply::Status(200)
+        }
+    };
+    let peer = Peer::start(script).await;
+    let gateway = world.gateway().await;
+    // One place, taken by a run that waits for its answer: the next one's wake stays in the queue.
+    let _worker = world
+        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
+        .await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("a").await;
+    peer.await_received(1).await;
+    form.assert_accepts("b").await;
+    eventually("handed over", async || {
+        world.messages("letterbox.v1.runs").await == 1
+    })
+    .await;
+    let channel = world.broker().await.create_channel().await.unwrap();
+    channel
+        .queue_purge("letterbox.v1.runs".into(), Default::default())
+        .await
+        .unwrap();
+    gate.add_permits(1);
+    world.await_state("succeeded", 1).await;
+    let later = "
+        UPDATE run_wakes SET due_at = clock_timestamp()
+        WHERE due_at > clock_timestamp() + interval '4 minutes'";
+    assert_eq!(
+        world.database.execute(later, &[]).await.unwrap(),
+        1,
+        "put off, not forgotten"
+    );
+    world.await_state("succeeded", 2).await;
+    peer.await_received(2).await;
+}
+
+/// A wake whose queue was deleted comes where no executor is, and is handed on.
+#[tokio::test]
+async fn a_wake_in_the_wrong_queue_is_handed_on() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("a").await;
+    world.await_state("succeeded", 1).await;
+    let again = "UPDATE runs SET state = 'queued', finished_at = NULL; DELETE FROM run_actions";
+    world.database.batch_execute(again).await.unwrap();
+    let run = world.run_of(&form).await.row.run_id;
+    let wake = Envelope::RunWake(RunWake {
+        workspace: form.workspace,
+        run,
+    })
+    .properties("test");
+    let channel = world.broker().await.create_channel().await.unwrap();
+    let options = BasicPublishOptions::default();
+    channel
+        .basic_publish(
+            "".into(),
+            "letterbox.v1.unrouted".into(),
+            options,
+            b"{}",
+            wake,
+        )
+        .await
+        .unwrap();
+    world.await_state("succeeded", 1).await;
+    peer.await_received(2).await;
+}
