@@ -1,13 +1,14 @@
-//! Micro-batching: what many callers want at one moment goes to the database as one statement.
+//! Micro-batching: what many callers want at one moment is done at once.
 //!
 //! There is no artificial delay. A worker takes whatever waits, works on it, and takes what has
 //! gathered meanwhile: a single caller is served at once, and under load batches grow by
-//! themselves. The queue is bounded, each caller gets its own answer, a failed batch answers every
-//! caller in it, and when the batcher is closed what was taken is still done.
+//! themselves. What waits is bounded by count and by bytes. Whoever has given up waiting is dropped
+//! before it costs anything; from the moment a batch is taken, its work is done whether or not
+//! anybody still waits, also when the batcher is closed.
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::metrics;
@@ -17,47 +18,85 @@ use crate::metrics;
 pub(crate) struct Limits {
     /// Callers that may wait. One more is refused.
     pub(crate) max_queued: usize,
+    /// Bytes of all items that wait or are worked on. One more item is refused.
+    pub(crate) max_bytes: usize,
     /// Items in one batch.
     pub(crate) max_batch: usize,
+    /// Bytes in one batch; a single item may have more.
+    pub(crate) max_batch_bytes: usize,
     /// Batches in flight at once.
     pub(crate) max_in_flight: usize,
 }
 
-/// What a batcher does with a batch: one output for each item, in the items' order.
-pub(crate) trait BatchWork: Send + Sync + 'static {
-    type Item: Send + 'static;
-    type Output: Send + 'static;
-    type Error: Clone + Send + 'static;
-
-    fn run(
-        &self,
-        items: Vec<Self::Item>,
-    ) -> impl Future<Output = Result<Vec<Self::Output>, Self::Error>> + Send;
-}
-
-/// Why a caller has no output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BatchError<E> {
-    /// Too many callers are waiting, or the batcher is closed.
+/// Nobody answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// Too much is waiting, or the batcher is closed. Nothing was done.
     Overloaded,
-    /// The batch failed. Whether its work took effect is unknown.
-    Failed(E),
-    /// The batch ended without an answer: its work panicked.
+    /// The work panicked. What it has done is unknown.
     Lost,
 }
 
-type Entry<W> = (<W as BatchWork>::Item, AnswerSender<W>);
-type AnswerSender<W> = oneshot::Sender<Result<<W as BatchWork>::Output, <W as BatchWork>::Error>>;
+/// One caller's item, and the way back to its caller.
+pub(crate) struct Asked<I, A> {
+    pub(crate) item: I,
+    answer: oneshot::Sender<A>,
+    bytes: OwnedSemaphorePermit,
+}
+
+impl<I, A> Asked<I, A> {
+    /// Separates the item from the way back.
+    pub(crate) fn split(self) -> (I, Answer<A>) {
+        let answer = Answer {
+            sender: self.answer,
+            _bytes: self.bytes,
+        };
+        (self.item, answer)
+    }
+}
+
+/// The way back to a caller. Its item counts as long as this lives.
+pub(crate) struct Answer<A> {
+    sender: oneshot::Sender<A>,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl<A> Answer<A> {
+    /// Answers the caller, if it still waits.
+    pub(crate) fn give(self, answer: A) {
+        // A caller may have gone away.
+        drop(self.sender.send(answer));
+    }
+}
+
+/// What a batcher does with a batch.
+pub(crate) trait BatchWork: Send + Sync + 'static {
+    type Item: Send + 'static;
+    type Answer: Send + 'static;
+
+    /// What an item counts for.
+    fn bytes(_: &Self::Item) -> usize {
+        size_of::<Self::Item>()
+    }
+
+    /// Does the work and answers every caller. Never an empty batch.
+    fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) -> impl Future<Output = ()> + Send;
+
+    /// Called when a worker has done a batch and finds nothing more waiting.
+    fn idle(&self) {}
+}
 
 /// What callers hold. Closed when all clones are dropped.
 pub(crate) struct Batcher<W: BatchWork> {
-    entries: mpsc::Sender<Entry<W>>,
+    asked: mpsc::Sender<Asked<W::Item, W::Answer>>,
+    bytes: Arc<Semaphore>,
 }
 
 impl<W: BatchWork> Clone for Batcher<W> {
     fn clone(&self) -> Self {
         Self {
-            entries: self.entries.clone(),
+            asked: self.asked.clone(),
+            bytes: self.bytes.clone(),
         }
     }
 }
@@ -66,58 +105,159 @@ impl<W: BatchWork> Batcher<W> {
     /// Starts the workers as tasks of `tasks`. `name` labels the metrics.
     pub(crate) fn start(name: &'static str, limits: Limits, work: W, tasks: &TaskTracker) -> Self {
         let (sender, receiver) = mpsc::channel(limits.max_queued);
-        let (receiver, work) = (Arc::new(Mutex::new(receiver)), Arc::new(work));
+        let waiting = Waiting {
+            asked: receiver,
+            held_over: None,
+        };
+        let (waiting, work) = (Arc::new(Mutex::new(waiting)), Arc::new(work));
         for _ in 0..limits.max_in_flight {
-            let working = work_in_batches(name, limits.max_batch, receiver.clone(), work.clone());
+            let working = work_in_batches(name, limits, waiting.clone(), work.clone());
             tasks.spawn(working);
         }
-        Self { entries: sender }
+        Self {
+            asked: sender,
+            bytes: Arc::new(Semaphore::new(limits.max_bytes)),
+        }
     }
 
-    /// Adds one item to the next batch and waits for its output.
+    /// Adds one item to the next batch and waits for its answer. Dropped before the batch is taken,
+    /// it leaves nothing behind.
     ///
     /// # Errors
-    /// See [`BatchError`].
-    pub(crate) async fn submit(&self, item: W::Item) -> Result<W::Output, BatchError<W::Error>> {
+    /// See [`Unanswered`].
+    pub(crate) async fn ask(&self, item: W::Item) -> Result<W::Answer, Unanswered> {
+        let bytes = u32::try_from(W::bytes(&item)).map_err(|_| Unanswered::Overloaded)?;
+        let permit = self.bytes.clone().try_acquire_many_owned(bytes);
+        let bytes = permit.map_err(|_| Unanswered::Overloaded)?;
         let (answer, answered) = oneshot::channel();
-        self.entries
-            .try_send((item, answer))
-            .map_err(|_| BatchError::Overloaded)?;
-        answered
-            .await
-            .map_err(|_| BatchError::Lost)?
-            .map_err(BatchError::Failed)
+        let asked = Asked {
+            item,
+            answer,
+            bytes,
+        };
+        self.asked
+            .try_send(asked)
+            .map_err(|_| Unanswered::Overloaded)?;
+        answered.await.map_err(|_| Unanswered::Lost)
     }
 }
 
-/// Takes a batch, lets the next worker take the following one, works, answers; until the queue is
-/// closed and empty.
+/// What waits to be taken.
+struct Waiting<W: BatchWork> {
+    asked: mpsc::Receiver<Asked<W::Item, W::Answer>>,
+    /// Did not fit into the last batch.
+    held_over: Option<Asked<W::Item, W::Answer>>,
+}
+
+impl<W: BatchWork> Waiting<W> {
+    /// The next batch; none when the queue is closed and empty.
+    async fn next(&mut self, limits: Limits) -> Option<Vec<Asked<W::Item, W::Answer>>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < limits.max_batch {
+            let next = match self.held_over.take() {
+                Some(asked) => asked,
+                None if batch.is_empty() => self.asked.recv().await?,
+                None => match self.asked.try_recv() {
+                    Ok(asked) => asked,
+                    Err(_) => break,
+                },
+            };
+            if next.answer.is_closed() {
+                continue;
+            }
+            bytes += next.bytes.num_permits();
+            if bytes > limits.max_batch_bytes && !batch.is_empty() {
+                self.held_over = Some(next);
+                break;
+            }
+            batch.push(next);
+        }
+        Some(batch)
+    }
+}
+
+/// Takes a batch, lets the next worker take the following one, works; until the queue is closed and
+/// empty.
 async fn work_in_batches<W: BatchWork>(
     name: &'static str,
-    max_batch: usize,
-    entries: Arc<Mutex<mpsc::Receiver<Entry<W>>>>,
+    limits: Limits,
+    waiting: Arc<Mutex<Waiting<W>>>,
     work: Arc<W>,
 ) {
     loop {
-        let mut batch = Vec::new();
-        if entries.lock().await.recv_many(&mut batch, max_batch).await == 0 {
+        let Some(batch) = waiting.lock().await.next(limits).await else {
             return;
-        }
+        };
         metrics::BATCH_SIZE.record([name], batch.len());
-        let (items, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        match work.run(items).await {
+        work.run(batch).await;
+        if is_empty(&waiting) {
+            work.idle();
+        }
+    }
+}
+
+/// Whether nothing waits. Where another worker holds the lock, it waits for the next item itself.
+fn is_empty<W: BatchWork>(waiting: &Mutex<Waiting<W>>) -> bool {
+    match waiting.try_lock() {
+        Ok(waiting) => waiting.asked.is_empty() && waiting.held_over.is_none(),
+        Err(_) => true,
+    }
+}
+
+/// Work that gives one output for each item, all at the same time.
+pub(crate) trait LookUp: Send + Sync + 'static {
+    type Item: Send + 'static;
+    type Output: Send + 'static;
+    type Error: Clone + Send + 'static;
+
+    /// One output for each item, in the items' order.
+    fn look_up(
+        &self,
+        items: Vec<Self::Item>,
+    ) -> impl Future<Output = Result<Vec<Self::Output>, Self::Error>> + Send;
+}
+
+/// Why a look-up has no output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LookUpError<E> {
+    /// Nobody answers.
+    Unanswered(Unanswered),
+    /// The batch failed.
+    Failed(E),
+}
+
+/// Look-ups as the work of a batcher.
+pub(crate) struct LookUps<L>(pub(crate) L);
+
+impl<L: LookUp> BatchWork for LookUps<L> {
+    type Item = L::Item;
+    type Answer = Result<L::Output, L::Error>;
+
+    async fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) {
+        let (items, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(Asked::split).unzip();
+        match self.0.look_up(items).await {
             Ok(outputs) => {
                 debug_assert_eq!(outputs.len(), answers.len(), "one output for each item");
-                // A caller may have gone away.
-                answers
-                    .into_iter()
-                    .zip(outputs)
-                    .for_each(|(answer, output)| drop(answer.send(Ok(output))));
+                let pairs = answers.into_iter().zip(outputs);
+                pairs.for_each(|(answer, output)| answer.give(Ok(output)));
             }
             Err(error) => answers
                 .into_iter()
-                .for_each(|answer| drop(answer.send(Err(error.clone())))),
+                .for_each(|answer| answer.give(Err(error.clone()))),
         }
+    }
+}
+
+impl<L: LookUp> Batcher<LookUps<L>> {
+    /// Looks one item up.
+    ///
+    /// # Errors
+    /// See [`LookUpError`].
+    pub(crate) async fn look_up(&self, item: L::Item) -> Result<L::Output, LookUpError<L::Error>> {
+        self.ask(item)
+            .await
+            .map_err(LookUpError::Unanswered)?
+            .map_err(LookUpError::Failed)
     }
 }
 
@@ -127,19 +267,27 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: Limits = Limits {
+        max_queued: 100,
+        max_bytes: 1_000,
+        max_batch: 100,
+        max_batch_bytes: 1_000,
+        max_in_flight: 1,
+    };
+
     /// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a
     /// permit.
     struct Doubling {
-        gate: Arc<tokio::sync::Semaphore>,
+        gate: Arc<Semaphore>,
         batches: Arc<AtomicUsize>,
     }
 
-    impl BatchWork for Doubling {
+    impl LookUp for Doubling {
         type Item = u32;
         type Output = u32;
         type Error = &'static str;
 
-        async fn run(&self, items: Vec<u32>) -> Result<Vec<u32>, &'static str> {
+        async fn look_up(&self, items: Vec<u32>) -> Result<Vec<u32>, &'static str> {
             self.gate.acquire().await.unwrap().forget();
             self.batches.fetch_add(1, SeqCst);
             if items.iter().any(|n| n % 2 == 1) {
@@ -151,22 +299,22 @@ mod tests {
     }
 
     struct Bench {
-        batcher: Batcher<Doubling>,
-        gate: Arc<tokio::sync::Semaphore>,
+        batcher: Batcher<LookUps<Doubling>>,
+        gate: Arc<Semaphore>,
         batches: Arc<AtomicUsize>,
         tasks: TaskTracker,
     }
 
     fn bench(limits: Limits) -> Bench {
         let (gate, batches, tasks) = (
-            Arc::new(tokio::sync::Semaphore::new(0)),
+            Arc::new(Semaphore::new(0)),
             Arc::default(),
             TaskTracker::new(),
         );
-        let work = Doubling {
+        let work = LookUps(Doubling {
             gate: gate.clone(),
             batches: Arc::clone(&batches),
-        };
+        });
         Bench {
             batcher: Batcher::start("test", limits, work, &tasks),
             gate,
@@ -175,85 +323,127 @@ mod tests {
         }
     }
 
+    impl Bench {
+        /// Asks in a task of its own, and lets it come to where it waits.
+        async fn begin(
+            &self,
+            n: u32,
+        ) -> tokio::task::JoinHandle<Result<u32, LookUpError<&'static str>>> {
+            let batcher = self.batcher.clone();
+            let task = tokio::spawn(async move { batcher.look_up(n).await });
+            tokio::task::yield_now().await;
+            task
+        }
+    }
+
     #[tokio::test]
     async fn items_that_arrive_during_a_batch_go_into_the_next() {
-        let bench = bench(Limits {
-            max_queued: 100,
-            max_batch: 100,
-            max_in_flight: 1,
-        });
-        let callers: Vec<_> = (0..50_u32)
-            .map(|n| {
-                let batcher = bench.batcher.clone();
-                tokio::spawn(async move { batcher.submit(n * 2).await })
-            })
-            .collect();
-        tokio::task::yield_now().await;
+        let bench = bench(LIMITS);
+        let mut callers = Vec::new();
+        for n in 0..50_u32 {
+            callers.push(bench.begin(n * 2).await);
+        }
         bench.gate.add_permits(2);
         for (n, caller) in callers.into_iter().enumerate() {
-            assert_eq!(
-                caller.await.unwrap(),
-                Ok(n as u32 * 4),
-                "each caller has its own answer"
-            );
+            let its_own = Ok(n as u32 * 4);
+            assert_eq!(caller.await.unwrap(), its_own);
         }
         assert!(bench.batches.load(SeqCst) <= 2);
     }
 
     #[tokio::test]
     async fn a_failed_batch_answers_every_caller_and_the_next_one_works() {
-        let bench = bench(Limits {
-            max_queued: 100,
-            max_batch: 100,
-            max_in_flight: 1,
-        });
+        let bench = bench(LIMITS);
         bench.gate.add_permits(10);
-        let (one, two) = tokio::join!(bench.batcher.submit(1), bench.batcher.submit(2));
-        assert_eq!(
-            (one, two),
-            (
-                Err(BatchError::Failed("odd")),
-                Err(BatchError::Failed("odd"))
-            )
-        );
-        assert_eq!(bench.batcher.submit(4).await, Ok(8));
+        let (one, two) = tokio::join!(bench.batcher.look_up(1), bench.batcher.look_up(2));
+        let failed = Err(LookUpError::Failed("odd"));
+        assert_eq!((one, two), (failed.clone(), failed));
+        assert_eq!(bench.batcher.look_up(4).await, Ok(8));
     }
 
     #[tokio::test]
-    async fn the_queue_is_bounded() {
-        let bench = bench(Limits {
+    async fn what_waits_is_bounded_by_count_and_by_bytes() {
+        let overloaded = Err(LookUpError::Unanswered(Unanswered::Overloaded));
+        let by_count = Limits {
             max_queued: 2,
             max_batch: 1,
-            max_in_flight: 1,
-        });
-        let mut waiting: Vec<_> = Vec::new();
-        // One is under way, two wait, the fourth is refused.
-        for n in [2, 4, 6] {
-            let batcher = bench.batcher.clone();
-            waiting.push(tokio::spawn(async move { batcher.submit(n).await }));
-            tokio::task::yield_now().await;
+            ..LIMITS
+        };
+        let by_bytes = Limits {
+            max_bytes: 3 * size_of::<u32>(),
+            ..by_count
+        };
+        for limits in [
+            by_count,
+            Limits {
+                max_queued: 100,
+                ..by_bytes
+            },
+        ] {
+            let bench = bench(limits);
+            // One is under way, two wait, the fourth is refused.
+            let waiting = [
+                bench.begin(2).await,
+                bench.begin(4).await,
+                bench.begin(6).await,
+            ];
+            assert_eq!(bench.batcher.look_up(8).await, overloaded);
+            bench.gate.add_permits(4);
+            for caller in waiting {
+                assert!(caller.await.unwrap().is_ok());
+            }
+            assert_eq!(
+                bench.batcher.look_up(8).await,
+                Ok(16),
+                "there is room again"
+            );
         }
-        assert_eq!(bench.batcher.submit(8).await, Err(BatchError::Overloaded));
-        bench.gate.add_permits(3);
-        for caller in waiting {
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_bounded_by_bytes() {
+        let bench = bench(Limits {
+            max_batch_bytes: 2 * size_of::<u32>(),
+            ..LIMITS
+        });
+        let mut callers = Vec::new();
+        for n in 0..5_u32 {
+            callers.push(bench.begin(n * 2).await);
+        }
+        bench.gate.add_permits(5);
+        for caller in callers {
             assert!(caller.await.unwrap().is_ok());
         }
+        // One alone, and then two by two.
+        assert_eq!(bench.batches.load(SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn who_has_given_up_costs_nothing() {
+        let bench = bench(LIMITS);
+        let busy = bench.begin(2).await;
+        let gone = bench.begin(1).await;
+        let waits = bench.begin(4).await;
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        bench.gate.add_permits(2);
+        assert_eq!(busy.await.unwrap(), Ok(4));
+        // The odd one would have failed the batch.
+        assert_eq!(waits.await.unwrap(), Ok(8));
     }
 
     #[tokio::test]
     async fn closing_finishes_what_was_taken() {
         let bench = bench(Limits {
-            max_queued: 10,
             max_batch: 1,
             max_in_flight: 2,
+            ..LIMITS
         });
-        let callers: Vec<_> = [2, 4, 6]
-            .map(|n| {
-                let batcher = bench.batcher.clone();
-                tokio::spawn(async move { batcher.submit(n).await })
-            })
-            .into();
-        tokio::task::yield_now().await;
+        let callers = [
+            bench.begin(2).await,
+            bench.begin(4).await,
+            bench.begin(6).await,
+        ];
         drop(bench.batcher);
         bench.tasks.close();
         bench.gate.add_permits(3);

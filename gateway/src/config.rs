@@ -13,7 +13,10 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseSettings, Role};
 use url::Url;
 
-use crate::{client_address::TrustedProxies, cors::AllowedOrigins, form_page::FormPage};
+use crate::{
+    client_address::TrustedProxies, cors::AllowedOrigins, form_page::FormPage,
+    open_batches::SpillLimits,
+};
 
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
 #[derive(Debug, Clone, Parser)]
@@ -81,15 +84,37 @@ pub(crate) struct GatewaySettings {
         "15", value_parser = seconds)]
     pub claim_lease: Duration,
 
-    /// How long to wait for the broker's confirm, in milliseconds; less than the lease
+    /// How long to wait for the broker's confirm before a message is kept in the database, in
+    /// milliseconds; less than the lease
     #[arg(long, env = "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", value_name = "MS", default_value =
-        "4000", value_parser = milliseconds)]
+        "2000", value_parser = milliseconds)]
     pub publish_timeout: Duration,
 
-    /// AMQP channels to publish on
-    #[arg(long, env = "LETTERBOX_PUBLISH_CHANNELS", value_name = "N", default_value_t = 4,
+    /// Queues for deliveries, and as many for submissions; each workspace has its place in one of
+    /// them
+    #[arg(long, env = "LETTERBOX_WORK_QUEUES", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub work_queues: u16,
+
+    /// Batches of deliveries that are recorded at once, and as many of submissions
+    #[arg(long, env = "LETTERBOX_LANES", value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub publish_channels: u16,
+    pub lanes: u16,
+
+    /// Messages that may wait in the database while RabbitMQ is away, over all gateways; beyond,
+    /// senders are refused
+    #[arg(
+        long,
+        env = "LETTERBOX_SPILL_MESSAGES",
+        value_name = "N",
+        default_value_t = 100_000
+    )]
+    pub spill_messages: u64,
+
+    /// Megabytes of such messages
+    #[arg(long, env = "LETTERBOX_SPILL_MEGABYTES", value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub spill_megabytes: u64,
 
     #[command(flatten)]
     pub database: DatabaseSettings,
@@ -112,7 +137,8 @@ pub(crate) struct Config {
     pub max_connections: usize,
     pub claim_lease: Duration,
     pub publish_timeout: Duration,
-    pub publish_channels: u16,
+    pub lanes: u16,
+    pub(crate) spill: SpillLimits,
     pub shutdown_timeout: Duration,
     /// Names this process to its servers: `letterbox-gateway@host`.
     pub name: String,
@@ -147,7 +173,7 @@ impl Config {
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             database: Database::new(&settings.database, Role::Gateway, &name)?,
-            broker: settings.broker.target()?,
+            broker: settings.broker.target()?.with_queues(settings.work_queues),
             keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
             proxies: proxies
@@ -157,7 +183,11 @@ impl Config {
             max_connections: settings.max_connections as usize,
             claim_lease: settings.claim_lease,
             publish_timeout: settings.publish_timeout,
-            publish_channels: settings.publish_channels,
+            lanes: settings.lanes,
+            spill: SpillLimits {
+                messages: settings.spill_messages,
+                bytes: settings.spill_megabytes << 20,
+            },
             shutdown_timeout: settings.process.shutdown_timeout,
             name,
         })

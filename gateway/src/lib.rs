@@ -18,6 +18,8 @@ mod intake;
 mod json;
 mod listener;
 mod metrics;
+pub mod open_batches;
+mod outlet;
 mod program;
 mod rate_limits;
 mod response;
@@ -27,11 +29,11 @@ mod state;
 mod trace;
 mod validation;
 mod webhook_secrets;
+mod work_queues;
 
 use letterbox_common::process::metrics::Metric;
 use letterbox_database::Statement;
 
-pub use batcher::BatchError;
 pub use program::main;
 
 /// Every statement that touches rows by their keys only, for the test that looks at its plan.
@@ -45,7 +47,15 @@ pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
 
 /// Every statement of the gateway, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    keyed_statements().chain(rate_limits::STATEMENTS.iter().copied())
+    let others = [
+        rate_limits::STATEMENTS,
+        open_batches::STATEMENTS,
+        work_queues::STATEMENTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied();
+    keyed_statements().chain(others)
 }
 
 /// Every metric that the gateway exports.

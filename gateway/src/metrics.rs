@@ -5,10 +5,16 @@ letterbox_common::metrics! {
     REQUEST_DURATION: Seconds = "letterbox_request_duration_seconds" [route, status];
     /// Open connections
     CONNECTIONS: Gauge = "letterbox_connections" [];
-    /// Items handled by one statement, by batcher
+    /// Items handled at once, by batcher
     BATCH_SIZE: Sizes = "letterbox_batch_size" [batcher];
-    /// Accepted items that could not be published, by reason
+    /// Messages that could not be published, by reason
     PUBLISH_FAILURES: Counter = "letterbox_publish_failures_total" [reason];
+    /// Deliveries and submissions that were spilled because the broker was away
+    SPILLED: Counter = "letterbox_spilled_total" [];
+    /// Messages that wait in the database for the broker, over all gateways
+    SPILL_MESSAGES: Gauge = "letterbox_spill_messages" [];
+    /// Bytes of the messages that wait in the database for the broker, over all gateways
+    SPILL_BYTES: Gauge = "letterbox_spill_bytes" [];
     /// Requests refused by a rate limit, by what was limited: client or token
     RATE_LIMITED: Counter = "letterbox_rate_limited_total" [subject];
     /// Webhook secrets that could not be opened with the sealing keys

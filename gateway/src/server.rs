@@ -10,18 +10,21 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    acceptance::{Acceptance, IntakeItem},
+    acceptance::{Acceptance, LaneParts},
     claims::Claims,
     config::Config,
     forms::Forms,
     listener,
+    open_batches::{Relay, Settlements, Spill},
+    outlet::Outlet,
     rate_limits::RateLimits,
     state::Gateway,
     webhook_secrets::{DecoyError, WebhookSecrets},
+    work_queues::WorkQueues,
 };
 
 /// How long an answer may take beyond the wait for the broker: the time for the database.
-const DATABASE_SHARE: Duration = Duration::from_secs(1);
+const DATABASE_SHARE: Duration = Duration::from_secs(3);
 
 /// The sockets, bound by the caller.
 pub(crate) struct Sockets {
@@ -64,20 +67,22 @@ pub(crate) async fn run(
         readiness.component("database"),
         tasks.stop_background.clone(),
     ));
-    let (publisher, session) = publisher(config.publish_channels, config.publish_timeout);
+    // One channel for each lane of the two doors, and one for the relay.
+    let (publisher, session) = publisher(2 * config.lanes + 1, config.publish_timeout);
     let publishing = {
         let (target, name) = (config.broker.clone(), config.name.clone());
-        let (broker, stop) = (readiness.component("broker"), tasks.stop_publishing.clone());
+        // What can't be published is spilled.
+        let broker = readiness.dispensable("broker");
+        let stop = tasks.stop_publishing.clone();
         tokio::spawn(async move { supervise(target, &name, broker, session, stop).await })
     };
 
     let (database, max_connections) = (config.database.clone(), config.max_connections);
     let deadline = config.shutdown_timeout;
-    let gateway = match assemble(config, &publisher, &tasks) {
+    let gateway = match assemble(config, publisher, &readiness, &tasks) {
         Ok(gateway) => Arc::new(gateway),
         Err(error) => return tracing::error!(%error, "can't start"),
     };
-    drop(publisher);
     serving.ready();
     let connections = &tasks.connections;
     listener::serve(
@@ -99,17 +104,19 @@ pub(crate) async fn run(
 #[derive(Default)]
 struct Tasks {
     connections: TaskTracker,
-    claimed: TaskTracker,
     batchers: TaskTracker,
+    /// What the batchers leave to be written: settlements, spilled messages.
+    writers: TaskTracker,
     background: TaskTracker,
     /// Cancelled when the work is done, later than the gateway's own stop.
+    stop_writing: CancellationToken,
     stop_publishing: CancellationToken,
     stop_background: CancellationToken,
 }
 
 impl Tasks {
-    /// Finishes requests, then what was claimed, flushes the batchers, closes the connections.
-    /// False if a step did not end in time.
+    /// Finishes requests, then what was taken into batches, writes what is known of them, closes
+    /// the connections. False if a step did not end in time.
     async fn end(
         self,
         deadline: Deadline,
@@ -119,12 +126,13 @@ impl Tasks {
     ) -> bool {
         self.connections.close();
         let mut in_order = deadline.step("connections", self.connections.wait()).await;
-        self.claimed.close();
-        in_order &= deadline.step("claimed", self.claimed.wait()).await;
         // The last one who asks the batchers.
         drop(gateway);
         self.batchers.close();
         in_order &= deadline.step("batchers", self.batchers.wait()).await;
+        self.stop_writing.cancel();
+        self.writers.close();
+        in_order &= deadline.step("writers", self.writers.wait()).await;
         self.stop_publishing.cancel();
         let publishing = async { drop(publishing.await) };
         in_order &= deadline.step("broker", publishing).await;
@@ -136,15 +144,41 @@ impl Tasks {
 }
 
 /// The state that handlers work with; its batchers run until it is dropped.
-fn assemble(config: Config, publisher: &Publisher, tasks: &Tasks) -> Result<Gateway, DecoyError> {
+fn assemble(
+    config: Config,
+    publisher: Publisher,
+    readiness: &Readiness,
+    tasks: &Tasks,
+) -> Result<Gateway, DecoyError> {
     let (database, batchers) = (config.database, &tasks.batchers);
-    let acceptances = Acceptances {
-        database: &database,
+    let settlements = Arc::new(Settlements::default());
+    let writing = settlements
+        .clone()
+        .run(database.clone(), tasks.stop_writing.clone());
+    tasks.writers.spawn(writing);
+
+    let outlet = Arc::new(Outlet::new(publisher, config.name));
+    let spill = Spill::new(database.clone(), config.spill, readiness.component("spill"));
+    let spill = Arc::new(spill);
+    let relay = Relay {
+        spill: spill.clone(),
+        outlet: outlet.clone(),
         lease: config.claim_lease,
-        publisher,
-        name: &config.name,
-        claimed: &tasks.claimed,
-        batchers,
+    };
+    tasks.writers.spawn(relay.run(tasks.stop_writing.clone()));
+
+    let work_queues = Arc::new(WorkQueues::default());
+    let (announced, stop) = (work_queues.clone(), tasks.stop_background.clone());
+    let announcing = announced.announce(database.clone(), config.broker.work_queues, stop);
+    tasks.background.spawn(announcing);
+
+    let claims = Claims::new(database.clone(), config.claim_lease, settlements.clone());
+    let lanes = LaneParts {
+        claims: claims.clone(),
+        outlet,
+        spill,
+        settlements,
+        work_queues,
     };
     let (background, stop) = (&tasks.background, tasks.stop_background.clone());
     Ok(Gateway {
@@ -153,30 +187,10 @@ fn assemble(config: Config, publisher: &Publisher, tasks: &Tasks) -> Result<Gate
         page: config.page,
         secrets: WebhookSecrets::start(database.clone(), config.keys, batchers)?,
         forms: Forms::start(database.clone(), batchers),
-        rate_limits: RateLimits::start(database.clone(), batchers, background, stop),
-        deliveries: acceptances.start(),
-        submissions: acceptances.start(),
+        rate_limits: RateLimits::start(database, batchers, background, stop),
+        claims,
+        deliveries: Acceptance::start(config.lanes, lanes.clone(), batchers),
+        submissions: Acceptance::start(config.lanes, lanes, batchers),
         answer_deadline: config.publish_timeout + DATABASE_SHARE,
     })
-}
-
-/// What every acceptance is started with.
-struct Acceptances<'a> {
-    database: &'a Database,
-    lease: Duration,
-    publisher: &'a Publisher,
-    name: &'a str,
-    claimed: &'a TaskTracker,
-    batchers: &'a TaskTracker,
-}
-
-impl Acceptances<'_> {
-    fn start<I: IntakeItem>(&self) -> Acceptance<I> {
-        Acceptance {
-            claims: Claims::start(self.database.clone(), self.lease, self.batchers),
-            publisher: self.publisher.clone(),
-            tasks: self.claimed.clone(),
-            app_id: self.name.into(),
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     acceptance::{Acceptance, Delivery, Submission},
+    claims::Claims,
     client_address::TrustedProxies,
     cors::AllowedOrigins,
     form_page::FormPage,
@@ -20,6 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) secrets: WebhookSecrets,
     pub(crate) forms: Forms,
     pub(crate) rate_limits: RateLimits,
+    pub(crate) claims: Claims,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,
     /// A sender gets an answer within this time after its body has arrived.

@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     process::Stdio,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,15 +14,18 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use letterbox_broker::{
-    BrokerTarget, Envelope, Publisher, Receipt, WebhookDelivery, publisher, supervise, topology,
+    BatchBody, BrokerTarget, Publisher, Receipt, WebhookDelivery, publisher, supervise,
+    topology::QueueFamily,
 };
 use letterbox_common::{ids::DeliveryId, process::readiness::Readiness, webhook::WebhookAddress};
 use letterbox_database::{Database, DatabaseSettings, Role};
-use letterbox_gateway::claims::{Claimed, Claims, DeliveryKey};
+use letterbox_gateway::{
+    claims::{Claimed, Claims, DeliveryKey},
+    open_batches::{BatchId, Settlements},
+};
 use letterbox_tests::{Webhook, World, eventually};
-use sha2::{Digest, Sha256};
 use tokio::{io::AsyncBufReadExt, net::TcpListener, task::JoinSet};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{CALLERS, MEASURE, WARM_UP, load};
 
@@ -68,18 +72,26 @@ pub async fn hyper_alone(webhook: &Webhook) -> f64 {
     measured.per_second()
 }
 
+/// As [`rate_of`], with as many callers as the gateway has at most.
+async fn rate<F: Future<Output = ()> + Send + 'static>(
+    step: impl Fn() -> F + Clone + Send + 'static,
+) -> f64 {
+    rate_of(CALLERS, step).await
+}
+
 /// Runs `callers` loops of `step` for the warm-up and the measurement; steps a second in the
 /// latter.
-async fn rate<F: Future<Output = ()> + Send + 'static>(
+async fn rate_of<F: Future<Output = ()> + Send + 'static>(
+    callers: usize,
     step: impl Fn() -> F + Clone + Send + 'static,
 ) -> f64 {
     let mut rate = 0.0;
     for time in [WARM_UP, MEASURE] {
         let began = Instant::now();
-        let mut callers = JoinSet::new();
-        for _ in 0..CALLERS {
+        let mut running = JoinSet::new();
+        for _ in 0..callers {
             let step = step.clone();
-            callers.spawn(async move {
+            running.spawn(async move {
                 let mut steps = 0_u64;
                 while began.elapsed() < time {
                     step().await;
@@ -88,7 +100,7 @@ async fn rate<F: Future<Output = ()> + Send + 'static>(
                 steps
             });
         }
-        let steps: u64 = callers.join_all().await.into_iter().sum();
+        let steps: u64 = running.join_all().await.into_iter().sum();
         rate = steps as f64 / began.elapsed().as_secs_f64();
     }
     rate
@@ -111,7 +123,7 @@ pub async fn publish_alone(world: &World) -> f64 {
 }
 
 async fn publish(publisher: Publisher, address: WebhookAddress) {
-    let envelope = Envelope::WebhookDelivery(WebhookDelivery {
+    let delivery = WebhookDelivery {
         delivery: DeliveryId::generate(),
         workspace: address.workspace,
         webhook: address.webhook,
@@ -119,32 +131,37 @@ async fn publish(publisher: Publisher, address: WebhookAddress) {
             received_at: jiff::Timestamp::now(),
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
         },
-    });
-    let message = envelope.into_message("bench", load::body());
+    };
+    let id = delivery.delivery.to_string();
+    let body = BatchBody::encode(&[(delivery, load::body())]);
+    let message = body.into_message("webhooks".into(), id, "bench");
     publisher.publish(message).await.expect("confirmed");
 }
 
-/// C: claims, each settled, a second.
+/// C: claims, each settled, a second, made in lanes as the gateway makes them.
 pub async fn claims_alone(world: &World, address: WebhookAddress) -> f64 {
+    const LANES: usize = 2;
     let Ok(database_url) = world.database_url.parse();
     let settings = DatabaseSettings {
         database_url,
         database_pool_size: 8,
     };
     let database = Database::new(&settings, Role::Gateway, "bench").expect("a database");
-    let claims = Claims::start(database, Duration::from_secs(15), &TaskTracker::new());
-    rate(move || claim(claims.clone(), address)).await
+    let settlements = Arc::new(Settlements::default());
+    let claims = Claims::new(database, Duration::from_secs(15), settlements.clone());
+    let batch = CALLERS / LANES;
+    let step = move || claim(claims.clone(), settlements.clone(), address, batch);
+    batch as f64 * rate_of(LANES, step).await
 }
 
-async fn claim(claims: Claims<DeliveryKey>, address: WebhookAddress) {
-    let key = DeliveryKey {
-        address,
-        body_sha256: Sha256::digest(load::body()).into(),
-    };
-    match claims.claim(key).await.expect("claimed") {
-        Claimed::Held(claim) => claims.settle(claim).await.expect("settled"),
-        other => panic!("{other:?}"),
-    }
+async fn claim(claims: Claims, settlements: Arc<Settlements>, address: WebhookAddress, n: usize) {
+    let batch = BatchId::generate();
+    let keys: Vec<_> = (0..n)
+        .map(|_| (DeliveryKey::new(address, &load::body()), batch))
+        .collect();
+    let claimed = claims.claim(&keys).await.expect("claimed");
+    assert!(claimed.iter().all(|one| matches!(one, Claimed::Held(_))));
+    settlements.confirm(batch);
 }
 
 /// Throws away what has been published, so that every measurement finds an empty queue.
@@ -155,8 +172,9 @@ pub async fn empty_queue(world: &World) {
         .create_channel()
         .await
         .expect("a channel");
+    let queue = QueueFamily::Webhooks.queue(1).name;
     channel
-        .queue_purge(topology::WEBHOOKS.name.into(), Default::default())
+        .queue_purge(queue.into(), Default::default())
         .await
         .expect("purged");
 }

@@ -106,9 +106,16 @@ impl Process {
         matches!(self.admin("/readyz").await, Some((200, _)))
     }
 
+    /// Whether it is ready and does without nothing.
+    pub async fn is_whole(&self) -> bool {
+        let answer = self.admin("/readyz").await;
+        matches!(answer, Some((200, text)) if text.contains(r#""degraded":{}"#))
+    }
+
+    /// Waits until it is ready and does without nothing.
     pub async fn await_ready(&self) {
         eventually(&format!("ready:\n{}", self.quiet_log()), async || {
-            self.is_ready().await
+            self.is_whole().await
         })
         .await;
     }

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use lapin::{
-    Connection, ConnectionProperties,
-    options::{BasicAckOptions, BasicGetOptions},
+    Confirmation, Connection, ConnectionProperties,
+    options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions},
 };
+use letterbox_broker::Message;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     sealing::{KeyRing, Secret},
@@ -247,6 +248,28 @@ impl World {
         Connection::connect_with_runtime(&self.amqp_url, ConnectionProperties::default(), runtime)
             .await
             .unwrap()
+    }
+
+    /// Publishes a message, and knows that it has arrived.
+    pub async fn publish(&self, message: Message) {
+        let channel = self.broker().await.create_channel().await.unwrap();
+        channel.confirm_select(Default::default()).await.unwrap();
+        let Message {
+            exchange,
+            routing_key,
+            properties,
+            body,
+        } = message;
+        let options = BasicPublishOptions::default();
+        let publishing = channel.basic_publish(
+            exchange.into(),
+            routing_key.into(),
+            options,
+            &body,
+            properties,
+        );
+        let confirm = publishing.await.unwrap().await.unwrap();
+        assert!(matches!(confirm, Confirmation::Ack(None)), "{confirm:?}");
     }
 
     /// How many messages are ready in a queue.

@@ -1,42 +1,109 @@
 //! RabbitMQ away, blocked, crashed, or tampered with.
 
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
-use letterbox_tests::{PrivateBroker, World, eventually};
+use letterbox_tests::{PrivateBroker, Proxy, World, eventually};
 
-/// A memory alarm blocks publishing, a crash loses the connection: refused, never stuck, back
-/// without a restart.
-#[tokio::test]
-async fn broker_alarms_and_crashes_refuse_senders_and_lose_nothing() {
+const SPILLED: &str = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
+
+/// A memory alarm blocks publishing, a crash loses the connection: senders do not notice either, and
+/// everything is processed once when the broker is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn senders_do_not_notice_alarms_and_crashes() {
     let world = World::new().await;
     let broker = PrivateBroker::start("");
     let url = broker.url();
     let gateway = world.gateway_with(&[("AMQP_URL", &url)]).await;
     let worker = world.worker_with(&[("AMQP_URL", &url)]).await;
-    let webhook = world.webhook(&gateway).await;
-    assert!(webhook.send("\"before\"").await.is_first());
+    let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let senders: Vec<_> = (0..8)
+        .map(|sender| {
+            let (webhook, stopped) = (webhook.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let mut sent = 0;
+                while !*stopped.borrow() {
+                    let answer = webhook.send(format!("[{sender}, {sent}]")).await;
+                    assert!(answer.is_first(), "{answer:?}");
+                    sent += 1;
+                }
+                sent
+            })
+        })
+        .collect();
 
     broker.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
-    // The broker tells a connection that it is blocked when it next publishes.
-    eventually("blocked", async || {
-        webhook.send("\"alarm\"").await.status == 503 && !gateway.is_ready().await
-    })
-    .await;
-    let blocked = gateway.admin("/readyz").await.unwrap().1;
+    eventually("spilled", async || world.count(SPILLED).await > 20).await;
+    form.assert_accepts("alarm").await;
+    form.assert_accepts("alarm").await;
+    let (status, blocked) = gateway.admin("/readyz").await.unwrap();
+    assert_eq!(status, 200);
     assert!(blocked.contains("blocks publishing"), "{blocked}");
     broker.ctl(&["set_vm_memory_high_watermark", "0.4"]);
     gateway.await_ready().await;
-    let answer = webhook.send_until_accepted("\"alarm\"").await;
-    assert_eq!(answer.status, 202);
 
     broker.kill();
-    gateway.await_not_ready().await;
     worker.await_not_ready().await;
-    assert_eq!(webhook.send("\"crash\"").await.status, 503);
+    eventually("spilled", async || world.count(SPILLED).await > 20).await;
+    form.assert_accepts("crash").await;
+    assert!(gateway.is_ready().await);
     broker.start_again();
     gateway.await_ready().await;
     worker.await_ready().await;
-    assert!(webhook.send_until_accepted("\"crash\"").await.is_first());
-    world.await_signals(3).await;
+
+    stop.send_replace(true);
+    let mut sent = 0;
+    for sender in senders {
+        sent += sender.await.unwrap();
+    }
+    world.await_signals(sent).await;
+    world.await_runs(2).await;
+    eventually("nothing waits", async || world.count(SPILLED).await == 0).await;
+    assert!(webhook.send("[0, 0]").await.is_duplicate());
+    assert_eq!((world.signals().await, world.runs().await), (sent, 2));
+}
+
+/// A broker that hangs costs one time-out, not one for each batch; beyond the bound of what may wait
+/// senders are refused, and what waited is published by another gateway.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let mut gateway = world
+        .gateway_with(&[
+            ("AMQP_URL", &broker.url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1000"),
+            ("LETTERBOX_SPILL_MESSAGES", "20"),
+        ])
+        .await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("\"before\"").await.is_first());
+    broker.stall();
+    let timed_out = "letterbox_publish_failures_total{reason=\"timed_out\"}";
+    for n in 0..20 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    // Each of them alone would have taken a second; the relay asks about once a second.
+    let refused = webhook.send("\"too much\"").await;
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
+    assert!(gateway.metric(timed_out).await < 10.0);
+    eventually("not ready", async || {
+        let answer = gateway.admin("/readyz").await;
+        matches!(answer, Some((503, text)) if text.contains("spill is full"))
+    })
+    .await;
+    assert!(webhook.send("3").await.is_duplicate());
+    gateway.kill().await;
+
+    let (other, _worker) = (world.gateway().await, world.worker().await);
+    let freed = "UPDATE open_batches SET lease_until = clock_timestamp()";
+    world.database.execute(freed, &[]).await.unwrap();
+    world.await_signals(21).await;
+    assert!(webhook.at(&other).send("3").await.is_duplicate());
+    assert!(webhook.at(&other).send("\"too much\"").await.is_first());
+    world.await_signals(22).await;
 }
 
 /// Somebody deletes the work queue: what is accepted meanwhile is processed all the same, and the

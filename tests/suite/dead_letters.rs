@@ -1,10 +1,13 @@
-//! What can't be processed: set apart from its batch, kept with its reason, replayable.
+//! What can't be processed: set apart from its companions, kept with its reason, replayable.
 
 use bytes::Bytes;
 use lapin::{BasicProperties, options::BasicPublishOptions, types::AMQPValue};
-use letterbox_broker::{Envelope, Receipt, WebhookDelivery};
+use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery, topology::EXCHANGE};
 use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
-use letterbox_tests::{World, eventually};
+use letterbox_tests::{Webhook, World, eventually};
+
+const QUEUE: &str = "letterbox.v1.webhooks";
+const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
 
 fn reason(message: &lapin::message::Delivery) -> String {
     match message
@@ -20,68 +23,77 @@ fn reason(message: &lapin::message::Delivery) -> String {
     }
 }
 
-/// Among a hundred good messages one points at a workspace that is not there, and one has no
-/// envelope at all.
+fn receipt() -> Receipt {
+    Receipt {
+        received_at: jiff::Timestamp::now(),
+        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+    }
+}
+
+fn to(webhook: &Webhook, body: &str) -> (WebhookDelivery, Bytes) {
+    let delivery = WebhookDelivery {
+        delivery: DeliveryId::generate(),
+        workspace: webhook.address.workspace,
+        webhook: webhook.address.webhook,
+        receipt: receipt(),
+    };
+    (delivery, Bytes::from(body.to_owned()))
+}
+
+fn message(entries: &[(WebhookDelivery, Bytes)]) -> Message {
+    BatchBody::encode(entries).into_message("webhooks".into(), "1".into(), "test")
+}
+
+/// Among good entries one points at a workspace that is not there, and one has a broken line. And
+/// there is a message that is none of ours.
 #[tokio::test]
-async fn bad_messages_are_isolated_and_kept_with_their_reason() {
+async fn bad_entries_are_isolated_and_kept_with_their_reason() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
-    let channel = world.broker().await.create_channel().await.unwrap();
-    let publish = async |properties: BasicProperties, body: &str| {
-        let options = BasicPublishOptions::default();
-        channel
-            .basic_publish(
-                "letterbox.v1".into(),
-                "webhooks".into(),
-                options,
-                body.as_bytes(),
-                properties,
-            )
-            .await
-            .unwrap();
+    let mut entries: Vec<_> = (0..40).map(|n| to(&webhook, &n.to_string())).collect();
+    let nowhere = WebhookDelivery {
+        workspace: WorkspaceId::generate(),
+        webhook: WebhookId::generate(),
+        ..entries[0].0.clone()
     };
-    let envelope = |workspace| {
-        Envelope::WebhookDelivery(WebhookDelivery {
-            delivery: DeliveryId::generate(),
-            workspace,
-            webhook: WebhookId::generate(),
-            receipt: Receipt {
-                received_at: jiff::Timestamp::now(),
-                traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-            },
-        })
-        .properties("test")
+    entries[20] = (nowhere, "\"nowhere\"".into());
+    let mut batch = message(&entries);
+    let id = entries[30].0.delivery.to_string();
+    let text = String::from_utf8(batch.body.to_vec()).unwrap();
+    batch.body = text.replace(&id, "no-id").into();
+    world.publish(batch).await;
+    let bare = Message {
+        exchange: EXCHANGE,
+        routing_key: "webhooks".into(),
+        properties: BasicProperties::default(),
+        body: "\"bare\"".into(),
     };
-    for n in 0..100 {
-        assert!(webhook.send(n.to_string()).await.is_first());
-        if n == 50 {
-            publish(envelope(WorkspaceId::generate()), "\"nowhere\"").await;
-            publish(BasicProperties::default(), "\"bare\"").await;
-        }
-    }
+    world.publish(bare).await;
+    assert!(webhook.send("\"after\"").await.is_first());
+
     let worker = world.worker().await;
-    world.await_signals(100).await;
-    eventually("both are dead letters", async || {
-        world.messages("letterbox.v1.dead-letters").await == 2
+    world.await_signals(39).await;
+    eventually("all are dead letters", async || {
+        world.messages(DEAD_LETTERS).await == 3
     })
     .await;
-    eventually("nothing is left", async || {
-        world.messages("letterbox.v1.webhooks").await == 0
-    })
-    .await;
+    eventually("nothing is left", async || world.messages(QUEUE).await == 0).await;
     assert!(worker.is_ready().await);
 
     let mut dead = Vec::new();
-    while let Some(message) = world.take_message("letterbox.v1.dead-letters").await {
-        assert_eq!(message.routing_key.as_str(), "letterbox.v1.webhooks");
-        dead.push((Bytes::from(message.data.clone()), reason(&message)));
+    while let Some(message) = world.take_message(DEAD_LETTERS).await {
+        assert_eq!(message.routing_key.as_str(), QUEUE);
+        let body = String::from_utf8(message.data.clone()).unwrap();
+        dead.push((body.lines().last().unwrap().to_owned(), reason(&message)));
+        assert!(body.lines().count() <= 2, "one entry alone: {body}");
     }
     dead.sort();
-    assert_eq!(dead[0].0, Bytes::from("\"bare\""));
-    assert_eq!(dead[0].1, "unknown message type");
-    assert_eq!(dead[1].0, Bytes::from("\"nowhere\""));
+    assert_eq!(dead[0], ("\"bare\"".into(), "unknown message type".into()));
+    assert_eq!(dead[1].0, "\"nowhere\"");
     assert!(dead[1].1.contains("foreign key"), "{}", dead[1].1);
+    assert_eq!(dead[2].0, "30");
+    assert!(dead[2].1.contains("line is malformed"), "{}", dead[2].1);
 }
 
 /// What was missing is made good, the dead letter moved back twice: processed once.
@@ -91,26 +103,16 @@ async fn a_replayed_dead_letter_is_processed_once() {
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     // A constraint stands in for a bug that is mended later.
-    world
-        .database
-        .batch_execute("ALTER TABLE signals ADD CONSTRAINT bug CHECK (kind <> 'generic')")
-        .await
-        .unwrap();
-    assert!(webhook.send("1").await.is_first());
-    eventually("dead", async || {
-        world.messages("letterbox.v1.dead-letters").await == 1
-    })
-    .await;
-    world
-        .database
-        .batch_execute("ALTER TABLE signals DROP CONSTRAINT bug")
-        .await
-        .unwrap();
+    let bug = "ALTER TABLE signals ADD CONSTRAINT bug CHECK (body <> '1')";
+    world.database.batch_execute(bug).await.unwrap();
+    let entries = [to(&webhook, "0"), to(&webhook, "1"), to(&webhook, "2")];
+    world.publish(message(&entries)).await;
+    eventually("dead", async || world.messages(DEAD_LETTERS).await == 1).await;
+    world.await_signals(2).await;
+    let mended = "ALTER TABLE signals DROP CONSTRAINT bug";
+    world.database.batch_execute(mended).await.unwrap();
 
-    let message = world
-        .take_message("letterbox.v1.dead-letters")
-        .await
-        .unwrap();
+    let message = world.take_message(DEAD_LETTERS).await.unwrap();
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
     for _ in 0..2 {
@@ -121,10 +123,65 @@ async fn a_replayed_dead_letter_is_processed_once() {
             .await
             .unwrap();
     }
-    world.await_signals(1).await;
+    world.await_signals(3).await;
     eventually("both are consumed", async || {
-        world.messages("letterbox.v1.webhooks").await == 0
+        world.messages(QUEUE).await == 0
     })
     .await;
-    world.await_signals(1).await;
+    world.await_signals(3).await;
+}
+
+/// An entry kills its worker each time: it is separated from its companions, which are processed,
+/// and given up alone, with a reason.
+#[tokio::test]
+async fn an_entry_that_kills_workers_ends_alone() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    // Where a worker would die, it waits, and is killed.
+    let deadly = "
+        CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
+        CREATE TRIGGER deadly BEFORE INSERT ON signals FOR EACH ROW
+            WHEN (NEW.body = '\"deadly\"') EXECUTE FUNCTION wait_here();
+        SELECT pg_advisory_lock(7)";
+    world.database.batch_execute(deadly).await.unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event = 'advisory'";
+    let bury = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event = 'advisory'";
+    let bodies = ["0", "1", "\"deadly\"", "2", "3"];
+    world
+        .publish(message(&bodies.map(|body| to(&webhook, body))))
+        .await;
+
+    let mut deaths = 0;
+    while world.messages(DEAD_LETTERS).await == 0 {
+        let mut worker = world.worker().await;
+        let mut is_over = false;
+        eventually("it waits, or is given up", async || {
+            is_over = world.messages(DEAD_LETTERS).await > 0;
+            is_over || world.count(waits).await > 0
+        })
+        .await;
+        if !is_over {
+            deaths += 1;
+            worker.kill().await;
+            world.database.batch_execute(bury).await.unwrap();
+        }
+    }
+    assert!((20..30).contains(&deaths), "{deaths}");
+    let dead = world.take_message(DEAD_LETTERS).await.unwrap();
+    assert!(
+        reason(&dead).contains("its workers died"),
+        "{}",
+        reason(&dead)
+    );
+    let body = String::from_utf8(dead.data).unwrap();
+    assert!(
+        body.ends_with("\n\"deadly\"\n") && body.lines().count() == 2,
+        "{body}"
+    );
+    world.await_signals(4).await;
+    eventually("nothing is left", async || world.messages(QUEUE).await == 0).await;
 }

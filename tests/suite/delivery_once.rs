@@ -9,9 +9,11 @@ const SHORT_LEASE: [(&str, &str); 2] = [
     ("LETTERBOX_CLAIM_LEASE_SECONDS", "2"),
     ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1500"),
 ];
+/// Nothing waits in the database for the broker.
+const NO_SPILL: (&str, &str) = ("LETTERBOX_SPILL_MESSAGES", "0");
 const CLAIMED: &str = "
-    SELECT count(*) FROM webhook_deliveries
-    WHERE settled_at IS NULL AND lease_until > clock_timestamp()";
+    SELECT count(*) FROM webhook_deliveries JOIN open_batches USING (batch_id)
+    WHERE spilled_at IS NULL AND lease_until > clock_timestamp()";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_concurrent_duplicates_over_two_gateways_are_one_signal() {
@@ -80,12 +82,15 @@ async fn a_hang_up_does_not_split_claim_from_publish() {
     world.await_signals(1).await;
 }
 
-/// The broker goes away: 503, and the retry is a first again, with the same id.
+/// The broker goes away, and there is no room to wait for it: 503, and the retry is a first again,
+/// with the same id.
 #[tokio::test]
 async fn a_failed_publish_frees_its_claim() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
-    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let gateway = world
+        .gateway_with(&[("AMQP_URL", &broker.url), NO_SPILL])
+        .await;
     let webhook = world.webhook(&gateway).await;
     broker.cut();
     let answer = webhook.send("1").await;
@@ -132,17 +137,15 @@ async fn another_gateway_takes_over_from_one_that_was_killed() {
         }
     });
     eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    let batch = "SELECT batch_id FROM webhook_deliveries";
+    let first = world.count(batch).await;
     dying.kill().await;
     assert!(!sending.await.unwrap());
 
     let answer = webhook.at(&surviving).send_until_accepted("1").await;
     assert!(answer.is_first(), "{answer:?}");
-    assert_eq!(
-        world
-            .count("SELECT attempt::bigint FROM webhook_deliveries")
-            .await,
-        2
-    );
+    let taken_over = world.count(batch).await;
+    assert_ne!(taken_over, first);
     // What the dead one had written may arrive yet.
     broker.pass();
     world.await_signals(1).await;
@@ -158,6 +161,7 @@ async fn a_late_publish_and_its_retry_are_one_signal() {
         .gateway_with(&[
             ("AMQP_URL", &broker.url),
             ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "500"),
+            NO_SPILL,
         ])
         .await;
     let other = world.gateway().await;
@@ -210,10 +214,9 @@ async fn a_redelivery_after_a_killed_worker_changes_nothing() {
     assert_eq!(worker.metric("letterbox_signals_total").await, 0.0);
 }
 
-/// The queue is full and refuses: 503 for what it refused, 202 for what is there, and the retries
-/// come through.
+/// The queue is full and refuses: what it refuses waits in the database, and senders do not notice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_refuses_and_loses_nothing() {
+async fn what_a_full_queue_refuses_waits() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
@@ -222,7 +225,7 @@ async fn a_full_queue_refuses_and_loses_nothing() {
         "{}api/policies/{vhost}/full",
         letterbox_tests::Servers::shared().dashboard_url
     );
-    let definition = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":50},
+    let definition = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
         "apply-to":"queues"}"#;
     let set = gateway
         .http
@@ -233,32 +236,60 @@ async fn a_full_queue_refuses_and_loses_nothing() {
         .await
         .unwrap();
     assert!(set.status().is_success());
-
-    let (mut accepted, mut refused) = (0, Vec::new());
-    for round in 0..10 {
-        let bodies: Vec<String> = (0..64).map(|n| format!("{}", round * 64 + n)).collect();
-        let answers = join_all(bodies.iter().map(|body| webhook.send(body.clone()))).await;
-        for (body, answer) in bodies.into_iter().zip(answers) {
-            match answer.status {
-                202 => accepted += 1,
-                503 => refused.push(body),
-                _ => panic!("{answer:?}"),
-            }
+    let spilled = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
+    let mut sent = 0;
+    while world.count(spilled).await < 3 {
+        assert!(sent < 2_000, "the queue takes everything");
+        let bodies = (sent..sent + 20).map(|n| webhook.send(n.to_string()));
+        for answer in join_all(bodies).await {
+            assert!(answer.is_first(), "{answer:?}");
         }
+        sent += 20;
     }
-    assert!(
-        accepted >= 50 && !refused.is_empty(),
-        "{accepted} accepted, {} refused",
-        refused.len()
-    );
-    eventually("every accepted one is there", async || {
-        world.messages("letterbox.v1.webhooks").await == accepted
+    assert!(webhook.send("0").await.is_duplicate());
+    let _worker = world.worker().await;
+    world.await_signals(sent).await;
+    eventually("nothing waits", async || world.count(spilled).await == 0).await;
+    assert_eq!(world.signals().await, sent);
+}
+
+/// The database goes away between the confirm and the settle: what was answered is a duplicate for
+/// this gateway at once, and for every other one as soon as it is written.
+#[tokio::test]
+async fn a_confirmed_delivery_stays_a_duplicate_whatever_becomes_of_its_settle() {
+    let world = World::new().await;
+    let database = Proxy::before(&world.database_url).await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let gateway = world
+        .gateway_with(&[
+            ("AMQP_URL", &broker.url),
+            ("DATABASE_URL", &database.url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
+        ])
+        .await;
+    let webhook = world.webhook(&gateway).await;
+    broker.stall();
+    let sending = tokio::spawn({
+        let webhook = webhook.clone();
+        async move { webhook.send("1").await }
+    });
+    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    database.cut();
+    broker.pass();
+    assert!(sending.await.unwrap().is_first());
+    assert_eq!(world.count(CLAIMED).await, 1, "its row is there still");
+    database.pass();
+    let mut answer = webhook.send("1").await;
+    eventually("the database is back", async || {
+        let is_back = answer.status != 503 || answer.code() != "temporarily_unavailable";
+        if !is_back {
+            answer = webhook.send("1").await;
+        }
+        is_back
     })
     .await;
-
-    let _worker = world.worker().await;
-    for body in &refused {
-        assert!(webhook.send_until_accepted(body).await.is_first());
-    }
-    world.await_signals(640).await;
+    assert!(answer.is_duplicate(), "{answer:?}");
+    eventually("settled", async || world.count(CLAIMED).await == 0).await;
+    let other = world.gateway().await;
+    assert!(webhook.at(&other).send("1").await.is_duplicate());
 }

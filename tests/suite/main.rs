@@ -19,6 +19,7 @@ mod form_limits;
 mod form_links;
 mod form_page;
 mod http_contract;
+mod intake_model;
 mod operator;
 mod operator_accounts;
 mod policies;

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use lapin::options::BasicPublishOptions;
-use letterbox_broker::{Envelope, FormSubmission, Receipt, RunWake};
+use letterbox_broker::{BatchBody, FormSubmission, Receipt, RunWake};
 use letterbox_common::{ids::RunId, states::RunState};
 use letterbox_tests::{Peer, Received, Reply, World, definition_with, eventually, payload, post};
 use serde_json::json;
@@ -209,15 +209,19 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
             release,
             receipt,
         };
-        let properties = Envelope::FormSubmission(submission).properties("test");
+        let message = BatchBody::encode(&[(submission, body.clone().into())]).into_message(
+            "forms".into(),
+            "test".into(),
+            "test",
+        );
         let options = BasicPublishOptions::default();
         channel
             .basic_publish(
                 "letterbox.v1".into(),
                 "forms".into(),
                 options,
-                body.as_bytes(),
-                properties,
+                &message.body,
+                message.properties,
             )
             .await
             .unwrap();
@@ -301,11 +305,11 @@ async fn a_wake_in_the_wrong_queue_is_handed_on() {
     let again = "UPDATE runs SET state = 'queued', finished_at = NULL; DELETE FROM run_actions";
     world.database.batch_execute(again).await.unwrap();
     let run = world.run_of(&form).await.row.run_id;
-    let wake = Envelope::RunWake(RunWake {
+    let wake = RunWake {
         workspace: form.workspace,
         run,
-    })
-    .properties("test");
+    };
+    let wake = wake.message("test").properties;
     let channel = world.broker().await.create_channel().await.unwrap();
     let options = BasicPublishOptions::default();
     channel

@@ -1,10 +1,9 @@
-//! What a batch of messages does to the database: one transaction for all of a kind. Where that
-//! fails for good, one for each, so that a bad message can't take its neighbors along.
+//! What entries do to the database: one transaction for all of a kind. Where that fails for good,
+//! one for each half, and so on, so that a bad entry can't take its companions along.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use lapin::message::Delivery;
-use letterbox_broker::{Envelope, RunWake};
+use letterbox_broker::{Content, ReceivedEntry, RunWake};
 use letterbox_database::{Database, DatabaseError, Fault};
 
 use crate::{
@@ -14,46 +13,40 @@ use crate::{
     signals::{self, Signal},
 };
 
-/// What a message says.
-enum MessageContent {
+/// What an entry asks for.
+enum Wish {
     Signal(Signal),
     Run(NewRun),
     /// The wake of a run that arrived where no executor is, because its queue was deleted.
     Wake(RunWake),
 }
 
-/// A message with what it says, or why it can't be decoded.
-pub(crate) struct DecodedMessage<'a> {
-    pub(crate) delivery: &'a Delivery,
-    content: Result<MessageContent, String>,
+/// An entry with what it asks for, or why that can't be told.
+pub(crate) struct DecodedEntry {
+    pub(crate) entry: ReceivedEntry,
+    wish: Result<Wish, String>,
 }
 
-impl<'a> DecodedMessage<'a> {
-    pub(crate) fn new(delivery: &'a Delivery) -> Self {
-        Self {
-            delivery,
-            content: decode(delivery),
-        }
+impl DecodedEntry {
+    pub(crate) fn new(entry: ReceivedEntry) -> Self {
+        let wish = decode(&entry);
+        Self { entry, wish }
     }
 }
 
-/// Decodes a message. The reason why it can't be decoded is fit for a header: it does not quote the
-/// message.
-fn decode(delivery: &Delivery) -> Result<MessageContent, String> {
-    let envelope = Envelope::decode(&delivery.properties).map_err(|error| error.to_string())?;
-    let body = &delivery.data;
-    let decoding = || match &envelope {
-        Envelope::WebhookDelivery(delivery) => {
-            MessageContent::Signal(Signal::of_delivery(delivery, body))
-        }
-        Envelope::FormSubmission(submission) => {
-            MessageContent::Run(NewRun::of_submission(submission, body))
-        }
-        Envelope::RunWake(wake) => MessageContent::Wake(wake.clone()),
+/// Decodes an entry. The reason why it can't be decoded is fit for a header: it does not quote the
+/// entry.
+fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
+    let content = entry.content.as_ref().map_err(ToString::to_string)?;
+    let body = &entry.body;
+    let decoding = || match content {
+        Content::Delivery(delivery) => Wish::Signal(Signal::of_delivery(delivery, body)),
+        Content::Submission(submission) => Wish::Run(NewRun::of_submission(submission, body)),
+        Content::Wake(wake) => Wish::Wake(wake.clone()),
     };
-    // A panic in one message is that message's failure.
+    // A panic in one entry is that entry's failure.
     catch_unwind(AssertUnwindSafe(decoding))
-        .map_err(|_| "decoding the message panicked: this is a bug in Letterbox".to_owned())
+        .map_err(|_| "decoding the entry panicked: this is a bug in Letterbox".to_owned())
 }
 
 /// Something that is stored in batches, all or none.
@@ -86,16 +79,16 @@ impl StoredInBatches for RunWake {
     }
 }
 
-/// Stores what the messages say. One outcome for each message, in their order; all `Retry` while
+/// Stores what the entries ask for. One outcome for each entry, in their order; all `Retry` while
 /// the database is away.
-pub(crate) async fn apply(database: &Database, messages: &[DecodedMessage<'_>]) -> Vec<Outcome> {
-    let mut outcomes = vec![Outcome::Retry; messages.len()];
+pub(crate) async fn apply(database: &Database, entries: &[DecodedEntry]) -> Vec<Outcome> {
+    let mut outcomes = vec![Outcome::Retry; entries.len()];
     let (mut signals, mut runs, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
-    for (message, outcome) in messages.iter().zip(&mut outcomes) {
-        match &message.content {
-            Ok(MessageContent::Signal(signal)) => signals.push((signal, outcome)),
-            Ok(MessageContent::Run(run)) => runs.push((run, outcome)),
-            Ok(MessageContent::Wake(wake)) => wakes.push((wake, outcome)),
+    for (entry, outcome) in entries.iter().zip(&mut outcomes) {
+        match &entry.wish {
+            Ok(Wish::Signal(signal)) => signals.push((signal, outcome)),
+            Ok(Wish::Run(run)) => runs.push((run, outcome)),
+            Ok(Wish::Wake(wake)) => wakes.push((wake, outcome)),
             Err(reason) => *outcome = Outcome::Reject(reason.clone()),
         }
     }
@@ -107,22 +100,25 @@ pub(crate) async fn apply(database: &Database, messages: &[DecodedMessage<'_>]) 
 
 /// Stores the items of one kind and sets their outcomes.
 async fn store_all<T: StoredInBatches>(database: &Database, items: Vec<(&T, &mut Outcome)>) {
-    let (items, outcomes): (Vec<&T>, Vec<&mut Outcome>) = items.into_iter().unzip();
-    if items.is_empty() {
-        return;
-    }
-    match T::store(database, &items).await {
-        Ok(()) => outcomes
-            .into_iter()
-            .for_each(|outcome| *outcome = Outcome::Done),
-        Err(error) if error.fault == Fault::Transient => {}
-        // One of the items is at fault, not the database: each by itself.
-        Err(_) => {
-            for (item, outcome) in items.into_iter().zip(outcomes) {
-                *outcome = match T::store(database, &[item]).await {
-                    Ok(()) => Outcome::Done,
-                    Err(error) => Outcome::from(&error),
-                };
+    // What is left to do, the first part last.
+    let mut parts = vec![items];
+    while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
+        let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
+        let stored = T::store(database, &batch).await;
+        match stored {
+            Ok(()) => part
+                .into_iter()
+                .for_each(|(_, outcome)| *outcome = Outcome::Done),
+            // All that is left waits.
+            Err(error) if error.fault == Fault::Transient => return,
+            // One of the items is at fault, not the database.
+            Err(error) if part.len() == 1 => {
+                part.into_iter()
+                    .for_each(|(_, outcome)| *outcome = Outcome::from(&error));
+            }
+            Err(_) => {
+                let second = part.split_off(part.len() / 2);
+                parts.extend([second, part]);
             }
         }
     }

@@ -36,12 +36,12 @@ pub(crate) struct WorkerSettings {
     pub admin_listen: SocketAddr,
 
     /// Messages of one queue that may be fetched and not yet acknowledged
-    #[arg(long, env = "LETTERBOX_PREFETCH", value_name = "N", default_value_t = 200,
+    #[arg(long, env = "LETTERBOX_PREFETCH", value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub prefetch: u16,
 
-    /// Maximum number of messages that are stored in one transaction
-    #[arg(long, env = "LETTERBOX_BATCH_SIZE", value_name = "N", default_value_t = 100,
+    /// Maximum number of messages whose entries are stored in one transaction
+    #[arg(long, env = "LETTERBOX_BATCH_SIZE", value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub batch_size: u16,
 

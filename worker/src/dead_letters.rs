@@ -1,29 +1,32 @@
 //! Dead letters: what can't be processed is published to the dead-letter exchange with its reason,
-//! confirmed, and only then acknowledged. The broker's own rejection would lose the reason.
+//! confirmed, and only then acknowledged. The broker's own rejection would lose the reason, and
+//! take the companions along.
 //!
-//! A dead letter keeps its body, properties and headers, so moving it back to a queue replays it.
+//! A dead letter holds one entry, in the form in which it came, so moving it back to a queue
+//! replays it.
 
 use jiff::Timestamp;
-use lapin::{message::Delivery, types::AMQPValue};
-use letterbox_broker::{Message, PublishError, Publisher, topology};
+use lapin::types::AMQPValue;
+use letterbox_broker::{Alone, Message, PublishError, Publisher, topology};
 
 const REASON_HEADER: &str = "dead_letter_reason";
 const TIME_HEADER: &str = "dead_letter_at";
 /// Maximum characters of a reason: what a server says may be long.
 const MAX_REASON: usize = 500;
 
-/// Publishes one message to the dead-letter exchange. The routing key names the queue that it came
+/// Publishes one entry to the dead-letter exchange. The routing key names the queue that it came
 /// from. Logged either way.
 ///
 /// # Errors
-/// When the broker has not confirmed: then the message must not be acknowledged.
+/// When the broker has not confirmed: then its message must not be acknowledged.
 pub(crate) async fn publish(
     publisher: &Publisher,
     queue: &str,
-    message: &Delivery,
+    entry: &Alone,
     reason: &str,
 ) -> Result<(), PublishError> {
-    let mut headers = message.properties.headers().clone().unwrap_or_default();
+    let Alone { properties, body } = entry.clone();
+    let mut headers = properties.headers().clone().unwrap_or_default();
     let reason: String = reason.chars().take(MAX_REASON).collect();
     let time = format!("{:.3}", Timestamp::now());
     headers.insert(
@@ -31,23 +34,15 @@ pub(crate) async fn publish(
         AMQPValue::LongString(reason.clone().into()),
     );
     headers.insert(TIME_HEADER.into(), AMQPValue::LongString(time.into()));
+    let message_id = properties.message_id().as_ref().map(ToString::to_string);
     let dead_letter = Message {
         exchange: topology::DEAD_EXCHANGE,
         routing_key: queue.to_owned(),
-        properties: message
-            .properties
-            .clone()
-            .with_headers(headers)
-            .with_delivery_mode(2),
-        body: message.data.clone().into(),
+        properties: properties.with_headers(headers).with_delivery_mode(2),
+        body,
     };
     match publisher.publish(dead_letter).await {
         Ok(()) => {
-            let message_id = message
-                .properties
-                .message_id()
-                .as_ref()
-                .map(ToString::to_string);
             tracing::error!(queue, message_id, reason, "dead-lettered");
             Ok(())
         }

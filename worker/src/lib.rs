@@ -30,7 +30,7 @@ pub use program::main;
 
 /// Every statement of the worker, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    let stores = [signals::STATEMENTS, runs::STATEMENTS].into_iter();
+    let stores = [consumer::STATEMENTS, signals::STATEMENTS, runs::STATEMENTS].into_iter();
     stores.chain(executor::statements()).flatten().copied()
 }
 

@@ -1,10 +1,10 @@
 //! The metrics of the worker.
 
 letterbox_common::metrics! {
-    /// Messages stored in one transaction, by queue
+    /// Entries stored in one transaction, by queue
     CONSUMED_BATCH_SIZE: Sizes = "letterbox_consumed_batch_size" [queue];
-    /// Tries to process a message, by queue and outcome: done, retry or rejected (dead-lettered)
-    MESSAGES: Counter = "letterbox_messages_total" [queue, outcome];
+    /// Tries to process an entry, by queue and outcome: done, retry or rejected (dead-lettered)
+    ENTRIES: Counter = "letterbox_entries_total" [queue, outcome];
     /// Signals stored
     SIGNALS: Counter = "letterbox_signals_total" [];
     /// Signals that came again and were stored before

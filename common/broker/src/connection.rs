@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{BrokerTarget, metrics, topology};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A session that lasted this long was healthy: the next delay is the shortest again.
@@ -61,10 +61,13 @@ pub async fn supervise(
     stop: CancellationToken,
 ) {
     let mut delays = retry_delays(BACKOFF_MIN);
-    while !stop.is_cancelled() {
+    for tries in 0.. {
+        if stop.is_cancelled() {
+            return;
+        }
         let began = tokio::time::Instant::now();
         let outcome = tokio::select! {
-            outcome = connect(&target, name) => outcome,
+            outcome = connect(&target, tries, name) => outcome,
             () = stop.cancelled() => return,
         };
         let outcome = match outcome {
@@ -95,17 +98,20 @@ pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send
         .build()
 }
 
-async fn connect(target: &BrokerTarget, name: &str) -> Result<Connection, BrokerError> {
+/// Connects to one node, the next one at each try.
+async fn connect(
+    target: &BrokerTarget,
+    tries: usize,
+    name: &str,
+) -> Result<Connection, BrokerError> {
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = async_rs::Runtime::tokio_current();
+    let node = target.node(tries);
     let connecting =
-        Connection::connect_uri_with_config(target.uri.clone(), properties, target.tls(), runtime);
+        Connection::connect_uri_with_config(node.uri.clone(), properties, node.tls(), runtime);
     let connection = with_timeout(CONNECT_TIMEOUT, connecting).await?;
 
-    // Declared on a channel of its own: a refusal (406) closes the channel it happens on.
-    let channel = with_timeout(CONNECT_TIMEOUT, connection.create_channel()).await?;
-    with_timeout(CONNECT_TIMEOUT, topology::declare(&channel)).await?;
-    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "declared".into())).await;
+    topology::declare_on(&connection, target.work_queues).await?;
     Ok(connection)
 }
 

@@ -1,16 +1,19 @@
 //! RabbitMQ for Letterbox's processes: what is declared there, what a message looks like, and
 //! connections that come back by themselves.
 
+mod batch;
 mod connection;
-mod envelope;
+mod entry;
+mod legacy;
+mod message;
 pub mod metrics;
 mod publisher;
 mod settings;
 pub mod topology;
 
+pub use batch::{Alone, BatchBody, Content, MAX_LINE, ReceivedEntry, decode};
 pub use connection::{BrokerError, Session, retry_delays, supervise};
-pub use envelope::{
-    Envelope, EnvelopeError, FormSubmission, Message, Receipt, RunWake, WebhookDelivery,
-};
+pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
+pub use message::{MalformedMessage, Message, MessageType, RunWake};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{BrokerSettings, BrokerTarget};

@@ -6,28 +6,26 @@
 //! refused message would be reported as accepted. Callers hand their messages over through one
 //! bounded queue and wait for an answer with a deadline.
 //!
+//! A broker that blocks publishing, or whose connection ends, may confirm much later or never: then
+//! everybody who waits is told so at once.
+//!
 //! Only an acknowledgement without a returned message counts. A returned message (the topology
 //! makes it impossible) can't be matched to its publish with certainty, so it fails everything in
 //! flight on the connection.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
 use letterbox_common::process::readiness::Component;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{BrokerError, Message, Session, connection::with_timeout};
 
-/// Messages that may wait to be published. One more is refused.
-const QUEUE_LENGTH: usize = 8_192;
+/// Messages that may wait to be published. One more is refused. Callers have few messages each, of
+/// bounded size.
+const QUEUE_LENGTH: usize = 1_024;
 /// Messages that may be unconfirmed on one channel.
 const UNCONFIRMED_MAX: usize = 2_048;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,7 +47,7 @@ pub enum PublishError {
     #[error("no confirm in time")]
     TimedOut,
     /// The broker may have taken it: only the same id again is safe.
-    #[error("the connection broke before the confirm")]
+    #[error("the connection broke, or the broker blocked it, before the confirm")]
     Lost,
 }
 
@@ -76,17 +74,30 @@ struct Job {
 #[derive(Clone)]
 pub struct Publisher {
     jobs: async_channel::Sender<Job>,
-    open: Arc<AtomicBool>,
+    open: watch::Receiver<bool>,
     deadline: Duration,
 }
 
 impl Publisher {
+    /// Whether there is a connection that takes messages.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self.open.borrow()
+    }
+
+    /// Waits until there is a connection that takes messages; without end when the session is over.
+    pub async fn opened(&self) {
+        if self.open.clone().wait_for(|open| *open).await.is_err() {
+            future::pending::<()>().await;
+        }
+    }
+
     /// Publishes and waits for the confirm, at most for the publisher's deadline.
     ///
     /// # Errors
     /// When the confirm did not come, whatever the reason.
     pub async fn publish(&self, message: Message) -> Result<(), PublishError> {
-        if !self.open.load(Ordering::Acquire) {
+        if !self.is_open() {
             return Err(PublishError::Unavailable);
         }
         let (confirm, confirmed) = oneshot::channel();
@@ -96,10 +107,12 @@ impl Publisher {
                 async_channel::TrySendError::Full(_) => PublishError::Overloaded,
                 async_channel::TrySendError::Closed(_) => PublishError::Unavailable,
             })?;
-        match tokio::time::timeout(self.deadline, confirmed).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(PublishError::Lost),
-            Err(_) => Err(PublishError::TimedOut),
+        let mut open = self.open.clone();
+        tokio::select! {
+            biased;
+            result = confirmed => result.unwrap_or(Err(PublishError::Lost)),
+            _ = open.wait_for(|open| !open) => Err(PublishError::Lost),
+            () = tokio::time::sleep(self.deadline) => Err(PublishError::TimedOut),
         }
     }
 }
@@ -108,7 +121,7 @@ impl Publisher {
 /// [`super::supervise`].
 pub struct PublisherSession {
     jobs: async_channel::Receiver<Job>,
-    open: Arc<AtomicBool>,
+    open: watch::Sender<bool>,
     channels: u16,
 }
 
@@ -117,20 +130,18 @@ pub struct PublisherSession {
 #[must_use]
 pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSession) {
     let (sender, receiver) = async_channel::bounded(QUEUE_LENGTH);
-    let open = Arc::new(AtomicBool::new(false));
+    let (open, opened) = watch::channel(false);
     let publisher = Publisher {
         jobs: sender,
-        open: open.clone(),
+        open: opened,
         deadline,
     };
-    (
-        publisher,
-        PublisherSession {
-            jobs: receiver,
-            open,
-            channels,
-        },
-    )
+    let session = PublisherSession {
+        jobs: receiver,
+        open,
+        channels,
+    };
+    (publisher, session)
 }
 
 impl Session for PublisherSession {
@@ -153,7 +164,7 @@ impl Session for PublisherSession {
         // However this ends, also when the supervisor drops it: nothing more is taken, and every
         // waiting caller is answered.
         let _closed = CloseOnDrop(self);
-        self.open.store(true, Ordering::Release);
+        self.open.send_replace(true);
         component.ready();
 
         let closing = async {
@@ -168,7 +179,7 @@ impl Session for PublisherSession {
     }
 
     fn blocked(&self, component: &Component, reason: Option<String>) {
-        self.open.store(reason.is_none(), Ordering::Release);
+        self.open.send_replace(reason.is_none());
         match reason {
             Some(reason) => component.not_ready(format!("the broker blocks publishing: {reason}")),
             None => component.ready(),
@@ -180,7 +191,7 @@ struct CloseOnDrop<'a>(&'a PublisherSession);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.open.store(false, Ordering::Release);
+        self.0.open.send_replace(false);
         while self.0.jobs.try_recv().is_ok() {}
     }
 }

@@ -15,32 +15,70 @@ const CONNECTION_TIMEOUT_MILLISECONDS: u64 = 3_000;
 /// Settings of every process that uses the broker.
 #[derive(Debug, Clone, Args)]
 pub struct BrokerSettings {
-    /// RabbitMQ, as amqp://USER:PASSWORD@HOST:PORT/VHOST; amqps:// checks the server's certificate
-    /// against the system's roots, or against ?cacertfile=FILE
-    #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
+    /// RabbitMQ, as amqp://USER:PASSWORD@HOST:PORT/VHOST[,...], one URL for each node, tried in
+    /// turn; amqps:// checks the server's certificate against the system's roots, or against
+    /// ?cacertfile=FILE
+    #[arg(long, env = "AMQP_URL", value_name = "URLS", hide_env_values = true)]
     pub amqp_url: SecretText,
 }
 
 impl BrokerSettings {
-    /// Parses the URL.
+    /// Parses the URLs.
     ///
     /// # Errors
-    /// When it is not an AMQP URL, or its certificate file can't be read. The message does not
+    /// When one is not an AMQP URL, or its certificate file can't be read. The message does not
     /// quote it.
     pub fn target(&self) -> Result<BrokerTarget, SettingError> {
         self.amqp_url.expose().parse()
     }
 }
 
-/// A broker as the URL names it. Not `Debug`: lapin's URI prints its password.
+/// A broker as its URLs name it. Not `Debug`: lapin's URI prints its password.
 #[derive(Clone)]
 pub struct BrokerTarget {
-    pub(super) uri: AMQPUri,
-    pub(super) roots_pem: Option<String>,
+    /// Never empty.
+    nodes: Vec<BrokerNode>,
+    /// Work queues in each family that are declared before anything else is done. 1 unless set.
+    pub work_queues: u16,
+}
+
+/// One node of a broker.
+#[derive(Clone)]
+pub(crate) struct BrokerNode {
+    pub(crate) uri: AMQPUri,
+    roots_pem: Option<String>,
 }
 
 impl BrokerTarget {
-    pub(super) fn tls(&self) -> OwnedTLSConfig {
+    /// The same, with so many work queues in each family.
+    #[must_use]
+    pub fn with_queues(self, work_queues: u16) -> Self {
+        Self {
+            work_queues,
+            ..self
+        }
+    }
+
+    /// The node to connect to at the n-th try, from 0 on.
+    pub(crate) fn node(&self, tries: usize) -> &BrokerNode {
+        &self.nodes[tries % self.nodes.len()]
+    }
+}
+
+impl FromStr for BrokerTarget {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let nodes: Result<_, _> = text.split(',').map(|url| url.trim().parse()).collect();
+        Ok(Self {
+            nodes: nodes?,
+            work_queues: 1,
+        })
+    }
+}
+
+impl BrokerNode {
+    pub(crate) fn tls(&self) -> OwnedTLSConfig {
         OwnedTLSConfig {
             identity: None,
             cert_chain: self.roots_pem.clone(),
@@ -48,7 +86,7 @@ impl BrokerTarget {
     }
 }
 
-impl FromStr for BrokerTarget {
+impl FromStr for BrokerNode {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
@@ -86,14 +124,23 @@ mod tests {
 
     #[test]
     fn dead_peers_are_noticed_by_default() {
-        let target: BrokerTarget = "amqp://u:p@h/v".parse().unwrap();
-        assert_eq!(target.uri.query.heartbeat, Some(HEARTBEAT_SECONDS));
+        let node: BrokerNode = "amqp://u:p@h/v".parse().unwrap();
+        assert_eq!(node.uri.query.heartbeat, Some(HEARTBEAT_SECONDS));
         assert_eq!(
-            target.uri.query.connection_timeout,
+            node.uri.query.connection_timeout,
             Some(CONNECTION_TIMEOUT_MILLISECONDS)
         );
-        let target: BrokerTarget = "amqp://u:p@h/v?heartbeat=3".parse().unwrap();
-        assert_eq!(target.uri.query.heartbeat, Some(3));
+        let node: BrokerNode = "amqp://u:p@h/v?heartbeat=3".parse().unwrap();
+        assert_eq!(node.uri.query.heartbeat, Some(3));
+    }
+
+    #[test]
+    fn nodes_are_tried_in_turn() {
+        let target: BrokerTarget = "amqp://u:p@a/v, amqp://u:p@b/v".parse().unwrap();
+        let hosts: Vec<_> = (0..3)
+            .map(|tries| target.node(tries).uri.authority.host.as_str())
+            .collect();
+        assert_eq!(hosts, ["a", "b", "a"]);
     }
 
     #[test]
@@ -103,6 +150,8 @@ mod tests {
             "http://u:canary@h/",
             "amqp://u:canary@h:port/",
             "amqps://u:canary@h/?cacertfile=/nowhere",
+            "amqp://u:canary@h/,canary",
+            "amqp://u:canary@h/,",
         ] {
             let Err(error) = text.parse::<BrokerTarget>() else {
                 panic!("{text} was read")

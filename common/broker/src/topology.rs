@@ -11,14 +11,24 @@
 //!      └─no such queue─────> letterbox.v1.unrouted ──┴─> letterbox.v1.dead
 //!                                                         └─> letterbox.v1.dead-letters
 //! ```
+//! Of `webhooks` and `forms` there may be several (`letterbox.v1.webhooks.2`, …): a queue has one
+//! leader, and one leader has one core.
 //!
 //! A message whose queue was deleted goes to `letterbox.v1.unrouted`, which workers consume like
 //! the others: publishing can't end in nothing, and nobody has to move messages by hand.
 
+use std::time::Duration;
+
 use lapin::{
-    Channel, ExchangeKind,
+    Channel, Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
+};
+use letterbox_common::ids::WorkspaceId;
+
+use crate::{
+    BrokerError,
+    connection::{CLOSE_TIMEOUT, with_timeout},
 };
 
 /// Everything accepted is published here, with the routing key of its queue.
@@ -29,6 +39,7 @@ pub const UNROUTED_EXCHANGE: &str = "letterbox.v1.unrouted";
 pub const DEAD_EXCHANGE: &str = "letterbox.v1.dead";
 /// Holds what can't be processed, until a person looks at it.
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How workers consume a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,48 +50,96 @@ pub enum Consumption {
     Wakes,
 }
 
-/// A queue that workers consume. Its arguments are those of every work queue.
+/// Queues that share one kind of entries, each workspace in one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueFamily {
+    /// Accepted webhook deliveries.
+    Webhooks,
+    /// Accepted form submissions.
+    Forms,
+}
+
+impl QueueFamily {
+    /// Every family.
+    pub const ALL: [Self; 2] = [Self::Webhooks, Self::Forms];
+
+    fn base(self) -> &'static str {
+        match self {
+            Self::Webhooks => "webhooks",
+            Self::Forms => "forms",
+        }
+    }
+
+    /// Number of the queue that takes a workspace's entries, where there are `queues` of them. Ids
+    /// of workspaces are random, so workspaces spread evenly.
+    #[must_use]
+    pub fn number_for(workspace: WorkspaceId, queues: u16) -> u16 {
+        let number = u128::from_be_bytes(*workspace.as_bytes()) % u128::from(queues.max(1));
+        u16::try_from(number + 1).unwrap_or(1)
+    }
+
+    /// Routing key of the queue with a number, from 1 on. The first one has no number in its name:
+    /// many houses never have a second.
+    #[must_use]
+    pub fn routing_key(self, number: u16) -> String {
+        match number {
+            0 | 1 => self.base().to_owned(),
+            more => format!("{}.{more}", self.base()),
+        }
+    }
+
+    /// The queue with a number, from 1 on.
+    #[must_use]
+    pub fn queue(self, number: u16) -> WorkQueue {
+        WorkQueue::bound(self.routing_key(number), Consumption::Batches)
+    }
+}
+
+/// A queue that workers consume. Its arguments are those of every work queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkQueue {
     /// Its name on the broker.
-    pub name: &'static str,
-    pub(crate) exchange: &'static str,
-    pub(crate) routing_key: &'static str,
+    pub name: String,
+    exchange: &'static str,
+    routing_key: String,
     /// Whether workers take its messages in batches or one by one.
     pub consumption: Consumption,
 }
 
-/// Accepted webhook deliveries.
-pub const WEBHOOKS: WorkQueue = WorkQueue {
-    name: "letterbox.v1.webhooks",
-    exchange: EXCHANGE,
-    routing_key: "webhooks",
-    consumption: Consumption::Batches,
-};
-/// Accepted form submissions.
-pub const FORMS: WorkQueue = WorkQueue {
-    name: "letterbox.v1.forms",
-    exchange: EXCHANGE,
-    routing_key: "forms",
-    consumption: Consumption::Batches,
-};
-/// Runs that a worker must look at now.
-pub const RUNS: WorkQueue = WorkQueue {
-    name: "letterbox.v1.runs",
-    exchange: EXCHANGE,
-    routing_key: "runs",
-    consumption: Consumption::Wakes,
-};
-/// Messages of any kind whose queue does not exist.
-pub const UNROUTED: WorkQueue = WorkQueue {
-    name: "letterbox.v1.unrouted",
-    exchange: UNROUTED_EXCHANGE,
-    routing_key: "",
-    consumption: Consumption::Batches,
-};
+impl WorkQueue {
+    /// A queue of [`EXCHANGE`], named after its routing key.
+    fn bound(routing_key: String, consumption: Consumption) -> Self {
+        Self {
+            name: format!("{EXCHANGE}.{routing_key}"),
+            exchange: EXCHANGE,
+            routing_key,
+            consumption,
+        }
+    }
+}
 
-/// Every work queue: what is declared, and what workers consume.
-pub const WORK_QUEUES: [WorkQueue; 4] = [WEBHOOKS, FORMS, RUNS, UNROUTED];
+/// Routing key of wakes.
+pub const RUNS: &str = "runs";
+
+/// Every work queue, where each family has `queues` of them: what is declared, and what workers
+/// consume.
+#[must_use]
+pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
+    let families = QueueFamily::ALL
+        .into_iter()
+        .flat_map(|family| (1..=queues.max(1)).map(move |number| family.queue(number)));
+    let others = [
+        WorkQueue::bound(RUNS.to_owned(), Consumption::Wakes),
+        // Messages of any kind whose queue does not exist.
+        WorkQueue {
+            name: UNROUTED_EXCHANGE.to_owned(),
+            exchange: UNROUTED_EXCHANGE,
+            routing_key: String::new(),
+            consumption: Consumption::Batches,
+        },
+    ];
+    families.chain(others).collect()
+}
 
 /// How often a message may come back (its worker died, its connection broke) before it is
 /// dead-lettered. High, because every return counts, also of healthy messages that a dying worker
@@ -88,11 +147,11 @@ pub const WORK_QUEUES: [WorkQueue; 4] = [WEBHOOKS, FORMS, RUNS, UNROUTED];
 /// does not mean unlimited on every broker.
 const DELIVERY_LIMIT: i64 = 50;
 
-/// Declares everything. Does nothing where it exists already.
+/// Declares everything, with `queues` queues in each family. Does nothing where it exists already.
 ///
 /// # Errors
 /// When something of the same name has other properties (406), or the connection breaks.
-pub async fn declare(channel: &Channel) -> lapin::Result<()> {
+async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
     exchange(
         channel,
         DEAD_EXCHANGE,
@@ -112,10 +171,21 @@ pub async fn declare(channel: &Channel) -> lapin::Result<()> {
     .await?;
     let alternate = arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]);
     exchange(channel, EXCHANGE, ExchangeKind::Direct, alternate).await?;
-    for work in WORK_QUEUES {
-        queue(channel, work.name, work_arguments()).await?;
-        bind(channel, work.name, work.exchange, work.routing_key).await?;
+    for work in work_queues(queues) {
+        queue(channel, &work.name, work_arguments()).await?;
+        bind(channel, &work.name, work.exchange, &work.routing_key).await?;
     }
+    Ok(())
+}
+
+/// As [`declare`], on a channel of its own: a refusal (406) closes the channel it happens on.
+///
+/// # Errors
+/// When something of the same name has other properties, or the broker does not answer.
+pub async fn declare_on(connection: &Connection, queues: u16) -> Result<(), BrokerError> {
+    let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
+    with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
+    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "declared".into())).await;
     Ok(())
 }
 
@@ -189,4 +259,36 @@ async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) -> lapi
             arguments,
         )
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn workspaces_spread_over_the_queues_and_stay_in_theirs() {
+        let mut found: HashMap<String, usize> = HashMap::new();
+        for _ in 0..4_000 {
+            let workspace = WorkspaceId::generate();
+            let number = QueueFamily::number_for(workspace, 4);
+            assert_eq!(number, QueueFamily::number_for(workspace, 4));
+            assert_eq!(QueueFamily::number_for(workspace, 1), 1);
+            *found
+                .entry(QueueFamily::Forms.routing_key(number))
+                .or_default() += 1;
+        }
+        let declared: Vec<String> = work_queues(4)
+            .into_iter()
+            .map(|one| one.routing_key)
+            .collect();
+        assert_eq!(found.len(), 4);
+        assert!(
+            found
+                .iter()
+                .all(|(key, n)| declared.contains(key) && *n > 700),
+            "{found:?}"
+        );
+    }
 }

@@ -138,7 +138,11 @@ fn ready(readiness: &Readiness) -> Response<Full<Bytes>> {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    let body = serde_json::json!({ "ready": waiting.is_empty(), "waiting": waiting });
+    let body = serde_json::json!({
+        "ready": waiting.is_empty(),
+        "waiting": waiting,
+        "degraded": readiness.degraded(),
+    });
     text(status, "application/json", body.to_string())
 }
 

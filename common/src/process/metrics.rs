@@ -94,6 +94,11 @@ impl Gauge {
     pub fn add(&self, by: f64) {
         metrics::gauge!(self.0.name).increment(by);
     }
+
+    /// Sets the gauge.
+    pub fn set(&self, to: f64) {
+        metrics::gauge!(self.0.name).set(to);
+    }
 }
 
 /// A histogram of durations.

@@ -9,43 +9,62 @@ use std::{
 /// The components of a process that are not ready, and what each of them waits for.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness {
-    waiting: Arc<Mutex<BTreeMap<&'static str, String>>>,
+    waiting: Reasons,
+    degraded: Reasons,
 }
+
+/// What each component waits for.
+type Reasons = Arc<Mutex<BTreeMap<&'static str, String>>>;
 
 /// One component's own switch.
 #[derive(Debug, Clone)]
 pub struct Component {
     name: &'static str,
-    process: Readiness,
+    reasons: Reasons,
 }
 
 impl Readiness {
     /// Adds a component, which is not ready yet.
     #[must_use]
     pub fn component(&self, name: &'static str) -> Component {
-        let component = Component {
-            name,
-            process: self.clone(),
-        };
-        component.not_ready("starting");
-        component
+        Component::starting(name, &self.waiting)
+    }
+
+    /// Adds a component that the process can do without for a while: it is reported, and keeps
+    /// nothing from being ready.
+    #[must_use]
+    pub fn dispensable(&self, name: &'static str) -> Component {
+        Component::starting(name, &self.degraded)
     }
 
     /// What keeps the process from being ready, by component. Empty when it is.
     #[must_use]
     pub fn waiting(&self) -> BTreeMap<&'static str, String> {
-        self.lock().clone()
+        lock(&self.waiting).clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the process does without at the moment, by component.
+    #[must_use]
+    pub fn degraded(&self) -> BTreeMap<&'static str, String> {
+        lock(&self.degraded).clone()
     }
 }
 
+fn lock(reasons: &Reasons) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
+    reasons.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Component {
+    fn starting(name: &'static str, reasons: &Reasons) -> Self {
+        let reasons = reasons.clone();
+        let component = Self { name, reasons };
+        component.not_ready("starting");
+        component
+    }
+
     /// The component can do its work. Logged when it could not before.
     pub fn ready(&self) {
-        if self.process.lock().remove(self.name).is_some() {
+        if lock(&self.reasons).remove(self.name).is_some() {
             tracing::info!(component = self.name, "ready");
         }
     }
@@ -53,7 +72,7 @@ impl Component {
     /// The component can't do its work, and why. Logged when the reason is new.
     pub fn not_ready(&self, reason: impl Into<String>) {
         let reason = reason.into();
-        let before = self.process.lock().insert(self.name, reason.clone());
+        let before = lock(&self.reasons).insert(self.name, reason.clone());
         if before.is_none_or(|before| before != reason) {
             tracing::info!(component = self.name, reason, "not ready");
         }
@@ -77,5 +96,15 @@ mod tests {
         assert!(readiness.waiting().is_empty());
         broker.not_ready("connection lost");
         assert_eq!(readiness.waiting()["broker"], "connection lost");
+    }
+
+    #[test]
+    fn what_can_be_done_without_is_reported_only() {
+        let readiness = Readiness::default();
+        let broker = readiness.dispensable("broker");
+        assert!(readiness.waiting().is_empty());
+        assert_eq!(readiness.degraded()["broker"], "starting");
+        broker.ready();
+        assert!(readiness.degraded().is_empty());
     }
 }

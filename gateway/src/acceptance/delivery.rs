@@ -1,39 +1,60 @@
 //! A signed body that passed every check.
 
 use bytes::Bytes;
-use letterbox_broker::{Envelope, Receipt, WebhookDelivery};
-use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
-use sha2::{Digest, Sha256};
+use letterbox_broker::{Receipt, WebhookDelivery};
+use letterbox_common::{
+    ids::{DeliveryId, WorkspaceId},
+    webhook::WebhookAddress,
+};
 
 use super::IntakeItem;
 use crate::claims::DeliveryKey;
 
 /// A checked body.
 pub(crate) struct Delivery {
-    pub(crate) address: WebhookAddress,
-    pub(crate) body: Bytes,
-    pub(crate) receipt: Receipt,
+    address: WebhookAddress,
+    key: DeliveryKey,
+    body: Bytes,
+    receipt: Receipt,
+}
+
+impl Delivery {
+    pub(crate) fn new(address: WebhookAddress, body: Bytes, receipt: Receipt) -> Self {
+        Self {
+            address,
+            key: DeliveryKey::new(address, &body),
+            body,
+            receipt,
+        }
+    }
 }
 
 impl IntakeItem for Delivery {
     type Key = DeliveryKey;
+    type Entry = WebhookDelivery;
+
+    const NAME: &'static str = "deliveries";
 
     fn key(&self) -> DeliveryKey {
-        DeliveryKey {
-            address: self.address,
-            body_sha256: Sha256::digest(&self.body).into(),
-        }
+        self.key
     }
 
-    fn into_message(self, id: DeliveryId) -> (Envelope, Bytes) {
+    fn workspace(&self) -> WorkspaceId {
+        self.address.workspace
+    }
+
+    fn length(&self) -> usize {
+        self.body.len()
+    }
+
+    fn into_entry(self, id: DeliveryId) -> (WebhookDelivery, Bytes) {
         let WebhookAddress { workspace, webhook } = self.address;
-        let receipt = self.receipt;
-        let delivery = WebhookDelivery {
+        let entry = WebhookDelivery {
             delivery: id,
             workspace,
             webhook,
-            receipt,
+            receipt: self.receipt,
         };
-        (Envelope::WebhookDelivery(delivery), self.body)
+        (entry, self.body)
     }
 }

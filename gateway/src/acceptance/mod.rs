@@ -1,40 +1,52 @@
-//! Claim, publish, settle: the part of a request that must not be split.
+//! Claim, publish, settle: the part of a request that must not be split. What waits at one moment
+//! goes through it together, in one of a few lanes.
 //!
-//! It runs in a task of its own, which a sender that hangs up does not end and a shutdown waits
-//! for. Between any two of its steps the process may die: the claim's lease ends, a retry takes it
-//! over with the same id, and the worker takes every id once.
+//! A lane works apart from the requests, so a sender that hangs up changes nothing, and a shutdown
+//! waits for it. Between any two of its steps the process may die: the leases end, a retry takes
+//! the claims over under the same ids, and the worker takes every id once.
 
 mod delivery;
+mod lane;
 mod submission;
 
-use std::{sync::Arc, time::Duration};
-
 use bytes::Bytes;
-use letterbox_broker::{Envelope, Publisher};
+use letterbox_broker::Entry;
+use letterbox_common::ids::WorkspaceId;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::{delivery::Delivery, submission::Submission};
+use self::lane::Lane;
+pub(crate) use self::{delivery::Delivery, lane::LaneParts, submission::Submission};
 use crate::{
-    claims::{Claim, ClaimKey, Claimed, Claims},
-    metrics,
+    batcher::{Batcher, Limits},
+    claims::ClaimKey,
 };
 
-/// Pauses between tries to settle while the database is away. Then settling is given up.
-const SETTLE_PAUSES: [Duration; 3] = [
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
+/// Items that one lane takes at once: what PostgreSQL and RabbitMQ do best with.
+const MAX_BATCH: usize = 256;
+const MAX_BATCH_BYTES: usize = 256 << 10;
+/// Items, and bytes of items, that are not answered yet. More is refused.
+const MAX_QUEUED: usize = 8_192;
+const MAX_BYTES: usize = 32 << 20;
 
 /// Something that passed every check and is about to be accepted.
-pub(crate) trait IntakeItem: Send + 'static {
+pub(crate) trait IntakeItem: Send + Sync + 'static {
     type Key: ClaimKey;
+    type Entry: Entry + Send + Sync;
+
+    /// Names the batcher in metrics.
+    const NAME: &'static str;
 
     /// What is claimed for it.
     fn key(&self) -> Self::Key;
 
-    /// The message that carries it, under the id that its claim has.
-    fn into_message(self, id: <Self::Key as ClaimKey>::Id) -> (Envelope, Bytes);
+    /// Its tenant.
+    fn workspace(&self) -> WorkspaceId;
+
+    /// Length of its body.
+    fn length(&self) -> usize;
+
+    /// What is published under the id that its claim has.
+    fn into_entry(self, id: <Self::Key as ClaimKey>::Id) -> (Self::Entry, Bytes);
 }
 
 /// What became of an item.
@@ -52,76 +64,26 @@ pub(crate) enum Accepted {
     Unavailable,
 }
 
-/// Accepts items of one kind. Cheap to clone.
-pub(crate) struct Acceptance<I: IntakeItem> {
-    pub(crate) claims: Claims<I::Key>,
-    pub(crate) publisher: Publisher,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) app_id: Arc<str>,
-}
-
-impl<I: IntakeItem> Clone for Acceptance<I> {
-    fn clone(&self) -> Self {
-        Self {
-            claims: self.claims.clone(),
-            publisher: self.publisher.clone(),
-            tasks: self.tasks.clone(),
-            app_id: self.app_id.clone(),
-        }
-    }
-}
+/// Accepts items of one kind.
+pub(crate) struct Acceptance<I: IntakeItem>(Batcher<Lane<I>>);
 
 impl<I: IntakeItem> Acceptance<I> {
-    /// Claims, publishes and settles in a task of its own. Dropping this future does not stop it.
+    /// Starts `lanes` lanes as tasks of `tasks`.
+    pub(crate) fn start(lanes: u16, parts: LaneParts, tasks: &TaskTracker) -> Self {
+        let limits = Limits {
+            max_queued: MAX_QUEUED,
+            max_bytes: MAX_BYTES,
+            max_batch: MAX_BATCH,
+            max_batch_bytes: MAX_BATCH_BYTES,
+            max_in_flight: usize::from(lanes),
+        };
+        Self(Batcher::start(I::NAME, limits, Lane::new(parts), tasks))
+    }
+
+    /// Puts an item into the next batch. Dropping this future before the batch is taken leaves
+    /// nothing behind; later it changes nothing.
     pub(crate) async fn accept(&self, item: I) -> Accepted {
-        let this = self.clone();
-        let task = self
-            .tasks
-            .spawn(async move { this.claim_and_publish(item).await });
-        task.await.unwrap_or(Accepted::Unavailable)
-    }
-
-    async fn claim_and_publish(&self, item: I) -> Accepted {
-        match self.claims.claim(item.key()).await {
-            Ok(Claimed::Held(claim)) => self.publish(claim, item).await,
-            Ok(Claimed::InProgress) => Accepted::InProgress,
-            Ok(Claimed::Duplicate) => Accepted::Duplicate,
-            Ok(Claimed::Gone) => Accepted::Gone,
-            Err(_) => Accepted::Unavailable,
-        }
-    }
-
-    async fn publish(&self, claim: Claim<I::Key>, item: I) -> Accepted {
-        let (envelope, body) = item.into_message(claim.id);
-        match self
-            .publisher
-            .publish(envelope.into_message(&self.app_id, body))
-            .await
-        {
-            Ok(()) => {
-                if self.claims.settle(claim).await.is_err() {
-                    self.tasks.spawn(settle_later(self.claims.clone(), claim));
-                }
-                Accepted::First
-            }
-            Err(error) => {
-                tracing::debug!(message_id = %claim.id, %error, "not published");
-                metrics::PUBLISH_FAILURES.add([error.label()], 1);
-                // If this fails, the lease ends by itself.
-                let _ = self.claims.free(claim).await;
-                Accepted::Unavailable
-            }
-        }
-    }
-}
-
-/// Tries again to record a confirm. Unsettled it is safe, too: a repeat publishes the same id once
-/// more.
-async fn settle_later<K: ClaimKey>(claims: Claims<K>, claim: Claim<K>) {
-    for pause in SETTLE_PAUSES {
-        tokio::time::sleep(pause).await;
-        if claims.settle(claim).await.is_ok() {
-            return;
-        }
+        let answer = self.0.ask(item).await;
+        answer.unwrap_or(Accepted::Unavailable)
     }
 }

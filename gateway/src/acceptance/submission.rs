@@ -1,57 +1,53 @@
 //! A form's payload that passed every check.
 
 use bytes::Bytes;
-use letterbox_broker::{Envelope, FormSubmission, Receipt};
-use letterbox_common::{form::TokenHash, ids::RunId};
+use letterbox_broker::{FormSubmission, Receipt};
+use letterbox_common::ids::{RunId, WorkspaceId};
 
 use super::IntakeItem;
-use crate::{
-    claims::SubmissionKey,
-    forms::{KeyHash, LiveForm},
-};
+use crate::{claims::SubmissionKey, forms::LiveRelease};
 
 /// A validated payload.
+#[derive(Clone)]
 pub(crate) struct Submission {
-    pub(crate) form: LiveForm,
-    pub(crate) key_sha256: KeyHash,
-    pub(crate) token: TokenHash,
+    /// What it was validated against.
+    pub(crate) release: LiveRelease,
+    pub(crate) key: SubmissionKey,
     pub(crate) payload: Bytes,
     pub(crate) receipt: Receipt,
 }
 
 impl IntakeItem for Submission {
     type Key = SubmissionKey;
+    type Entry = FormSubmission;
+
+    const NAME: &'static str = "submissions";
 
     fn key(&self) -> SubmissionKey {
-        let LiveForm {
-            workspace,
-            workflow,
-            ..
-        } = self.form;
-        let (key_sha256, token) = (self.key_sha256, self.token);
-        SubmissionKey {
-            workspace,
-            workflow,
-            key_sha256,
-            token,
-        }
+        self.key
     }
 
-    fn into_message(self, id: RunId) -> (Envelope, Bytes) {
-        let LiveForm {
+    fn workspace(&self) -> WorkspaceId {
+        self.release.workspace
+    }
+
+    fn length(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn into_entry(self, id: RunId) -> (FormSubmission, Bytes) {
+        let LiveRelease {
             workspace,
             workflow,
             release,
-            ..
-        } = self.form;
-        let receipt = self.receipt;
-        let submission = FormSubmission {
+        } = self.release;
+        let entry = FormSubmission {
             run: id,
             workspace,
             workflow,
             release,
-            receipt,
+            receipt: self.receipt,
         };
-        (Envelope::FormSubmission(submission), self.payload)
+        (entry, self.payload)
     }
 }

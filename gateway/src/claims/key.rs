@@ -4,71 +4,81 @@ use std::{fmt, hash::Hash};
 
 use letterbox_common::{
     form::TokenHash,
-    ids::{DeliveryId, RunId, WorkflowId, WorkspaceId},
+    ids::{DeliveryId, RunId, WebhookId, WorkflowId, WorkspaceId},
     webhook::WebhookAddress,
 };
+use sha2::{Digest, Sha256};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
 use super::store::{ClaimStatements, claim_statements};
 
-/// What is claimed. Ordered like its table's key, so that batches lock in one order.
-pub trait ClaimKey: Copy + Eq + Hash + Ord + fmt::Debug + Send + Sync + 'static {
-    /// Id of the message to publish.
-    type Id: Copy
-        + Eq
-        + Hash
-        + Ord
-        + fmt::Display
-        + fmt::Debug
-        + ToSql
-        + FromSqlOwned
-        + Send
-        + Sync
-        + 'static;
-    /// What the key belongs to, within its workspace.
-    type Scope: Copy + ToSql + Sync + Send;
+/// What makes an item unique in its workspace: SHA-256 over the id that it belongs to and the
+/// SHA-256 of what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash([u8; 32]);
+
+impl KeyHash {
+    fn of(scope: &[u8; 16], sha256: &[u8; 32]) -> Self {
+        let hash = Sha256::new().chain_update(scope).chain_update(sha256);
+        Self(hash.finalize().into())
+    }
+
+    /// The two columns that hold it.
+    pub(super) fn halves(&self) -> (uuid::Uuid, uuid::Uuid) {
+        let (high, low) = self.0.split_at(16);
+        let half = |bytes: &[u8]| uuid::Uuid::from_slice(bytes).unwrap_or_default();
+        (half(high), half(low))
+    }
+}
+
+/// What is claimed.
+pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
+    /// Id of the entry to publish.
+    type Id: Copy + Eq + Hash + fmt::Display + fmt::Debug + ToSql + FromSqlOwned + Send + Sync;
     /// Key of the row (live webhook or form link) that must exist for the claim to succeed.
-    type Guard<'a>: Copy + ToSql + Sync + Send;
+    type Door<'a>: Copy + ToSql + Sync + Send;
 
     /// The statements over its table.
     const STATEMENTS: ClaimStatements;
-    /// Names of the batchers that claim and settle, in metrics.
-    const BATCHERS: (&'static str, &'static str);
 
     /// A new id.
     fn generate_id() -> Self::Id;
     /// The tenant.
     fn workspace(&self) -> WorkspaceId;
-    /// What the key belongs to.
-    fn scope(&self) -> Self::Scope;
-    /// The key itself.
-    fn sha256(&self) -> &[u8; 32];
+    /// The key within its workspace.
+    fn key_hash(&self) -> KeyHash;
     /// The row that must exist for the claim to succeed.
-    fn guard(&self) -> Self::Guard<'_>;
+    fn door(&self) -> Self::Door<'_>;
 }
 
 /// One distinct body of one webhook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeliveryKey {
-    /// The webhook that received the body.
-    pub address: WebhookAddress,
-    /// SHA-256 of the exact body.
-    pub body_sha256: [u8; 32],
+    address: WebhookAddress,
+    hash: KeyHash,
+}
+
+impl DeliveryKey {
+    /// The key of a body that a webhook has received.
+    #[must_use]
+    pub fn new(address: WebhookAddress, body: &[u8]) -> Self {
+        let body_sha256 = Sha256::digest(body).into();
+        Self {
+            address,
+            hash: KeyHash::of(address.webhook.as_bytes(), &body_sha256),
+        }
+    }
 }
 
 impl ClaimKey for DeliveryKey {
     type Id = DeliveryId;
-    type Scope = letterbox_common::ids::WebhookId;
-    type Guard<'a> = letterbox_common::ids::WebhookId;
+    type Door<'a> = WebhookId;
 
     const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "delivery", table: "webhook_deliveries", scope: "webhook_id", sha256: "body_sha256",
-            id: "delivery_id",
-        guard: "uuid", guard_row: "webhooks w
-    ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.guard
+        name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid",
+        door_row: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
     AND w.deleted_at IS NULL",
     );
-    const BATCHERS: (&'static str, &'static str) = ("delivery_claims", "delivery_settles");
 
     fn generate_id() -> DeliveryId {
         DeliveryId::generate()
@@ -76,41 +86,48 @@ impl ClaimKey for DeliveryKey {
     fn workspace(&self) -> WorkspaceId {
         self.address.workspace
     }
-    fn scope(&self) -> Self::Scope {
-        self.address.webhook
+    fn key_hash(&self) -> KeyHash {
+        self.hash
     }
-    fn sha256(&self) -> &[u8; 32] {
-        &self.body_sha256
-    }
-    fn guard(&self) -> Self::Guard<'_> {
+    fn door(&self) -> WebhookId {
         self.address.webhook
     }
 }
 
 /// One idempotency key of one workflow, through one form link. The link is not part of the row: a
 /// retry through a newer link finds the same row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SubmissionKey {
-    pub workspace: WorkspaceId,
-    pub workflow: WorkflowId,
-    /// SHA-256 of the idempotency key.
-    pub key_sha256: [u8; 32],
-    pub token: TokenHash,
+    workspace: WorkspaceId,
+    hash: KeyHash,
+    token: TokenHash,
+}
+
+impl SubmissionKey {
+    /// The key of a submission; `key_sha256` is the SHA-256 of its idempotency key.
+    pub(crate) fn new(
+        workspace: WorkspaceId,
+        workflow: WorkflowId,
+        key_sha256: &[u8; 32],
+        token: TokenHash,
+    ) -> Self {
+        Self {
+            workspace,
+            hash: KeyHash::of(workflow.as_bytes(), key_sha256),
+            token,
+        }
+    }
 }
 
 impl ClaimKey for SubmissionKey {
     type Id = RunId;
-    type Scope = WorkflowId;
-    type Guard<'a> = &'a [u8];
+    type Door<'a> = &'a [u8];
 
     const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "submission", table: "form_submissions", scope: "workflow_id", sha256: "key_sha256",
-            id: "submission_id",
-        guard: "bytea", guard_row: "live_form_links l
-    ON l.token_sha256 = wanted.guard AND l.workspace_id = wanted.workspace_id
-    AND l.workflow_id = wanted.scope",
+        name: "submissions", table: "form_submissions", id: "submission_id", door: "bytea",
+        door_row: "live_form_links l ON l.token_sha256 = wanted.door
+    AND l.workspace_id = wanted.workspace_id",
     );
-    const BATCHERS: (&'static str, &'static str) = ("submission_claims", "submission_settles");
 
     fn generate_id() -> RunId {
         RunId::generate()
@@ -118,13 +135,10 @@ impl ClaimKey for SubmissionKey {
     fn workspace(&self) -> WorkspaceId {
         self.workspace
     }
-    fn scope(&self) -> WorkflowId {
-        self.workflow
+    fn key_hash(&self) -> KeyHash {
+        self.hash
     }
-    fn sha256(&self) -> &[u8; 32] {
-        &self.key_sha256
-    }
-    fn guard(&self) -> &[u8] {
+    fn door(&self) -> &[u8] {
         self.token.as_bytes()
     }
 }

@@ -1,29 +1,24 @@
-//! Claims: who may publish a delivery or a submission. A claim is a durable row with a lease, made
-//! before anything is published.
+//! Claims: who may publish a delivery or a submission. A claim is a durable row, made in a batch
+//! before anything is published; what becomes of it is what becomes of its batch.
 //!
 //! ```text
-//! (no row) ──claim──> claimed ──confirmed──> settled: every repeat is a duplicate
+//! (no row) ──claim──> claimed in an open batch ──batch closed, or spilled──> settled: a duplicate
 //!                      │   ↑
-//!                      │   └─ claimed again, when the lease is over: same message id, next attempt
-//!                      └─ not published: the lease ends at once
+//!                      └───┘ claimed again when the lease is over: same id, into a new batch
 //! ```
 //! The lease only saves work: two holders at once would publish the same id twice, which the worker
-//! takes once. Attempts are counted so that a holder whose lease was taken over can't settle or
-//! free what is no longer its own.
+//! takes once.
 
 mod key;
 mod store;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use letterbox_database::{Database, DatabaseError, Statement};
-use tokio_util::task::TaskTracker;
-
-use self::store::{Claiming, Settling};
-use crate::batcher::{BatchError, Batcher, Limits};
 
 pub(crate) use self::key::SubmissionKey;
-pub use self::key::{ClaimKey, DeliveryKey};
+pub use self::key::{ClaimKey, DeliveryKey, KeyHash};
+use crate::open_batches::{BatchId, Settlements};
 
 /// The statements of every kind of claim.
 pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
@@ -33,91 +28,78 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         .chain(SubmissionKey::STATEMENTS.all())
 }
 
-const CLAIMS: Limits = Limits {
-    max_queued: 8_192,
-    max_batch: 512,
-    max_in_flight: 2,
-};
-const SETTLES: Limits = Limits {
-    max_queued: 8_192,
-    max_batch: 512,
-    max_in_flight: 1,
-};
-
-/// A claim that is held. Its holder settles it or frees it; otherwise it ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim<K: ClaimKey> {
-    pub(crate) key: K,
-    /// Id of the message to publish: the same for every attempt at this key.
-    pub id: K::Id,
-    attempt: i32,
-}
-
 /// The answer to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claimed<K: ClaimKey> {
-    /// The caller has it: publish.
-    Held(Claim<K>),
+pub enum Claimed<Id> {
+    /// The caller has it: publish under this id, which is the same for every attempt at the key.
+    Held(Id),
     /// Somebody else holds it.
     InProgress,
-    /// It has been published before.
+    /// It has been recorded before.
     Duplicate,
     /// The webhook or the form link is gone.
     Gone,
 }
 
-/// How a claim ended.
+/// What is known of a key without claiming it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Confirmed,
-    NotPublished,
+pub(crate) enum KeyState {
+    /// Nothing, or what was claimed under it was not recorded.
+    New,
+    /// It is being recorded.
+    InProgress,
+    /// It has been recorded.
+    Recorded,
 }
 
-/// Makes and ends claims of one kind, in batches.
+/// Makes claims in batches. Cheap to clone.
 #[derive(Clone)]
-pub struct Claims<K: ClaimKey> {
-    claiming: Batcher<Claiming<K>>,
-    settling: Batcher<Settling<K>>,
+pub struct Claims {
+    database: Database,
+    lease: Duration,
+    settlements: Arc<Settlements>,
 }
 
-impl<K: ClaimKey> Claims<K> {
-    /// Starts the batchers as tasks of `tasks`. A claim holds for `lease`, by the database's clock.
+impl Claims {
+    /// A claim holds for `lease`, by the database's clock.
     #[must_use]
-    pub fn start(database: Database, lease: Duration, tasks: &TaskTracker) -> Self {
-        let (claims, settles) = K::BATCHERS;
+    pub fn new(database: Database, lease: Duration, settlements: Arc<Settlements>) -> Self {
         Self {
-            claiming: Batcher::start(
-                claims,
-                CLAIMS,
-                Claiming::new(database.clone(), lease),
-                tasks,
-            ),
-            settling: Batcher::start(settles, SETTLES, Settling::new(database), tasks),
+            database,
+            lease,
+            settlements,
         }
     }
 
-    /// Claims a key. The statement itself checks that the webhook or form link is live.
+    /// Claims keys, each into a batch that opens here; an answer for each, in their order. No key
+    /// may stand there twice. The statement itself checks that the webhook or form link is live.
+    /// What is known to be recorded is settled on the way.
     ///
     /// # Errors
-    /// When the database did not answer: the claim may stand all the same, until its lease is over.
-    pub async fn claim(&self, key: K) -> Result<Claimed<K>, BatchError<DatabaseError>> {
-        self.claiming.submit((key, K::generate_id())).await
-    }
-
-    /// Records that the broker has confirmed. From then on every repeat is a duplicate.
-    ///
-    /// # Errors
-    /// When the database did not answer: a repeat will publish the same id again.
-    pub async fn settle(&self, claim: Claim<K>) -> Result<(), BatchError<DatabaseError>> {
-        self.settling.submit((claim, End::Confirmed)).await
-    }
-
-    /// Ends the lease at once, because nothing was published: the next try is a first again, with
-    /// the same id.
-    ///
-    /// # Errors
-    /// When the database did not answer: the lease ends by itself.
-    pub(crate) async fn free(&self, claim: Claim<K>) -> Result<(), BatchError<DatabaseError>> {
-        self.settling.submit((claim, End::NotPublished)).await
+    /// When the database did not answer. The batches may be open all the same, until their leases
+    /// are over.
+    pub async fn claim<K: ClaimKey>(
+        &self,
+        wanted: &[(K, BatchId)],
+    ) -> Result<Vec<Claimed<K::Id>>, DatabaseError> {
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(key, batch)| store::Wanted::new(*key, *batch))
+            .collect();
+        let mut claimed = self.claim_new(&wanted).await?;
+        let rest: Vec<usize> = (0..wanted.len())
+            .filter(|index| claimed[*index].is_none())
+            .collect();
+        if !rest.is_empty() {
+            let known = rest.iter().map(|index| &wanted[*index]).collect();
+            let answers = self.claim_known(known).await?;
+            for (index, answer) in rest.into_iter().zip(answers) {
+                claimed[index] = Some(answer);
+            }
+        }
+        Ok(claimed
+            .into_iter()
+            .map(|answer| answer.unwrap_or(Claimed::Gone))
+            .collect())
     }
 }

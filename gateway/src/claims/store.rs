@@ -1,167 +1,105 @@
 //! The statements behind claims, the same for every kind of claim. Each serves a whole batch.
 //!
 //! Keys are sorted within a statement, so that two batches can't wait for each other in a circle.
-//! Claims are durable when they return; the end of a claim need not be, because losing it costs one
-//! more publish of the same id.
+//! Claims are durable when they return.
 
-use std::{collections::HashMap, marker::PhantomData, time::Duration};
+use std::collections::{BTreeSet, HashMap};
 
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{Database, DatabaseError, Statement};
+use letterbox_database::{DatabaseError, Statement};
+use uuid::Uuid;
 
-use super::{Claim, ClaimKey, Claimed, End};
-use crate::batcher::BatchWork;
+use super::{ClaimKey, Claimed, Claims, KeyState};
+use crate::open_batches::BatchId;
 
 /// The statements of one kind of claim.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimStatements {
-    /// Claims what has no row yet. Keys whose guard row is missing, and rows that exist, are not
-    /// returned.
+    /// Opens batches and claims what has no row yet. Keys whose door is gone, and rows that exist,
+    /// are not returned. Closes, on the way, batches that are known to be confirmed.
     pub(super) claim_new: &'static Statement,
-    /// For what `claim_new` did not return: says why, and takes over what is unsettled with its
-    /// lease over. A statement of its own, because only a new one sees a row that was committed
-    /// while `claim_new` waited for it.
+    /// For what `claim_new` did not return: says why, and takes over what is open with its lease
+    /// over. A statement of its own, because only a new one sees a row that was committed while
+    /// `claim_new` waited for it.
     pub(super) claim_known: &'static Statement,
-    /// Settles what was confirmed and ends the lease of what was not published; only for the
-    /// attempt that holds it.
-    pub(super) end_claims: &'static Statement,
+    /// What is known of one key.
+    pub(super) find_claim: &'static Statement,
 }
 
 impl ClaimStatements {
     pub(super) fn all(self) -> [&'static Statement; 3] {
-        [self.claim_new, self.claim_known, self.end_claims]
+        [self.claim_new, self.claim_known, self.find_claim]
     }
 }
 
-/// The statements over `table`, whose key is `(workspace_id, scope, sha256)`. `guard` is the type
-/// of a guard, `guard_row` what a wanted key is joined with to find its guard row.
+/// The statements over `table`. `door` is the type of a door's key, `door_row` what a wanted key is
+/// joined with to find that its door is open.
 macro_rules! claim_statements {
-    (name: $name:literal, table: $table:literal, scope: $scope:literal, sha256: $sha256:literal,
-     id: $id:literal, guard: $guard:literal, guard_row: $guard_row:literal,) => {
+    (name: $name:literal, table: $table:literal, id: $id:literal, door: $door:literal,
+     door_row: $door_row:literal,) => {
         ClaimStatements {
             claim_new: &letterbox_database::Statement {
                 name: concat!("claim_new_", $name),
                 sql: concat!(
                     "
-INSERT INTO ",
-                    $table,
-                    " (workspace_id, ",
-                    $scope,
-                    ", ",
-                    $sha256,
-                    ", ",
-                    $id,
-                    ", lease_until)
-SELECT wanted.workspace_id, wanted.scope, wanted.sha256, wanted.id,
-       clock_timestamp() + $6::float8 * interval '1 second'
-FROM unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::",
-                    $guard,
-                    "[], $5::uuid[])
-     AS wanted (workspace_id, scope, sha256, guard, id)
-JOIN ",
-                    $guard_row,
-                    "
-ORDER BY wanted.workspace_id, wanted.scope, wanted.sha256
+WITH closed AS (
+    DELETE FROM open_batches WHERE batch_id = ANY ($9)
+), opened AS (
+    INSERT INTO open_batches (batch_id, lease_until)
+    SELECT batch_id, clock_timestamp() + $8::float8 * interval '1 second'
+    FROM unnest($7::bigint[]) AS batch (batch_id)
+)
+INSERT INTO ", $table, " (batch_id, workspace_id, key_high, key_low, ", $id, ")
+SELECT wanted.batch_id, wanted.workspace_id, wanted.key_high, wanted.key_low, wanted.id
+FROM unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::uuid[], $5::", $door, "[], $6::uuid[])
+     AS wanted (batch_id, workspace_id, key_high, key_low, door, id)
+JOIN ", $door_row, "
+ORDER BY wanted.workspace_id, wanted.key_high, wanted.key_low
 ON CONFLICT DO NOTHING
-RETURNING ",
-                    $id,
-                    " AS id"
+RETURNING ", $id, " AS id"
                 ),
             },
             claim_known: &letterbox_database::Statement {
                 name: concat!("claim_known_", $name),
                 sql: concat!(
                     "
-WITH wanted AS (
-    SELECT wanted.*
-    FROM unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::",
-                    $guard,
-                    "[])
-         WITH ORDINALITY AS wanted (workspace_id, scope, sha256, guard, ordinal)
-    JOIN ",
-                    $guard_row,
-                    "
-), expired AS (
-    SELECT d.workspace_id, d.",
-                    $scope,
-                    ", d.",
-                    $sha256,
-                    "
-    FROM wanted JOIN ",
-                    $table,
-                    " d
-        ON d.workspace_id = wanted.workspace_id AND d.",
-                    $scope,
-                    " = wanted.scope
-        AND d.",
-                    $sha256,
-                    " = wanted.sha256
-    WHERE d.settled_at IS NULL AND d.lease_until <= clock_timestamp()
+WITH known AS (
+    SELECT wanted.ordinal, wanted.batch_id, wanted.workspace_id, wanted.key_high, wanted.key_low,
+           d.batch_id AS held_in, d.", $id, " AS id,
+           b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($6) AS settled,
+           b.lease_until <= clock_timestamp() AS lease_is_over
+    FROM unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::uuid[], $5::", $door, "[])
+         WITH ORDINALITY AS wanted (batch_id, workspace_id, key_high, key_low, door, ordinal)
+    JOIN ", $door_row, "
+    LEFT JOIN ", $table, " d ON d.workspace_id = wanted.workspace_id
+        AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
+    LEFT JOIN open_batches b ON b.batch_id = d.batch_id
+), free AS (
+    SELECT known.batch_id, d.workspace_id, d.key_high, d.key_low
+    FROM known JOIN ", $table, " d ON d.workspace_id = known.workspace_id
+        AND d.key_high = known.key_high AND d.key_low = known.key_low
+        AND d.batch_id = known.held_in
+    WHERE NOT known.settled AND known.lease_is_over
     FOR UPDATE OF d SKIP LOCKED
 ), taken AS (
-    UPDATE ",
-                    $table,
-                    " d
-    SET attempt = d.attempt + 1, claimed_at = clock_timestamp(),
-        lease_until = clock_timestamp() + $5::float8 * interval '1 second'
-    FROM expired
-    WHERE (d.workspace_id, d.",
-                    $scope,
-                    ", d.",
-                    $sha256,
-                    ")
-        = (expired.workspace_id, expired.",
-                    $scope,
-                    ", expired.",
-                    $sha256,
-                    ")
-    RETURNING d.workspace_id, d.",
-                    $scope,
-                    ", d.",
-                    $sha256,
-                    ", d.attempt
+    UPDATE ", $table, " d SET batch_id = free.batch_id FROM free
+    WHERE d.workspace_id = free.workspace_id
+      AND d.key_high = free.key_high AND d.key_low = free.key_low
+    RETURNING d.workspace_id, d.key_high, d.key_low
 )
-SELECT wanted.ordinal, d.",
-                    $id,
-                    " AS id, d.settled_at IS NOT NULL AS settled, taken.attempt
-FROM wanted
-LEFT JOIN ",
-                    $table,
-                    " d
-    ON d.workspace_id = wanted.workspace_id AND d.",
-                    $scope,
-                    " = wanted.scope
-    AND d.",
-                    $sha256,
-                    " = wanted.sha256
-LEFT JOIN taken
-    ON taken.workspace_id = wanted.workspace_id AND taken.",
-                    $scope,
-                    " = wanted.scope
-    AND taken.",
-                    $sha256,
-                    " = wanted.sha256"
+SELECT known.ordinal, known.id, known.settled, taken.key_high IS NOT NULL AS taken
+FROM known LEFT JOIN taken ON taken.workspace_id = known.workspace_id
+    AND taken.key_high = known.key_high AND taken.key_low = known.key_low"
                 ),
             },
-            end_claims: &letterbox_database::Statement {
-                name: concat!("end_claims_", $name),
+            find_claim: &letterbox_database::Statement {
+                name: concat!("find_claim_in_", $name),
                 sql: concat!(
                     "
-UPDATE ",
-                    $table,
-                    " d
-SET settled_at = CASE WHEN ended.confirmed THEN clock_timestamp() END,
-    lease_until = CASE WHEN ended.confirmed THEN d.lease_until ELSE clock_timestamp() END
-FROM (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit) AS quick,
-     unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::int[], $5::bool[])
-     AS ended (workspace_id, scope, sha256, attempt, confirmed)
-WHERE (d.workspace_id, d.",
-                    $scope,
-                    ", d.",
-                    $sha256,
-                    ")
-    = (ended.workspace_id, ended.scope, ended.sha256)
-  AND d.attempt = ended.attempt AND d.settled_at IS NULL AND quick.synchronous_commit = 'off'"
+SELECT b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($4) AS settled,
+       coalesce(b.lease_until > clock_timestamp(), false) AS in_progress
+FROM ", $table, " d LEFT JOIN open_batches b ON b.batch_id = d.batch_id
+WHERE d.workspace_id = $1 AND d.key_high = $2 AND d.key_low = $3"
                 ),
             },
         }
@@ -169,212 +107,162 @@ WHERE (d.workspace_id, d.",
 }
 pub(super) use claim_statements;
 
-/// Claims keys. The id that comes with a key is used if the key has none yet.
-pub(super) struct Claiming<K> {
-    database: Database,
-    lease: Duration,
-    kind: PhantomData<fn() -> K>,
+/// A key that shall be claimed into a batch.
+pub(super) struct Wanted<K: ClaimKey> {
+    key: K,
+    batch: BatchId,
+    halves: (Uuid, Uuid),
+    /// Used if the key has no id yet.
+    id: K::Id,
 }
 
-impl<K: ClaimKey> BatchWork for Claiming<K> {
-    type Item = (K, K::Id);
-    type Output = Claimed<K>;
-    type Error = DatabaseError;
-
-    async fn run(&self, items: Vec<(K, K::Id)>) -> Result<Vec<Claimed<K>>, DatabaseError> {
-        // Of equal keys in one batch the first stands for all.
-        let mut firsts: HashMap<K, K::Id> = HashMap::with_capacity(items.len());
-        for (key, id) in &items {
-            firsts.entry(*key).or_insert(*id);
-        }
-        let mut wanted: Vec<_> = firsts.iter().map(|(key, id)| (*key, *id)).collect();
-        wanted.sort_unstable();
-
-        let claimed = self.claim(&wanted).await?;
-        Ok(items
-            .iter()
-            .map(|(key, id)| share(claimed[key], firsts[key] == *id))
-            .collect())
-    }
-}
-
-/// The answer to one of several equal keys in a batch: only the first of them holds the claim.
-fn share<K: ClaimKey>(claimed: Claimed<K>, is_first: bool) -> Claimed<K> {
-    match claimed {
-        Claimed::Held(_) if !is_first => Claimed::InProgress,
-        other => other,
-    }
-}
-
-impl<K: ClaimKey> Claiming<K> {
-    pub(super) fn new(database: Database, lease: Duration) -> Self {
+impl<K: ClaimKey> Wanted<K> {
+    pub(super) fn new(key: K, batch: BatchId) -> Self {
         Self {
-            database,
-            lease,
-            kind: PhantomData,
+            key,
+            batch,
+            halves: key.key_hash().halves(),
+            id: K::generate_id(),
         }
     }
+}
 
-    async fn claim(&self, wanted: &[(K, K::Id)]) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
-        let mut claimed = self.claim_new(wanted).await?;
-        if claimed.len() < wanted.len() {
-            let keys = wanted.iter().map(|(key, _)| *key);
-            let rest: Vec<K> = keys.filter(|key| !claimed.contains_key(key)).collect();
-            claimed.extend(self.claim_known(&rest).await?);
+/// What is wanted, by column.
+struct Columns<'a, K: ClaimKey> {
+    batches: Vec<BatchId>,
+    workspaces: Vec<WorkspaceId>,
+    highs: Vec<Uuid>,
+    lows: Vec<Uuid>,
+    doors: Vec<K::Door<'a>>,
+}
+
+impl<'a, K: ClaimKey> Columns<'a, K> {
+    fn of(wanted: impl Iterator<Item = &'a Wanted<K>>) -> Self {
+        let mut columns = Self {
+            batches: vec![],
+            workspaces: vec![],
+            highs: vec![],
+            lows: vec![],
+            doors: vec![],
+        };
+        for Wanted {
+            key, batch, halves, ..
+        } in wanted
+        {
+            columns.batches.push(*batch);
+            columns.workspaces.push(key.workspace());
+            columns.highs.push(halves.0);
+            columns.lows.push(halves.1);
+            columns.doors.push(key.door());
         }
-        Ok(claimed)
+        columns
     }
+}
 
-    async fn claim_new(
+impl Claims {
+    /// Claims what has no row. One answer for each that was wanted, none where there is none yet.
+    pub(super) async fn claim_new<K: ClaimKey>(
         &self,
-        wanted: &[(K, K::Id)],
-    ) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
-        let KeyColumns {
-            workspaces,
-            scopes,
-            hashes,
-        } = KeyColumns::of(wanted.iter().map(|(key, _)| key));
-        let guards: Vec<_> = wanted.iter().map(|(key, _)| key.guard()).collect();
-        let ids: Vec<K::Id> = wanted.iter().map(|(_, id)| *id).collect();
-        let keys: HashMap<K::Id, K> = wanted.iter().map(|(key, id)| (*id, *key)).collect();
+        wanted: &[Wanted<K>],
+    ) -> Result<Vec<Option<Claimed<K::Id>>>, DatabaseError> {
+        let columns = Columns::of(wanted.iter());
+        let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
+        let opened: BTreeSet<BatchId> = columns.batches.iter().copied().collect();
+        let opened: Vec<BatchId> = opened.into_iter().collect();
+        let closing = self.settlements.take_confirmed();
         let lease = self.lease.as_secs_f64();
         let rows = self
             .database
             .query(
                 K::STATEMENTS.claim_new,
                 &[
-                    /* $1 workspace_id */ &workspaces,
-                    /* $2 scope */ &scopes,
-                    /* $3 sha256 */ &hashes,
-                    /* $4 guard */ &guards,
-                    /* $5 id */ &ids,
-                    /* $6 lease_seconds */ &lease,
+                    /* $1 batch_id */ &columns.batches,
+                    /* $2 workspace_id */ &columns.workspaces,
+                    /* $3 key_high */ &columns.highs,
+                    /* $4 key_low */ &columns.lows,
+                    /* $5 door */ &columns.doors,
+                    /* $6 id */ &ids,
+                    /* $7 opened */ &opened,
+                    /* $8 lease_seconds */ &lease,
+                    /* $9 closed */ &closing.ids(),
                 ],
             )
             .await?;
-        rows.iter()
-            .map(|row| {
-                let id = row.try_get("id")?;
-                let key = keys[&id];
-                Ok((
-                    key,
-                    Claimed::Held(Claim {
-                        key,
-                        id,
-                        attempt: 1,
-                    }),
-                ))
-            })
-            .collect()
+        closing.are_closed();
+        let places: HashMap<K::Id, usize> = ids.into_iter().zip(0..).collect();
+        let mut claimed = vec![None; wanted.len()];
+        for row in &rows {
+            let id = row.try_get("id")?;
+            claimed[places[&id]] = Some(Claimed::Held(id));
+        }
+        Ok(claimed)
     }
 
-    async fn claim_known(&self, wanted: &[K]) -> Result<HashMap<K, Claimed<K>>, DatabaseError> {
-        let KeyColumns {
-            workspaces,
-            scopes,
-            hashes,
-        } = KeyColumns::of(wanted.iter());
-        let guards: Vec<_> = wanted.iter().map(ClaimKey::guard).collect();
-        let lease = self.lease.as_secs_f64();
+    /// Says of each, in their order, why it could not be claimed anew, or takes it over.
+    pub(super) async fn claim_known<K: ClaimKey>(
+        &self,
+        wanted: Vec<&Wanted<K>>,
+    ) -> Result<Vec<Claimed<K::Id>>, DatabaseError> {
+        let columns = Columns::of(wanted.iter().copied());
         let rows = self
             .database
             .query(
                 K::STATEMENTS.claim_known,
                 &[
-                    /* $1 workspace_id */ &workspaces,
-                    /* $2 scope */ &scopes,
-                    /* $3 sha256 */ &hashes,
-                    /* $4 guard */ &guards,
-                    /* $5 lease_seconds */ &lease,
+                    /* $1 batch_id */ &columns.batches,
+                    /* $2 workspace_id */ &columns.workspaces,
+                    /* $3 key_high */ &columns.highs,
+                    /* $4 key_low */ &columns.lows,
+                    /* $5 door */ &columns.doors,
+                    /* $6 confirmed */ &self.settlements.confirmed(),
                 ],
             )
             .await?;
-
-        // A key that is not returned has no guard row.
-        let mut claimed: HashMap<K, Claimed<K>> =
-            wanted.iter().map(|key| (*key, Claimed::Gone)).collect();
+        // A key that is not returned has no door.
+        let mut claimed = vec![Claimed::Gone; wanted.len()];
         for row in &rows {
             let ordinal: i64 = row.try_get("ordinal")?;
-            let (id, attempt) = (row.try_get("id")?, row.try_get("attempt")?);
-            let key = wanted[ordinal as usize - 1];
-            let answer = match (id, row.try_get("settled")?, attempt) {
-                (Some(id), _, Some(attempt)) => Claimed::Held(Claim { key, id, attempt }),
-                (Some(_), true, None) => Claimed::Duplicate,
+            let (id, settled, taken) = (
+                row.try_get("id")?,
+                row.try_get("settled")?,
+                row.try_get("taken")?,
+            );
+            claimed[ordinal as usize - 1] = match (id, settled, taken) {
+                (Some(id), _, true) => Claimed::Held(id),
+                (Some(_), true, false) => Claimed::Duplicate,
                 _ => Claimed::InProgress,
             };
-            claimed.insert(key, answer);
         }
         Ok(claimed)
     }
-}
 
-/// Ends claims one way or the other.
-pub(super) struct Settling<K> {
-    database: Database,
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K: ClaimKey> BatchWork for Settling<K> {
-    type Item = (Claim<K>, End);
-    type Output = ();
-    type Error = DatabaseError;
-
-    async fn run(&self, mut items: Vec<(Claim<K>, End)>) -> Result<Vec<()>, DatabaseError> {
-        items.sort_unstable_by_key(|(claim, _)| claim.key);
-        let KeyColumns {
-            workspaces,
-            scopes,
-            hashes,
-        } = KeyColumns::of(items.iter().map(|(claim, _)| &claim.key));
-        let attempts: Vec<i32> = items.iter().map(|(claim, _)| claim.attempt).collect();
-        let confirmed: Vec<bool> = items
-            .iter()
-            .map(|(_, end)| *end == End::Confirmed)
-            .collect();
-        self.database
-            .execute(
-                K::STATEMENTS.end_claims,
+    /// What is known of one key.
+    ///
+    /// # Errors
+    /// When the database did not answer.
+    pub(crate) async fn find<K: ClaimKey>(&self, key: K) -> Result<KeyState, DatabaseError> {
+        let (high, low) = key.key_hash().halves();
+        let row = self
+            .database
+            .query_opt(
+                K::STATEMENTS.find_claim,
                 &[
-                    /* $1 workspace_id */ &workspaces,
-                    /* $2 scope */ &scopes,
-                    /* $3 sha256 */ &hashes,
-                    /* $4 attempt */ &attempts,
-                    /* $5 confirmed */ &confirmed,
+                    /* $1 workspace_id */ &key.workspace(),
+                    /* $2 key_high */ &high,
+                    /* $3 key_low */ &low,
+                    /* $4 confirmed */ &self.settlements.confirmed(),
                 ],
             )
             .await?;
-        Ok(vec![(); items.len()])
-    }
-}
-
-impl<K: ClaimKey> Settling<K> {
-    pub(super) fn new(database: Database) -> Self {
-        Self {
-            database,
-            kind: PhantomData,
-        }
-    }
-}
-
-/// Keys by column.
-struct KeyColumns<'a, K: ClaimKey> {
-    workspaces: Vec<WorkspaceId>,
-    scopes: Vec<K::Scope>,
-    hashes: Vec<&'a [u8]>,
-}
-
-impl<'a, K: ClaimKey> KeyColumns<'a, K> {
-    fn of(keys: impl Iterator<Item = &'a K>) -> Self {
-        let mut columns = Self {
-            workspaces: vec![],
-            scopes: vec![],
-            hashes: vec![],
+        let Some(row) = row else {
+            return Ok(KeyState::New);
         };
-        for key in keys {
-            columns.workspaces.push(key.workspace());
-            columns.scopes.push(key.scope());
-            columns.hashes.push(key.sha256());
-        }
-        columns
+        Ok(
+            match (row.try_get("settled")?, row.try_get("in_progress")?) {
+                (true, _) => KeyState::Recorded,
+                (false, true) => KeyState::InProgress,
+                (false, false) => KeyState::New,
+            },
+        )
     }
 }

@@ -20,16 +20,17 @@ use super::content_type;
 use crate::{
     acceptance::{Accepted, Submission},
     body,
+    claims::{KeyState, SubmissionKey},
     client_address::ClientAddress,
     error::Refusal,
-    forms::{FormLookup, KeyHash, KeyState, LiveForm},
+    forms::{LiveForm, LiveRelease},
     json,
-    rate_limits::{Hit, Limited, Subject},
+    rate_limits::{Limited, Subject},
     state::Gateway,
     trace, validation,
 };
 
-/// Pause before looking again at a concurrent duplicate.
+/// Pause before a concurrent duplicate is tried again.
 const DUPLICATE_PAUSE: Duration = Duration::from_millis(25);
 const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
@@ -49,16 +50,23 @@ pub(crate) async fn read(
     body::read(&head.headers, incoming).await?;
 
     let reading = async {
-        // Rate limit of the client.
-        let hit = limit(gateway, Subject::Client(client)).await?;
+        // Rate limit of the client, as far as it is known here.
+        check(gateway, client)?;
 
         // Token: malformed, unknown and dead ones are alike.
-        let token = token.ok_or_else(Refusal::form_unavailable)?.hash();
-        let found = find(gateway, token, None).await?;
+        let found = match token {
+            Some(token) => find(gateway, token.hash())
+                .await?
+                .map(|form| (token.hash(), form)),
+            None => None,
+        };
+        let Some((token, form)) = found else {
+            return Err(refuse(gateway, client, Refusal::form_unavailable()).await);
+        };
 
-        // Rate limit of the token.
-        limit_token(gateway, token, hit).await?;
-        Ok(found.form.definition)
+        // Rate limits of the client and the token.
+        take(gateway, client, Some(token)).await?;
+        Ok(form.definition)
     };
     with_deadline(gateway, reading).await
 }
@@ -93,53 +101,71 @@ async fn accept(
     body: &[u8],
     received_at: Timestamp,
 ) -> Result<(), Refusal> {
-    // Rate limit of the client.
-    let hit = limit(gateway, Subject::Client(client)).await?;
+    // Rate limit of the client, as far as it is known here.
+    check(gateway, client)?;
 
     // Content type, UTF-8, JSON, members.
-    let Posted {
-        token,
-        key_sha256,
-        payload,
-    } = parse(headers, body)?;
+    let posted = match parse(headers, body) {
+        Ok(posted) => posted,
+        Err(refusal) => return Err(refuse(gateway, client, refusal).await),
+    };
 
     // Token.
-    let mut found = find(gateway, token, Some(key_sha256)).await?;
+    let Some(form) = find(gateway, posted.token).await? else {
+        return Err(refuse(gateway, client, Refusal::form_unavailable()).await);
+    };
 
-    // Rate limit of the token.
-    limit_token(gateway, token, hit).await?;
+    // Rate limits of the client and the token.
+    take(gateway, client, Some(posted.token)).await?;
 
-    loop {
-        // A known key answers as before, whatever the payload says now. While its first submission
-        // is being recorded, its outcome is awaited.
-        match found.key {
-            KeyState::Accepted => return Ok(()),
-            KeyState::InProgress => {}
-            KeyState::New => {
-                // The payload, against the form as it is now.
-                let payload = validated(&found.form, payload)?;
-
-                // Claim, publish, confirm.
-                let submission = Submission {
-                    form: found.form,
-                    key_sha256,
-                    token,
-                    payload,
-                    receipt: Receipt {
-                        received_at,
-                        traceparent: trace::traceparent(headers),
-                    },
-                };
-                match gateway.submissions.accept(submission).await {
-                    Accepted::First | Accepted::Duplicate => return Ok(()),
-                    Accepted::Gone => return Err(Refusal::form_unavailable()),
-                    Accepted::Unavailable => return Err(Refusal::temporarily_unavailable()),
-                    Accepted::InProgress => {}
-                }
-            }
+    let LiveRelease {
+        workspace,
+        workflow,
+        ..
+    } = form.release;
+    let key = SubmissionKey::new(workspace, workflow, &posted.key_sha256, posted.token);
+    match validated(&form, posted.payload) {
+        // Claim, publish, confirm. A known key answers as before: the claim says so.
+        Ok(payload) => {
+            let submission = Submission {
+                release: form.release,
+                key,
+                payload,
+                receipt: Receipt {
+                    received_at,
+                    traceparent: trace::traceparent(headers),
+                },
+            };
+            record(gateway, submission).await
         }
-        tokio::time::sleep(DUPLICATE_PAUSE).await;
-        found = find(gateway, token, Some(key_sha256)).await?;
+        // The payload does not fit; a known key answers as before all the same.
+        Err(refusal) => match await_outcome(gateway, key).await? {
+            KeyState::Recorded => Ok(()),
+            _ => Err(refusal),
+        },
+    }
+}
+
+/// Records a submission. While another one under its key is being recorded, its outcome is awaited.
+async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal> {
+    loop {
+        match gateway.submissions.accept(submission.clone()).await {
+            Accepted::First | Accepted::Duplicate => return Ok(()),
+            Accepted::Gone => return Err(Refusal::form_unavailable()),
+            Accepted::Unavailable => return Err(Refusal::temporarily_unavailable()),
+            Accepted::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,
+        }
+    }
+}
+
+/// Whether a key is known, when its first submission is over.
+async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<KeyState, Refusal> {
+    loop {
+        let finding = gateway.claims.find(key).await;
+        match finding.map_err(|_| Refusal::temporarily_unavailable())? {
+            KeyState::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,
+            known => return Ok(known),
+        }
     }
 }
 
@@ -161,42 +187,44 @@ async fn with_deadline<T>(
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
 }
 
-/// A request that a token's limit refuses does not count against its client's.
-async fn limit_token(gateway: &Gateway, token: TokenHash, client: Hit) -> Result<(), Refusal> {
-    let limited = limit(gateway, Subject::Token(token)).await;
-    if limited.is_err() {
-        gateway.rate_limits.refund(client).await;
-    }
-    limited.map(drop)
+/// Refuses a client that is known to have exhausted its limit.
+fn check(gateway: &Gateway, client: ClientAddress) -> Result<(), Refusal> {
+    let checked = gateway.rate_limits.check(Subject::Client(client));
+    checked.map_err(limited)
 }
 
-async fn limit(gateway: &Gateway, subject: Subject) -> Result<Hit, Refusal> {
-    gateway
-        .rate_limits
-        .take(subject)
-        .await
-        .map_err(|limited| match limited {
-            Limited::Exceeded { next_in } => Refusal::rate_limited(next_in),
-            Limited::Unavailable => Refusal::temporarily_unavailable(),
-        })
-}
-
-async fn find(
+/// Counts a request against its client and its token.
+async fn take(
     gateway: &Gateway,
-    token: TokenHash,
-    key: Option<KeyHash>,
-) -> Result<FormLookup, Refusal> {
-    let finding = gateway.forms.find(token, key);
-    let found = finding
-        .await
-        .map_err(|_| Refusal::temporarily_unavailable())?;
-    found.ok_or_else(Refusal::form_unavailable)
+    client: ClientAddress,
+    token: Option<TokenHash>,
+) -> Result<(), Refusal> {
+    let taken = gateway.rate_limits.take(client, token).await;
+    taken.map_err(limited)
+}
+
+/// The refusal of a request that comes no further, once it is counted against its client; that of
+/// the client's limit, if it is exhausted.
+async fn refuse(gateway: &Gateway, client: ClientAddress, refusal: Refusal) -> Refusal {
+    take(gateway, client, None).await.err().unwrap_or(refusal)
+}
+
+fn limited(limited: Limited) -> Refusal {
+    match limited {
+        Limited::Exceeded { next_in } => Refusal::rate_limited(next_in),
+        Limited::Unavailable => Refusal::temporarily_unavailable(),
+    }
+}
+
+async fn find(gateway: &Gateway, token: TokenHash) -> Result<Option<LiveForm>, Refusal> {
+    let found = gateway.forms.find(token).await;
+    found.map_err(|_| Refusal::temporarily_unavailable())
 }
 
 /// The members of a submission, each of the right type and length.
 struct Posted<'a> {
     token: TokenHash,
-    key_sha256: KeyHash,
+    key_sha256: [u8; 32],
     payload: &'a RawValue,
 }
 

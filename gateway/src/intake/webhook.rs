@@ -81,11 +81,7 @@ async fn accept(
     };
     match gateway
         .deliveries
-        .accept(Delivery {
-            address,
-            body,
-            receipt,
-        })
+        .accept(Delivery::new(address, body, receipt))
         .await
     {
         Accepted::First => Ok(Recorded::First),

@@ -1,27 +1,24 @@
 //! Rate limits: a number of requests in any 60 seconds, exact across all gateways.
 //!
-//! Hits are counted in PostgreSQL, by its clock, in batches. A subject that has been refused is
-//! refused here, without asking, until its oldest hit has expired: a flood from one client costs
-//! the database nothing. The cache can only shorten the way to a refusal, never let a request
-//! through. A hit is refunded when another limit refuses the request.
+//! Hits are counted in PostgreSQL, by its clock, in batches. A request that has a client and a
+//! token counts against both or against neither, so nothing is ever given back. A subject that has
+//! been refused is refused here, without asking, until its oldest hit has expired: a flood from one
+//! client costs the database nothing. The cache can only shorten the way to a refusal, never let a
+//! request through.
 
 mod store;
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use letterbox_common::form::TokenHash;
 use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::store::STATEMENTS;
-use self::store::{Counted, Hits, Refunds};
+use self::store::{Counted, Requests};
 use crate::{
-    batcher::{Batcher, Limits},
+    batcher::{Batcher, Limits, LookUps},
     client_address::ClientAddress,
     metrics,
 };
@@ -31,9 +28,11 @@ const MAX_PER_TOKEN: i32 = 20;
 /// Requests a minute from one client.
 const MAX_PER_CLIENT: i32 = 60;
 const WINDOW: Duration = Duration::from_secs(60);
-const HITS: Limits = Limits {
+const REQUESTS: Limits = Limits {
     max_queued: 8_192,
+    max_bytes: 1 << 20,
     max_batch: 512,
+    max_batch_bytes: 1 << 20,
     max_in_flight: 1,
 };
 const MAX_CACHED: u64 = 100_000;
@@ -61,13 +60,6 @@ impl Subject {
     }
 }
 
-/// A request that was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hit {
-    subject: Subject,
-    at: Timestamp,
-}
-
 /// Why a request may not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limited {
@@ -79,10 +71,7 @@ pub(crate) enum Limited {
 
 /// Counts requests.
 pub(crate) struct RateLimits {
-    hits: Batcher<Hits>,
-    refunds: Batcher<Refunds>,
-    /// Counts the refunds.
-    refunded: AtomicU64,
+    requests: Batcher<LookUps<Requests>>,
     /// Who is known to have exhausted a limit, and until when.
     exhausted: Cache<Subject, Instant>,
 }
@@ -97,17 +86,9 @@ impl RateLimits {
         stop: CancellationToken,
     ) -> Self {
         background.spawn(store::sweep(database.clone(), WINDOW, stop));
+        let requests = LookUps(Requests { database });
         Self {
-            hits: Batcher::start(
-                "rate_limits",
-                HITS,
-                Hits {
-                    database: database.clone(),
-                },
-                tasks,
-            ),
-            refunds: Batcher::start("rate_limit_refunds", HITS, Refunds { database }, tasks),
-            refunded: AtomicU64::new(0),
+            requests: Batcher::start("rate_limits", REQUESTS, requests, tasks),
             exhausted: Cache::builder()
                 .max_capacity(MAX_CACHED)
                 .time_to_live(WINDOW)
@@ -115,44 +96,46 @@ impl RateLimits {
         }
     }
 
-    /// Counts one request. A refused request does not count.
+    /// Whether a subject is known to have exhausted its limit. Asks nobody and counts nothing.
+    ///
+    /// # Errors
+    /// [`Limited::Exceeded`].
+    pub(crate) fn check(&self, subject: Subject) -> Result<(), Limited> {
+        let Some(until) = self.exhausted.get(&subject) else {
+            return Ok(());
+        };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Ok(()),
+            next_in => Err(refuse(subject, next_in)),
+        }
+    }
+
+    /// Counts one request against its client and, where it has one, its token: against both or
+    /// neither. A refused request does not count.
     ///
     /// # Errors
     /// See [`Limited`].
-    pub(crate) async fn take(&self, subject: Subject) -> Result<Hit, Limited> {
-        let refunded = self.refunded.load(SeqCst);
-        let cached = self
-            .exhausted
-            .get(&subject)
-            .map(|until| until.saturating_duration_since(Instant::now()));
-        let next_in = match cached {
-            Some(next_in) if !next_in.is_zero() => next_in,
-            _ => match self
-                .hits
-                .submit(subject)
-                .await
-                .map_err(|_| Limited::Unavailable)?
-            {
-                Counted::Granted { at } => return Ok(Hit { subject, at }),
-                Counted::Refused { next_in } => {
-                    self.exhausted.insert(subject, Instant::now() + next_in);
-                    if self.refunded.load(SeqCst) != refunded {
-                        // Something was refunded meanwhile, perhaps to this subject.
-                        self.exhausted.invalidate(&subject);
-                    }
-                    next_in
-                }
-            },
-        };
-        metrics::RATE_LIMITED.add([subject.kind()], 1);
-        Err(Limited::Exceeded { next_in })
+    pub(crate) async fn take(
+        &self,
+        client: ClientAddress,
+        token: Option<TokenHash>,
+    ) -> Result<(), Limited> {
+        self.check(Subject::Client(client))?;
+        if let Some(token) = token {
+            self.check(Subject::Token(token))?;
+        }
+        let counted = self.requests.look_up((client, token)).await;
+        match counted.map_err(|_| Limited::Unavailable)? {
+            Counted::Granted => Ok(()),
+            Counted::Refused { by, next_in } => {
+                self.exhausted.insert(by, Instant::now() + next_in);
+                Err(refuse(by, next_in))
+            }
+        }
     }
+}
 
-    /// Removes a request from the count, because another limit refuses it.
-    pub(crate) async fn refund(&self, hit: Hit) {
-        // If this fails, the hit expires within a minute.
-        let _ = self.refunds.submit(hit).await;
-        self.refunded.fetch_add(1, SeqCst);
-        self.exhausted.invalidate(&hit.subject);
-    }
+fn refuse(subject: Subject, next_in: Duration) -> Limited {
+    metrics::RATE_LIMITED.add([subject.kind()], 1);
+    Limited::Exceeded { next_in }
 }

@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::store::STATEMENTS;
 use self::store::{SecretsByAddress, StoredSecret};
 use crate::{
-    batcher::{Batcher, Limits},
+    batcher::{Batcher, Limits, LookUps},
     metrics,
 };
 
@@ -31,7 +31,9 @@ const MAX_CACHED: u64 = 10_000;
 const CACHE_TTL: Duration = Duration::from_secs(60);
 const LOOKUPS: Limits = Limits {
     max_queued: 4_096,
+    max_bytes: 1 << 20,
     max_batch: 256,
+    max_batch_bytes: 1 << 20,
     max_in_flight: 1,
 };
 
@@ -55,7 +57,7 @@ pub(crate) enum DecoyError {
 
 /// Verifies signatures.
 pub(crate) struct WebhookSecrets {
-    lookup: Batcher<SecretsByAddress>,
+    lookup: Batcher<LookUps<SecretsByAddress>>,
     keys: KeyRing,
     cache: Cache<WebhookAddress, Arc<SigningKey>>,
     decoy: Decoy,
@@ -79,10 +81,10 @@ impl WebhookSecrets {
         tasks: &TaskTracker,
     ) -> Result<Self, DecoyError> {
         let decoy = Decoy::new(&keys)?;
-        let lookup = SecretsByAddress {
+        let lookup = LookUps(SecretsByAddress {
             database,
             decoy: decoy.sealed.clone(),
-        };
+        });
         Ok(Self {
             lookup: Batcher::start("webhook_secrets", LOOKUPS, lookup, tasks),
             decoy,
@@ -111,7 +113,7 @@ impl WebhookSecrets {
         }
         let found = self
             .lookup
-            .submit(address)
+            .look_up(address)
             .await
             .map_err(|_| VerifyError::Unavailable)?;
         let key = self.open(address, &found)?;

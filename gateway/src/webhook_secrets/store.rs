@@ -8,7 +8,7 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
-use crate::batcher::BatchWork;
+use crate::batcher::LookUp;
 
 statements! {
     /// The sealed secret of every webhook that is asked for, or the decoy ($3) where no such
@@ -36,12 +36,15 @@ pub(super) struct SecretsByAddress {
     pub(super) decoy: Vec<u8>,
 }
 
-impl BatchWork for SecretsByAddress {
+impl LookUp for SecretsByAddress {
     type Item = WebhookAddress;
     type Output = StoredSecret;
     type Error = DatabaseError;
 
-    async fn run(&self, items: Vec<WebhookAddress>) -> Result<Vec<StoredSecret>, DatabaseError> {
+    async fn look_up(
+        &self,
+        items: Vec<WebhookAddress>,
+    ) -> Result<Vec<StoredSecret>, DatabaseError> {
         let found = self.find(&items).await?;
         Ok(items.iter().map(|address| found[address].clone()).collect())
     }

@@ -1,22 +1,71 @@
-//! Deliveries and submissions: one batch at a time, stored and then acknowledged as a whole.
+//! Deliveries and submissions: the entries of all messages that are there are stored together, and
+//! their messages acknowledged as a whole.
+//!
+//! A message that comes back is not trusted: something in it may have killed its worker. It is done
+//! by itself, entry by entry, so that what is stored stays stored whatever comes next. If it keeps
+//! coming back, its entries are separated into messages of their own; and an entry that has come
+//! back alone too often is given up. Messages that come back are done in random order: one that
+//! kills its worker each time can't keep the same others waiting, and so has no company at the end.
 
-use lapin::message::Delivery;
-use letterbox_broker::{BrokerError, Publisher};
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::future::try_join_all;
+use lapin::{message::Delivery, types::AMQPValue};
+use letterbox_broker::{Alone, BrokerError, Message, Publisher, decode, topology};
 use letterbox_database::Database;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, subscription::Subscription};
 use crate::{
-    apply::{self, DecodedMessage},
+    apply::{self, DecodedEntry},
     dead_letters, metrics,
     outcome::{self, Outcome},
 };
+
+/// Set by the broker: how often a message has come back.
+const RETURNS_HEADER: &str = "x-delivery-count";
+/// From this return on, the entries of a message are separated.
+const SEPARATED_FROM: i64 = 3;
+/// At this return, a single entry is given up. Less than the broker's own limit, which would give
+/// no reason.
+const GIVEN_UP_AT: i64 = 20;
 
 /// Consumes one queue in batches.
 pub(super) struct BatchConsumer<'c> {
     pub(super) database: &'c Database,
     pub(super) publisher: &'c Publisher,
+}
+
+/// A message with its entries.
+struct Received {
+    delivery: Delivery,
+    entries: Vec<DecodedEntry>,
+    returns: i64,
+}
+
+impl Received {
+    fn new(mut delivery: Delivery) -> Self {
+        let body = std::mem::take(&mut delivery.data).into();
+        let entries = decode(&delivery.properties, body);
+        Self {
+            returns: returns(&delivery),
+            entries: entries.into_iter().map(DecodedEntry::new).collect(),
+            delivery,
+        }
+    }
+}
+
+fn returns(delivery: &Delivery) -> i64 {
+    let headers = delivery.properties.headers().as_ref();
+    match headers.and_then(|headers| headers.inner().get(RETURNS_HEADER)) {
+        Some(AMQPValue::LongLongInt(count)) => *count,
+        Some(AMQPValue::LongInt(count)) => i64::from(*count),
+        Some(AMQPValue::LongUInt(count)) => i64::from(*count),
+        Some(AMQPValue::ShortInt(count)) => i64::from(*count),
+        Some(AMQPValue::ShortShortInt(count)) => i64::from(*count),
+        _ => 0,
+    }
 }
 
 impl BatchConsumer<'_> {
@@ -26,70 +75,177 @@ impl BatchConsumer<'_> {
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         while let Some(batch) = subscription.next(stop).await? {
-            self.process(subscription.queue, &batch, stop).await?;
+            let (fresh, mut returned): (Vec<_>, Vec<_>) = batch
+                .into_iter()
+                .partition(|delivery| returns(delivery) == 0);
+            let queue = subscription.queue.as_str();
+            let is_all = returned.is_empty();
+            if !fresh.is_empty() {
+                self.process(queue, fresh, is_all, stop).await?;
+            }
+            fastrand::shuffle(&mut returned);
+            for delivery in returned {
+                self.process_returned(queue, delivery, stop).await?;
+            }
         }
         Ok(())
     }
 
-    /// Brings every message of a batch to its end and acknowledges them all.
+    /// Stores the entries of all messages together and acknowledges the messages; at once, where
+    /// they are all that was fetched.
     async fn process(
         &self,
-        queue: &'static str,
-        batch: &[Delivery],
+        queue: &str,
+        batch: Vec<Delivery>,
+        is_all: bool,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        metrics::CONSUMED_BATCH_SIZE.record([queue], batch.len());
-        let began = Instant::now();
-        let mut open: Vec<_> = batch.iter().map(DecodedMessage::new).collect();
-        let mut pauses = outcome::pauses();
+        let (mut deliveries, mut entries) = (Vec::new(), Vec::new());
+        for received in batch.into_iter().map(Received::new) {
+            deliveries.push(received.delivery);
+            entries.extend(received.entries);
+        }
+        self.store(queue, entries, stop).await?;
+        if let (true, Some(last)) = (is_all, deliveries.last()) {
+            return Subscription::acknowledge(last, true).await;
+        }
+        for delivery in &deliveries {
+            Subscription::acknowledge(delivery, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Does one message that has come back.
+    async fn process_returned(
+        &self,
+        queue: &str,
+        delivery: Delivery,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        let Received {
+            delivery,
+            entries,
+            returns,
+        } = Received::new(delivery);
+        if entries.len() > 1 && returns >= SEPARATED_FROM {
+            let publishing = entries.into_iter().map(|entry| {
+                let message = separated(&delivery, entry.entry.alone);
+                self.publish(message, stop)
+            });
+            try_join_all(publishing).await?;
+        } else if returns >= GIVEN_UP_AT {
+            let reason = format!("it has come back {returns} times: its workers died");
+            for entry in entries {
+                let alone = &entry.entry.alone;
+                let mut patience = Patience::new(stop);
+                while dead_letters::publish(self.publisher, queue, alone, &reason)
+                    .await
+                    .is_err()
+                {
+                    patience.pause().await?;
+                }
+            }
+        } else {
+            for entry in entries {
+                self.store(queue, vec![entry], stop).await?;
+            }
+        }
+        Subscription::acknowledge(&delivery, false).await
+    }
+
+    /// Brings every entry to its end.
+    async fn store(
+        &self,
+        queue: &str,
+        mut open: Vec<DecodedEntry>,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], open.len());
+        let mut patience = Patience::new(stop);
         loop {
             open = self.attempt(queue, open).await;
             if open.is_empty() {
-                // The last one stands for all: the batch is everything fetched on its channel.
-                let Some(last) = batch.last() else {
-                    return Ok(());
-                };
-                return Subscription::acknowledge(last, true).await;
+                return Ok(());
             }
-            if began.elapsed() > MAX_HOLD {
-                return Err(BrokerError::Ended(AWAY_TOO_LONG.into()));
-            }
-            let pause = pauses.next().unwrap_or(MAX_HOLD);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                // What is not stored returns to the queue.
-                () = stop.cancelled() => {
-                    return Err(BrokerError::Ended(STOPPED_WHILE_AWAY.into()));
-                }
-            }
+            patience.pause().await?;
         }
     }
 
-    /// One try. Gives the messages that must be tried again.
-    async fn attempt<'a>(
-        &self,
-        queue: &'static str,
-        open: Vec<DecodedMessage<'a>>,
-    ) -> Vec<DecodedMessage<'a>> {
+    /// Publishes a message, as soon as the broker takes it.
+    async fn publish(&self, message: Message, stop: &CancellationToken) -> Result<(), BrokerError> {
+        let mut patience = Patience::new(stop);
+        while self.publisher.publish(message.clone()).await.is_err() {
+            patience.pause().await?;
+        }
+        Ok(())
+    }
+
+    /// One try. Gives the entries that must be tried again.
+    async fn attempt(&self, queue: &str, open: Vec<DecodedEntry>) -> Vec<DecodedEntry> {
         let outcomes = apply::apply(self.database, &open).await;
         let mut again = Vec::new();
-        for (message, outcome) in open.into_iter().zip(outcomes) {
+        for (entry, outcome) in open.into_iter().zip(outcomes) {
             let outcome = match outcome {
-                Outcome::Reject(reason) => self.dead_letter(queue, message.delivery, reason).await,
+                Outcome::Reject(reason) => self.dead_letter(queue, &entry, reason).await,
                 other => other,
             };
-            metrics::MESSAGES.add([queue, outcome.label()], 1);
+            metrics::ENTRIES.add([queue.to_owned(), outcome.label().to_owned()], 1);
             if outcome == Outcome::Retry {
-                again.push(message);
+                again.push(entry);
             }
         }
         again
     }
 
-    async fn dead_letter(&self, queue: &str, message: &Delivery, reason: String) -> Outcome {
-        match dead_letters::publish(self.publisher, queue, message, &reason).await {
+    async fn dead_letter(&self, queue: &str, entry: &DecodedEntry, reason: String) -> Outcome {
+        match dead_letters::publish(self.publisher, queue, &entry.entry.alone, &reason).await {
             Ok(()) => Outcome::Reject(reason),
             Err(_) => Outcome::Retry,
+        }
+    }
+}
+
+/// One entry as a message to the queue that it came from.
+fn separated(delivery: &Delivery, alone: Alone) -> Message {
+    let mut headers: BTreeMap<_, _> = match alone.properties.headers() {
+        Some(headers) => headers.inner().clone(),
+        None => BTreeMap::new(),
+    };
+    headers.remove(RETURNS_HEADER);
+    Message {
+        exchange: topology::EXCHANGE,
+        routing_key: delivery.routing_key.to_string(),
+        properties: alone.properties.with_headers(headers.into()),
+        body: alone.body,
+    }
+}
+
+/// Waits for a server that is away, as long as a message may be held. What is not done by then
+/// returns to the queue.
+struct Patience<'s> {
+    began: Instant,
+    pauses: Box<dyn Iterator<Item = Duration> + Send>,
+    stop: &'s CancellationToken,
+}
+
+impl<'s> Patience<'s> {
+    fn new(stop: &'s CancellationToken) -> Self {
+        Self {
+            began: Instant::now(),
+            pauses: Box::new(outcome::pauses()),
+            stop,
+        }
+    }
+
+    /// Waits before the next try.
+    async fn pause(&mut self) -> Result<(), BrokerError> {
+        if self.began.elapsed() > MAX_HOLD {
+            return Err(BrokerError::Ended(AWAY_TOO_LONG.into()));
+        }
+        let pause = self.pauses.next().unwrap_or(MAX_HOLD);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => Ok(()),
+            () = self.stop.cancelled() => Err(BrokerError::Ended(STOPPED_WHILE_AWAY.into())),
         }
     }
 }

@@ -1,34 +1,38 @@
 //! The consumer: receive, process, acknowledge, in that order, so that a crash at any point means a
 //! redelivery and never a loss.
 //!
-//! It consumes every work queue of the topology, each on a channel of its own: `batches` stores
+//! It consumes every work queue that a gateway has ever used, each on a channel of its own: `batches` stores
 //! messages in batches, `wakes` executes runs one by one. While the database is away messages are
 //! held, unacknowledged, for as long as the broker allows; the consumer does not subscribe before
 //! the database answers. When a consumer is cancelled (its queue was deleted), the session ends,
 //! and the next one declares the queue again.
 
 mod batches;
+mod store;
 mod subscription;
 mod wakes;
 
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::Connection;
 use letterbox_broker::{
     BrokerError, Publisher, Session,
-    topology::{Consumption, WORK_QUEUES, WorkQueue},
+    topology::{self, Consumption, WorkQueue, work_queues},
 };
 use letterbox_common::process::readiness::Component;
 use letterbox_database::{Database, health};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::store::STATEMENTS;
 use self::{batches::BatchConsumer, subscription::Subscription, wakes::WakeConsumer};
 use crate::{executor::Executor, outcome};
 
 /// How long messages are held while the database is away. Well under the time (30 minutes) after
 /// which the broker takes every unacknowledged message back.
 const MAX_HOLD: Duration = Duration::from_secs(600);
+/// How often to look whether a gateway uses more queues than before.
+const LOOK_FOR_QUEUES: Duration = Duration::from_secs(5);
 /// Why a consumer ended that held messages.
 const AWAY_TOO_LONG: &str = "the database was away for too long";
 const STOPPED_WHILE_AWAY: &str = "stopped while the database was away";
@@ -57,14 +61,37 @@ impl Session for Consumer {
         if !self.await_database(component, stop).await {
             return Ok(());
         }
-        let subscribing = WORK_QUEUES.map(|queue| self.subscribe(connection, queue));
-        let subscriptions = future::try_join_all(subscribing).await?;
-        component.ready();
-        let consuming = subscriptions
-            .into_iter()
-            .zip(WORK_QUEUES)
-            .map(|(subscription, queue)| self.consume(subscription, queue.consumption, stop));
-        future::try_join_all(consuming).await.map(drop)
+        let mut known = 0;
+        let mut consuming = FuturesUnordered::new();
+        let mut looking = tokio::time::interval(LOOK_FOR_QUEUES);
+        loop {
+            tokio::select! {
+                _ = looking.tick(), if !stop.is_cancelled() => {
+                    // Not knowing whether there are more is no reason to stop.
+                    let queues = store::count_queues(&self.database).await.unwrap_or(known);
+                    if queues > known {
+                        topology::declare_on(connection, queues).await?;
+                        let before = if known == 0 { Vec::new() } else { work_queues(known) };
+                        for queue in work_queues(queues) {
+                            if before.contains(&queue) {
+                                continue;
+                            }
+                            let (opened, how) = self.subscribe(connection, queue).await?;
+                            consuming.push(self.consume(opened, how, stop));
+                        }
+                        known = queues;
+                        component.ready();
+                    }
+                }
+                Some(ended) = consuming.next() => {
+                    let () = ended?;
+                    if consuming.is_empty() {
+                        return Ok(());
+                    }
+                }
+                () = stop.cancelled(), if consuming.is_empty() => return Ok(()),
+            }
+        }
     }
 
     /// Acknowledgements pass while the broker blocks publishers.
@@ -91,12 +118,13 @@ impl Consumer {
         &self,
         connection: &Connection,
         queue: WorkQueue,
-    ) -> Result<Subscription, BrokerError> {
+    ) -> Result<(Subscription, Consumption), BrokerError> {
         let (prefetch, max_batch) = match queue.consumption {
             Consumption::Batches => (self.prefetch, self.max_batch),
             Consumption::Wakes => (self.run_concurrency, 1),
         };
-        Subscription::open(connection, queue.name, prefetch, max_batch, &self.name).await
+        let opening = Subscription::open(connection, queue.name, prefetch, max_batch, &self.name);
+        Ok((opening.await?, queue.consumption))
     }
 
     /// Works until `stop`, then fetches nothing more and finishes what has been fetched.

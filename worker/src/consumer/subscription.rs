@@ -13,7 +13,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A consumer of one queue.
 pub(super) struct Subscription {
-    pub(super) queue: &'static str,
+    pub(super) queue: String,
     channel: Channel,
     tag: lapin::types::ShortString,
     deliveries: ReadyChunks<lapin::Consumer>,
@@ -25,7 +25,7 @@ impl Subscription {
     /// most `max_batch` are given at once.
     pub(super) async fn open(
         connection: &Connection,
-        queue: &'static str,
+        queue: String,
         prefetch: u16,
         max_batch: usize,
         name: &str,
@@ -38,7 +38,7 @@ impl Subscription {
                 .await?;
             let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
             let consumer = channel
-                .basic_consume(queue.into(), name.into(), options, arguments)
+                .basic_consume(queue.as_str().into(), name.into(), options, arguments)
                 .await?;
             Ok::<_, lapin::Error>((channel, consumer))
         };

@@ -3,7 +3,7 @@
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::message::Delivery;
-use letterbox_broker::{BrokerError, Envelope, Publisher, RunWake};
+use letterbox_broker::{Alone, BrokerError, Publisher, RunWake};
 use letterbox_database::Fault;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,8 @@ impl WakeConsumer<'_> {
         mut subscription: Subscription,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let queue = subscription.queue;
+        let queue = subscription.queue.clone();
+        let queue = queue.as_str();
         let mut in_progress = FuturesUnordered::new();
         let mut fetching = true;
         loop {
@@ -55,26 +56,29 @@ impl WakeConsumer<'_> {
 
     async fn handle(
         &self,
-        queue: &'static str,
+        queue: &str,
         message: Delivery,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let ended = match Envelope::decode(&message.properties) {
-            Ok(Envelope::RunWake(wake)) => self.advance(wake, stop).await?,
-            Ok(_) => Ended::Unprocessable("not the wake of a run".to_owned()),
+        let ended = match RunWake::decode(&message.properties) {
+            Ok(wake) => self.advance(wake, stop).await?,
             Err(error) => Ended::Unprocessable(error.to_string()),
         };
         let label = match ended {
             Ended::Advanced => "done",
             Ended::Unprocessable(reason) => {
-                let publishing = dead_letters::publish(self.publisher, queue, &message, &reason);
+                let alone = Alone {
+                    properties: message.properties.clone(),
+                    body: message.data.clone().into(),
+                };
+                let publishing = dead_letters::publish(self.publisher, queue, &alone, &reason);
                 publishing.await.map_err(|error| {
                     BrokerError::Ended(format!("a dead letter could not be published: {error}"))
                 })?;
                 "rejected"
             }
         };
-        metrics::MESSAGES.add([queue, label], 1);
+        metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
         Subscription::acknowledge(&message, false).await
     }
 

@@ -3,6 +3,7 @@
 
 mod store;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use letterbox_broker::FormSubmission;
 use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
@@ -19,19 +20,19 @@ pub(crate) struct NewRun {
     release: ReleaseId,
     received_at: Timestamp,
     /// The validated payload: JSON text that a stranger wrote.
-    input: Vec<u8>,
+    input: Bytes,
 }
 
 impl NewRun {
     /// The run that a submission starts.
-    pub(crate) fn of_submission(envelope: &FormSubmission, body: &[u8]) -> Self {
+    pub(crate) fn of_submission(envelope: &FormSubmission, body: &Bytes) -> Self {
         Self {
             run: envelope.run,
             workspace: envelope.workspace,
             workflow: envelope.workflow,
             release: envelope.release,
             received_at: envelope.receipt.received_at,
-            input: body.to_vec(),
+            input: body.clone(),
         }
     }
 }

@@ -130,7 +130,7 @@ impl<'a> RecordRuns<'a> {
             workflows: runs.iter().map(|run| run.workflow).collect(),
             releases: runs.iter().map(|run| run.release).collect(),
             received: runs.iter().map(|run| run.received_at).collect(),
-            inputs: runs.iter().map(|run| run.input.as_slice()).collect(),
+            inputs: runs.iter().map(|run| &run.input[..]).collect(),
         }
     }
 }

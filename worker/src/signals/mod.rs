@@ -4,6 +4,7 @@ mod amount;
 mod proposal;
 mod store;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use letterbox_broker::WebhookDelivery;
 use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
@@ -20,19 +21,19 @@ pub(crate) struct Signal {
     received_at: Timestamp,
     mapped: Mapped,
     /// The exact bytes that were signed.
-    body: Vec<u8>,
+    body: Bytes,
 }
 
 impl Signal {
     /// Maps a delivery. Whatever its body is, there is a signal for it.
-    pub(crate) fn of_delivery(envelope: &WebhookDelivery, body: &[u8]) -> Self {
+    pub(crate) fn of_delivery(envelope: &WebhookDelivery, body: &Bytes) -> Self {
         Self {
             id: envelope.delivery,
             workspace: envelope.workspace,
             webhook: envelope.webhook,
             received_at: envelope.receipt.received_at,
             mapped: proposal::map(body),
-            body: body.to_vec(),
+            body: body.clone(),
         }
     }
 }

@@ -6,9 +6,8 @@ mod store;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future;
-use letterbox_broker::{Envelope, Message, Publisher, RunWake};
+use letterbox_broker::{Message, Publisher, RunWake};
 use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, Transaction, Work};
 use tokio_util::sync::CancellationToken;
@@ -98,6 +97,5 @@ impl Work for RelayPage<'_> {
 }
 
 fn message(workspace: WorkspaceId, run: RunId, app_id: &str) -> Message {
-    let wake = Envelope::RunWake(RunWake { workspace, run });
-    wake.into_message(app_id, Bytes::from_static(b"{}"))
+    RunWake { workspace, run }.message(app_id)
 }

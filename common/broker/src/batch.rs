@@ -1,0 +1,320 @@
+//! Batches: many entries in one message, readable in the dashboard and separable again.
+//!
+//! ```text
+//! {"delivery_id":"…","workspace_id":"…","webhook_id":"…","received_at":"…","traceparent":"…","length":15}
+//! {"the":"sender's exact bytes"}
+//! {"delivery_id":…
+//! ```
+//! A line of JSON says whose the following `length` bytes are; a line break ends them. The header
+//! `count` is the number of entries. A single entry is a batch of one.
+//!
+//! What can't be read is told entry by entry: a line that does not describe an entry spoils that
+//! entry alone, as long as it tells its length.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Entry, FormSubmission, MalformedMessage, Message, MessageType, RunWake, WebhookDelivery,
+    legacy,
+    message::{message_type, properties},
+    topology::EXCHANGE,
+};
+
+const COUNT_HEADER: &str = "count";
+/// What a line and its two line breaks take at most, in bytes: for estimates before encoding.
+pub const MAX_LINE: usize = 400;
+
+/// The line of an entry, as it is written.
+#[derive(Serialize)]
+struct Line<'a, E> {
+    #[serde(flatten)]
+    entry: &'a E,
+    length: usize,
+}
+
+/// All that a line must tell for the next one to be found.
+#[derive(Deserialize)]
+struct Framing {
+    length: usize,
+}
+
+/// Entries of one kind as a message's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchBody {
+    /// What the entries are.
+    pub kind: MessageType,
+    /// How many they are.
+    pub entries: u32,
+    /// Their lines and bodies.
+    pub bytes: Bytes,
+}
+
+impl BatchBody {
+    /// Encodes entries with their bodies.
+    #[must_use]
+    pub fn encode<E: Entry>(entries: &[(E, Bytes)]) -> Self {
+        let size = entries.iter().map(|(_, body)| body.len() + MAX_LINE).sum();
+        let mut bytes = BytesMut::with_capacity(size).writer();
+        for (entry, body) in entries {
+            let length = body.len();
+            // Writing to memory does not fail, and an entry has nothing that JSON can't say.
+            let _ = serde_json::to_writer(&mut bytes, &Line { entry, length });
+            bytes.get_mut().put_u8(b'\n');
+            bytes.get_mut().extend_from_slice(body);
+            bytes.get_mut().put_u8(b'\n');
+        }
+        Self {
+            kind: E::TYPE,
+            entries: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            bytes: bytes.into_inner().freeze(),
+        }
+    }
+
+    /// The message to publish. `app_id` names the publishing process.
+    #[must_use]
+    pub fn into_message(self, routing_key: String, message_id: String, app_id: &str) -> Message {
+        let mut headers = FieldTable::default();
+        headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(self.entries));
+        Message {
+            exchange: EXCHANGE,
+            routing_key,
+            properties: properties(self.kind, message_id, app_id)
+                .with_content_type("text/plain".into())
+                .with_headers(headers),
+            body: self.bytes,
+        }
+    }
+}
+
+/// What an entry of a received message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Becomes a signal.
+    Delivery(WebhookDelivery),
+    /// Becomes a run.
+    Submission(FormSubmission),
+    /// Lets a worker continue a run.
+    Wake(RunWake),
+}
+
+/// One entry of a received message.
+#[derive(Debug, Clone)]
+pub struct ReceivedEntry {
+    /// What it is, or why it can't be told.
+    pub content: Result<Content, MalformedMessage>,
+    /// The sender's exact bytes, or the validated payload.
+    pub body: Bytes,
+    /// This entry as a message of its own.
+    pub alone: Alone,
+}
+
+/// One entry as a message of its own: for dead letters, and to separate it from its companions.
+#[derive(Debug, Clone)]
+pub struct Alone {
+    /// Type, id, `count` 1; for what is not a batch, as it was received.
+    pub properties: BasicProperties,
+    /// Line and body; for what is not a batch, as it was received.
+    pub body: Bytes,
+}
+
+/// Separates the entries of a received message. Never empty.
+#[must_use]
+pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
+    match message_type(properties).and_then(|kind| kind.parse().ok()) {
+        Some(MessageType::WebhookDeliveries) => decode_entries(properties, body, Content::Delivery),
+        Some(MessageType::FormSubmissions) => decode_entries(properties, body, Content::Submission),
+        Some(MessageType::RunWake) => {
+            let content = RunWake::decode(properties).map(Content::Wake);
+            vec![whole(properties, body, content)]
+        }
+        None => {
+            let content = legacy::decode(properties);
+            vec![whole(properties, body, content)]
+        }
+    }
+}
+
+fn whole(
+    properties: &BasicProperties,
+    body: Bytes,
+    content: Result<Content, MalformedMessage>,
+) -> ReceivedEntry {
+    ReceivedEntry {
+        content,
+        body: body.clone(),
+        alone: Alone {
+            properties: properties.clone(),
+            body,
+        },
+    }
+}
+
+fn decode_entries<E: Entry>(
+    properties: &BasicProperties,
+    mut rest: Bytes,
+    content: impl Fn(E) -> Content,
+) -> Vec<ReceivedEntry> {
+    let mut entries = Vec::new();
+    while !rest.is_empty() || entries.is_empty() {
+        let Some(frame) = Frame::split_from(&mut rest) else {
+            let framing = Err(MalformedMessage::Framing);
+            entries.push(whole(properties, rest, framing));
+            break;
+        };
+        let parsed: Result<E, _> = serde_json::from_slice(&frame.line);
+        let alone = |id| Alone {
+            properties: with_count_of_one(properties, id),
+            body: frame.all.clone(),
+        };
+        let (content, alone) = match parsed {
+            Ok(entry) => {
+                let id = entry.id();
+                (Ok(content(entry)), alone(Some(id)))
+            }
+            // Where and how it broke, without a word of it.
+            Err(error) => {
+                let problem = format!("{:?} error, column {}", error.classify(), error.column());
+                (Err(MalformedMessage::Line(problem)), alone(None))
+            }
+        };
+        entries.push(ReceivedEntry {
+            content,
+            body: frame.body,
+            alone,
+        });
+    }
+    entries
+}
+
+/// One entry's bytes.
+struct Frame {
+    line: Bytes,
+    body: Bytes,
+    /// Line, body, and the line breaks after each.
+    all: Bytes,
+}
+
+impl Frame {
+    /// Takes the next frame off; none, and nothing taken, where there is none.
+    fn split_from(rest: &mut Bytes) -> Option<Self> {
+        let line = rest.iter().position(|byte| *byte == b'\n')?;
+        let Framing { length } = serde_json::from_slice(&rest[..line]).ok()?;
+        let begin = line + 1;
+        let end = begin.checked_add(length).filter(|end| *end < rest.len())?;
+        if rest[end] != b'\n' {
+            return None;
+        }
+        let all = rest.split_to(end + 1);
+        Some(Self {
+            line: all.slice(..line),
+            body: all.slice(begin..end),
+            all,
+        })
+    }
+}
+
+fn with_count_of_one(properties: &BasicProperties, id: Option<String>) -> BasicProperties {
+    let mut headers = properties.headers().clone().unwrap_or_default();
+    headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
+    let alone = properties.clone().with_headers(headers);
+    match id {
+        Some(id) => alone.with_message_id(id.into()),
+        None => alone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
+
+    use super::*;
+    use crate::Receipt;
+
+    fn delivery() -> WebhookDelivery {
+        WebhookDelivery {
+            delivery: DeliveryId::generate(),
+            workspace: WorkspaceId::generate(),
+            webhook: WebhookId::generate(),
+            receipt: Receipt {
+                received_at: Timestamp::from_millisecond(1_790_000_000_123).unwrap(),
+                traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+            },
+        }
+    }
+
+    fn message(entries: &[(WebhookDelivery, Bytes)]) -> Message {
+        BatchBody::encode(entries).into_message("webhooks".into(), "1".into(), "test")
+    }
+
+    #[test]
+    fn entries_round_trip_whatever_their_bodies_hold() {
+        let bodies = [
+            "1",
+            "\"a\\nb\"",
+            "{\n\"length\": 3\n}\n",
+            " [\r\n]",
+            "\"\u{0}\"",
+        ];
+        let entries = bodies.map(|body| (delivery(), Bytes::from(body)));
+        let Message {
+            properties, body, ..
+        } = message(&entries);
+        let received = decode(&properties, body);
+        assert_eq!(received.len(), entries.len());
+        for (received, (sent, body)) in received.iter().zip(&entries) {
+            assert_eq!(received.content, Ok(Content::Delivery(sent.clone())));
+            assert_eq!(received.body, body);
+            // Alone it is a batch of one, of the same kind.
+            let Alone { properties, body } = received.alone.clone();
+            let again = decode(&properties, body);
+            assert_eq!(again.len(), 1);
+            assert_eq!(again[0].content, received.content);
+            assert_eq!(again[0].body, received.body);
+            let id = properties.message_id().as_ref().unwrap().as_str();
+            assert_eq!(id, sent.delivery.to_string());
+        }
+    }
+
+    #[test]
+    fn a_line_is_as_long_as_is_estimated_at_most() {
+        let Message { body, .. } = message(&[(delivery(), Bytes::from_static(b"1"))]);
+        assert!(body.len() < MAX_LINE, "{}", body.len());
+    }
+
+    #[test]
+    fn a_bad_line_spoils_its_entry_only() {
+        let entries = [delivery(), delivery(), delivery()].map(|one| (one, Bytes::from("1")));
+        let Message {
+            properties, body, ..
+        } = message(&entries);
+        let webhook = entries[1].0.webhook.to_string();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let broken = text.replace(&webhook, "not-an-id");
+        let received = decode(&properties, broken.into());
+        let good: Vec<bool> = received.iter().map(|one| one.content.is_ok()).collect();
+        assert_eq!(good, [true, false, true]);
+        assert_eq!(received[1].body, "1");
+    }
+
+    #[test]
+    fn what_follows_a_lost_frame_is_kept_together() {
+        let entries = [delivery(), delivery()].map(|one| (one, Bytes::from("\"x\"")));
+        let whole = message(&entries);
+        for end in 0..whole.body.len() {
+            let received = decode(&whole.properties, whole.body.slice(..end));
+            let last = received.last().unwrap();
+            if received.len() != 1 || last.content.is_err() {
+                assert_eq!(last.content, Err(MalformedMessage::Framing));
+            }
+            let kept: usize = received.iter().map(|one| one.alone.body.len()).sum();
+            assert_eq!(kept, end, "nothing is dropped");
+        }
+        assert_eq!(decode(&BasicProperties::default(), Bytes::new()).len(), 1);
+    }
+}

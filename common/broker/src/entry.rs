@@ -1,0 +1,96 @@
+//! Entries: the accepted deliveries and submissions that messages carry. What is said of an entry
+//! is one line of JSON before its body.
+
+use jiff::Timestamp;
+use letterbox_common::ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId};
+use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
+
+use crate::{MessageType, topology::QueueFamily};
+
+/// A signed body that a webhook received. Becomes a signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookDelivery {
+    /// The same for every attempt to deliver this body.
+    #[serde(rename = "delivery_id")]
+    pub delivery: DeliveryId,
+    /// The workspace of the webhook.
+    #[serde(rename = "workspace_id")]
+    pub workspace: WorkspaceId,
+    /// The webhook that received the body.
+    #[serde(rename = "webhook_id")]
+    pub webhook: WebhookId,
+    /// Of the request that this entry comes from; another attempt has its own.
+    #[serde(flatten)]
+    pub receipt: Receipt,
+}
+
+/// A payload that a form received. Becomes a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormSubmission {
+    /// The same for every attempt under one idempotency key.
+    #[serde(rename = "submission_id")]
+    pub run: RunId,
+    /// The workspace of the workflow.
+    #[serde(rename = "workspace_id")]
+    pub workspace: WorkspaceId,
+    /// The workflow that the form starts.
+    #[serde(rename = "workflow_id")]
+    pub workflow: WorkflowId,
+    /// The release that the payload was validated against.
+    #[serde(rename = "release_id")]
+    pub release: ReleaseId,
+    /// Of the request that this entry comes from; another attempt has its own.
+    #[serde(flatten)]
+    pub receipt: Receipt,
+}
+
+/// When and in what context a request was received.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// By the gateway's clock, kept to the millisecond.
+    #[serde(serialize_with = "to_the_millisecond")]
+    pub received_at: Timestamp,
+    /// W3C trace context of the request.
+    pub traceparent: String,
+}
+
+fn to_the_millisecond<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{time:.3}"))
+}
+
+/// What messages carry in batches.
+pub trait Entry: Serialize + DeserializeOwned {
+    /// The type of a message that carries such entries.
+    const TYPE: MessageType;
+    /// The queues that take them.
+    const QUEUES: QueueFamily;
+
+    /// The tenant, which chooses one queue of the family.
+    fn workspace(&self) -> WorkspaceId;
+    /// The entry's own id.
+    fn id(&self) -> String;
+}
+
+impl Entry for WebhookDelivery {
+    const TYPE: MessageType = MessageType::WebhookDeliveries;
+    const QUEUES: QueueFamily = QueueFamily::Webhooks;
+
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+    fn id(&self) -> String {
+        self.delivery.to_string()
+    }
+}
+
+impl Entry for FormSubmission {
+    const TYPE: MessageType = MessageType::FormSubmissions;
+    const QUEUES: QueueFamily = QueueFamily::Forms;
+
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+    fn id(&self) -> String {
+        self.run.to_string()
+    }
+}

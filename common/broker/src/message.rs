@@ -1,0 +1,166 @@
+//! A message as it is published: where it goes, the properties that people read in the dashboard,
+//! and its body.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable, LongString},
+};
+use letterbox_common::{
+    ids::{RunId, WorkspaceId},
+    text_enum,
+};
+
+use crate::topology::{EXCHANGE, RUNS};
+
+const PERSISTENT: u8 = 2;
+
+text_enum! {
+    /// The AMQP property `type`: what a message holds.
+    pub enum MessageType {
+        /// Entries that become signals, see [`crate::WebhookDelivery`]
+        WebhookDeliveries = "webhook.deliveries",
+        /// Entries that become runs, see [`crate::FormSubmission`]
+        FormSubmissions = "form.submissions",
+        /// A run that a worker must look at, see [`RunWake`]
+        RunWake = "run.wake",
+    }
+}
+
+/// A message as it is published.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// The exchange to publish it to.
+    pub exchange: &'static str,
+    /// How the exchange finds the queue; for a dead letter, the queue that it came from.
+    pub routing_key: String,
+    /// Type, id, headers.
+    pub properties: BasicProperties,
+    /// Entries with their lines, or `{}` for a wake.
+    pub body: Bytes,
+}
+
+/// A run that a worker must look at. Everything about it is in the database; the body is `{}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunWake {
+    /// The workspace of the run.
+    pub workspace: WorkspaceId,
+    /// `message_id`
+    pub run: RunId,
+}
+
+impl RunWake {
+    /// The message to publish. `app_id` names the publishing process.
+    #[must_use]
+    pub fn message(&self, app_id: &str) -> Message {
+        Message {
+            exchange: EXCHANGE,
+            routing_key: RUNS.to_owned(),
+            properties: properties(MessageType::RunWake, self.run.to_string(), app_id)
+                .with_content_type("application/json".into())
+                .with_headers(headers([("workspace_id", self.workspace.to_string())])),
+            body: Bytes::from_static(b"{}"),
+        }
+    }
+
+    /// Decodes what [`Self::message`] has written.
+    ///
+    /// # Errors
+    /// Names what is missing or malformed, without quoting it.
+    pub fn decode(properties: &BasicProperties) -> Result<Self, MalformedMessage> {
+        if message_type(properties) != Some(MessageType::RunWake.as_str()) {
+            return Err(MalformedMessage::Type);
+        }
+        Ok(Self {
+            run: message_id(properties)?,
+            workspace: header(properties, "workspace_id")?,
+        })
+    }
+}
+
+/// A message that Letterbox did not write, or that was damaged on the way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedMessage {
+    /// The property `type` is missing or none of ours.
+    #[error("unknown message type")]
+    Type,
+    /// Holds the name of the property or header.
+    #[error("property or header '{0}' is missing or malformed")]
+    Field(&'static str),
+    /// Where an entry's line should be, there is none that tells its length.
+    #[error("the body is not a list of entries from here on")]
+    Framing,
+    /// The line of an entry can be read, but does not describe one.
+    #[error("the entry's line is malformed: {0}")]
+    Line(String),
+}
+
+/// What every message of Letterbox has.
+pub(crate) fn properties(kind: MessageType, message_id: String, app_id: &str) -> BasicProperties {
+    BasicProperties::default()
+        .with_type(kind.as_str().into())
+        .with_message_id(message_id.into())
+        .with_timestamp(u64::try_from(Timestamp::now().as_second()).unwrap_or(0))
+        .with_app_id(app_id.into())
+        .with_delivery_mode(PERSISTENT)
+}
+
+pub(crate) fn headers<const N: usize>(entries: [(&'static str, String); N]) -> FieldTable {
+    let mut headers = FieldTable::default();
+    for (name, value) in entries {
+        headers.insert(name.into(), AMQPValue::LongString(LongString::from(value)));
+    }
+    headers
+}
+
+pub(crate) fn message_type(properties: &BasicProperties) -> Option<&str> {
+    properties.kind().as_ref().map(|kind| kind.as_str())
+}
+
+pub(crate) fn message_id<T: std::str::FromStr>(
+    properties: &BasicProperties,
+) -> Result<T, MalformedMessage> {
+    let id = properties.message_id().as_ref().map(|id| id.as_str());
+    id.and_then(|id| id.parse().ok())
+        .ok_or(MalformedMessage::Field("message_id"))
+}
+
+pub(crate) fn header<T: std::str::FromStr>(
+    properties: &BasicProperties,
+    name: &'static str,
+) -> Result<T, MalformedMessage> {
+    let value = properties
+        .headers()
+        .as_ref()
+        .and_then(|headers| headers.inner().get(name));
+    let text = match value {
+        Some(AMQPValue::LongString(text)) => std::str::from_utf8(text.as_bytes()).ok(),
+        _ => None,
+    };
+    text.and_then(|text| text.parse().ok())
+        .ok_or(MalformedMessage::Field(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakes_round_trip_and_every_missing_part_is_named() {
+        let wake = RunWake {
+            workspace: WorkspaceId::generate(),
+            run: RunId::generate(),
+        };
+        let whole = wake.message("test").properties;
+        assert_eq!(RunWake::decode(&whole), Ok(wake));
+        let none = BasicProperties::default();
+        assert_eq!(RunWake::decode(&none), Err(MalformedMessage::Type));
+        for (cut, name) in [
+            (whole.clone().with_message_id("x".into()), "message_id"),
+            (whole.with_headers(FieldTable::default()), "workspace_id"),
+        ] {
+            assert_eq!(RunWake::decode(&cut), Err(MalformedMessage::Field(name)));
+        }
+    }
+}

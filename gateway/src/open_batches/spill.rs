@@ -1,0 +1,120 @@
+//! The spill: while the broker is away, messages wait in the database, so that senders do not
+//! notice. It is bounded; the size is measured about once a second, and what this gateway has added
+//! since is counted on top.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use letterbox_broker::BatchBody;
+use letterbox_common::process::readiness::Component;
+use letterbox_database::{Database, DatabaseError};
+
+use super::{
+    BatchId,
+    store::{self, SpillSize},
+};
+use crate::metrics;
+
+/// How much may be spilled, over all gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpillLimits {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A batch with its message.
+#[derive(Debug, Clone)]
+pub(crate) struct Spillable {
+    pub(crate) batch: BatchId,
+    pub(crate) routing_key: String,
+    pub(crate) body: BatchBody,
+}
+
+/// Why messages are not spilled.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum SpillError {
+    /// Nothing was written.
+    #[error("the spill is full")]
+    Full,
+    /// Some may have been written.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// A batch that was opened has no row. Nobody deletes what is not settled.
+    #[error("a batch has no row")]
+    NoRow,
+}
+
+/// Writes messages into the rows of their batches.
+pub(crate) struct Spill {
+    pub(super) database: Database,
+    limits: SpillLimits,
+    size: Mutex<SpillSize>,
+    /// Not ready while the spill is full.
+    component: Component,
+}
+
+impl Spill {
+    pub(crate) fn new(database: Database, limits: SpillLimits, component: Component) -> Self {
+        component.ready();
+        Self {
+            database,
+            limits,
+            size: Mutex::default(),
+            component,
+        }
+    }
+
+    /// Keeps messages durably, all or none. They will be published, though not by the caller.
+    ///
+    /// # Errors
+    /// See [`SpillError`].
+    pub(crate) async fn keep(&self, messages: &[Spillable]) -> Result<(), SpillError> {
+        let bytes: usize = messages.iter().map(|one| one.body.bytes.len()).sum();
+        self.reserve(SpillSize {
+            messages: messages.len() as u64,
+            bytes: bytes as u64,
+        })?;
+        let kept = store::spill(&self.database, messages).await?;
+        if kept.len() < messages.len() {
+            return Err(SpillError::NoRow);
+        }
+        let entries: u64 = messages.iter().map(|one| u64::from(one.body.entries)).sum();
+        metrics::SPILLED.increment(entries);
+        Ok(())
+    }
+
+    fn reserve(&self, more: SpillSize) -> Result<(), SpillError> {
+        let mut size = self.lock();
+        let (messages, bytes) = (size.messages + more.messages, size.bytes + more.bytes);
+        if messages > self.limits.messages || bytes > self.limits.bytes {
+            self.component
+                .not_ready("the broker is away and the spill is full");
+            return Err(SpillError::Full);
+        }
+        *size = SpillSize { messages, bytes };
+        Ok(())
+    }
+
+    /// Whether anything is spilled, as far as this gateway knows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().messages == 0
+    }
+
+    /// Measures anew.
+    pub(super) async fn measure(&self) -> Result<(), DatabaseError> {
+        let measured = store::measure(&self.database).await?;
+        *self.lock() = measured;
+        metrics::SPILL_MESSAGES.set(measured.messages as f64);
+        metrics::SPILL_BYTES.set(measured.bytes as f64);
+        // Room again for some time: one in ten.
+        if measured.messages * 10 <= self.limits.messages * 9
+            && measured.bytes * 10 <= self.limits.bytes * 9
+        {
+            self.component.ready();
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SpillSize> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

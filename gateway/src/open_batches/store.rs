@@ -1,0 +1,166 @@
+//! The statements over open batches.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bytes::Bytes;
+use letterbox_broker::{BatchBody, MessageType};
+use letterbox_database::{Database, DatabaseError, statements};
+
+use super::{BatchId, Spillable};
+
+statements! {
+    /// Deletes the rows of batches that were confirmed. Need not be durable: a row that comes back
+    /// costs one more publish of the same ids.
+    CLOSE_BATCHES = close_batches "
+DELETE FROM open_batches
+USING (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit) AS quick
+WHERE batch_id = ANY ($1) AND quick.synchronous_commit = 'off'";
+
+    /// Lets others take over at once what was not published. What is spilled stays spilled.
+    END_LEASES = end_leases "
+UPDATE open_batches SET lease_until = clock_timestamp()
+WHERE batch_id = ANY ($1) AND spilled_at IS NULL";
+
+    /// Keeps messages for later. Durable.
+    SPILL_BATCHES = spill_batches "
+UPDATE open_batches o
+SET spilled_at = clock_timestamp(), lease_until = clock_timestamp(), routing_key = new.routing_key,
+    message_type = new.message_type, entries = new.entries, body = new.body
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::bytea[])
+     AS new (batch_id, routing_key, message_type, entries, body)
+WHERE o.batch_id = new.batch_id
+RETURNING o.batch_id";
+
+    /// The oldest spilled messages that nobody is publishing, for $2 seconds the caller's.
+    TAKE_SPILLED = take_spilled "
+UPDATE open_batches o SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
+FROM (SELECT batch_id FROM open_batches
+      WHERE spilled_at IS NOT NULL AND lease_until <= clock_timestamp()
+      ORDER BY spilled_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS oldest
+WHERE o.batch_id = oldest.batch_id
+RETURNING o.batch_id, o.routing_key, o.message_type, o.entries, o.body";
+
+    /// Lets others publish spilled messages that could not be published now.
+    RETURN_SPILLED = return_spilled "
+UPDATE open_batches SET lease_until = clock_timestamp()
+WHERE batch_id = ANY ($1) AND spilled_at IS NOT NULL";
+
+    /// How much is spilled, over all gateways.
+    MEASURE_SPILL = measure_spill "
+SELECT count(*) AS messages, coalesce(sum(octet_length(body)), 0)::bigint AS bytes
+FROM open_batches WHERE spilled_at IS NOT NULL";
+}
+
+/// Deletes the rows of confirmed batches.
+///
+/// # Errors
+/// When the database did not answer: they may be there still.
+pub(super) async fn close(database: &Database, batches: &[BatchId]) -> Result<(), DatabaseError> {
+    database.execute(&CLOSE_BATCHES, &[&batches]).await?;
+    Ok(())
+}
+
+/// Ends the leases of batches that were not published.
+///
+/// # Errors
+/// When the database did not answer: they end by themselves.
+pub(super) async fn end_leases(
+    database: &Database,
+    batches: &BTreeSet<BatchId>,
+) -> Result<(), DatabaseError> {
+    let batches: Vec<_> = batches.iter().copied().collect();
+    database.execute(&END_LEASES, &[&batches]).await?;
+    Ok(())
+}
+
+/// Keeps messages in the rows of their batches; gives the batches that are kept now.
+///
+/// # Errors
+/// When the database did not answer: they may be kept all the same.
+pub(super) async fn spill(
+    database: &Database,
+    messages: &[Spillable],
+) -> Result<BTreeSet<BatchId>, DatabaseError> {
+    let batches: Vec<BatchId> = messages.iter().map(|one| one.batch).collect();
+    let keys: Vec<&str> = messages
+        .iter()
+        .map(|one| one.routing_key.as_str())
+        .collect();
+    let kinds: Vec<&str> = messages.iter().map(|one| one.body.kind.as_str()).collect();
+    let entries: Vec<i32> = messages.iter().map(|one| one.body.entries as i32).collect();
+    let bodies: Vec<&[u8]> = messages.iter().map(|one| &one.body.bytes[..]).collect();
+    let rows = database
+        .query(
+            &SPILL_BATCHES,
+            &[
+                /* $1 batch_id */ &batches, /* $2 routing_key */ &keys,
+                /* $3 message_type */ &kinds, /* $4 entries */ &entries,
+                /* $5 body */ &bodies,
+            ],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok(row.try_get("batch_id")?))
+        .collect()
+}
+
+/// Takes the oldest spilled messages for `lease`.
+///
+/// # Errors
+/// When the database did not answer, or holds a message type that this program does not know.
+pub(super) async fn take_spilled(
+    database: &Database,
+    count: i64,
+    lease: Duration,
+) -> Result<Vec<Spillable>, DatabaseError> {
+    let lease = lease.as_secs_f64();
+    let rows = database.query(&TAKE_SPILLED, &[&count, &lease]).await?;
+    rows.iter()
+        .map(|row| {
+            let (kind, entries): (MessageType, i32) =
+                (row.try_get("message_type")?, row.try_get("entries")?);
+            let bytes: Vec<u8> = row.try_get("body")?;
+            Ok(Spillable {
+                batch: row.try_get("batch_id")?,
+                routing_key: row.try_get("routing_key")?,
+                body: BatchBody {
+                    kind,
+                    entries: entries as u32,
+                    bytes: Bytes::from(bytes),
+                },
+            })
+        })
+        .collect()
+}
+
+/// Lets others publish what could not be published now.
+///
+/// # Errors
+/// When the database did not answer: they may when the lease is over.
+pub(super) async fn return_spilled(
+    database: &Database,
+    batches: &[BatchId],
+) -> Result<(), DatabaseError> {
+    database.execute(&RETURN_SPILLED, &[&batches]).await?;
+    Ok(())
+}
+
+/// What is spilled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct SpillSize {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+}
+
+/// Measures what is spilled.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn measure(database: &Database) -> Result<SpillSize, DatabaseError> {
+    let row = database.query_one(&MEASURE_SPILL, &[]).await?;
+    let (messages, bytes): (i64, i64) = (row.try_get("messages")?, row.try_get("bytes")?);
+    Ok(SpillSize {
+        messages: messages as u64,
+        bytes: bytes as u64,
+    })
+}

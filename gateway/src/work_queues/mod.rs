@@ -1,0 +1,56 @@
+//! How many queues this gateway publishes to. It begins with one, and uses more as soon as it is
+//! noted where workers read it, so that no queue is without a worker.
+
+mod store;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use letterbox_broker::retry_delays;
+use letterbox_database::Database;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::store::STATEMENTS;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The number of queues in each family.
+#[derive(Debug)]
+pub(crate) struct WorkQueues(AtomicU16);
+
+impl Default for WorkQueues {
+    fn default() -> Self {
+        Self(AtomicU16::new(1))
+    }
+}
+
+impl WorkQueues {
+    /// How many queues of a family may be published to now.
+    pub(crate) fn count(&self) -> u16 {
+        self.0.load(Relaxed)
+    }
+
+    /// Notes that there are `queues` in each family, until it is written or told to stop.
+    pub(crate) async fn announce(
+        self: Arc<Self>,
+        database: Database,
+        queues: u16,
+        stop: CancellationToken,
+    ) {
+        for pause in retry_delays(FIRST_PAUSE) {
+            if store::announce(&database, queues).await.is_ok() {
+                self.0.store(queues, Relaxed);
+                return;
+            }
+            let pause = stop.run_until_cancelled(tokio::time::sleep(pause));
+            if pause.await.is_none() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The intake protocol as a finite model, checked over every schedule.
+//!
+//! Two gateways, one lane each, take posts of two keys. A lane claims the keys of a batch in
+//! PostgreSQL, publishes one message, and answers 202 after the broker's confirm or after the spill
+//! of the message into the batch's row. Between its batches any gateway relays a spilled row.
+//! Workers apply a message, then ack it; an effect exists once for each message id. Posts come at
+//! any time to any gateway, a lease may be over at any time, and faults strike anywhere until their
+//! budget is spent. A 202 counts as soon as it may go out, so a death just before it is covered;
+//! the entries of a message are applied one by one, so a part of it may be applied, too.
+//!
+//! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key is
+//! unrecorded, no key ends stuck. The last one is liveness. The model has no cycle, because every
+//! step uses up a post, a fault or a stage of a message. So it is enough to look where a run ends:
+//! there one more post of each key, with the leases over and no fault, is accepted and applied.
+//! Each [`Flaw`] breaks one of these promises, so none of them holds for want of schedules.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use Action::{
+    Ack, Apply, Confirm, Crash, Die, Free, Gather, Publish, Refuse, Relay, Settle, Spill,
+    SpillUnseen, TimeOut,
+};
+use Stage::{Claimed, Failed, Idle, Sent};
+use stateright::{Checker, Model, Property};
+
+const KEYS: usize = 2;
+const LANES: usize = 2;
+
+/// The posts of each key, and the budget of faults. Larger scopes only take longer.
+type Scope = ([u8; KEYS], u8);
+const ONE_KEY: Scope = ([3, 0], 4);
+const TWO_KEYS: Scope = ([2, 1], 2);
+
+/// What a lane gathers. The first post of a key stands for all its posts in the batch.
+const GATHERS: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
+
+/// A set of message ids, one byte for each key.
+type Ids = u16;
+type Lane = usize;
+type BatchId = usize;
+
+/// A broken variant of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flaw {
+    None,
+    AnswerBeforeConfirm,
+    AnswerBeforeSpill,
+    SettleBeforeConfirm,
+    RelayDeletesBeforeConfirm,
+    TakeoverWithNewId,
+    /// Other keys, or a late spill, need the row of the batch that is taken over.
+    TakeoverDeletesRow,
+    /// A snapshot that shows a claim without its batch's row does the same.
+    DuplicateWhileClaimed,
+    LeaseWithoutEnd,
+    FailureDeletesRow,
+    FailureDeletesClaims,
+    /// The end of the lease overwrites a spill whose commit the gateway did not see.
+    FreeDropsSpill,
+    AckBeforeCommit,
+    /// The claim commits asynchronously, as the settle does.
+    ClaimNotDurable,
+}
+
+/// A batch and its row in `open_batches`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Batch {
+    ids: Ids,
+    spilled: bool,
+    deleted: bool,
+    /// The gateways that know it as confirmed and have yet to settle it.
+    confirmed: [bool; LANES],
+}
+
+/// A row of `claims`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Claim {
+    id: Ids,
+    batch: BatchId,
+}
+
+/// How far a lane is with its batch: one that it has claimed, or a spilled one that it relays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Stage {
+    #[default]
+    Idle,
+    Claimed,
+    Sent,
+    Failed,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct State {
+    /// Posts to come.
+    posts: [u8; KEYS],
+    claims: [Option<Claim>; KEYS],
+    batches: Vec<Batch>,
+    lanes: [(Stage, BatchId); LANES],
+    /// Published without a confirm: it may reach the queue at any time.
+    late: Ids,
+    /// In the queue or with a worker, not acked. A second copy adds nothing.
+    queued: Ids,
+    /// In the workers' database.
+    applied: Ids,
+    /// Answered 202.
+    accepted: Ids,
+    /// Faults so far.
+    faults: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Action {
+    /// The lane gathers and claims; the flag tells whether the leases that it meets are over.
+    Gather(Lane, &'static [usize], bool),
+    Publish(Lane),
+    /// The broker takes the message and confirms it, and the held posts are answered 202.
+    Confirm(Lane),
+    /// Fault: the message is refused or lost.
+    Refuse(Lane),
+    /// Fault: the confirm is lost, or the message is late.
+    TimeOut(Lane),
+    Spill(Lane),
+    /// Fault: the spill commits, but the gateway sees an error.
+    SpillUnseen(Lane),
+    /// The lane ends its lease, which may be over anyway, and answers 503.
+    Free(Lane),
+    /// Fault: the gateway dies and comes back without memory.
+    Die(Lane),
+    Relay(Lane, BatchId),
+    Settle(Lane, BatchId),
+    /// Fault: the database crashes and loses the deletion of the row.
+    Crash(BatchId),
+    /// A worker that dies before its ack leaves the entry in the queue.
+    Apply(Ids),
+    Ack(Ids),
+}
+
+impl Action {
+    fn is_fault(&self) -> bool {
+        let is_loss = matches!(self, Refuse(_) | TimeOut(_) | SpillUnseen(_));
+        is_loss || matches!(self, Die(_) | Crash(_))
+    }
+}
+
+impl State {
+    /// The rows of `claims`.
+    fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().flatten()
+    }
+
+    /// The batches of the lanes at this stage.
+    fn at(&self, stage: Stage) -> impl Iterator<Item = &Batch> {
+        let lanes = self.lanes.iter().filter(move |lane| lane.0 == stage);
+        lanes.map(|lane| &self.batches[lane.1])
+    }
+
+    /// The ids whose effect is there or certain to come.
+    fn recorded(&self) -> Ids {
+        let spilled = self.batches.iter().filter(|b| b.spilled && !b.deleted);
+        spilled.fold(self.queued | self.applied, |ids, batch| ids | batch.ids)
+    }
+
+    /// Moves a lane on with its batch.
+    fn advance(&mut self, lane: Lane, stage: Stage) -> &mut Batch {
+        let (_, batch) = self.lanes[lane];
+        self.lanes[lane] = (stage, if stage == Idle { 0 } else { batch });
+        &mut self.batches[batch]
+    }
+
+    /// Only flaws do this.
+    fn delete_claims(&mut self, batch: BatchId) {
+        for claim in &mut self.claims {
+            claim.take_if(|claim| claim.batch == batch);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Intake {
+    flaw: Flaw,
+    scope: Scope,
+}
+
+impl Intake {
+    fn is_duplicate(&self, lane: Lane, earlier: &Batch) -> bool {
+        let is_safe = earlier.deleted || earlier.spilled || earlier.confirmed[lane];
+        is_safe || self.flaw == Flaw::DuplicateWhileClaimed
+    }
+
+    /// The claiming statement. A batch that holds no key needs no row.
+    fn claim(&self, s: &mut State, lane: Lane, keys: &[usize], is_over: bool) {
+        let batch = s.batches.len();
+        let mut new = Batch::default();
+        for &key in keys {
+            s.posts[key] -= 1;
+            let mut id = 1 << (8 * key + batch);
+            if let Some(claim) = s.claims[key] {
+                let earlier = &mut s.batches[claim.batch];
+                if self.is_duplicate(lane, earlier) {
+                    s.accepted |= claim.id;
+                    continue;
+                } else if !is_over || self.flaw == Flaw::LeaseWithoutEnd {
+                    continue;
+                }
+                earlier.deleted |= self.flaw == Flaw::TakeoverDeletesRow;
+                if self.flaw != Flaw::TakeoverWithNewId {
+                    id = claim.id;
+                }
+            }
+            s.claims[key] = Some(Claim { id, batch });
+            new.ids |= id;
+        }
+        if new.ids != 0 {
+            s.batches.push(new);
+            s.lanes[lane] = (Claimed, batch);
+        }
+    }
+
+    fn step(&self, s: &mut State, action: Action) {
+        let is = |flaw| self.flaw == flaw;
+        let when = |holds, ids| if holds { ids } else { 0 };
+        match action {
+            Gather(lane, keys, is_over) => self.claim(s, lane, keys, is_over),
+            Publish(lane) => {
+                let batch = s.advance(lane, Sent);
+                batch.deleted |= is(Flaw::SettleBeforeConfirm);
+                s.accepted |= when(is(Flaw::AnswerBeforeConfirm), batch.ids);
+            }
+            Confirm(lane) => {
+                let batch = s.advance(lane, Idle);
+                batch.confirmed[lane] = true;
+                let ids = batch.ids;
+                s.queued |= ids;
+                s.accepted |= ids;
+            }
+            Refuse(lane) | TimeOut(lane) => {
+                let ids = s.advance(lane, Failed).ids;
+                s.late |= when(action == TimeOut(lane), ids);
+                s.accepted |= when(is(Flaw::AnswerBeforeSpill), ids);
+            }
+            // A row that is deleted was relayed, so its spill has nothing left to do.
+            Spill(lane) | SpillUnseen(lane) => {
+                let is_seen = action == Spill(lane);
+                let batch = s.advance(lane, if is_seen { Idle } else { Failed });
+                batch.spilled |= !batch.deleted;
+                s.accepted |= when(is_seen, batch.ids);
+            }
+            Free(lane) => {
+                let (_, id) = s.lanes[lane];
+                let batch = s.advance(lane, Idle);
+                batch.spilled &= !is(Flaw::FreeDropsSpill);
+                batch.deleted |= is(Flaw::FailureDeletesRow);
+                if is(Flaw::FailureDeletesClaims) {
+                    s.delete_claims(id);
+                }
+            }
+            Die(lane) => {
+                let is_sent = s.lanes[lane].0 == Sent;
+                let ids = s.advance(lane, Idle).ids;
+                s.late |= when(is_sent, ids);
+                for batch in &mut s.batches {
+                    batch.confirmed[lane] = false;
+                }
+            }
+            Relay(lane, batch) => {
+                s.lanes[lane] = (Sent, batch);
+                s.batches[batch].deleted |= is(Flaw::RelayDeletesBeforeConfirm);
+            }
+            Settle(lane, batch) => {
+                s.batches[batch].confirmed[lane] = false;
+                s.batches[batch].deleted = true;
+            }
+            Crash(batch) => {
+                s.batches[batch].deleted = false;
+                if is(Flaw::ClaimNotDurable) {
+                    s.delete_claims(batch);
+                }
+            }
+            Apply(id) => s.applied |= id,
+            Ack(id) => s.queued &= !id,
+        }
+        // A late copy of an applied id has nothing left to do.
+        s.late &= !s.applied;
+    }
+
+    fn is_end(&self, s: &State) -> bool {
+        s.posts == [0; KEYS] && s.queued == 0 && self.next_states(s).is_empty()
+    }
+
+    /// Whether one more post of each key, with no lease and no fault, is accepted and applied.
+    fn is_open(&self, end: &State) -> bool {
+        let mut s = end.clone();
+        s.posts = [1; KEYS];
+        s.faults = u8::MAX;
+        while let Some(next) = self.next_states(&s).into_iter().next() {
+            s = next;
+        }
+        let done = s.accepted & s.applied;
+        s.claims().filter(|claim| claim.id & done != 0).count() == KEYS
+    }
+}
+
+impl Model for Intake {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let (posts, _) = self.scope;
+        let none = State::default();
+        vec![State { posts, ..none }]
+    }
+
+    fn actions(&self, s: &State, actions: &mut Vec<Action>) {
+        for (lane, &(stage, _)) in s.lanes.iter().enumerate() {
+            match stage {
+                // The gateways are alike, so the first one makes the first claim.
+                Idle if lane > 0 && s.batches.is_empty() => {}
+                Idle => {
+                    let is_posted = |keys: &[usize]| keys.iter().all(|&key| s.posts[key] > 0);
+                    for keys in GATHERS.into_iter().filter(|keys| is_posted(keys)) {
+                        actions.extend([Gather(lane, keys, true), Gather(lane, keys, false)]);
+                    }
+                }
+                Claimed => actions.push(Publish(lane)),
+                Sent => actions.extend([Confirm(lane), Refuse(lane), TimeOut(lane)]),
+                Failed => actions.extend([Spill(lane), SpillUnseen(lane), Free(lane)]),
+            }
+            if stage != Idle || s.batches.iter().any(|batch| batch.confirmed[lane]) {
+                actions.push(Die(lane));
+            }
+            for (id, batch) in s.batches.iter().enumerate() {
+                if batch.confirmed[lane] {
+                    actions.push(Settle(lane, id));
+                } else if stage == Idle && batch.spilled && !batch.deleted {
+                    actions.push(Relay(lane, id));
+                }
+            }
+        }
+        let deleted = (0..s.batches.len()).filter(|&id| s.batches[id].deleted);
+        actions.extend(deleted.map(Crash));
+        let committed = |id| s.applied & id != 0 || self.flaw == Flaw::AckBeforeCommit;
+        for id in (0..Ids::BITS).map(|bit| 1 << bit) {
+            let apply = (s.late | s.queued) & !s.applied & id != 0;
+            let ack = s.queued & id != 0 && committed(id);
+            actions.extend(apply.then_some(Apply(id)));
+            actions.extend(ack.then_some(Ack(id)));
+        }
+        let (_, budget) = self.scope;
+        actions.retain(|action| s.faults < budget || !action.is_fault());
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        next.faults += u8::from(action.is_fault());
+        self.step(&mut next, action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let always = Property::<Self>::always;
+        let sometimes = Property::<Self>::sometimes;
+        vec![
+            always(LOST, |_, s| s.accepted & !s.recorded() == 0),
+            always(TWICE, |_, s| {
+                let published = s.late | s.queued | s.applied;
+                let published = s.at(Sent).fold(published, |ids, batch| ids | batch.ids);
+                let keys = published.to_le_bytes();
+                keys.iter().all(|ids| ids.count_ones() <= 1)
+            }),
+            always(UNRECORDED, |_, s| {
+                let mut settled = s.claims().filter(|claim| s.batches[claim.batch].deleted);
+                settled.all(|claim| claim.id & s.recorded() != 0)
+            }),
+            always(STUCK, |model, s| !model.is_end(s) || model.is_open(s)),
+            sometimes("a run ends with a key left to a retry", |model, s| {
+                s.claims().any(|claim| claim.id & s.recorded() == 0) && model.is_end(s)
+            }),
+            sometimes("a duplicate is answered", |model, s| {
+                let posted = (0..KEYS).filter(|&key| s.posts[key] > 0);
+                let mut earlier = posted.filter_map(|key| Some(&s.batches[s.claims[key]?.batch]));
+                s.lanes[0].0 == Idle && earlier.any(|batch| model.is_duplicate(0, batch))
+            }),
+            sometimes("a claim is taken over", |_, s| {
+                let first_batch = |claim: &Claim| claim.id.trailing_zeros() as usize % 8;
+                s.claims().any(|claim| claim.batch != first_batch(claim))
+            }),
+            sometimes("two gateways publish the same id", |_, s| {
+                let sent: Vec<_> = s.at(Sent).map(|batch| batch.ids).collect();
+                sent.len() == 2 && sent[0] & sent[1] != 0
+            }),
+            sometimes("a confirm is lost after the effect", |_, s| {
+                let mut failed = s.at(Failed).filter(|batch| !batch.spilled);
+                failed.any(|batch| batch.ids & !s.applied == 0)
+            }),
+            sometimes("a copy has no effect", |_, s| {
+                s.at(Sent).any(|batch| batch.ids & !s.applied == 0)
+            }),
+            sometimes("a spill is relayed", |_, s| {
+                s.batches.iter().any(|batch| batch.spilled && batch.deleted)
+            }),
+            sometimes("a spill commits unseen", |_, s| {
+                let mut spilled = s.at(Failed).filter(|batch| batch.spilled);
+                spilled.any(|batch| batch.ids & s.accepted == 0)
+            }),
+            sometimes("a crash brings a settled row back", |model, s| {
+                let (_, budget) = model.scope;
+                s.faults < budget && s.batches.iter().any(|batch| batch.deleted)
+            }),
+        ]
+    }
+}
+
+const LOST: &str = "no accepted event is lost";
+const TWICE: &str = "no key has two effects";
+const UNRECORDED: &str = "no settled key is unrecorded";
+const STUCK: &str = "no key ends stuck";
+
+#[test]
+fn every_schedule_keeps_the_promises() {
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    for (scope, floor) in [(ONE_KEY, 50_000), (TWO_KEYS, 100_000)] {
+        let flaw = Flaw::None;
+        let model = Intake { flaw, scope };
+        let checker = model.checker().threads(threads).spawn_bfs().join();
+        let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+        let reached = checker.discoveries().len();
+        println!("intake model: {states} states, depth {depth}, {reached} of 9 reached");
+        checker.assert_properties();
+        assert!(states > floor && depth > 20, "the model has shrunk");
+    }
+}
+
+/// The promises that the shortest schedules break, and the steps that it takes.
+fn broken(flaw: Flaw) -> (Vec<&'static str>, usize) {
+    let scope = TWO_KEYS;
+    let model = Intake { flaw, scope };
+    let broken = (1..20).find_map(|steps| {
+        let checker = model.checker().target_max_depth(steps + 2);
+        let mut names: Vec<_> = checker
+            .spawn_bfs()
+            .join()
+            .discoveries()
+            .into_keys()
+            .collect();
+        names.retain(|name| model.property(name).expectation.discovery_is_failure());
+        names.sort_unstable();
+        (!names.is_empty()).then_some((names, steps))
+    });
+    broken.expect("the flaw goes unseen")
+}
+
+#[test]
+fn every_flaw_breaks_a_promise() {
+    for (flaw, promise) in [
+        (Flaw::AnswerBeforeConfirm, LOST),
+        (Flaw::AnswerBeforeSpill, LOST),
+        (Flaw::SettleBeforeConfirm, UNRECORDED),
+        (Flaw::RelayDeletesBeforeConfirm, LOST),
+        (Flaw::TakeoverWithNewId, TWICE),
+        (Flaw::TakeoverDeletesRow, UNRECORDED),
+        (Flaw::DuplicateWhileClaimed, LOST),
+        (Flaw::LeaseWithoutEnd, STUCK),
+        (Flaw::FailureDeletesRow, UNRECORDED),
+        (Flaw::FailureDeletesClaims, TWICE),
+        (Flaw::FreeDropsSpill, LOST),
+        (Flaw::AckBeforeCommit, LOST),
+        (Flaw::ClaimNotDurable, TWICE),
+    ] {
+        let (broken, steps) = broken(flaw);
+        println!("intake model: {flaw:?} breaks {broken:?} after {steps} steps");
+        assert!(broken.contains(&promise), "{flaw:?}");
+    }
+}
