@@ -19,7 +19,6 @@ mod json;
 mod listener;
 mod metrics;
 pub mod open_batches;
-mod outlet;
 mod program;
 mod rate_limits;
 mod response;

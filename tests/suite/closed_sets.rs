@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use letterbox_broker::topology::work_queues;
+use letterbox_broker::{MessageType, topology::work_queues};
 use letterbox_common::{
     process::metrics::Metric,
     sealing::SealedColumn,
@@ -113,6 +113,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("run_actions", "decision"), Decision::WORDS),
         (("approvals", "state"), ApprovalState::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
+        (("open_batches", "message_type"), MessageType::WORDS),
     ]
     .into();
     let world = World::new().await;

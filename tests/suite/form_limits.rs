@@ -134,6 +134,46 @@ async fn a_refused_request_counts_nowhere() {
     assert_limited(&dead.read().await);
 }
 
+/// A flood on an exhausted token asks for no count, and neither does one from an exhausted client.
+#[tokio::test]
+async fn a_flood_that_is_refused_is_not_counted_in_the_database() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
+    for _ in 0..20 {
+        form.assert_lives().await;
+    }
+    let dead = form.with_token(&"x".repeat(40)).from("198.51.100.40");
+    for _ in 0..60 {
+        assert_eq!(dead.read().await.status, 404);
+    }
+    assert_limited(&form.read().await);
+    assert_limited(&dead.read().await);
+    let statements = async |name: &str| {
+        let metric = "letterbox_statement_duration_seconds_count";
+        gateway
+            .metric(&format!("{metric}{{statement=\"{name}\"}}"))
+            .await
+    };
+    let counted = statements("take_hits").await;
+    let looked_up = statements("find_forms").await;
+    for _ in 0..100 {
+        assert_limited(&form.from("198.51.100.41").read().await);
+    }
+    assert_eq!(statements("take_hits").await, counted);
+    let looked_up_for_tokens = statements("find_forms").await;
+    assert!(
+        looked_up_for_tokens > looked_up,
+        "a dead link is 404, exhausted or not"
+    );
+    for _ in 0..100 {
+        assert_limited(&dead.read().await);
+    }
+    assert_eq!(statements("take_hits").await, counted);
+    assert_eq!(statements("find_forms").await, looked_up_for_tokens);
+    other.from("198.51.100.41").assert_lives().await;
+}
+
 #[tokio::test]
 async fn an_untrusted_proxy_is_itself_the_client() {
     let world = World::new().await;

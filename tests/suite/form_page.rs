@@ -11,7 +11,12 @@ async fn gateway(world: &World, amqp_url: &str) -> (Process, Proxy) {
     let front = Front::bind().await;
     let base = format!("http://{}", front.address());
     let gateway = world
-        .gateway_with(&[("LETTERBOX_BASE_URL", &base), ("AMQP_URL", amqp_url)])
+        .gateway_with(&[
+            ("LETTERBOX_BASE_URL", &base),
+            ("AMQP_URL", amqp_url),
+            // An outage of the broker is one of the service.
+            ("LETTERBOX_SPILL_MESSAGES", "0"),
+        ])
         .await;
     let way = front.lead_to(gateway.public_address());
     (gateway, way)

@@ -31,4 +31,6 @@ mod signal_mapping;
 mod source_tree;
 mod submission_once;
 mod tls;
+mod upgrade;
 mod webhook_contract;
+mod work_queues;

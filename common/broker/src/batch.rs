@@ -1,7 +1,7 @@
 //! Batches: many entries in one message, readable in the dashboard and separable again.
 //!
 //! ```text
-//! {"delivery_id":"…","workspace_id":"…","webhook_id":"…","received_at":"…","traceparent":"…","length":15}
+//! {"delivery_id":"…","workspace_id":"…","webhook_id":"…","received_at":"…",…,"length":30}
 //! {"the":"sender's exact bytes"}
 //! {"delivery_id":…
 //! ```
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Entry, FormSubmission, MalformedMessage, Message, MessageType, RunWake, WebhookDelivery,
     legacy,
-    message::{message_type, properties},
+    message::{self, message_type, properties},
     topology::EXCHANGE,
 };
 
@@ -83,7 +83,7 @@ impl BatchBody {
         Message {
             exchange: EXCHANGE,
             routing_key,
-            properties: properties(self.kind, message_id, app_id)
+            properties: properties(self.kind.as_str(), message_id, app_id)
                 .with_content_type("text/plain".into())
                 .with_headers(headers),
             body: self.bytes,
@@ -125,15 +125,15 @@ pub struct Alone {
 /// Separates the entries of a received message. Never empty.
 #[must_use]
 pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
-    match message_type(properties).and_then(|kind| kind.parse().ok()) {
-        Some(MessageType::WebhookDeliveries) => decode_entries(properties, body, Content::Delivery),
-        Some(MessageType::FormSubmissions) => decode_entries(properties, body, Content::Submission),
-        Some(MessageType::RunWake) => {
-            let content = RunWake::decode(properties).map(Content::Wake);
-            vec![whole(properties, body, content)]
-        }
-        None => {
-            let content = legacy::decode(properties);
+    let kind = message_type(properties).unwrap_or_default();
+    match kind.parse() {
+        Ok(MessageType::WebhookDeliveries) => decode_entries(properties, body, Content::Delivery),
+        Ok(MessageType::FormSubmissions) => decode_entries(properties, body, Content::Submission),
+        Err(_) => {
+            let content = match kind {
+                message::RUN_WAKE => RunWake::decode(properties).map(Content::Wake),
+                _ => legacy::decode(properties),
+            };
             vec![whole(properties, body, content)]
         }
     }

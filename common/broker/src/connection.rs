@@ -13,28 +13,17 @@ use lapin::{Connection, ConnectionProperties, Event};
 use letterbox_common::process::readiness::Component;
 use tokio_util::sync::CancellationToken;
 
-use crate::{BrokerTarget, metrics, topology};
+use crate::{
+    BrokerError, BrokerTarget,
+    error::{CLOSE_TIMEOUT, with_timeout},
+    metrics, topology,
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A session that lasted this long was healthy: the next delay is the shortest again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
-
-/// Why a session ended before it was stopped.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum BrokerError {
-    /// An error of the AMQP client, or one that the broker answered with.
-    #[error(transparent)]
-    Lapin(#[from] lapin::Error),
-    /// The broker did not answer within this time.
-    #[error("no answer from the broker within {0:?}")]
-    TimedOut(Duration),
-    /// The broker or a queue did something that ends the session.
-    #[error("{0}")]
-    Ended(String),
-}
 
 /// The work of one connection.
 pub trait Session: Send + Sync {
@@ -140,14 +129,4 @@ async fn work(
     };
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "done".into())).await;
     outcome
-}
-
-pub(crate) async fn with_timeout<T>(
-    limit: Duration,
-    work: impl Future<Output = lapin::Result<T>>,
-) -> Result<T, BrokerError> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(result) => Ok(result?),
-        Err(_) => Err(BrokerError::TimedOut(limit)),
-    }
 }

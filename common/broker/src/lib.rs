@@ -4,6 +4,7 @@
 mod batch;
 mod connection;
 mod entry;
+mod error;
 mod legacy;
 mod message;
 pub mod metrics;
@@ -12,8 +13,9 @@ mod settings;
 pub mod topology;
 
 pub use batch::{Alone, BatchBody, Content, MAX_LINE, ReceivedEntry, decode};
-pub use connection::{BrokerError, Session, retry_delays, supervise};
+pub use connection::{Session, retry_delays, supervise};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
+pub use error::BrokerError;
 pub use message::{MalformedMessage, Message, MessageType, RunWake};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{BrokerSettings, BrokerTarget};

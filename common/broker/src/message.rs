@@ -17,16 +17,17 @@ use crate::topology::{EXCHANGE, RUNS};
 const PERSISTENT: u8 = 2;
 
 text_enum! {
-    /// The AMQP property `type`: what a message holds.
+    /// The AMQP property `type` of a message that holds entries: what they are.
     pub enum MessageType {
-        /// Entries that become signals, see [`crate::WebhookDelivery`]
+        /// They become signals, see [`crate::WebhookDelivery`]
         WebhookDeliveries = "webhook.deliveries",
-        /// Entries that become runs, see [`crate::FormSubmission`]
+        /// They become runs, see [`crate::FormSubmission`]
         FormSubmissions = "form.submissions",
-        /// A run that a worker must look at, see [`RunWake`]
-        RunWake = "run.wake",
     }
 }
+
+/// The AMQP property `type` of a [`RunWake`].
+pub(crate) const RUN_WAKE: &str = "run.wake";
 
 /// A message as it is published.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ impl RunWake {
         Message {
             exchange: EXCHANGE,
             routing_key: RUNS.to_owned(),
-            properties: properties(MessageType::RunWake, self.run.to_string(), app_id)
+            properties: properties(RUN_WAKE, self.run.to_string(), app_id)
                 .with_content_type("application/json".into())
                 .with_headers(headers([("workspace_id", self.workspace.to_string())])),
             body: Bytes::from_static(b"{}"),
@@ -69,7 +70,7 @@ impl RunWake {
     /// # Errors
     /// Names what is missing or malformed, without quoting it.
     pub fn decode(properties: &BasicProperties) -> Result<Self, MalformedMessage> {
-        if message_type(properties) != Some(MessageType::RunWake.as_str()) {
+        if message_type(properties) != Some(RUN_WAKE) {
             return Err(MalformedMessage::Type);
         }
         Ok(Self {
@@ -97,9 +98,9 @@ pub enum MalformedMessage {
 }
 
 /// What every message of Letterbox has.
-pub(crate) fn properties(kind: MessageType, message_id: String, app_id: &str) -> BasicProperties {
+pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicProperties {
     BasicProperties::default()
-        .with_type(kind.as_str().into())
+        .with_type(kind.into())
         .with_message_id(message_id.into())
         .with_timestamp(u64::try_from(Timestamp::now().as_second()).unwrap_or(0))
         .with_app_id(app_id.into())

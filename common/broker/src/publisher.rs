@@ -21,7 +21,7 @@ use letterbox_common::process::readiness::Component;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{BrokerError, Message, Session, connection::with_timeout};
+use crate::{BrokerError, Message, Session, error::with_timeout};
 
 /// Messages that may wait to be published. One more is refused. Callers have few messages each, of
 /// bounded size.

@@ -28,7 +28,7 @@ use letterbox_common::ids::WorkspaceId;
 
 use crate::{
     BrokerError,
-    connection::{CLOSE_TIMEOUT, with_timeout},
+    error::{CLOSE_TIMEOUT, with_timeout},
 };
 
 /// Everything accepted is published here, with the routing key of its queue.

@@ -17,8 +17,7 @@ use super::{Accepted, IntakeItem};
 use crate::{
     batcher::{Answer, Asked, BatchWork},
     claims::{ClaimKey, Claimed, Claims},
-    open_batches::{BatchId, Settlements, Spill, Spillable},
-    outlet::Outlet,
+    open_batches::{BatchId, Outlet, Settlements, Spill, Spillable},
     work_queues::WorkQueues,
 };
 

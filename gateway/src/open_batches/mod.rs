@@ -9,6 +9,7 @@
 //! A row that stays keeps its claims free to be taken over. To delete it would say that they are
 //! recorded. A gateway that dies leaves an open row, whose lease ends by itself.
 
+mod outlet;
 mod relay;
 mod settlements;
 mod spill;
@@ -18,6 +19,7 @@ use postgres_types::{FromSql, ToSql};
 
 pub use self::settlements::Settlements;
 pub(crate) use self::{
+    outlet::Outlet,
     relay::Relay,
     spill::{Spill, SpillLimits, Spillable},
     store::STATEMENTS,

@@ -8,8 +8,7 @@ use futures_util::future::join_all;
 use letterbox_database::DatabaseError;
 use tokio_util::sync::CancellationToken;
 
-use super::{Spill, Spillable, store};
-use crate::outlet::Outlet;
+use super::{Outlet, Spill, Spillable, store};
 
 /// Messages that are published at once.
 const PAGE: i64 = 16;

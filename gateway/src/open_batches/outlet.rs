@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use letterbox_broker::{PublishError, Publisher};
 
-use crate::{metrics, open_batches::Spillable};
+use super::Spillable;
+use crate::metrics;
 
 /// Publishes messages of batches.
 pub(crate) struct Outlet {

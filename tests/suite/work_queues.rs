@@ -1,0 +1,90 @@
+//! More queues than one: their number changes under load, in both directions, and nothing is lost
+//! or doubled.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
+};
+
+use letterbox_tests::{Webhook, World, eventually};
+
+const WORKSPACES: usize = 12;
+
+/// Sends to every webhook in turn until told to stop; each body is accepted as a first.
+fn send(
+    webhooks: Vec<Webhook>,
+    sent: &Arc<AtomicI64>,
+    stop: &Arc<AtomicBool>,
+) -> tokio::task::JoinHandle<()> {
+    let (sent, stop) = (sent.clone(), stop.clone());
+    tokio::spawn(async move {
+        for webhook in webhooks.iter().cycle() {
+            if stop.load(SeqCst) {
+                return;
+            }
+            let answer = webhook.send(sent.fetch_add(1, SeqCst).to_string()).await;
+            assert!(answer.is_first(), "{answer:?}");
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_queues_changes_under_load() {
+    let world = World::new().await;
+    let mut gateway = world.gateway().await;
+    let mut webhooks = Vec::new();
+    for _ in 0..WORKSPACES {
+        webhooks.push(world.webhook(&gateway).await);
+    }
+    let sent = Arc::new(AtomicI64::new(0));
+    let mut worker = world.worker().await;
+    for queues in ["4", "1", "2"] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let before = sent.load(SeqCst);
+        let sending = send(webhooks.clone(), &sent, &stop);
+        // The next gateway uses another number while this one still works.
+        let next = world
+            .gateway_with(&[("LETTERBOX_WORK_QUEUES", queues)])
+            .await;
+        let to_next: Vec<_> = webhooks.iter().map(|webhook| webhook.at(&next)).collect();
+        let sending_too = send(to_next.clone(), &sent, &stop);
+        eventually("many are sent", async || sent.load(SeqCst) > before + 100).await;
+        stop.store(true, SeqCst);
+        sending.await.unwrap();
+        sending_too.await.unwrap();
+        gateway.terminate();
+        assert!(gateway.ended().await.success());
+        (gateway, webhooks) = (next, to_next);
+        world.await_signals(sent.load(SeqCst)).await;
+    }
+    // A worker that starts later consumes the queues of former gateways, too.
+    worker.terminate();
+    assert!(worker.ended().await.success());
+    let _later = world.worker().await;
+    for queue in [
+        "webhooks",
+        "webhooks.2",
+        "webhooks.3",
+        "webhooks.4",
+        "forms.4",
+    ] {
+        let queue = format!("letterbox.v1.{queue}");
+        eventually(&queue, async || world.consumers(&queue).await == 1).await;
+    }
+    assert_eq!(world.messages("letterbox.v1.webhooks.4").await, 0);
+    assert_eq!(world.signals().await, sent.load(SeqCst));
+}
+
+#[tokio::test]
+async fn nodes_of_the_broker_are_tried_in_turn() {
+    let world = World::new().await;
+    let nobody = "amqp://u:p@127.0.0.1:1/v";
+    let urls = format!("{nobody},{}", world.amqp_url);
+    let gateway = world.gateway_with(&[("AMQP_URL", &urls)]).await;
+    let worker = world.worker_with(&[("AMQP_URL", &urls)]).await;
+    gateway.await_ready().await;
+    worker.await_ready().await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("1").await.is_first());
+    world.await_signals(1).await;
+}
