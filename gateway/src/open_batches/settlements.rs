@@ -18,6 +18,8 @@ use super::{BatchId, store};
 
 /// Batches that one statement closes.
 const MAX_CLOSED: usize = 1_000;
+/// Batches whose leases wait to be ended. The leases of more end by themselves.
+const MAX_FAILED: usize = 10_000;
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Batches whose outcome is known here.
@@ -37,6 +39,13 @@ struct Known {
     failed: BTreeSet<BatchId>,
 }
 
+impl Known {
+    fn remember_failed(&mut self, batches: impl IntoIterator<Item = BatchId>) {
+        let room = MAX_FAILED.saturating_sub(self.failed.len());
+        self.failed.extend(batches.into_iter().take(room));
+    }
+}
+
 impl Settlements {
     /// The broker has confirmed a batch, or nothing of it was held. Written with the next claim.
     pub fn confirm(&self, batch: BatchId) {
@@ -45,7 +54,7 @@ impl Settlements {
 
     /// Nothing of these batches is known to be published: a retry may take them over at once.
     pub(crate) fn fail(&self, batches: impl IntoIterator<Item = BatchId>) {
-        self.lock().failed.extend(batches);
+        self.lock().remember_failed(batches);
         self.changed.notify_one();
     }
 
@@ -104,7 +113,7 @@ impl Settlements {
         let failed = self.take_failed();
         if !failed.is_empty() {
             let ending = store::end_leases(database, &failed).await;
-            ending.inspect_err(|_| self.lock().failed.extend(failed))?;
+            ending.inspect_err(|_| self.lock().remember_failed(failed))?;
         }
         loop {
             let closing = self.take_confirmed();
