@@ -16,8 +16,8 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> String {
 }
 
 fn begin() -> String {
-    let (trace, span) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-    format!("00-{}-{:016x}-01", trace.simple(), span.as_u64_pair().1)
+    let (trace, span) = (fastrand::u128(1..), fastrand::u64(1..));
+    format!("00-{trace:032x}-{span:016x}-01")
 }
 
 /// Version 00: `00-<32 hex>-<16 hex>-<2 hex>`, ids not zero.
