@@ -166,7 +166,7 @@ fn decode_entries<E: Entry>(
             entries.push(whole(properties, rest, framing));
             break;
         };
-        let parsed: Result<E, _> = serde_json::from_slice(&frame.line);
+        let parsed: Result<E, _> = serde_json::from_str(&frame.line);
         let alone = |id| Alone {
             properties: with_count_of_one(properties, id),
             body: frame.all.clone(),
@@ -193,7 +193,7 @@ fn decode_entries<E: Entry>(
 
 /// One entry's bytes.
 struct Frame {
-    line: Bytes,
+    line: String,
     body: Bytes,
     /// Line, body, and the line breaks after each.
     all: Bytes,
@@ -203,7 +203,8 @@ impl Frame {
     /// Takes the next frame off; none, and nothing taken, where there is none.
     fn split_from(rest: &mut Bytes) -> Option<Self> {
         let line = rest.iter().position(|byte| *byte == b'\n')?;
-        let Framing { length } = serde_json::from_slice(&rest[..line]).ok()?;
+        let text = std::str::from_utf8(&rest[..line]).ok()?.to_owned();
+        let Framing { length } = serde_json::from_str(&text).ok()?;
         let begin = line + 1;
         let end = begin.checked_add(length).filter(|end| *end < rest.len())?;
         if rest[end] != b'\n' {
@@ -211,7 +212,7 @@ impl Frame {
         }
         let all = rest.split_to(end + 1);
         Some(Self {
-            line: all.slice(..line),
+            line: text,
             body: all.slice(begin..end),
             all,
         })
