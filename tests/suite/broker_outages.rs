@@ -5,8 +5,8 @@ use letterbox_tests::{PrivateBroker, Proxy, World, eventually};
 
 const SPILLED: &str = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
 
-/// A memory alarm blocks publishing, a crash loses the connection: senders do not notice either, and
-/// everything is processed once when the broker is back.
+/// A memory alarm blocks publishing, a crash loses the connection: senders do not notice either,
+/// and everything is processed once when the broker is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn senders_do_not_notice_alarms_and_crashes() {
     let world = World::new().await;
@@ -62,8 +62,8 @@ async fn senders_do_not_notice_alarms_and_crashes() {
     assert_eq!((world.signals().await, world.runs().await), (sent, 2));
 }
 
-/// A broker that hangs costs one time-out, not one for each batch; beyond the bound of what may wait
-/// senders are refused, and what waited is published by another gateway.
+/// A broker that hangs costs one time-out, not one for each batch; beyond the bound of what may
+/// wait senders are refused, and what waited is published by another gateway.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     let world = World::new().await;
@@ -180,7 +180,7 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
         gateway.log().contains("PRECONDITION") && gateway.log().contains("letterbox.v1.webhooks")
     })
     .await;
-    assert!(!gateway.is_ready().await);
+    assert!(!gateway.is_whole().await);
     let passive = QueueDeclareOptions {
         passive: true,
         ..Default::default()

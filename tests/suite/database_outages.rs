@@ -20,7 +20,7 @@ async fn the_worker_waits_for_the_database() {
         assert!(webhook.send(n.to_string()).await.is_first());
     }
     eventually("the worker has tried", async || {
-        worker.metric("letterbox_messages_total").await >= 3.0
+        worker.metric("letterbox_entries_total").await >= 3.0
     })
     .await;
     assert_eq!(world.signals().await, 1);
@@ -48,7 +48,7 @@ async fn a_read_only_database_is_waited_out() {
         .unwrap();
     let worker = world.worker().await;
     eventually("the worker has tried", async || {
-        worker.metric("letterbox_messages_total").await >= 2.0
+        worker.metric("letterbox_entries_total").await >= 2.0
     })
     .await;
     world

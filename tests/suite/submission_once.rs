@@ -95,7 +95,12 @@ async fn a_first_submission_that_failed_frees_its_key() {
 async fn a_concurrent_duplicate_waits_for_the_outcome() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
-    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let gateway = world
+        .gateway_with(&[
+            ("AMQP_URL", &broker.url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
+        ])
+        .await;
     let form = world.form(&gateway).await;
     broker.stall();
     let send = |payload| {
@@ -107,7 +112,7 @@ async fn a_concurrent_duplicate_waits_for_the_outcome() {
     let duplicates = [send(payload()), send(json!({"nonsense": 1}))];
     eventually("the duplicates have come", async || {
         gateway
-            .metric("letterbox_batch_size_count{batcher=\"forms\"}")
+            .metric("letterbox_batch_size_sum{batcher=\"forms\"}")
             .await
             >= 3.0
     })

@@ -116,6 +116,6 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
         distrusting.log().contains("broker connection ended")
     })
     .await;
-    assert!(!distrusting.is_ready().await);
+    assert!(!distrusting.is_whole().await);
     std::fs::remove_dir_all(folder).unwrap();
 }

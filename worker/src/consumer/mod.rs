@@ -1,11 +1,11 @@
 //! The consumer: receive, process, acknowledge, in that order, so that a crash at any point means a
 //! redelivery and never a loss.
 //!
-//! It consumes every work queue that a gateway has ever used, each on a channel of its own: `batches` stores
-//! messages in batches, `wakes` executes runs one by one. While the database is away messages are
-//! held, unacknowledged, for as long as the broker allows; the consumer does not subscribe before
-//! the database answers. When a consumer is cancelled (its queue was deleted), the session ends,
-//! and the next one declares the queue again.
+//! It consumes every work queue that a gateway has ever used, each on a channel of its own:
+//! `batches` stores the entries of messages in batches, `wakes` executes runs one by one. While the
+//! database is away messages are held, unacknowledged, for as long as the broker allows; the
+//! consumer does not subscribe before the database answers. When a consumer is cancelled (its queue
+//! was deleted), the session ends, and the next one declares the queue again.
 
 mod batches;
 mod store;
