@@ -1,108 +1,190 @@
-//! The load generator: so many connections, one signed request at a time on each, every body
-//! distinct.
+//! The load generator: so many connections, one request at a time on each, for a warm-up and a
+//! measurement. What was begun in the measurement counts.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, client::conn::http1};
-use hyper_util::rt::TokioIo;
-use letterbox_common::{
-    sealing::Secret,
-    webhook::{SIGNATURE_HEADER, SigningKey},
-};
-use letterbox_tests::Webhook;
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::task::JoinSet;
 
-static NEXT: AtomicU64 = AtomicU64::new(0);
+use crate::{client::Client, requests::Requests};
 
-/// A body like a real one, unlike every other in this run.
-pub fn body() -> Bytes {
-    let (n, run) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
-    format!(
-        concat!(
-            r#"{{"type":"proposal.created","entity":"Example GmbH","sourceTool":"bench","#,
-            r#""amount":{{"value":1250.5,"currency":"EUR"}},"eventId":"{run}-{n}"}}"#,
-        ),
-        run = run,
-        n = n,
-    )
-    .into()
+/// How long something is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    pub warm_up: Duration,
+    pub measure: Duration,
 }
 
-/// What a run measured.
+/// The time in which what begins is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    pub from: Instant,
+    pub until: Instant,
+}
+
+impl Window {
+    /// The window of a load that begins now.
+    pub fn from_now(times: Times) -> Self {
+        let from = Instant::now() + times.warm_up;
+        Self {
+            from,
+            until: from + times.measure,
+        }
+    }
+}
+
+/// What is sent, and where to.
+#[derive(Clone)]
+pub struct Load {
+    pub address: String,
+    pub connections: usize,
+    pub requests: Arc<dyn Requests>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
 pub struct Measured {
-    pub elapsed: Duration,
-    /// Sorted.
+    /// Of the requests that were begun in the window and answered as they should be. Sorted in the
+    /// end.
     pub latencies: Vec<Duration>,
-    pub failures: u64,
+    /// How many requests were answered as they should be, those of the warm-up included.
+    pub answered: u64,
+    /// All other requests, those of the warm-up included, by what happened.
+    pub failures: BTreeMap<String, u64>,
 }
 
 impl Measured {
-    pub fn per_second(&self) -> f64 {
-        self.latencies.len() as f64 / self.elapsed.as_secs_f64()
-    }
-
     pub fn quantile(&self, q: f64) -> Duration {
-        let index = ((self.latencies.len() as f64 * q) as usize)
-            .min(self.latencies.len().saturating_sub(1));
+        let last = self.latencies.len().saturating_sub(1);
+        let index = ((self.latencies.len() as f64 * q) as usize).min(last);
         self.latencies.get(index).copied().unwrap_or_default()
     }
-}
 
-/// Posts to `address` for `time`. Only 202 counts; everything else is a failure.
-pub async fn run(address: &str, webhook: &Webhook, connections: usize, time: Duration) -> Measured {
-    let began = Instant::now();
-    let mut senders = JoinSet::new();
-    for _ in 0..connections {
-        senders.spawn(send(address.to_owned(), webhook.clone(), began + time));
+    pub fn merge(mut self, other: Self) -> Self {
+        self.latencies.extend(other.latencies);
+        self.answered += other.answered;
+        for (what, times) in other.failures {
+            *self.failures.entry(what).or_default() += times;
+        }
+        self
     }
-    let (mut latencies, mut failures) = (Vec::new(), 0);
-    for (more, failed) in senders.join_all().await {
-        latencies.extend(more);
-        failures += failed;
-    }
-    let elapsed = began.elapsed();
-    latencies.sort_unstable();
-    Measured {
-        elapsed,
-        latencies,
-        failures,
+
+    fn failed(&mut self, what: String) {
+        *self.failures.entry(what).or_default() += 1;
     }
 }
 
-async fn send(address: String, webhook: Webhook, until: Instant) -> (Vec<Duration>, u64) {
-    let stream = TcpStream::connect(&address)
-        .await
-        .expect("the server listens");
-    stream.set_nodelay(true).expect("a socket");
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .expect("a connection");
-    tokio::spawn(connection);
-    let key = SigningKey::new(&Secret::new(webhook.secret.clone().into_bytes()));
-    let path = format!("/webhooks/incoming/{}", webhook.address);
-    let (mut latencies, mut failures) = (Vec::new(), 0);
-    while Instant::now() < until {
-        let body = body();
-        let request = Request::post(&path)
-            .header("host", &address)
-            .header("content-type", "application/json")
-            .header(SIGNATURE_HEADER, key.sign(&body).to_string())
-            .body(Full::new(body))
-            .expect("a request");
+/// A load that runs.
+pub struct Running(JoinSet<Measured>);
+
+impl Load {
+    /// Begins to send, until the end of the window.
+    pub fn start(&self, window: Window) -> Running {
+        let mut senders = JoinSet::new();
+        for _ in 0..self.connections {
+            senders.spawn(send(self.clone(), window));
+        }
+        Running(senders)
+    }
+
+    /// Sends until so many requests are answered, by as many connections as there are.
+    pub async fn send_each(&self, wanted: u64) -> Measured {
+        let mut senders = JoinSet::new();
+        let connections = self.connections as u64;
+        for number in 0..connections {
+            let share = wanted / connections + u64::from(number < wanted % connections);
+            senders.spawn(send_some(self.clone(), share));
+        }
+        let measured = senders.join_all().await.into_iter();
+        measured.fold(Measured::default(), Measured::merge)
+    }
+}
+
+impl Running {
+    /// Waits for the last answers.
+    pub async fn finish(self) -> Measured {
+        let measured = self.0.join_all().await.into_iter();
+        let mut all = measured.fold(Measured::default(), Measured::merge);
+        all.latencies.sort_unstable();
+        all
+    }
+}
+
+async fn send(load: Load, window: Window) -> Measured {
+    let mut sender = Sender::new(load);
+    loop {
         let began = Instant::now();
-        let response = sender.send_request(request).await.expect("an answer");
-        let status = response.status();
-        response.into_body().collect().await.expect("a body");
-        if status == 202 {
-            latencies.push(began.elapsed())
-        } else {
-            failures += 1
+        if began >= window.until {
+            return sender.measured;
+        }
+        if sender.send_one().await && began >= window.from {
+            sender.measured.latencies.push(began.elapsed());
         }
     }
-    (latencies, failures)
+}
+
+async fn send_some(load: Load, wanted: u64) -> Measured {
+    let mut sender = Sender::new(load);
+    for _ in 0..wanted {
+        sender.send_one().await;
+    }
+    sender.measured
+}
+
+/// One connection, opened again when it breaks.
+struct Sender {
+    load: Load,
+    client: Option<Client>,
+    body: Vec<u8>,
+    request: Vec<u8>,
+    measured: Measured,
+}
+
+impl Sender {
+    fn new(load: Load) -> Self {
+        Self {
+            load,
+            client: None,
+            body: Vec::new(),
+            request: Vec::new(),
+            measured: Measured::default(),
+        }
+    }
+
+    /// Whether the answer was as it should be.
+    async fn send_one(&mut self) -> bool {
+        let client = match &mut self.client {
+            Some(client) => client,
+            unconnected => match Client::connect(&self.load.address).await {
+                Ok(client) => unconnected.insert(client),
+                Err(error) => {
+                    self.measured
+                        .failed(format!("not connected, {}", error.kind()));
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    return false;
+                }
+            },
+        };
+        self.request.clear();
+        self.load.requests.write(&mut self.request, &mut self.body);
+        match client.exchange(&self.request).await {
+            Ok(answer) if self.load.requests.want(answer) => {
+                self.measured.answered += 1;
+                true
+            }
+            Ok(answer) => {
+                self.measured
+                    .failed(format!("other answer, {}", answer.status));
+                false
+            }
+            Err(error) => {
+                self.measured.failed(format!("no answer, {}", error.kind()));
+                self.client = None;
+                false
+            }
+        }
+    }
 }

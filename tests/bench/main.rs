@@ -1,94 +1,113 @@
-//! The benchmark: how much of what the parts can do alone the whole can do, all measured in one run
-//! by one load generator.
+//! The benchmark: what Letterbox does in a second and what that costs, beside what its parts can do
+//! alone, all of it measured in one run by one load generator.
 //!
-//! H, B and C are bare hyper, confirmed publishing, and claiming with settling, each alone with 256
-//! callers. If every event passed them one after the other on a machine that is busy all the time,
-//! A = 1/(1/H + 1/B + 1/C) events a second would be the most; signed intake is measured against
-//! that. All of it is measured several times over, because a machine's speed drifts. Run it with
-//! `deploy/bench`.
+//! A machine's speed drifts, so everything is measured in turns, several times over: figures are
+//! medians, ratios are taken within a round. Run it with `deploy/bench`.
 
+mod arguments;
+mod bare;
+mod bench;
+mod bodies;
+mod client;
+mod cpu;
+mod drain;
+mod figures;
+mod form_requests;
+mod forms;
+mod growth;
+mod intake;
+mod limits;
+mod links;
 mod load;
-mod parts;
-mod report;
+mod memory;
+mod publishing;
+mod refusals;
+mod requests;
+mod summary;
+mod table;
+mod targets;
 
-use std::time::Duration;
-
-use letterbox_tests::{Process, Webhook, World};
-use report::{Intake, Report, Round};
-
-/// How long each measurement lasts, after a warm-up.
-const WARM_UP: Duration = Duration::from_secs(1);
-const MEASURE: Duration = Duration::from_secs(5);
-/// An odd number: there is a median.
-const ROUNDS: usize = 5;
-const CALLERS: usize = 256;
+use arguments::{Arguments, Section};
+use bench::Bench;
+use clap::Parser;
+use figures::Round;
+use form_requests::Tokens;
+use summary::Summary;
 
 #[tokio::main]
 async fn main() {
-    if std::env::args().nth(1).as_deref() == Some("bare-hyper") {
-        return parts::bare_hyper().await;
+    let arguments = Arguments::parse();
+    if let Some(status) = arguments.serve {
+        return bare::serve(status).await;
     }
-    let setting = |name: &str| {
-        std::env::var(name).unwrap_or_else(|_| panic!("{name} is missing: use deploy/bench"))
-    };
-    let world = World::on(setting("DATABASE_URL"), setting("AMQP_URL")).await;
-    let gateway = world
-        .gateway_with(&[("LETTERBOX_LOG", "warn,letterbox_common::process=info")])
-        .await;
-    let webhook = world.webhook(&gateway).await;
-
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for number in 1..=ROUNDS {
-        eprintln!("round {number} of {ROUNDS}");
-        rounds.push(round(&world, &gateway, &webhook).await);
+    if arguments.check {
+        return;
     }
-    let report = Report(rounds);
-    report.print();
-    report.write(&setting("LETTERBOX_BENCH_FILE"));
+    let result = measure(&arguments).await;
+    result.print(&arguments);
 }
 
-async fn round(world: &World, gateway: &Process, webhook: &Webhook) -> Round {
-    let hyper = parts::hyper_alone(webhook).await;
-    let publish = parts::publish_alone(world).await;
-    parts::empty_queue(world).await;
-    let claim = parts::claims_alone(world, webhook.address).await;
-    let mut intakes = Vec::new();
-    for connections in [1, 64, 256] {
-        intakes.push(intake(gateway, webhook, connections).await);
-        parts::empty_queue(world).await;
-    }
-    Round {
-        hyper,
-        publish,
-        claim,
-        intakes,
-    }
+/// What was measured so far.
+#[derive(Default)]
+struct Measured {
+    rounds: Vec<Round>,
+    once: Round,
 }
 
-async fn intake(gateway: &Process, webhook: &Webhook, connections: usize) -> Intake {
-    let address = gateway.public_address();
-    load::run(&address, webhook, connections, WARM_UP).await;
-    let before = cpu_seconds(gateway.pid());
-    let measured = load::run(&address, webhook, connections, MEASURE).await;
-    let cpu = cpu_seconds(gateway.pid()) - before;
-    Intake {
-        connections,
-        measured,
-        cpu_seconds: cpu,
+impl Measured {
+    fn print(&self, arguments: &Arguments) {
+        let former = arguments.against.as_ref();
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let (rounds, seconds) = (arguments.rounds, arguments.seconds);
+        println!("{rounds} rounds of {seconds} s a measurement, on {cores} cores");
+        let summary = Summary::of(&self.rounds, &self.once);
+        let targets = targets::judge(&self.rounds, &self.once, former);
+        table::print(&summary, &targets, former);
+    }
+
+    fn write(&self, arguments: &Arguments) {
+        let former = arguments.against.as_ref();
+        let summary = Summary::of(&self.rounds, &self.once);
+        let targets = targets::judge(&self.rounds, &self.once, former);
+        let json = summary.json(self.rounds.len(), arguments.seconds, &targets);
+        let written = std::fs::write(&arguments.file, format!("{json:#}\n"));
+        written.expect("the result can be written");
     }
 }
 
-/// Processor time of a process so far, user and system, in seconds.
-fn cpu_seconds(pid: u32) -> f64 {
-    const TICKS_A_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the gateway runs");
-    // Fields are counted behind the program's name, which may hold anything.
-    let fields: Vec<&str> = stat
-        .rsplit(") ")
-        .next()
-        .unwrap_or_default()
-        .split(' ')
-        .collect();
-    let ticks = |index: usize| fields[index].parse::<f64>().unwrap_or_default();
-    (ticks(11) + ticks(12)) / TICKS_A_SECOND
+/// Measures every round, and then what is measured once. What is there is written after each step,
+/// so that a failure later on does not take it away.
+async fn measure(arguments: &Arguments) -> Measured {
+    let bench = Bench::new(arguments).await;
+    let tokens = links::create(&bench).await;
+    let mut measured = Measured::default();
+    for number in 1..=arguments.rounds {
+        bench.start_over().await;
+        let mut round = Round::default();
+        for section in arguments.wanted(&Section::IN_ROUNDS) {
+            eprintln!("round {number} of {}: {}", arguments.rounds, section.name());
+            run(&bench, section, &tokens, &mut round).await;
+        }
+        measured.rounds.push(round);
+        measured.write(arguments);
+    }
+    for section in arguments.wanted(&Section::ONCE) {
+        eprintln!("once: {}", section.name());
+        run(&bench, section, &tokens, &mut measured.once).await;
+        measured.write(arguments);
+    }
+    measured
+}
+
+async fn run(bench: &Bench, section: Section, tokens: &Tokens, round: &mut Round) {
+    match section {
+        Section::Limits => limits::run(bench, round).await,
+        Section::Intake => intake::run(bench, round).await,
+        Section::Forms => forms::run(bench, tokens, round).await,
+        Section::Refusals => refusals::run(bench, tokens, round).await,
+        Section::Drain => drain::run(bench, round).await,
+        Section::Growth => growth::run(bench, tokens, round).await,
+        Section::Memory => memory::run(bench, round).await,
+        Section::Bodies => bodies::run(bench, round).await,
+    }
 }

@@ -1,0 +1,142 @@
+//! Processor time and memory of processes, as the system counts them.
+
+use crate::figures::{
+    CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ, CPU_WORKER, Measurement,
+};
+
+/// Those that do the work.
+const SERVICE: [&str; 4] = [CPU_GATEWAY, CPU_WORKER, CPU_POSTGRES, CPU_RABBITMQ];
+/// What the system counts in.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// Whose time is taken.
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    Process(u32),
+    /// A process with its children, also those that have ended.
+    Family(u32),
+}
+
+/// Processes that are watched while something is measured.
+#[derive(Debug, Clone)]
+pub struct Watched(Vec<(&'static str, Whose)>);
+
+/// Seconds that each has used so far, or in between.
+#[derive(Debug, Clone)]
+pub struct Used(Vec<(&'static str, f64)>);
+
+impl Default for Watched {
+    /// The load generator itself.
+    fn default() -> Self {
+        let this = Whose::Process(std::process::id());
+        Self(vec![(CPU_GENERATOR, this)])
+    }
+}
+
+impl Watched {
+    /// One more, in front of the others.
+    pub fn with_process(mut self, name: &'static str, pid: u32) -> Self {
+        self.0.insert(0, (name, Whose::Process(pid)));
+        self
+    }
+
+    /// One more with its children, in front of the others.
+    pub fn with_family(mut self, name: &'static str, pid: u32) -> Self {
+        self.0.insert(0, (name, Whose::Family(pid)));
+        self
+    }
+
+    pub fn sample(&self) -> Used {
+        let seconds = |whose| match whose {
+            Whose::Process(pid) => Stat::of(pid).map_or(0.0, |stat| stat.own),
+            Whose::Family(pid) => family_seconds(pid),
+        };
+        let used = self.0.iter().map(|(name, whose)| (*name, seconds(*whose)));
+        Used(used.collect())
+    }
+}
+
+impl Used {
+    /// What has been used since `before`, a sample of the same processes.
+    pub fn since(&self, before: &Self) -> Self {
+        let pairs = self.0.iter().zip(&before.0);
+        let used = pairs.map(|((name, now), (_, before))| (*name, now - before));
+        Self(used.collect())
+    }
+
+    /// Adds microseconds for each of so many events. Nothing where there are none.
+    pub fn add_to(&self, measurement: &mut Measurement<'_>, events: f64) {
+        if events <= 0.0 {
+            return;
+        }
+        let micros = |seconds: f64| seconds * 1e6 / events;
+        for (name, seconds) in &self.0 {
+            measurement.add(*name, micros(*seconds));
+        }
+        let service = self.0.iter().filter(|(name, _)| SERVICE.contains(name));
+        let parts: Vec<f64> = service.map(|(_, seconds)| *seconds).collect();
+        if parts.len() > 1 {
+            measurement.add(CPU_ALL, micros(parts.into_iter().sum()));
+        }
+    }
+}
+
+/// What the system says of a process.
+struct Stat {
+    parent: u32,
+    /// Seconds that it has used, in user and system mode.
+    own: f64,
+    /// Those of its children that have ended.
+    ended: f64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Fields are counted behind the program's name, which may hold anything.
+        let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
+        let seconds = |index: usize| -> Option<f64> {
+            Some(fields.get(index)?.parse::<f64>().ok()? / TICKS_A_SECOND)
+        };
+        Some(Self {
+            parent: fields.get(1)?.parse().ok()?,
+            own: seconds(11)? + seconds(12)?,
+            ended: seconds(13)? + seconds(14)?,
+        })
+    }
+}
+
+/// Time of a process and its children. A child's time is either its own or, when it has ended, in
+/// that of its parent, never in both.
+fn family_seconds(pid: u32) -> f64 {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let children = pids.filter_map(Stat::of).filter(|stat| stat.parent == pid);
+    let living: f64 = children.map(|stat| stat.own).sum();
+    living + Stat::of(pid).map_or(0.0, |stat| stat.own + stat.ended)
+}
+
+/// How much memory a process holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Memory {
+    /// MiB, now.
+    pub resident: f64,
+    /// MiB, the most ever.
+    pub peak: f64,
+}
+
+impl Memory {
+    /// Nothing when the process has ended.
+    pub fn of(pid: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let mebibytes = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name));
+            let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+            kibibytes.map_or(0.0, |kibibytes: f64| kibibytes / 1024.0)
+        };
+        Self {
+            resident: mebibytes("VmRSS:"),
+            peak: mebibytes("VmHWM:"),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What the figures should be, each against something that was measured in the same round.
+
+use serde_json::{Value, json};
+
+use crate::{
+    arguments::Section::{self, Drain, Forms, Growth, Intake, Limits, Memory, Refusals},
+    drain::SIGNALS,
+    figures::{CPU_ALL, CPU_GATEWAY, CPU_HYPER, P50, P99, PER_SECOND, Round},
+    forms::submissions,
+    growth::{BYTES, FEW_AGAIN, FEW_CLAIMS, MANY_CLAIMS},
+    intake::{SECONDS_BEHIND, running, stopped},
+    limits::{BOUND, HYPER, SENDER},
+    memory::{CONNECTED, IDLE, PEAK, RESIDENT, STALLED},
+    refusals::{BAD_SIGNATURES, COMMITS, LIMITED, REPEATS, UNKNOWN},
+    summary::{Former, Values},
+};
+
+/// What is wanted of a value.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+use Wanted::{AtLeast, AtMost};
+
+/// A target with the values that it was judged by, one for each round that has one.
+pub struct Judged {
+    pub name: &'static str,
+    wanted: Wanted,
+    pub values: Option<Values>,
+}
+
+impl Judged {
+    /// Nothing where nothing was measured.
+    pub fn met(&self) -> Option<bool> {
+        let median = self.values.as_ref()?.median();
+        Some(match self.wanted {
+            AtLeast(bound) => median >= bound,
+            AtMost(bound) => median <= bound,
+        })
+    }
+
+    pub fn wanted(&self) -> String {
+        match self.wanted {
+            AtLeast(bound) => format!(">= {bound}"),
+            AtMost(bound) => format!("<= {bound}"),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "target": self.name,
+            "wanted": self.wanted(),
+            "median": self.values.as_ref().map(Values::median),
+            "met": self.met(),
+        })
+    }
+}
+
+/// A figure of a round.
+struct Figure(Section, String, &'static str);
+
+impl Figure {
+    fn in_round(&self, round: &Round) -> Option<f64> {
+        round.get(self.0, &self.1, self.2)
+    }
+}
+
+fn figure(section: Section, measurement: impl Into<String>, name: &'static str) -> Figure {
+    Figure(section, measurement.into(), name)
+}
+
+/// Judges by all that was measured.
+struct Judge<'a> {
+    rounds: Vec<&'a Round>,
+    judged: Vec<Judged>,
+}
+
+impl Judge<'_> {
+    fn by(&mut self, name: &'static str, wanted: Wanted, values: Vec<f64>) {
+        self.judged.push(Judged {
+            name,
+            wanted,
+            values: Values::of(values),
+        });
+    }
+
+    fn plain(&mut self, name: &'static str, wanted: Wanted, figure: Figure) {
+        let values = self
+            .rounds
+            .iter()
+            .filter_map(|round| figure.in_round(round));
+        self.by(name, wanted, values.collect());
+    }
+
+    /// By one figure divided by another.
+    fn ratio(&mut self, name: &'static str, wanted: Wanted, above: Figure, below: Figure) {
+        let ratio = |round: &&Round| Some(above.in_round(round)? / below.in_round(round)?);
+        let values = self.rounds.iter().filter_map(ratio).collect();
+        self.by(name, wanted, values);
+    }
+
+    fn intake(&mut self) {
+        let rate = |connections| figure(Intake, stopped(connections), PER_SECOND);
+        let bound = || figure(Limits, BOUND, PER_SECOND);
+        let with_worker = |name| figure(Intake, running(256), name);
+        self.ratio(
+            "intake of A1, 256 connections",
+            AtLeast(2.0),
+            rate(256),
+            bound(),
+        );
+        self.ratio(
+            "intake of A1, 64 connections",
+            AtLeast(1.2),
+            rate(64),
+            bound(),
+        );
+        let kept = with_worker(PER_SECOND);
+        self.ratio(
+            "intake with a worker, of without, 256",
+            AtLeast(0.7),
+            kept,
+            rate(256),
+        );
+        let behind = with_worker(SECONDS_BEHIND);
+        self.plain("seconds until its backlog is gone", AtMost(2.0), behind);
+        let at_64 = |name| figure(Intake, stopped(64), name);
+        self.ratio(
+            "p99 of p50, 64 connections",
+            AtMost(3.0),
+            at_64(P99),
+            at_64(P50),
+        );
+        let (alone, floor) = (figure(Intake, stopped(1), P50), figure(Limits, SENDER, P50));
+        self.ratio("p50 of one sender, of S", AtMost(1.3), alone, floor);
+    }
+
+    fn processor_time(&mut self) {
+        let hyper = || figure(Limits, HYPER, CPU_HYPER);
+        let first = |name| figure(Intake, stopped(256), name);
+        let refused = |kind| figure(Refusals, kind, CPU_GATEWAY);
+        let event = first(CPU_GATEWAY);
+        self.ratio(
+            "gateway CPU of bare hyper, event",
+            AtMost(2.5),
+            event,
+            hyper(),
+        );
+        let (bad, unknown) = (refused(BAD_SIGNATURES), refused(UNKNOWN));
+        self.ratio(
+            "gateway CPU of bare hyper, bad signature",
+            AtMost(2.5),
+            bad,
+            hyper(),
+        );
+        self.ratio(
+            "gateway CPU of bare hyper, unknown webhook",
+            AtMost(2.5),
+            unknown,
+            hyper(),
+        );
+        let limited = refused(LIMITED);
+        self.ratio(
+            "gateway CPU of bare hyper, limited client",
+            AtMost(1.5),
+            limited,
+            hyper(),
+        );
+        // What the database does in the background is counted, too.
+        let commits = figure(Refusals, LIMITED, COMMITS);
+        self.plain("transactions for a limited client", AtMost(0.01), commits);
+        let repeat = figure(Refusals, REPEATS, CPU_ALL);
+        self.ratio(
+            "all CPU of a repeat, of a first event",
+            AtMost(0.6),
+            repeat,
+            first(CPU_ALL),
+        );
+    }
+
+    fn forms_and_drain(&mut self) {
+        let rate = |connections| figure(Intake, stopped(connections), PER_SECOND);
+        let form = |connections| figure(Forms, submissions(connections), PER_SECOND);
+        self.ratio(
+            "submissions of intake, 64 connections",
+            AtLeast(0.6),
+            form(64),
+            rate(64),
+        );
+        self.ratio(
+            "submissions of intake, 256 connections",
+            AtLeast(0.6),
+            form(256),
+            rate(256),
+        );
+        let signals = figure(Drain, SIGNALS, PER_SECOND);
+        self.ratio(
+            "drain of signals, of intake, 256",
+            AtLeast(1.5),
+            signals,
+            rate(256),
+        );
+    }
+
+    fn growth_and_memory(&mut self) {
+        let rate = |claims| figure(Growth, claims, PER_SECOND);
+        let of = |few| -> Vec<f64> {
+            let ratio = |round: &&Round| {
+                Some(rate(MANY_CLAIMS).in_round(round)? / rate(few).in_round(round)?)
+            };
+            self.rounds.iter().filter_map(ratio).collect()
+        };
+        let both = [of(FEW_CLAIMS), of(FEW_AGAIN)].concat();
+        self.by(
+            "intake with 10 million claims, of 10 thousand",
+            AtLeast(0.9),
+            both,
+        );
+        let bytes = figure(Growth, MANY_CLAIMS, BYTES);
+        self.plain("bytes a claim, of 10 million", AtMost(200.0), bytes);
+        let memory = |when, name| figure(Memory, when, name);
+        self.plain("MiB, fresh and idle", AtMost(20.0), memory(IDLE, RESIDENT));
+        let connected = memory(CONNECTED, RESIDENT);
+        self.plain("MiB with 5,000 idle connections", AtMost(80.0), connected);
+        let stalled = memory(STALLED, PEAK);
+        self.plain(
+            "MiB with 1,000 bodies, database frozen",
+            AtMost(200.0),
+            stalled,
+        );
+    }
+
+    fn against(&mut self, former: &Former) {
+        let place = figure(Intake, running(256), CPU_ALL);
+        let before = former.median(place.0.name(), &place.1, place.2);
+        let now = self.rounds.iter().filter_map(|round| place.in_round(round));
+        let ratios = now.filter_map(|now| Some(now / before?)).collect();
+        self.by(
+            "all CPU of an event with a worker, of former",
+            AtMost(0.5),
+            ratios,
+        );
+    }
+}
+
+/// Judges all targets.
+pub fn judge(rounds: &[Round], once: &Round, former: Option<&Former>) -> Vec<Judged> {
+    let mut judge = Judge {
+        rounds: rounds.iter().chain([once]).collect(),
+        judged: Vec::new(),
+    };
+    judge.intake();
+    judge.processor_time();
+    judge.forms_and_drain();
+    judge.growth_and_memory();
+    if let Some(former) = former {
+        judge.against(former);
+    }
+    judge.judged
+}
