@@ -96,7 +96,8 @@ async fn serve_connection(
     metrics::CONNECTIONS.add(1.0);
     let service = service_fn(move |request| {
         let gateway = gateway.clone();
-        async move { Ok::<_, Infallible>(router::respond(&gateway, peer, request).await) }
+        // Boxed: a request in progress is large, and an idle connection need not have room for it.
+        Box::pin(async move { Ok::<_, Infallible>(router::respond(&gateway, peer, request).await) })
     });
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
