@@ -82,7 +82,7 @@ pub(crate) trait BatchWork: Send + Sync + 'static {
     /// Does the work and answers every caller. Never an empty batch.
     fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) -> impl Future<Output = ()> + Send;
 
-    /// Called when a worker has done a batch and finds nothing more waiting.
+    /// Called when a batch is done and nothing more is waiting.
     fn idle(&self) {}
 }
 
@@ -151,12 +151,17 @@ struct Waiting<W: BatchWork> {
 
 impl<W: BatchWork> Waiting<W> {
     /// The next batch; none when the queue is closed and empty.
-    async fn next(&mut self, limits: Limits) -> Option<Vec<Asked<W::Item, W::Answer>>> {
+    async fn next(&mut self, limits: Limits, work: &W) -> Option<Vec<Asked<W::Item, W::Answer>>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < limits.max_batch {
             let next = match self.held_over.take() {
                 Some(asked) => asked,
-                None if batch.is_empty() => self.asked.recv().await?,
+                None if batch.is_empty() => {
+                    if self.asked.is_empty() {
+                        work.idle();
+                    }
+                    self.asked.recv().await?
+                }
                 None => match self.asked.try_recv() {
                     Ok(asked) => asked,
                     Err(_) => break,
@@ -185,7 +190,7 @@ async fn work_in_batches<W: BatchWork>(
     work: Arc<W>,
 ) {
     loop {
-        let Some(batch) = waiting.lock().await.next(limits).await else {
+        let Some(batch) = waiting.lock().await.next(limits, &work).await else {
             return;
         };
         metrics::BATCH_SIZE.record([name], batch.len());
@@ -280,6 +285,51 @@ mod tests {
     struct Doubling {
         gate: Arc<Semaphore>,
         batches: Arc<AtomicUsize>,
+    }
+
+    /// Answers when the gate has a permit; counts how often nothing was waiting.
+    struct Idling {
+        gate: Arc<Semaphore>,
+        idle: Arc<AtomicUsize>,
+    }
+
+    impl BatchWork for Idling {
+        type Item = ();
+        type Answer = ();
+
+        async fn run(&self, batch: Vec<Asked<(), ()>>) {
+            self.gate.acquire().await.unwrap().forget();
+            batch.into_iter().for_each(|asked| asked.split().1.give(()));
+        }
+
+        fn idle(&self) {
+            self.idle.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
+        let (gate, idle) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let work = Idling {
+            gate: gate.clone(),
+            idle: idle.clone(),
+        };
+        let batcher = Batcher::start("test", LIMITS, work, &TaskTracker::new());
+        let ask = || {
+            let batcher = batcher.clone();
+            tokio::spawn(async move { batcher.ask(()).await })
+        };
+        let first = ask();
+        tokio::task::yield_now().await;
+        let gone = ask();
+        tokio::task::yield_now().await;
+        let before = idle.load(SeqCst);
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        gate.add_permits(1);
+        assert_eq!(first.await.unwrap(), Ok(()));
+        tokio::task::yield_now().await;
+        assert!(idle.load(SeqCst) > before);
     }
 
     impl LookUp for Doubling {

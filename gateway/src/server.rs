@@ -156,7 +156,11 @@ fn assemble(
         .run(database.clone(), tasks.stop_writing.clone());
     tasks.writers.spawn(writing);
 
-    let outlet = Arc::new(Outlet::new(publisher, config.name));
+    let outlet = Arc::new(Outlet::new(
+        publisher,
+        config.name,
+        readiness.dispensable("queues"),
+    ));
     let spill = Spill::new(database.clone(), config.spill, readiness.component("spill"));
     let spill = Arc::new(spill);
     let relay = Relay {

@@ -183,5 +183,17 @@ async fn an_entry_that_kills_workers_ends_alone() {
         "{body}"
     );
     world.await_signals(4).await;
+    // What killed workers is mended, and the dead letter is moved back.
+    let mended = "SELECT pg_advisory_unlock(7); DROP TRIGGER deadly ON signals";
+    world.database.batch_execute(mended).await.unwrap();
+    let _worker = world.worker().await;
+    let replayed = Message {
+        exchange: EXCHANGE,
+        routing_key: "webhooks".into(),
+        properties: dead.properties.clone(),
+        body: body.into(),
+    };
+    world.publish(replayed).await;
+    world.await_signals(5).await;
     eventually("nothing is left", async || world.messages(QUEUE).await == 0).await;
 }

@@ -238,8 +238,8 @@ async fn what_a_full_queue_refuses_waits() {
     assert!(set.status().is_success());
     let spilled = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
     let mut sent = 0;
-    while world.count(spilled).await < 3 {
-        assert!(sent < 2_000, "the queue takes everything");
+    while world.count(spilled).await < 20 {
+        assert!(sent < 4_000, "the queue takes everything");
         let bodies = (sent..sent + 20).map(|n| webhook.send(n.to_string()));
         for answer in join_all(bodies).await {
             assert!(answer.is_first(), "{answer:?}");
@@ -247,10 +247,46 @@ async fn what_a_full_queue_refuses_waits() {
         sent += 20;
     }
     assert!(webhook.send("0").await.is_duplicate());
+    // What waits for a full queue holds up nothing that waits for another one.
+    let elsewhere = "
+        INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
+                                  entries, body)
+        SELECT 7, now(), clock_timestamp(), 'elsewhere', message_type, entries, body
+        FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1";
+    world.database.execute(elsewhere, &[]).await.unwrap();
+    eventually("it is published", async || {
+        world.messages("letterbox.v1.unrouted").await == 1
+    })
+    .await;
+    assert!(world.count(spilled).await >= 20);
+    // The broker goes on refusing on a channel although the limit is gone: not for long.
+    let lifted = gateway.http.delete(&policy).send().await.unwrap();
+    assert!(lifted.status().is_success());
     let _worker = world.worker().await;
     world.await_signals(sent).await;
     eventually("nothing waits", async || world.count(spilled).await == 0).await;
     assert_eq!(world.signals().await, sent);
+}
+
+/// A broker that did not answer once is asked again, also where nothing may wait for it.
+#[tokio::test]
+async fn a_silent_broker_is_asked_again() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let gateway = world
+        .gateway_with(&[
+            ("AMQP_URL", &broker.url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "300"),
+            NO_SPILL,
+        ])
+        .await;
+    let webhook = world.webhook(&gateway).await;
+    broker.stall();
+    assert_eq!(webhook.send("1").await.status, 503);
+    broker.pass();
+    assert!(webhook.send_until_accepted("1").await.is_first());
+    let _worker = world.worker().await;
+    world.await_signals(1).await;
 }
 
 /// The database goes away between the confirm and the settle: what was answered is a duplicate for

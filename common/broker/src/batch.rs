@@ -26,6 +26,8 @@ use crate::{
 };
 
 const COUNT_HEADER: &str = "count";
+/// Set by the broker: how often a message has come back. Nothing that is published anew has it.
+pub const RETURNS_HEADER: &str = "x-delivery-count";
 /// What a line and its two line breaks take at most, in bytes: for estimates before encoding.
 pub const MAX_LINE: usize = 400;
 
@@ -148,7 +150,7 @@ fn whole(
         content,
         body: body.clone(),
         alone: Alone {
-            properties: properties.clone(),
+            properties: as_new(properties),
             body,
         },
     }
@@ -219,10 +221,21 @@ impl Frame {
     }
 }
 
+/// Properties of a message that has not come back yet.
+fn as_new(properties: &BasicProperties) -> BasicProperties {
+    let Some(headers) = properties.headers() else {
+        return properties.clone();
+    };
+    let mut headers = headers.inner().clone();
+    headers.remove(RETURNS_HEADER);
+    properties.clone().with_headers(headers.into())
+}
+
 fn with_count_of_one(properties: &BasicProperties, id: Option<String>) -> BasicProperties {
-    let mut headers = properties.headers().clone().unwrap_or_default();
+    let as_new = as_new(properties);
+    let mut headers = as_new.headers().clone().unwrap_or_default();
     headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
-    let alone = properties.clone().with_headers(headers);
+    let alone = as_new.with_headers(headers);
     match id {
         Some(id) => alone.with_message_id(id.into()),
         None => alone,

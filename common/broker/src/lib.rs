@@ -12,7 +12,7 @@ mod publisher;
 mod settings;
 pub mod topology;
 
-pub use batch::{Alone, BatchBody, Content, MAX_LINE, ReceivedEntry, decode};
+pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};
 pub use connection::{Session, retry_delays, supervise};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::BrokerError;

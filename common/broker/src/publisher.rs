@@ -13,7 +13,7 @@
 //! makes it impossible) can't be matched to its publish with certainty, so it fails everything in
 //! flight on the connection.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
@@ -29,6 +29,8 @@ const QUEUE_LENGTH: usize = 1_024;
 /// Messages that may be unconfirmed on one channel.
 const UNCONFIRMED_MAX: usize = 2_048;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a channel is used on which the broker refuses.
+const REFUSING_FOR: Duration = Duration::from_secs(5);
 
 /// Why a message is not known to be safe with the broker. It may be there all the same: see
 /// [`PublishError::TimedOut`].
@@ -153,13 +155,8 @@ impl Session for PublisherSession {
     ) -> Result<(), BrokerError> {
         let mut channels = Vec::new();
         for _ in 0..self.channels {
-            let channel = with_timeout(OPEN_TIMEOUT, connection.create_channel()).await?;
-            with_timeout(
-                OPEN_TIMEOUT,
-                channel.confirm_select(ConfirmSelectOptions::default()),
-            )
-            .await?;
-            channels.push(run_channel(channel, self.jobs.clone()));
+            let channel = open_channel(connection).await?;
+            channels.push(run_channels(connection, channel, self.jobs.clone()));
         }
         // However this ends, also when the supervisor drops it: nothing more is taken, and every
         // waiting caller is answered.
@@ -196,21 +193,57 @@ impl Drop for CloseOnDrop<'_> {
     }
 }
 
-/// Publishes on one channel until the queue is closed and everything is confirmed.
-async fn run_channel(
-    channel: Channel,
+async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
+    let channel = with_timeout(OPEN_TIMEOUT, connection.create_channel()).await?;
+    let confirming = channel.confirm_select(ConfirmSelectOptions::default());
+    with_timeout(OPEN_TIMEOUT, confirming).await?;
+    Ok(channel)
+}
+
+/// Publishes on one channel after the other until the queue is closed and everything is confirmed.
+/// A channel that was refused something is replaced after a while: the broker goes on refusing on
+/// it although the queue's limit is gone.
+async fn run_channels(
+    connection: &Connection,
+    mut channel: Channel,
     jobs: async_channel::Receiver<Job>,
 ) -> Result<(), BrokerError> {
-    let mut unconfirmed = FuturesUnordered::new();
+    while run_channel(&channel, &jobs).await? == Ended::Refusing {
+        let closing = channel.close(200, "refusing".into());
+        let _ = with_timeout(OPEN_TIMEOUT, closing).await;
+        channel = open_channel(connection).await?;
+    }
+    Ok(())
+}
+
+/// Why nothing more is published on a channel. Everything on it is confirmed or refused.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    /// There is nothing more to publish.
+    Closed,
+    /// The broker has refused something on it.
+    Refusing,
+}
+
+/// Publishes on one channel.
+async fn run_channel(
+    channel: &Channel,
+    jobs: &async_channel::Receiver<Job>,
+) -> Result<Ended, BrokerError> {
+    let (opened, mut unconfirmed) = (Instant::now(), FuturesUnordered::new());
+    let mut ended = Ended::Closed;
     loop {
         tokio::select! {
             biased;
             Some(returned) = unconfirmed.next() => {
-                let returned: Result<(), BrokerError> = returned;
-                returned?;
+                let result: Result<(), PublishError> = returned?;
+                if result.is_err() && opened.elapsed() > REFUSING_FOR {
+                    ended = Ended::Refusing;
+                    break;
+                }
             }
             job = jobs.recv(), if unconfirmed.len() < UNCONFIRMED_MAX => match job {
-                Ok(job) => if let Some((pending, confirm)) = send(&channel, job).await? {
+                Ok(job) => if let Some((pending, confirm)) = send(channel, job).await? {
                     unconfirmed.push(forward(pending, confirm));
                 },
                 Err(_) => break,
@@ -218,9 +251,9 @@ async fn run_channel(
         }
     }
     while let Some(returned) = unconfirmed.next().await {
-        returned?;
+        let _: Result<(), PublishError> = returned?;
     }
-    Ok(())
+    Ok(ended)
 }
 
 /// Takes the result of one publish to its caller.
@@ -259,7 +292,10 @@ async fn send(
 
 /// Waits for one confirm and forwards it to its caller. An error ends the session, and everything
 /// in flight with it.
-async fn forward(pending: PublisherConfirm, confirm: ConfirmSender) -> Result<(), BrokerError> {
+async fn forward(
+    pending: PublisherConfirm,
+    confirm: ConfirmSender,
+) -> Result<Result<(), PublishError>, BrokerError> {
     let result = match pending.await? {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Nack(None) => Err(PublishError::Refused),
@@ -274,5 +310,5 @@ async fn forward(pending: PublisherConfirm, confirm: ConfirmSender) -> Result<()
     };
     // The caller may have given up: then it publishes the same id again.
     let _ = confirm.send(result);
-    Ok(())
+    Ok(result)
 }

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Pause before a concurrent duplicate is tried again.
-const DUPLICATE_PAUSE: Duration = Duration::from_millis(25);
+const DUPLICATE_PAUSE: Duration = Duration::from_millis(50);
 const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
 /// Reads the form behind a token: its definition, as JSON. `token` is what the URL contains, if it

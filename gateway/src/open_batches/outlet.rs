@@ -1,72 +1,124 @@
-//! The way out to the broker. A broker that has let a publish time out is not asked again by those
-//! who can do without: each would wait as long. Somebody who can wait finds out when it answers.
+//! The way out to the broker. A queue that has let a publish time out is not asked by everybody
+//! again: each would wait as long. One message asks now and then, a spilled one first, because
+//! nobody waits for it. What is known of one queue says nothing about the others.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use letterbox_broker::{PublishError, Publisher};
+use letterbox_common::process::readiness::Component;
 
 use super::Spillable;
 use crate::metrics;
+
+/// How long a queue that did not answer is left alone, by spilled messages.
+const QUIET: Duration = Duration::from_secs(3);
+/// How much longer by those that somebody waits for.
+const QUIET_FOR_SENDERS: Duration = Duration::from_secs(6);
 
 /// Publishes messages of batches.
 pub(crate) struct Outlet {
     publisher: Publisher,
     app_id: String,
-    /// The last publish timed out, and none has succeeded since.
-    suspect: AtomicBool,
+    /// Queues, by routing key, that did not answer in time, and when they are asked again.
+    silent: Mutex<HashMap<String, Instant>>,
+    /// Tells of queues that do not answer or refuse.
+    component: Component,
 }
 
 impl Outlet {
-    pub(crate) fn new(publisher: Publisher, app_id: String) -> Self {
+    pub(crate) fn new(publisher: Publisher, app_id: String, component: Component) -> Self {
+        component.ready();
         Self {
             publisher,
             app_id,
-            suspect: AtomicBool::new(false),
+            silent: Mutex::default(),
+            component,
         }
     }
 
     /// Whether there is a connection that takes messages.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.publisher.is_open()
     }
 
-    pub(crate) fn is_suspect(&self) -> bool {
-        self.suspect.load(Relaxed)
-    }
-
-    /// Publishes, unless it is known that the broker does not answer.
+    /// Publishes a message that somebody waits for.
     ///
     /// # Errors
     /// When the confirm did not come, whatever the reason.
     pub(crate) async fn publish(&self, message: &Spillable) -> Result<(), PublishError> {
-        if self.is_suspect() {
-            return Err(PublishError::Unavailable);
-        }
-        self.probe(message).await
+        self.publish_unless_silent(message, QUIET_FOR_SENDERS).await
     }
 
-    /// Publishes in any case.
+    /// Publishes a message that nobody waits for.
     ///
     /// # Errors
     /// When the confirm did not come, whatever the reason.
-    pub(crate) async fn probe(&self, message: &Spillable) -> Result<(), PublishError> {
+    pub(super) async fn relay(&self, message: &Spillable) -> Result<(), PublishError> {
+        self.publish_unless_silent(message, Duration::ZERO).await
+    }
+
+    async fn publish_unless_silent(
+        &self,
+        message: &Spillable,
+        longer: Duration,
+    ) -> Result<(), PublishError> {
         let Spillable {
             batch,
             routing_key,
             body,
-        } = message.clone();
-        let message = body.into_message(routing_key, batch.to_string(), &self.app_id);
+        } = message;
+        if !self.may_ask(routing_key, longer) {
+            return Err(PublishError::Unavailable);
+        }
+        let (key, id) = (routing_key.clone(), batch.to_string());
+        let message = body.clone().into_message(key, id, &self.app_id);
         let published = self.publisher.publish(message).await;
-        match published {
-            Ok(()) => self.suspect.store(false, Relaxed),
-            Err(error) => {
-                if error == PublishError::TimedOut {
-                    self.suspect.store(true, Relaxed);
-                }
-                tracing::debug!(message_id = %batch, %error, "not published");
-                metrics::PUBLISH_FAILURES.add([error.label()], 1);
-            }
+        self.note(routing_key, published);
+        if let Err(error) = &published {
+            tracing::debug!(message_id = %batch, %error, "not published");
+            metrics::PUBLISH_FAILURES.add([error.label()], 1);
         }
         published
+    }
+
+    /// Whether a queue may be asked: it answers, as far as is known, or has been left alone for
+    /// long enough. Then others leave it alone again.
+    fn may_ask(&self, routing_key: &str, longer: Duration) -> bool {
+        match self.lock().get_mut(routing_key) {
+            None => true,
+            Some(again) if *again + longer <= Instant::now() => {
+                *again = Instant::now() + QUIET;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    fn note(&self, routing_key: &str, published: Result<(), PublishError>) {
+        let mut silent = self.lock();
+        match published {
+            Ok(()) => {
+                silent.remove(routing_key);
+                if silent.is_empty() {
+                    self.component.ready();
+                }
+            }
+            Err(error @ (PublishError::TimedOut | PublishError::Refused)) => {
+                if error == PublishError::TimedOut {
+                    silent.insert(routing_key.to_owned(), Instant::now() + QUIET);
+                }
+                self.component.not_ready(format!("{routing_key}: {error}"));
+            }
+            // The connection, not the queue.
+            Err(_) => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,18 +1,24 @@
 //! The relay: publishes what was spilled when the broker is back, oldest first, under the same ids.
 //! Every gateway runs one, so what a gateway has left behind goes out all the same. It takes a few
-//! messages at a time, and so leaves the broker to live traffic.
+//! messages at a time, and so leaves the broker to live traffic; what can't be published now lets
+//! others go first.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use letterbox_database::DatabaseError;
 use tokio_util::sync::CancellationToken;
 
-use super::{Outlet, Spill, Spillable, store};
+use super::{Outlet, Spill, store};
 
 /// Messages that are published at once.
 const PAGE: i64 = 16;
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a message that could not be published lets others go first.
+const PUT_OFF: Duration = Duration::from_secs(3);
 
 /// Publishes what is spilled.
 pub(crate) struct Relay {
@@ -31,10 +37,11 @@ impl Relay {
             .await
             .is_some()
         {
-            if self.spill.measure().await.is_err() {
+            if self.spill.measure(self.outlet.is_open()).await.is_err() {
                 continue;
             }
-            while !self.spill.is_empty() && !stop.is_cancelled() {
+            let began = Instant::now();
+            while !self.spill.is_empty() && !stop.is_cancelled() && began.elapsed() < PAUSE {
                 match self.relay_page().await {
                     Ok(true) => {}
                     _ => break,
@@ -48,29 +55,23 @@ impl Relay {
         if !self.outlet.is_open() {
             return Ok(false);
         }
-        // Of a broker that did not answer, one message asks whether it does now.
-        let count = if self.outlet.is_suspect() { 1 } else { PAGE };
         let database = &self.spill.database;
-        let taken = store::take_spilled(database, count, self.lease).await?;
-        let publishing = taken.iter().map(|one| self.publish(one));
-        let results = join_all(publishing).await;
-        let pairs = || taken.iter().zip(&results);
-        let (confirmed, failed): (Vec<_>, Vec<_>) = pairs().partition(|(_, is_safe)| **is_safe);
-        let ids = |list: Vec<(&Spillable, _)>| -> Vec<_> {
-            list.into_iter().map(|(one, _)| one.batch).collect()
-        };
-        let (confirmed, failed) = (ids(confirmed), ids(failed));
+        let taken = store::take_spilled(database, PAGE, self.lease).await?;
+        let results = join_all(taken.iter().map(|one| self.outlet.relay(one))).await;
+        let (mut confirmed, mut failed) = (Vec::new(), Vec::new());
+        for (message, result) in taken.iter().zip(results) {
+            match result {
+                Ok(()) => confirmed.push(message.batch),
+                Err(_) => failed.push(message.batch),
+            }
+        }
         if !confirmed.is_empty() {
             store::close(database, &confirmed).await?;
         }
         if !failed.is_empty() {
-            store::return_spilled(database, &failed).await?;
-            return Ok(false);
+            // Not at once: what waits for another queue is next.
+            store::put_off_spilled(database, &failed, PUT_OFF).await?;
         }
         Ok(!taken.is_empty())
-    }
-
-    async fn publish(&self, message: &Spillable) -> bool {
-        self.outlet.probe(message).await.is_ok()
     }
 }

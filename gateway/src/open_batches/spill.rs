@@ -99,16 +99,17 @@ impl Spill {
         self.lock().messages == 0
     }
 
-    /// Measures anew.
-    pub(super) async fn measure(&self) -> Result<(), DatabaseError> {
+    /// Measures anew. There is room again when one part in ten is free, or when nothing waits and
+    /// nothing need wait.
+    pub(super) async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
         let measured = store::measure(&self.database).await?;
         *self.lock() = measured;
         metrics::SPILL_MESSAGES.set(measured.messages as f64);
         metrics::SPILL_BYTES.set(measured.bytes as f64);
-        // Room again for some time: one in ten.
-        if measured.messages * 10 <= self.limits.messages * 9
-            && measured.bytes * 10 <= self.limits.bytes * 9
-        {
+        let has_room = self.limits.messages > 0
+            && measured.messages * 10 <= self.limits.messages * 9
+            && measured.bytes * 10 <= self.limits.bytes * 9;
+        if has_room || (broker_is_open && measured.messages == 0) {
             self.component.ready();
         }
         Ok(())

@@ -40,9 +40,9 @@ FROM (SELECT batch_id FROM open_batches
 WHERE o.batch_id = oldest.batch_id
 RETURNING o.batch_id, o.routing_key, o.message_type, o.entries, o.body";
 
-    /// Lets others publish spilled messages that could not be published now.
-    RETURN_SPILLED = return_spilled "
-UPDATE open_batches SET lease_until = clock_timestamp()
+    /// Lets others try spilled messages that could not be published now, $2 seconds later.
+    PUT_OFF_SPILLED = put_off_spilled "
+UPDATE open_batches SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
 WHERE batch_id = ANY ($1) AND spilled_at IS NOT NULL";
 
     /// How much is spilled, over all gateways.
@@ -133,15 +133,19 @@ pub(super) async fn take_spilled(
         .collect()
 }
 
-/// Lets others publish what could not be published now.
+/// Lets others try, after a while, what could not be published now.
 ///
 /// # Errors
 /// When the database did not answer: they may when the lease is over.
-pub(super) async fn return_spilled(
+pub(super) async fn put_off_spilled(
     database: &Database,
     batches: &[BatchId],
+    pause: Duration,
 ) -> Result<(), DatabaseError> {
-    database.execute(&RETURN_SPILLED, &[&batches]).await?;
+    let pause = pause.as_secs_f64();
+    database
+        .execute(&PUT_OFF_SPILLED, &[&batches, &pause])
+        .await?;
     Ok(())
 }
 

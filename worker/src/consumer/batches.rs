@@ -7,11 +7,11 @@
 //! back alone too often is given up. Messages that come back are done in random order: one that
 //! kills its worker each time can't keep the same others waiting, and so has no company at the end.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use lapin::{message::Delivery, types::AMQPValue};
-use letterbox_broker::{Alone, BrokerError, Message, Publisher, decode, topology};
+use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, topology};
 use letterbox_database::Database;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,8 +23,6 @@ use crate::{
     outcome::{self, Outcome},
 };
 
-/// Set by the broker: how often a message has come back.
-const RETURNS_HEADER: &str = "x-delivery-count";
 /// From this return on, the entries of a message are separated.
 const SEPARATED_FROM: i64 = 3;
 /// At this return, a single entry is given up. Less than the broker's own limit, which would give
@@ -56,7 +54,11 @@ impl Received {
     }
 }
 
+/// How often a message has come back. On its first delivery only its publisher can have said so.
 fn returns(delivery: &Delivery) -> i64 {
+    if !delivery.redelivered {
+        return 0;
+    }
     let headers = delivery.properties.headers().as_ref();
     match headers.and_then(|headers| headers.inner().get(RETURNS_HEADER)) {
         Some(AMQPValue::LongLongInt(count)) => *count,
@@ -207,15 +209,10 @@ impl BatchConsumer<'_> {
 
 /// One entry as a message to the queue that it came from.
 fn separated(delivery: &Delivery, alone: Alone) -> Message {
-    let mut headers: BTreeMap<_, _> = match alone.properties.headers() {
-        Some(headers) => headers.inner().clone(),
-        None => BTreeMap::new(),
-    };
-    headers.remove(RETURNS_HEADER);
     Message {
         exchange: topology::EXCHANGE,
         routing_key: delivery.routing_key.to_string(),
-        properties: alone.properties.with_headers(headers.into()),
+        properties: alone.properties,
         body: alone.body,
     }
 }
