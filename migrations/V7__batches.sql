@@ -107,25 +107,17 @@ CREATE FUNCTION take_hits(limited bytea[], most integer[], clients integer[], to
 RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
     clock timestamptz;
-    times timestamptz[]; -- of all keys, one block of 60 for each
-    used integer[];      -- hits of each key
-    before integer[];    -- the same, before this call
-    width constant integer := 60;
-    found record;
+    since timestamptz;
+    used integer[];   -- live hits of each key
+    before integer[]; -- the same, before this call
+    nth integer;      -- the hit that must expire for one more to pass
 BEGIN
     INSERT INTO rate_limits AS r (key, hits) SELECT key, '{}' FROM unnest(limited) WITH ORDINALITY AS k (key, place)
     ORDER BY place ON CONFLICT (key) DO UPDATE SET hits = r.hits;
     clock := clock_timestamp();
-    times := array_fill(NULL::timestamptz, ARRAY[width * cardinality(limited)]);
-    used := array_fill(0, ARRAY[cardinality(limited)]);
-    FOR found IN
-        SELECT k.place, hit FROM unnest(limited) WITH ORDINALITY AS k (key, place)
-        JOIN rate_limits r ON r.key = k.key CROSS JOIN LATERAL unnest(r.hits) AS hit
-        WHERE hit > clock - interval '60 seconds' ORDER BY k.place, hit
-    LOOP
-        used[found.place] := used[found.place] + 1;
-        times[width * (found.place - 1) + used[found.place]] := found.hit;
-    END LOOP;
+    since := clock - interval '60 seconds';
+    used := ARRAY(SELECT (SELECT count(*)::int FROM unnest(r.hits) AS hit WHERE hit > since)
+        FROM unnest(limited) WITH ORDINALITY AS k (key, place) JOIN rate_limits r ON r.key = k.key ORDER BY k.place);
     before := used;
     FOR wanted IN 1 .. cardinality(clients) LOOP
         refused_by := CASE
@@ -134,18 +126,19 @@ BEGIN
         next_in := NULL;
         IF refused_by IS NULL THEN
             used[clients[wanted]] := used[clients[wanted]] + 1;
-            times[width * (clients[wanted] - 1) + used[clients[wanted]]] := clock;
             IF tokens[wanted] IS NOT NULL THEN
                 used[tokens[wanted]] := used[tokens[wanted]] + 1;
-                times[width * (tokens[wanted] - 1) + used[tokens[wanted]]] := clock;
             END IF;
         ELSE
-            next_in := extract(epoch FROM interval '60 seconds'
-                + (times[width * (refused_by - 1) + 1 + used[refused_by] - most[refused_by]] - clock));
+            nth := 1 + used[refused_by] - most[refused_by];
+            next_in := extract(epoch FROM interval '60 seconds' + (coalesce(
+                (SELECT hit FROM rate_limits r, unnest(r.hits) AS hit WHERE r.key = limited[refused_by] AND hit > since
+                 ORDER BY hit OFFSET nth - 1 LIMIT 1), clock) - clock));
         END IF;
         RETURN NEXT;
     END LOOP;
-    UPDATE rate_limits r SET hits = times[width * (place - 1) + 1 : width * (place - 1) + used[place]]
+    UPDATE rate_limits r SET hits = ARRAY(SELECT hit FROM unnest(r.hits) AS hit WHERE hit > since ORDER BY hit)
+        || array_fill(clock, ARRAY[used[place] - before[place]])
     FROM unnest(limited) WITH ORDINALITY AS k (key, place)
     WHERE r.key = k.key AND used[place] > before[place];
 END

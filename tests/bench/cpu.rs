@@ -1,11 +1,15 @@
 //! Processor time and memory of processes, as the system counts them.
 
+use std::{sync::LazyLock, time::Instant};
+
 use crate::figures::{
-    CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ, CPU_WORKER, Measurement,
+    BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ, CPU_WORKER,
+    Measurement,
 };
 
 /// Those that do the work.
 const SERVICE: [&str; 4] = [CPU_GATEWAY, CPU_WORKER, CPU_POSTGRES, CPU_RABBITMQ];
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// What the system counts in.
 const TICKS_A_SECOND: f64 = 100.0;
 
@@ -23,7 +27,13 @@ pub struct Watched(Vec<(&'static str, Whose)>);
 
 /// Seconds that each has used so far, or in between.
 #[derive(Debug, Clone)]
-pub struct Used(Vec<(&'static str, f64)>);
+pub struct Used {
+    parts: Vec<(&'static str, f64)>,
+    /// All processors of the machine.
+    machine: f64,
+    /// By the clock.
+    elapsed: f64,
+}
 
 impl Default for Watched {
     /// The load generator itself.
@@ -51,34 +61,57 @@ impl Watched {
             Whose::Process(pid) => Stat::of(pid).map_or(0.0, |stat| stat.own),
             Whose::Family(pid) => family_seconds(pid),
         };
-        let used = self.0.iter().map(|(name, whose)| (*name, seconds(*whose)));
-        Used(used.collect())
+        let parts = self.0.iter().map(|(name, whose)| (*name, seconds(*whose)));
+        Used {
+            parts: parts.collect(),
+            machine: machine_seconds(),
+            elapsed: START.elapsed().as_secs_f64(),
+        }
     }
 }
 
 impl Used {
     /// What has been used since `before`, a sample of the same processes.
     pub fn since(&self, before: &Self) -> Self {
-        let pairs = self.0.iter().zip(&before.0);
-        let used = pairs.map(|((name, now), (_, before))| (*name, now - before));
-        Self(used.collect())
+        let pairs = self.parts.iter().zip(&before.parts);
+        let parts = pairs.map(|((name, now), (_, before))| (*name, now - before));
+        Self {
+            parts: parts.collect(),
+            machine: self.machine - before.machine,
+            elapsed: self.elapsed - before.elapsed,
+        }
     }
 
-    /// Adds microseconds for each of so many events. Nothing where there are none.
+    /// Adds microseconds for each of so many events, and what the machine was busy with besides.
     pub fn add_to(&self, measurement: &mut Measurement<'_>, events: f64) {
-        if events <= 0.0 {
-            return;
-        }
         let micros = |seconds: f64| seconds * 1e6 / events;
-        for (name, seconds) in &self.0 {
-            measurement.add(*name, micros(*seconds));
+        let sum = |parts: &[(&str, f64)]| parts.iter().map(|(_, seconds)| seconds).sum::<f64>();
+        if events > 0.0 {
+            for (name, seconds) in &self.parts {
+                measurement.add(*name, micros(*seconds));
+            }
+            let service = self.parts.iter().filter(|(name, _)| SERVICE.contains(name));
+            let service: Vec<_> = service.copied().collect();
+            if service.len() > 1 {
+                measurement.add(CPU_ALL, micros(sum(&service)));
+            }
         }
-        let service = self.0.iter().filter(|(name, _)| SERVICE.contains(name));
-        let parts: Vec<f64> = service.map(|(_, seconds)| *seconds).collect();
-        if parts.len() > 1 {
-            measurement.add(CPU_ALL, micros(parts.into_iter().sum()));
-        }
+        let others = (self.machine - sum(&self.parts)).max(0.0);
+        measurement.add(BUSY_ELSEWHERE, others / self.elapsed);
     }
+}
+
+/// Time that the processors of the machine were not idle, also for other machines.
+fn machine_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    // user, nice, system, idle, waiting, interrupts, soft interrupts, stolen
+    let ticks = line.split_whitespace().skip(1).take(8).enumerate();
+    let busy = ticks.filter(|(column, _)| ![3, 4].contains(column));
+    let ticks: f64 = busy
+        .filter_map(|(_, ticks)| ticks.parse::<f64>().ok())
+        .sum();
+    ticks / TICKS_A_SECOND
 }
 
 /// What the system says of a process.

@@ -17,6 +17,8 @@ pub const CPU_PEER: &str = "CPU us, peer";
 pub const CPU_GENERATOR: &str = "CPU us, generator";
 /// Of those that do the work, and not of the load generator.
 pub const CPU_ALL: &str = "CPU us, together";
+/// Processors that did something else, the system's own work for the network included.
+pub const BUSY_ELSEWHERE: &str = "cores busy elsewhere";
 /// Figures of this kind are shown only where there is one.
 pub const FAILED: &str = "FAILED: ";
 

@@ -9,8 +9,6 @@ use crate::{
 };
 
 const ACCEPTED: &[u8] = br#"{"status":"accepted"}"#;
-/// One of the addresses that are nobody's.
-const ONE_CLIENT: [u8; 4] = [203, 0, 113, 7];
 
 /// The tokens of links, which requests use in turn.
 pub type Tokens = Arc<[String]>;
@@ -87,14 +85,35 @@ impl Requests for Submissions {
 }
 
 /// Reads of one client, which shall be refused, or, before, shall make that so.
+#[derive(Clone)]
 pub struct OneClient {
-    pub tokens: Tokens,
-    pub refused: bool,
+    tokens: Tokens,
+    address: [u8; 4],
+    refused: bool,
+}
+
+impl OneClient {
+    /// A client that nobody knows.
+    pub fn new(tokens: Tokens) -> Self {
+        Self {
+            tokens,
+            address: client(next()),
+            refused: false,
+        }
+    }
+
+    /// The same client, from now on to be refused.
+    pub fn refused(self) -> Self {
+        Self {
+            refused: true,
+            ..self
+        }
+    }
 }
 
 impl Requests for OneClient {
     fn write(&self, request: &mut Vec<u8>, _: &mut Vec<u8>) {
-        write_read(request, token(&self.tokens, next()), ONE_CLIENT);
+        write_read(request, token(&self.tokens, next()), self.address);
     }
     fn want(&self, answer: Answer) -> bool {
         answer.status == 429 || (answer.status == 200 && !self.refused)

@@ -1,8 +1,9 @@
 //! How much memory a gateway holds: idle, with thousands of idle connections, and with a thousand
 //! large bodies while the database says nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::{StreamExt, stream};
 use letterbox_tests::{Process, Proxy};
 use tokio::task::JoinSet;
 
@@ -12,7 +13,6 @@ use crate::{
     client::Client,
     cpu::Memory,
     figures::Round,
-    load::Load,
     requests::{Requests, Signed},
 };
 
@@ -24,6 +24,8 @@ pub const STALLED: &str = "1,000 bodies of 64 KiB, database frozen";
 
 const SECTION: Section = Section::Memory;
 const CONNECTIONS: usize = 5_000;
+/// So many that the last is there before the first has been idle for too long.
+const AT_ONCE: usize = 64;
 const BODIES: usize = 1_000;
 const BODY_BYTES: usize = 64 << 10;
 /// What was set free has been given back by then.
@@ -51,17 +53,19 @@ fn add(round: &mut Round, name: &str, gateway: &Process) {
 /// Each connection has sent one event before it rests.
 async fn connections(bench: &Bench, gateway: &Process, round: &mut Round) {
     let signed = Signed::new(&bench.webhook, 0);
-    let (mut open, mut failed) = (Vec::new(), 0);
-    for _ in 0..CONNECTIONS {
-        match connected(gateway, &signed).await {
-            Ok(client) => open.push(client),
-            Err(_) => failed += 1,
-        }
-    }
+    let connecting = (0..CONNECTIONS).map(|_| connected(gateway, &signed));
+    let connected = stream::iter(connecting).buffer_unordered(AT_ONCE);
+    let open: Vec<Client> = connected
+        .filter_map(async |client| client.ok())
+        .collect()
+        .await;
     tokio::time::sleep(REST).await;
     add(round, CONNECTED, gateway);
     let mut into = round.of(SECTION, CONNECTED);
-    into.failed("not connected or not answered", failed);
+    into.failed(
+        "not connected or not answered",
+        (CONNECTIONS - open.len()) as u64,
+    );
     let counted = gateway.metric("letterbox_connections").await;
     into.failed(
         "no longer connected",
@@ -87,46 +91,43 @@ async fn bodies(bench: &Bench, round: &mut Round) {
     let gateway = bench.gateway_with(&[("DATABASE_URL", &proxy.url)]).await;
     let known = connected(&gateway, &Signed::new(&bench.webhook, 0)).await;
     known.expect("the first event is accepted");
+    let mut clients = Vec::new();
+    for _ in 0..BODIES {
+        let client = Client::connect(&gateway.public_address()).await;
+        clients.push(client.expect("a connection"));
+    }
     proxy.stall();
 
-    let load = Load {
-        address: gateway.public_address(),
-        connections: BODIES,
-        requests: Arc::new(Refused(Signed::new(&bench.webhook, BODY_BYTES))),
-    };
+    let signed = Signed::new(&bench.webhook, BODY_BYTES);
     let mut sending = JoinSet::new();
-    sending.spawn(async move { load.send_each(BODIES as u64).await });
-    let mut most = Memory::default();
-    let measured = loop {
+    for mut client in clients {
+        let mut request = Vec::new();
+        signed.write(&mut request, &mut Vec::new());
+        sending.spawn(async move {
+            let answer = client.exchange(&request).await;
+            answer.map_or_else(|error| error.kind().to_string(), |it| it.status.to_string())
+        });
+    }
+    let (mut resident, mut answers) = (0.0_f64, BTreeMap::<String, u64>::new());
+    loop {
         tokio::select! {
-            Some(measured) = sending.join_next() => break measured.expect("it does not panic"),
-            () = tokio::time::sleep(PAUSE) => {
-                let now = Memory::of(gateway.pid());
-                if now.resident > most.resident {
-                    most = now;
-                }
-            }
+            answer = sending.join_next() => match answer {
+                Some(answer) => *answers.entry(answer.expect("no panic")).or_default() += 1,
+                None => break,
+            },
+            () = tokio::time::sleep(PAUSE) => {}
         }
-    };
-    most.peak = Memory::of(gateway.pid()).peak;
+        resident = resident.max(Memory::of(gateway.pid()).resident);
+    }
     proxy.pass();
     let mut into = round.of(SECTION, STALLED);
-    into.add(RESIDENT, most.resident);
-    into.add(PEAK, most.peak);
-    into.add("answers 503", measured.answered as f64);
-    for (what, times) in &measured.failures {
-        into.failed(what, *times);
-    }
-}
-
-/// Signed events that can't be accepted now.
-struct Refused(Signed);
-
-impl Requests for Refused {
-    fn write(&self, request: &mut Vec<u8>, body: &mut Vec<u8>) {
-        self.0.write(request, body);
-    }
-    fn want(&self, answer: crate::client::Answer) -> bool {
-        answer.status == 503
+    into.add(RESIDENT, resident);
+    into.add(PEAK, Memory::of(gateway.pid()).peak);
+    into.add(
+        "answers 503",
+        answers.remove("503").unwrap_or_default() as f64,
+    );
+    for (answer, times) in answers {
+        into.failed(&format!("other answer, {answer}"), times);
     }
 }

@@ -44,21 +44,13 @@ pub async fn run(bench: &Bench, tokens: &Tokens, round: &mut Round) {
     refuse(bench, &unknown, round, UNKNOWN).await;
 
     forget_hits(bench).await;
-    let client = |refused| OneClient {
-        tokens: tokens.clone(),
-        refused,
-    };
-    let exhausting = bench.load(1, client(false));
+    let client = OneClient::new(tokens.clone());
+    let exhausting = bench.load(1, client.clone());
     prepare(&exhausting, EXHAUSTING, &mut round.of(SECTION, LIMITED)).await;
     tokio::time::sleep(IDLE_TOLD).await;
     let before = bench.commits().await;
-    let refused = refuse(
-        bench,
-        &bench.load(CONNECTIONS, client(true)),
-        round,
-        LIMITED,
-    )
-    .await;
+    let limited = bench.load(CONNECTIONS, client.refused());
+    let refused = refuse(bench, &limited, round, LIMITED).await;
     tokio::time::sleep(BUSY_TOLD).await;
     let commits = bench.commits().await - before;
     let mut into = round.of(SECTION, LIMITED);
