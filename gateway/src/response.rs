@@ -36,25 +36,6 @@ pub(crate) fn no_content() -> Response {
     response
 }
 
-/// A status as a label: all that the service answers with.
-pub(crate) fn status_text(status: StatusCode) -> &'static str {
-    match status.as_u16() {
-        200 => "200",
-        202 => "202",
-        204 => "204",
-        400 => "400",
-        401 => "401",
-        403 => "403",
-        404 => "404",
-        405 => "405",
-        408 => "408",
-        413 => "413",
-        429 => "429",
-        503 => "503",
-        _ => "other",
-    }
-}
-
 /// Adds the headers of every response.
 pub(crate) fn add_common_headers(headers: &mut HeaderMap) {
     // All at once, and those of CORS.

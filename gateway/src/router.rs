@@ -96,8 +96,8 @@ pub(crate) async fn respond(
     };
     response::add_common_headers(response.headers_mut());
 
-    let status = response::status_text(response.status());
-    metrics::REQUEST_DURATION.record([name, status], began.elapsed());
+    let status = response.status().as_u16();
+    metrics::REQUEST_DURATION.record([name.to_owned(), status.to_string()], began.elapsed());
     tracing::debug!(route = name, status, "answered");
     response
 }

@@ -11,6 +11,8 @@
 //! What can't be read is told entry by entry: a line that does not describe an entry spoils that
 //! entry alone, as long as it tells its length.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use bytes::{BufMut, Bytes, BytesMut};
 use lapin::{
     BasicProperties,
@@ -111,8 +113,39 @@ pub struct ReceivedEntry {
     pub content: Result<Content, MalformedMessage>,
     /// The sender's exact bytes, or the validated payload.
     pub body: Bytes,
+    /// Line and body; for what is not a batch, as it was received.
+    raw: Bytes,
+    /// Of the message that it came in.
+    properties: Arc<BasicProperties>,
+}
+
+impl ReceivedEntry {
     /// This entry as a message of its own.
-    pub alone: Alone,
+    #[must_use]
+    pub fn alone(&self) -> Alone {
+        let id = match &self.content {
+            Ok(Content::Delivery(delivery)) => Some(delivery.id()),
+            Ok(Content::Submission(submission)) => Some(submission.id()),
+            _ => None,
+        };
+        let mut headers = match self.properties.headers() {
+            Some(headers) => headers.inner().clone(),
+            None => BTreeMap::new(),
+        };
+        // It has not come back yet, and has no companions.
+        headers.remove(RETURNS_HEADER);
+        if let Some(count) = headers.get_mut(COUNT_HEADER) {
+            *count = AMQPValue::LongUInt(1);
+        }
+        let properties = (*self.properties).clone().with_headers(headers.into());
+        Alone {
+            properties: match id {
+                Some(id) => properties.with_message_id(id.into()),
+                None => properties,
+            },
+            body: self.raw.clone(),
+        }
+    }
 }
 
 /// One entry as a message of its own: for dead letters, and to separate it from its companions.
@@ -127,37 +160,36 @@ pub struct Alone {
 /// Separates the entries of a received message. Never empty.
 #[must_use]
 pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
+    let shared = Arc::new(properties.clone());
     let kind = message_type(properties).unwrap_or_default();
     match kind.parse() {
-        Ok(MessageType::WebhookDeliveries) => decode_entries(properties, body, Content::Delivery),
-        Ok(MessageType::FormSubmissions) => decode_entries(properties, body, Content::Submission),
+        Ok(MessageType::WebhookDeliveries) => decode_entries(&shared, body, Content::Delivery),
+        Ok(MessageType::FormSubmissions) => decode_entries(&shared, body, Content::Submission),
         Err(_) => {
             let content = match kind {
                 message::RUN_WAKE => RunWake::decode(properties).map(Content::Wake),
                 _ => legacy::decode(properties),
             };
-            vec![whole(properties, body, content)]
+            vec![whole(&shared, body, content)]
         }
     }
 }
 
 fn whole(
-    properties: &BasicProperties,
+    properties: &Arc<BasicProperties>,
     body: Bytes,
     content: Result<Content, MalformedMessage>,
 ) -> ReceivedEntry {
     ReceivedEntry {
         content,
-        body: body.clone(),
-        alone: Alone {
-            properties: as_new(properties),
-            body,
-        },
+        raw: body.clone(),
+        body,
+        properties: properties.clone(),
     }
 }
 
 fn decode_entries<E: Entry>(
-    properties: &BasicProperties,
+    properties: &Arc<BasicProperties>,
     mut rest: Bytes,
     content: impl Fn(E) -> Content,
 ) -> Vec<ReceivedEntry> {
@@ -168,26 +200,17 @@ fn decode_entries<E: Entry>(
             entries.push(whole(properties, rest, framing));
             break;
         };
-        let parsed: Result<E, _> = serde_json::from_str(&frame.line);
-        let alone = |id| Alone {
-            properties: with_count_of_one(properties, id),
-            body: frame.all.clone(),
-        };
-        let (content, alone) = match parsed {
-            Ok(entry) => {
-                let id = entry.id();
-                (Ok(content(entry)), alone(Some(id)))
-            }
-            // Where and how it broke, without a word of it.
-            Err(error) => {
-                let problem = format!("{:?} error, column {}", error.classify(), error.column());
-                (Err(MalformedMessage::Line(problem)), alone(None))
-            }
-        };
+        let parsed = serde_json::from_str(&frame.line).map(&content);
+        // Where and how it broke, without a word of it.
+        let content = parsed.map_err(|error| {
+            let problem = format!("{:?} error, column {}", error.classify(), error.column());
+            MalformedMessage::Line(problem)
+        });
         entries.push(ReceivedEntry {
             content,
             body: frame.body,
-            alone,
+            raw: frame.all,
+            properties: properties.clone(),
         });
     }
     entries
@@ -218,27 +241,6 @@ impl Frame {
             body: all.slice(begin..end),
             all,
         })
-    }
-}
-
-/// Properties of a message that has not come back yet.
-fn as_new(properties: &BasicProperties) -> BasicProperties {
-    let Some(headers) = properties.headers() else {
-        return properties.clone();
-    };
-    let mut headers = headers.inner().clone();
-    headers.remove(RETURNS_HEADER);
-    properties.clone().with_headers(headers.into())
-}
-
-fn with_count_of_one(properties: &BasicProperties, id: Option<String>) -> BasicProperties {
-    let as_new = as_new(properties);
-    let mut headers = as_new.headers().clone().unwrap_or_default();
-    headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
-    let alone = as_new.with_headers(headers);
-    match id {
-        Some(id) => alone.with_message_id(id.into()),
-        None => alone,
     }
 }
 
@@ -285,7 +287,7 @@ mod tests {
             assert_eq!(received.content, Ok(Content::Delivery(sent.clone())));
             assert_eq!(received.body, body);
             // Alone it is a batch of one, of the same kind.
-            let Alone { properties, body } = received.alone.clone();
+            let Alone { properties, body } = received.alone();
             let again = decode(&properties, body);
             assert_eq!(again.len(), 1);
             assert_eq!(again[0].content, received.content);
@@ -326,7 +328,7 @@ mod tests {
             if received.len() != 1 || last.content.is_err() {
                 assert_eq!(last.content, Err(MalformedMessage::Framing));
             }
-            let kept: usize = received.iter().map(|one| one.alone.body.len()).sum();
+            let kept: usize = received.iter().map(|one| one.raw.len()).sum();
             assert_eq!(kept, end, "nothing is dropped");
         }
         assert_eq!(decode(&BasicProperties::default(), Bytes::new()).len(), 1);

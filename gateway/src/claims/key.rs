@@ -9,6 +9,7 @@ use letterbox_common::{
 };
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
+use uuid::Uuid;
 
 use super::store::{ClaimStatements, claim_statements};
 
@@ -24,10 +25,14 @@ impl KeyHash {
     }
 
     /// The two columns that hold it.
-    pub(super) fn halves(&self) -> (uuid::Uuid, uuid::Uuid) {
+    pub(super) fn halves(&self) -> (Uuid, Uuid) {
         let (high, low) = self.0.split_at(16);
-        let half = |bytes: &[u8]| uuid::Uuid::from_slice(bytes).unwrap_or_default();
-        (half(high), half(low))
+        let half = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |half, byte| half << 8 | u128::from(*byte))
+        };
+        (Uuid::from_u128(half(high)), Uuid::from_u128(half(low)))
     }
 }
 

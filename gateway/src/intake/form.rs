@@ -54,10 +54,8 @@ pub(crate) async fn read(
         check(gateway, client)?;
 
         // Token: malformed, unknown and dead ones are alike.
-        let found = match token {
-            Some(token) => find(gateway, token.hash())
-                .await?
-                .map(|form| (token.hash(), form)),
+        let found = match token.map(|token| token.hash()) {
+            Some(token) => find(gateway, token).await?.map(|form| (token, form)),
             None => None,
         };
         let Some((token, form)) = found else {

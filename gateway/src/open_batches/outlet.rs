@@ -3,7 +3,7 @@
 //! nobody waits for it. What is known of one queue says nothing about the others.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -23,10 +23,18 @@ const QUIET_FOR_SENDERS: Duration = Duration::from_secs(6);
 pub(crate) struct Outlet {
     publisher: Publisher,
     app_id: String,
-    /// Queues, by routing key, that did not answer in time, and when they are asked again.
-    silent: Mutex<HashMap<String, Instant>>,
+    queues: Mutex<Troubled>,
     /// Tells of queues that do not answer or refuse.
     component: Component,
+}
+
+/// Queues, by routing key, that do not take everything.
+#[derive(Default)]
+struct Troubled {
+    /// Did not answer in time, and are asked again at this time.
+    silent: BTreeMap<String, Instant>,
+    /// Have refused something since the last report.
+    refusing: BTreeSet<String>,
 }
 
 impl Outlet {
@@ -35,7 +43,7 @@ impl Outlet {
         Self {
             publisher,
             app_id,
-            silent: Mutex::default(),
+            queues: Mutex::default(),
             component,
         }
     }
@@ -88,7 +96,7 @@ impl Outlet {
     /// Whether a queue may be asked: it answers, as far as is known, or has been left alone for
     /// long enough. Then others leave it alone again.
     fn may_ask(&self, routing_key: &str, longer: Duration) -> bool {
-        match self.lock().get_mut(routing_key) {
+        match self.lock().silent.get_mut(routing_key) {
             None => true,
             Some(again) if *again + longer <= Instant::now() => {
                 *again = Instant::now() + QUIET;
@@ -99,26 +107,42 @@ impl Outlet {
     }
 
     fn note(&self, routing_key: &str, published: Result<(), PublishError>) {
-        let mut silent = self.lock();
+        let mut queues = self.lock();
         match published {
             Ok(()) => {
-                silent.remove(routing_key);
-                if silent.is_empty() {
-                    self.component.ready();
-                }
+                queues.silent.remove(routing_key);
             }
-            Err(error @ (PublishError::TimedOut | PublishError::Refused)) => {
-                if error == PublishError::TimedOut {
-                    silent.insert(routing_key.to_owned(), Instant::now() + QUIET);
-                }
-                self.component.not_ready(format!("{routing_key}: {error}"));
+            Err(PublishError::TimedOut) => {
+                let again = Instant::now() + QUIET;
+                queues.silent.insert(routing_key.to_owned(), again);
+            }
+            Err(PublishError::Refused) => {
+                queues.refusing.insert(routing_key.to_owned());
             }
             // The connection, not the queue.
             Err(_) => {}
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says which queues do not take everything. Called now and then, because a queue at its limit
+    /// takes one message and refuses the next.
+    pub(super) fn report(&self) {
+        let mut queues = self.lock();
+        let refusing = std::mem::take(&mut queues.refusing);
+        let silent = queues
+            .silent
+            .keys()
+            .map(|key| format!("{key} does not answer"));
+        let refusing = refusing.iter().map(|key| format!("{key} refuses"));
+        let troubles: Vec<String> = silent.chain(refusing).collect();
+        if troubles.is_empty() {
+            self.component.ready();
+        } else {
+            self.component.not_ready(troubles.join(", "));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Troubled> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,6 +37,7 @@ impl Relay {
             .await
             .is_some()
         {
+            self.outlet.report();
             if self.spill.measure(self.outlet.is_open()).await.is_err() {
                 continue;
             }

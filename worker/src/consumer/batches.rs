@@ -131,16 +131,16 @@ impl BatchConsumer<'_> {
         } = Received::new(delivery);
         if entries.len() > 1 && returns >= SEPARATED_FROM {
             let publishing = entries.into_iter().map(|entry| {
-                let message = separated(&delivery, entry.entry.alone);
+                let message = separated(&delivery, entry.entry.alone());
                 self.publish(message, stop)
             });
             try_join_all(publishing).await?;
         } else if returns >= GIVEN_UP_AT {
             let reason = format!("it has come back {returns} times: its workers died");
             for entry in entries {
-                let alone = &entry.entry.alone;
+                let alone = entry.entry.alone();
                 let mut patience = Patience::new(stop);
-                while dead_letters::publish(self.publisher, queue, alone, &reason)
+                while dead_letters::publish(self.publisher, queue, &alone, &reason)
                     .await
                     .is_err()
                 {
@@ -200,7 +200,7 @@ impl BatchConsumer<'_> {
     }
 
     async fn dead_letter(&self, queue: &str, entry: &DecodedEntry, reason: String) -> Outcome {
-        match dead_letters::publish(self.publisher, queue, &entry.entry.alone, &reason).await {
+        match dead_letters::publish(self.publisher, queue, &entry.entry.alone(), &reason).await {
             Ok(()) => Outcome::Reject(reason),
             Err(_) => Outcome::Retry,
         }

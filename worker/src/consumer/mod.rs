@@ -12,7 +12,7 @@ mod store;
 mod subscription;
 mod wakes;
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::Connection;
@@ -61,27 +61,23 @@ impl Session for Consumer {
         if !self.await_database(component, stop).await {
             return Ok(());
         }
-        let mut known = 0;
         let mut consuming = FuturesUnordered::new();
-        let mut looking = tokio::time::interval(LOOK_FOR_QUEUES);
+        // Beside the work: the database may take its time.
+        let mut looking = pin!(self.more_queues(0));
         loop {
             tokio::select! {
-                _ = looking.tick(), if !stop.is_cancelled() => {
-                    // Not knowing whether there are more is no reason to stop.
-                    let queues = store::count_queues(&self.database).await.unwrap_or(known);
-                    if queues > known {
-                        topology::declare_on(connection, queues).await?;
-                        let before = if known == 0 { Vec::new() } else { work_queues(known) };
-                        for queue in work_queues(queues) {
-                            if before.contains(&queue) {
-                                continue;
-                            }
-                            let (opened, how) = self.subscribe(connection, queue).await?;
-                            consuming.push(self.consume(opened, how, stop));
-                        }
-                        known = queues;
-                        component.ready();
+                (known, queues) = &mut looking, if !stop.is_cancelled() => {
+                    topology::declare_on(connection, queues).await?;
+                    let former = if known == 0 { Vec::new() } else { work_queues(known) };
+                    let new = work_queues(queues)
+                        .into_iter()
+                        .filter(|queue| !former.contains(queue));
+                    for queue in new {
+                        let (opened, how) = self.subscribe(connection, queue).await?;
+                        consuming.push(self.consume(opened, how, stop));
                     }
+                    looking.set(self.more_queues(queues));
+                    component.ready();
                 }
                 Some(ended) = consuming.next() => {
                     let () = ended?;
@@ -112,6 +108,17 @@ impl Consumer {
             }
         }
         false
+    }
+
+    /// Waits until there are more queues than are `known`; gives both numbers.
+    async fn more_queues(&self, known: u16) -> (u16, u16) {
+        loop {
+            // A failure is logged where it happens.
+            match store::count_queues(&self.database).await {
+                Ok(queues) if queues > known => return (known, queues),
+                _ => tokio::time::sleep(LOOK_FOR_QUEUES).await,
+            }
+        }
     }
 
     async fn subscribe(

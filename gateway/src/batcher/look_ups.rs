@@ -1,0 +1,60 @@
+//! Look-ups: work of a batcher that gives one output for each item, all at the same time.
+
+use super::{Asked, BatchWork, Batcher, Unanswered};
+
+/// Work that gives one output for each item, all at the same time.
+pub(crate) trait LookUp: Send + Sync + 'static {
+    type Item: Send + 'static;
+    type Output: Send + 'static;
+    type Error: Clone + Send + 'static;
+
+    /// One output for each item, in the items' order.
+    fn look_up(
+        &self,
+        items: Vec<Self::Item>,
+    ) -> impl Future<Output = Result<Vec<Self::Output>, Self::Error>> + Send;
+}
+
+/// Why a look-up has no output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LookUpError<E> {
+    /// Nobody answers.
+    Unanswered(Unanswered),
+    /// The batch failed.
+    Failed(E),
+}
+
+/// Look-ups as the work of a batcher.
+pub(crate) struct LookUps<L>(pub(crate) L);
+
+impl<L: LookUp> BatchWork for LookUps<L> {
+    type Item = L::Item;
+    type Answer = Result<L::Output, L::Error>;
+
+    async fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) {
+        let (items, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(Asked::split).unzip();
+        match self.0.look_up(items).await {
+            Ok(outputs) => {
+                debug_assert_eq!(outputs.len(), answers.len(), "one output for each item");
+                let pairs = answers.into_iter().zip(outputs);
+                pairs.for_each(|(answer, output)| answer.give(Ok(output)));
+            }
+            Err(error) => answers
+                .into_iter()
+                .for_each(|answer| answer.give(Err(error.clone()))),
+        }
+    }
+}
+
+impl<L: LookUp> Batcher<LookUps<L>> {
+    /// Looks one item up.
+    ///
+    /// # Errors
+    /// See [`LookUpError`].
+    pub(crate) async fn look_up(&self, item: L::Item) -> Result<L::Output, LookUpError<L::Error>> {
+        self.ask(item)
+            .await
+            .map_err(LookUpError::Unanswered)?
+            .map_err(LookUpError::Failed)
+    }
+}

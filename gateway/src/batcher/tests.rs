@@ -1,0 +1,241 @@
+//! What a batcher promises its callers.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::Duration,
+};
+
+use super::*;
+
+const LIMITS: Limits = Limits {
+    max_queued: 100,
+    max_bytes: 1_000,
+    max_batch: 100,
+    max_batch_bytes: 1_000,
+    max_in_flight: 1,
+};
+
+/// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a
+/// permit.
+struct Doubling {
+    gate: Arc<Semaphore>,
+    batches: Arc<AtomicUsize>,
+}
+
+impl LookUp for Doubling {
+    type Item = u32;
+    type Output = u32;
+    type Error = &'static str;
+
+    async fn look_up(&self, items: Vec<u32>) -> Result<Vec<u32>, &'static str> {
+        self.gate.acquire().await.unwrap().forget();
+        self.batches.fetch_add(1, SeqCst);
+        if items.iter().any(|n| n % 2 == 1) {
+            Err("odd")
+        } else {
+            Ok(items.into_iter().map(|n| n * 2).collect())
+        }
+    }
+}
+
+struct Bench {
+    batcher: Batcher<LookUps<Doubling>>,
+    gate: Arc<Semaphore>,
+    batches: Arc<AtomicUsize>,
+    tasks: TaskTracker,
+}
+
+fn bench(limits: Limits) -> Bench {
+    let (gate, batches, tasks) = (
+        Arc::new(Semaphore::new(0)),
+        Arc::default(),
+        TaskTracker::new(),
+    );
+    let work = LookUps(Doubling {
+        gate: gate.clone(),
+        batches: Arc::clone(&batches),
+    });
+    Bench {
+        batcher: Batcher::start("test", limits, work, &tasks),
+        gate,
+        batches,
+        tasks,
+    }
+}
+
+impl Bench {
+    /// Asks in a task of its own, and lets it come to where it waits.
+    async fn begin(
+        &self,
+        n: u32,
+    ) -> tokio::task::JoinHandle<Result<u32, LookUpError<&'static str>>> {
+        let batcher = self.batcher.clone();
+        let task = tokio::spawn(async move { batcher.look_up(n).await });
+        tokio::task::yield_now().await;
+        task
+    }
+}
+
+#[tokio::test]
+async fn items_that_arrive_during_a_batch_go_into_the_next() {
+    let bench = bench(LIMITS);
+    let mut callers = Vec::new();
+    for n in 0..50_u32 {
+        callers.push(bench.begin(n * 2).await);
+    }
+    bench.gate.add_permits(2);
+    for (n, caller) in callers.into_iter().enumerate() {
+        let its_own = Ok(n as u32 * 4);
+        assert_eq!(caller.await.unwrap(), its_own);
+    }
+    assert!(bench.batches.load(SeqCst) <= 2);
+}
+
+#[tokio::test]
+async fn a_failed_batch_answers_every_caller_and_the_next_one_works() {
+    let bench = bench(LIMITS);
+    bench.gate.add_permits(10);
+    let (one, two) = tokio::join!(bench.batcher.look_up(1), bench.batcher.look_up(2));
+    let failed = Err(LookUpError::Failed("odd"));
+    assert_eq!((one, two), (failed.clone(), failed));
+    assert_eq!(bench.batcher.look_up(4).await, Ok(8));
+}
+
+#[tokio::test]
+async fn what_waits_is_bounded_by_count_and_by_bytes() {
+    let overloaded = Err(LookUpError::Unanswered(Unanswered::Overloaded));
+    let by_count = Limits {
+        max_queued: 2,
+        max_batch: 1,
+        ..LIMITS
+    };
+    let by_bytes = Limits {
+        max_bytes: 3 * size_of::<u32>(),
+        ..by_count
+    };
+    for limits in [
+        by_count,
+        Limits {
+            max_queued: 100,
+            ..by_bytes
+        },
+    ] {
+        let bench = bench(limits);
+        // One is under way, two wait, the fourth is refused.
+        let waiting = [
+            bench.begin(2).await,
+            bench.begin(4).await,
+            bench.begin(6).await,
+        ];
+        assert_eq!(bench.batcher.look_up(8).await, overloaded);
+        bench.gate.add_permits(4);
+        for caller in waiting {
+            assert!(caller.await.unwrap().is_ok());
+        }
+        assert_eq!(
+            bench.batcher.look_up(8).await,
+            Ok(16),
+            "there is room again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_bounded_by_bytes() {
+    let bench = bench(Limits {
+        max_batch_bytes: 2 * size_of::<u32>(),
+        ..LIMITS
+    });
+    let mut callers = Vec::new();
+    for n in 0..5_u32 {
+        callers.push(bench.begin(n * 2).await);
+    }
+    bench.gate.add_permits(5);
+    for caller in callers {
+        assert!(caller.await.unwrap().is_ok());
+    }
+    // One alone, and then two by two.
+    assert_eq!(bench.batches.load(SeqCst), 3);
+}
+
+#[tokio::test]
+async fn who_has_given_up_costs_nothing() {
+    let bench = bench(LIMITS);
+    let busy = bench.begin(2).await;
+    let gone = bench.begin(1).await;
+    let waits = bench.begin(4).await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    bench.gate.add_permits(2);
+    assert_eq!(busy.await.unwrap(), Ok(4));
+    // The odd one would have failed the batch.
+    assert_eq!(waits.await.unwrap(), Ok(8));
+}
+
+#[tokio::test]
+async fn closing_finishes_what_was_taken() {
+    let bench = bench(Limits {
+        max_batch: 1,
+        max_in_flight: 2,
+        ..LIMITS
+    });
+    let callers = [
+        bench.begin(2).await,
+        bench.begin(4).await,
+        bench.begin(6).await,
+    ];
+    drop(bench.batcher);
+    bench.tasks.close();
+    bench.gate.add_permits(3);
+    tokio::time::timeout(Duration::from_secs(5), bench.tasks.wait())
+        .await
+        .expect("the workers end");
+    for caller in callers {
+        assert!(caller.await.unwrap().is_ok());
+    }
+}
+
+/// Answers when the gate has a permit; counts how often nothing was waiting.
+struct Idling {
+    gate: Arc<Semaphore>,
+    idle: Arc<AtomicUsize>,
+}
+
+impl BatchWork for Idling {
+    type Item = ();
+    type Answer = ();
+
+    async fn run(&self, batch: Vec<Asked<(), ()>>) {
+        self.gate.acquire().await.unwrap().forget();
+        batch.into_iter().for_each(|asked| asked.split().1.give(()));
+    }
+
+    fn idle(&self) {
+        self.idle.fetch_add(1, SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
+    let (gate, idle) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let work = Idling {
+        gate: gate.clone(),
+        idle: idle.clone(),
+    };
+    let batcher = Batcher::start("test", LIMITS, work, &TaskTracker::new());
+    let ask = || {
+        let batcher = batcher.clone();
+        tokio::spawn(async move { batcher.ask(()).await })
+    };
+    let first = ask();
+    tokio::task::yield_now().await;
+    let gone = ask();
+    tokio::task::yield_now().await;
+    let before = idle.load(SeqCst);
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    gate.add_permits(1);
+    assert_eq!(first.await.unwrap(), Ok(()));
+    tokio::task::yield_now().await;
+    assert!(idle.load(SeqCst) > before);
+}
