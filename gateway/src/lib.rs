@@ -4,6 +4,7 @@
 //! what passes its checks to `acceptance`; everything else is what these are built on.
 
 mod acceptance;
+mod admission;
 mod batcher;
 mod body;
 pub mod claims;
@@ -12,7 +13,6 @@ mod config;
 mod cors;
 mod error;
 mod form_page;
-mod forms;
 mod handlers;
 mod intake;
 mod json;
@@ -20,7 +20,6 @@ mod listener;
 mod metrics;
 pub mod open_batches;
 mod program;
-mod rate_limits;
 mod response;
 mod router;
 mod server;
@@ -37,7 +36,7 @@ pub use program::main;
 
 /// Every statement that touches rows by their keys only, for the test that looks at its plan.
 pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
-    let lookups = [webhook_secrets::STATEMENTS, forms::STATEMENTS]
+    let lookups = [webhook_secrets::STATEMENTS, admission::STATEMENTS]
         .into_iter()
         .flatten()
         .copied();
@@ -47,7 +46,7 @@ pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
 /// Every statement of the gateway, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
     let others = [
-        rate_limits::STATEMENTS,
+        admission::SWEEPING_STATEMENTS,
         open_batches::STATEMENTS,
         work_queues::STATEMENTS,
     ]

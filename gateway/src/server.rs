@@ -11,12 +11,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     acceptance::{Acceptance, LaneParts},
+    admission::Admission,
     claims::Claims,
     config::Config,
-    forms::Forms,
     listener,
     open_batches::{Outlet, Relay, Settlements, Spill},
-    rate_limits::RateLimits,
     state::Gateway,
     webhook_secrets::{DecoyError, WebhookSecrets},
     work_queues::WorkQueues,
@@ -189,8 +188,7 @@ fn assemble(
         proxies: config.proxies,
         page: config.page,
         secrets: WebhookSecrets::start(database.clone(), config.keys, batchers)?,
-        forms: Forms::start(database.clone(), batchers),
-        rate_limits: RateLimits::start(database, batchers, background, stop),
+        admission: Admission::start(database, batchers, background, stop),
         claims,
         deliveries: Acceptance::start(config.lanes, lanes.clone(), batchers),
         submissions: Acceptance::start(config.lanes, lanes, batchers),

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use crate::{
     acceptance::{Acceptance, Delivery, Submission},
+    admission::Admission,
     claims::Claims,
     client_address::TrustedProxies,
     cors::AllowedOrigins,
     form_page::FormPage,
-    forms::Forms,
-    rate_limits::RateLimits,
     webhook_secrets::WebhookSecrets,
 };
 
@@ -19,8 +18,7 @@ pub(crate) struct Gateway {
     pub(crate) proxies: TrustedProxies,
     pub(crate) page: FormPage,
     pub(crate) secrets: WebhookSecrets,
-    pub(crate) forms: Forms,
-    pub(crate) rate_limits: RateLimits,
+    pub(crate) admission: Admission,
     pub(crate) claims: Claims,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,

@@ -94,6 +94,10 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
         matches!(answer, Some((503, text)) if text.contains("spill is full"))
     })
     .await;
+    let claims = "SELECT count(*) FROM webhook_deliveries";
+    let claimed = world.count(claims).await;
+    assert_eq!(webhook.send("\"more\"").await.status, 503);
+    assert_eq!(world.count(claims).await, claimed, "it would stay open");
     assert!(webhook.send("3").await.is_duplicate());
     gateway.kill().await;
 

@@ -64,22 +64,27 @@ async fn a_key_belongs_to_the_workflow_not_to_the_link() {
 async fn a_first_submission_that_failed_frees_its_key() {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
-    let no_spill = ("LETTERBOX_SPILL_MESSAGES", "0");
-    let gateway = world
-        .gateway_with(&[("AMQP_URL", &broker.url), no_spill])
+    let failing = world
+        .gateway_with(&[
+            ("AMQP_URL", &broker.url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "300"),
+            ("LETTERBOX_SPILL_MESSAGES", "0"),
+        ])
         .await;
+    let gateway = world.gateway().await;
     let form = world.form(&gateway).await;
-    broker.cut();
-    let answer = form.submit("key", &payload()).await;
+    broker.stall();
+    let answer = form.at(&failing).submit("key", &payload()).await;
     assert_eq!(
         (answer.status, answer.code().as_str()),
         (503, "temporarily_unavailable")
     );
     assert_eq!(world.count(CLAIMED).await, 1);
-    broker.pass();
-    gateway.await_ready().await;
-    // Free: the payload counts again, and a good one is recorded.
-    assert_eq!(form.submit("key", &json!({})).await.status, 400);
+    // Free, as soon as its lease has ended: the payload counts again, and a good one is recorded.
+    eventually("free", async || {
+        form.submit("key", &json!({})).await.status == 400
+    })
+    .await;
     form.assert_accepts("key").await;
     assert_eq!(
         form.submit("key", &json!({})).await.status,
@@ -112,7 +117,7 @@ async fn a_concurrent_duplicate_waits_for_the_outcome() {
     let duplicates = [send(payload()), send(json!({"nonsense": 1}))];
     eventually("the duplicates have come", async || {
         gateway
-            .metric("letterbox_batch_size_sum{batcher=\"forms\"}")
+            .metric("letterbox_batch_size_sum{batcher=\"admission\"}")
             .await
             >= 3.0
     })

@@ -11,6 +11,8 @@ use letterbox_common::process::settings::{SecretText, SettingError};
 const NAME: &str = "AMQP_URL";
 const HEARTBEAT_SECONDS: u16 = 10;
 const CONNECTION_TIMEOUT_MILLISECONDS: u64 = 3_000;
+/// lapin holds 32 frames each way in memory. A message may be longer than a frame.
+const FRAME_BYTES: u32 = 32 << 10;
 
 /// Settings of every process that uses the broker.
 #[derive(Debug, Clone, Args)]
@@ -101,6 +103,7 @@ impl FromStr for BrokerNode {
         uri.query
             .connection_timeout
             .get_or_insert(CONNECTION_TIMEOUT_MILLISECONDS);
+        uri.query.frame_max.get_or_insert(FRAME_BYTES);
 
         let url = Url::parse(text).map_err(|_| malformed())?;
         let roots = url

@@ -6,6 +6,7 @@
 //! the claims over under the same ids, and the worker takes every id once.
 
 mod delivery;
+mod group;
 mod lane;
 mod submission;
 

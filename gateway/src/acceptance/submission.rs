@@ -5,7 +5,7 @@ use letterbox_broker::{FormSubmission, Receipt};
 use letterbox_common::ids::{RunId, WorkspaceId};
 
 use super::IntakeItem;
-use crate::{claims::SubmissionKey, forms::LiveRelease};
+use crate::{admission::LiveRelease, claims::SubmissionKey};
 
 /// A validated payload.
 #[derive(Clone)]

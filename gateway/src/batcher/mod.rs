@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::look_ups::{LookUp, LookUpError, LookUps};
+pub(crate) use self::look_ups::{LookUp, LookUps};
 use crate::metrics;
 
 /// The bounds of a batcher.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::*;
+use super::{look_ups::LookUpError, *};
 
 const LIMITS: Limits = Limits {
     max_queued: 100,

@@ -12,12 +12,13 @@
 mod key;
 mod store;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use letterbox_database::{Database, DatabaseError, Statement};
 
 pub(crate) use self::key::SubmissionKey;
 pub use self::key::{ClaimKey, DeliveryKey, KeyHash};
+use self::store::{Known, Wanted};
 use crate::open_batches::{BatchId, Settlements};
 
 /// The statements of every kind of claim.
@@ -50,6 +51,8 @@ pub(crate) enum KeyState {
     InProgress,
     /// It has been recorded.
     Recorded,
+    /// The webhook or the form link is gone.
+    Gone,
 }
 
 /// Makes claims in batches. Cheap to clone.
@@ -71,9 +74,9 @@ impl Claims {
         }
     }
 
-    /// Claims keys, each into a batch that opens here; an answer for each, in their order. No key
-    /// may stand there twice. The statement itself checks that the webhook or form link is live.
-    /// What is known to be recorded is settled on the way.
+    /// Claims keys, each into a batch that opens here if anything is claimed into it; an answer for
+    /// each, in their order. No key may stand there twice. The statements themselves check that the
+    /// webhook or form link is live. What is known to be recorded is settled on the way.
     ///
     /// # Errors
     /// When the database did not answer. The batches may be open all the same, until their leases
@@ -82,24 +85,79 @@ impl Claims {
         &self,
         wanted: &[(K, BatchId)],
     ) -> Result<Vec<Claimed<K::Id>>, DatabaseError> {
-        let wanted: Vec<_> = wanted
-            .iter()
-            .map(|(key, batch)| store::Wanted::new(*key, *batch))
-            .collect();
-        let mut claimed = self.claim_new(&wanted).await?;
-        let rest: Vec<usize> = (0..wanted.len())
-            .filter(|index| claimed[*index].is_none())
-            .collect();
-        if !rest.is_empty() {
-            let known = rest.iter().map(|index| &wanted[*index]).collect();
-            let answers = self.claim_known(known).await?;
-            for (index, answer) in rest.into_iter().zip(answers) {
-                claimed[index] = Some(answer);
-            }
-        }
-        Ok(claimed
+        let wanted = wanted.iter().map(|(key, batch)| Wanted::new(*key, *batch));
+        let wanted: Vec<_> = wanted.collect();
+        let claimed = self.claim_new(&wanted).await?;
+        let answers = wanted.iter().map(|one| {
+            let is_claimed = claimed.contains(&one.id);
+            is_claimed.then_some(Claimed::Held(one.id))
+        });
+        let mut answers: Vec<_> = answers.collect();
+        let rest = wanted.iter().zip(&mut answers);
+        let rest: Vec<_> = rest.filter(|(_, answer)| answer.is_none()).collect();
+        self.claim_known(rest).await?;
+        Ok(answers
             .into_iter()
             .map(|answer| answer.unwrap_or(Claimed::Gone))
             .collect())
+    }
+
+    /// Answers for what could not be claimed anew, and takes over what nobody holds any more. What
+    /// has no door is not answered.
+    async fn claim_known<K: ClaimKey>(
+        &self,
+        mut rest: Vec<(&Wanted<K>, &mut Option<Claimed<K::Id>>)>,
+    ) -> Result<(), DatabaseError> {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let known = self.find_claims(rest.iter().map(|(wanted, _)| &wanted.key));
+        let known = known.await?;
+        let (mut free, mut held) = (Vec::new(), HashMap::new());
+        for (place, (wanted, answer)) in rest.iter_mut().enumerate() {
+            let Some(known) = known.get(&place) else {
+                continue;
+            };
+            **answer = Some(match known {
+                Some(Known::Settled) => Claimed::Duplicate,
+                Some(Known::Open { id, lease_is_over }) => {
+                    if *lease_is_over {
+                        free.push(*wanted);
+                        held.insert(*id, place);
+                    }
+                    Claimed::InProgress
+                }
+                None => Claimed::InProgress,
+            });
+        }
+        if !free.is_empty() {
+            for id in self.take_over(&free).await? {
+                if let Some(place) = held.get(&id) {
+                    *rest[*place].1 = Some(Claimed::Held(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of keys, in their order.
+    ///
+    /// # Errors
+    /// When the database did not answer.
+    pub(crate) async fn find<K: ClaimKey>(
+        &self,
+        keys: &[K],
+    ) -> Result<Vec<KeyState>, DatabaseError> {
+        let known = self.find_claims(keys.iter()).await?;
+        let states = (0..keys.len()).map(|place| match known.get(&place) {
+            Some(Some(Known::Settled)) => KeyState::Recorded,
+            Some(Some(Known::Open {
+                lease_is_over: false,
+                ..
+            })) => KeyState::InProgress,
+            Some(_) => KeyState::New,
+            None => KeyState::Gone,
+        });
+        Ok(states.collect())
     }
 }

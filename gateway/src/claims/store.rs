@@ -3,32 +3,32 @@
 //! Keys are sorted within a statement, so that two batches can't wait for each other in a circle.
 //! Claims are durable when they return.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{DatabaseError, Statement};
 use uuid::Uuid;
 
-use super::{ClaimKey, Claimed, Claims, KeyState};
+use super::{ClaimKey, Claims};
 use crate::open_batches::BatchId;
 
 /// The statements of one kind of claim.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimStatements {
-    /// Opens batches and claims what has no row yet. Keys whose door is gone, and rows that exist,
-    /// are not returned. Closes, on the way, batches that are known to be confirmed.
+    /// Claims what has no row yet, and opens the batches that this needs; where all rows exist,
+    /// nothing is written. Keys whose door is gone, and rows that exist, are not returned. Closes,
+    /// on the way, batches that are known to be confirmed.
     pub(super) claim_new: &'static Statement,
-    /// For what `claim_new` did not return: says why, and takes over what is open with its lease
-    /// over. A statement of its own, because only a new one sees a row that was committed while
-    /// `claim_new` waited for it.
-    pub(super) claim_known: &'static Statement,
-    /// What is known of one key.
-    pub(super) find_claim: &'static Statement,
+    /// What is known of keys whose doors are open. A statement of its own, because only a new one
+    /// sees a row that was committed while `claim_new` waited for it.
+    pub(super) find_claims: &'static Statement,
+    /// Moves claims whose lease is over into new batches, unless somebody else is doing it.
+    pub(super) take_over: &'static Statement,
 }
 
 impl ClaimStatements {
     pub(super) fn all(self) -> [&'static Statement; 3] {
-        [self.claim_new, self.claim_known, self.find_claim]
+        [self.claim_new, self.find_claims, self.take_over]
     }
 }
 
@@ -43,63 +43,93 @@ macro_rules! claim_statements {
                 sql: concat!(
                     "
 WITH closed AS (
-    DELETE FROM open_batches WHERE batch_id = ANY ($9)
+    DELETE FROM open_batches WHERE batch_id = ANY ($8)
+), claimed AS (
+    INSERT INTO ",
+                    $table,
+                    " (workspace_id, key_high, key_low, batch_id, ",
+                    $id,
+                    ")
+    SELECT wanted.workspace_id, wanted.key_high, wanted.key_low, wanted.batch_id, wanted.id
+    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::",
+                    $door,
+                    "[], $5::bigint[], $6::uuid[])
+         AS wanted (workspace_id, key_high, key_low, door, batch_id, id)
+    JOIN ",
+                    $door_row,
+                    "
+    ORDER BY wanted.workspace_id, wanted.key_high, wanted.key_low
+    ON CONFLICT DO NOTHING
+    RETURNING batch_id, ",
+                    $id,
+                    " AS id
 ), opened AS (
     INSERT INTO open_batches (batch_id, lease_until)
-    SELECT batch_id, clock_timestamp() + $8::float8 * interval '1 second'
-    FROM unnest($7::bigint[]) AS batch (batch_id)
+    SELECT batch_id, clock_timestamp() + $7::float8 * interval '1 second'
+    FROM claimed GROUP BY batch_id
 )
-INSERT INTO ", $table, " (batch_id, workspace_id, key_high, key_low, ", $id, ")
-SELECT wanted.batch_id, wanted.workspace_id, wanted.key_high, wanted.key_low, wanted.id
-FROM unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::uuid[], $5::", $door, "[], $6::uuid[])
-     AS wanted (batch_id, workspace_id, key_high, key_low, door, id)
-JOIN ", $door_row, "
-ORDER BY wanted.workspace_id, wanted.key_high, wanted.key_low
-ON CONFLICT DO NOTHING
-RETURNING ", $id, " AS id"
+SELECT id FROM claimed"
                 ),
             },
-            claim_known: &letterbox_database::Statement {
-                name: concat!("claim_known_", $name),
+            find_claims: &letterbox_database::Statement {
+                name: concat!("find_", $name),
                 sql: concat!(
                     "
-WITH known AS (
-    SELECT wanted.ordinal, wanted.batch_id, wanted.workspace_id, wanted.key_high, wanted.key_low,
-           d.batch_id AS held_in, d.", $id, " AS id,
-           b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($6) AS settled,
-           b.lease_until <= clock_timestamp() AS lease_is_over
-    FROM unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::uuid[], $5::", $door, "[])
-         WITH ORDINALITY AS wanted (batch_id, workspace_id, key_high, key_low, door, ordinal)
-    JOIN ", $door_row, "
-    LEFT JOIN ", $table, " d ON d.workspace_id = wanted.workspace_id
+SELECT wanted.ordinal, d.",
+                    $id,
+                    " AS id,
+       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) AS settled,
+       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::",
+                    $door,
+                    "[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
+JOIN ",
+                    $door_row,
+                    "
+LEFT JOIN ",
+                    $table,
+                    " d ON d.workspace_id = wanted.workspace_id
+    AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
+LEFT JOIN open_batches b ON b.batch_id = d.batch_id"
+                ),
+            },
+            take_over: &letterbox_database::Statement {
+                name: concat!("take_over_", $name),
+                sql: concat!(
+                    "
+WITH free AS (
+    SELECT d.workspace_id, d.key_high, d.key_low, wanted.batch_id
+    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::",
+                    $door,
+                    "[], $5::bigint[])
+         AS wanted (workspace_id, key_high, key_low, door, batch_id)
+    JOIN ",
+                    $door_row,
+                    "
+    JOIN ",
+                    $table,
+                    " d ON d.workspace_id = wanted.workspace_id
         AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
-    LEFT JOIN open_batches b ON b.batch_id = d.batch_id
-), free AS (
-    SELECT known.batch_id, d.workspace_id, d.key_high, d.key_low
-    FROM known JOIN ", $table, " d ON d.workspace_id = known.workspace_id
-        AND d.key_high = known.key_high AND d.key_low = known.key_low
-        AND d.batch_id = known.held_in
-    WHERE NOT known.settled AND known.lease_is_over
+    JOIN open_batches b ON b.batch_id = d.batch_id
+    WHERE b.spilled_at IS NULL AND b.lease_until <= clock_timestamp()
     FOR UPDATE OF d SKIP LOCKED
 ), taken AS (
-    UPDATE ", $table, " d SET batch_id = free.batch_id FROM free
+    UPDATE ",
+                    $table,
+                    " d SET batch_id = free.batch_id FROM free
     WHERE d.workspace_id = free.workspace_id
       AND d.key_high = free.key_high AND d.key_low = free.key_low
-    RETURNING d.workspace_id, d.key_high, d.key_low
+    RETURNING d.batch_id, d.",
+                    $id,
+                    " AS id
+), opened AS (
+    INSERT INTO open_batches (batch_id, lease_until)
+    SELECT batch_id, clock_timestamp() + $6::float8 * interval '1 second'
+    FROM taken GROUP BY batch_id
+    ON CONFLICT DO NOTHING
 )
-SELECT known.ordinal, known.id, known.settled, taken.key_high IS NOT NULL AS taken
-FROM known LEFT JOIN taken ON taken.workspace_id = known.workspace_id
-    AND taken.key_high = known.key_high AND taken.key_low = known.key_low"
-                ),
-            },
-            find_claim: &letterbox_database::Statement {
-                name: concat!("find_claim_in_", $name),
-                sql: concat!(
-                    "
-SELECT b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($4) AS settled,
-       coalesce(b.lease_until > clock_timestamp(), false) AS in_progress
-FROM ", $table, " d LEFT JOIN open_batches b ON b.batch_id = d.batch_id
-WHERE d.workspace_id = $1 AND d.key_high = $2 AND d.key_low = $3"
+SELECT id FROM taken"
                 ),
             },
         }
@@ -109,27 +139,30 @@ pub(super) use claim_statements;
 
 /// A key that shall be claimed into a batch.
 pub(super) struct Wanted<K: ClaimKey> {
-    key: K,
-    batch: BatchId,
-    halves: (Uuid, Uuid),
+    pub(super) key: K,
+    pub(super) batch: BatchId,
     /// Used if the key has no id yet.
-    id: K::Id,
+    pub(super) id: K::Id,
 }
 
 impl<K: ClaimKey> Wanted<K> {
     pub(super) fn new(key: K, batch: BatchId) -> Self {
-        Self {
-            key,
-            batch,
-            halves: key.key_hash().halves(),
-            id: K::generate_id(),
-        }
+        let id = K::generate_id();
+        Self { key, batch, id }
     }
 }
 
-/// What is wanted, by column.
+/// What is known of a claim that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known<Id> {
+    /// Its batch is closed or spilled.
+    Settled,
+    /// Its batch is open, and others may take it over, or not yet.
+    Open { id: Id, lease_is_over: bool },
+}
+
+/// Keys, by column.
 struct Columns<'a, K: ClaimKey> {
-    batches: Vec<BatchId>,
     workspaces: Vec<WorkspaceId>,
     highs: Vec<Uuid>,
     lows: Vec<Uuid>,
@@ -137,22 +170,18 @@ struct Columns<'a, K: ClaimKey> {
 }
 
 impl<'a, K: ClaimKey> Columns<'a, K> {
-    fn of(wanted: impl Iterator<Item = &'a Wanted<K>>) -> Self {
+    fn of(keys: impl Iterator<Item = &'a K>) -> Self {
         let mut columns = Self {
-            batches: vec![],
             workspaces: vec![],
             highs: vec![],
             lows: vec![],
             doors: vec![],
         };
-        for Wanted {
-            key, batch, halves, ..
-        } in wanted
-        {
-            columns.batches.push(*batch);
+        for key in keys {
+            let (high, low) = key.key_hash().halves();
             columns.workspaces.push(key.workspace());
-            columns.highs.push(halves.0);
-            columns.lows.push(halves.1);
+            columns.highs.push(high);
+            columns.lows.push(low);
             columns.doors.push(key.door());
         }
         columns
@@ -160,109 +189,93 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
 }
 
 impl Claims {
-    /// Claims what has no row. One answer for each that was wanted, none where there is none yet.
+    /// Claims what has no row, and gives the ids of what was claimed.
     pub(super) async fn claim_new<K: ClaimKey>(
         &self,
         wanted: &[Wanted<K>],
-    ) -> Result<Vec<Option<Claimed<K::Id>>>, DatabaseError> {
-        let columns = Columns::of(wanted.iter());
+    ) -> Result<HashSet<K::Id>, DatabaseError> {
+        let columns = Columns::of(wanted.iter().map(|wanted| &wanted.key));
+        let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
         let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
-        let opened: BTreeSet<BatchId> = columns.batches.iter().copied().collect();
-        let opened: Vec<BatchId> = opened.into_iter().collect();
         let closing = self.settlements.take_confirmed();
-        let lease = self.lease.as_secs_f64();
         let rows = self
             .database
             .query(
                 K::STATEMENTS.claim_new,
                 &[
-                    /* $1 batch_id */ &columns.batches,
-                    /* $2 workspace_id */ &columns.workspaces,
-                    /* $3 key_high */ &columns.highs,
-                    /* $4 key_low */ &columns.lows,
-                    /* $5 door */ &columns.doors,
+                    /* $1 workspace_id */ &columns.workspaces,
+                    /* $2 key_high */ &columns.highs,
+                    /* $3 key_low */ &columns.lows,
+                    /* $4 door */ &columns.doors,
+                    /* $5 batch_id */ &batches,
                     /* $6 id */ &ids,
-                    /* $7 opened */ &opened,
-                    /* $8 lease_seconds */ &lease,
-                    /* $9 closed */ &closing.ids(),
+                    /* $7 lease_seconds */ &self.lease.as_secs_f64(),
+                    /* $8 closed */ &closing.ids(),
                 ],
             )
             .await?;
         closing.are_closed();
-        let places: HashMap<K::Id, usize> = ids.into_iter().zip(0..).collect();
-        let mut claimed = vec![None; wanted.len()];
-        for row in &rows {
-            let id = row.try_get("id")?;
-            claimed[places[&id]] = Some(Claimed::Held(id));
-        }
-        Ok(claimed)
+        rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
     }
 
-    /// Says of each, in their order, why it could not be claimed anew, or takes it over.
-    pub(super) async fn claim_known<K: ClaimKey>(
+    /// What is known of keys, by their places; nothing of those whose door is gone. Of a key that
+    /// has a door and no row, `None` is known.
+    pub(super) async fn find_claims<K: ClaimKey>(
         &self,
-        wanted: Vec<&Wanted<K>>,
-    ) -> Result<Vec<Claimed<K::Id>>, DatabaseError> {
-        let columns = Columns::of(wanted.iter().copied());
+        keys: impl Iterator<Item = &K>,
+    ) -> Result<HashMap<usize, Option<Known<K::Id>>>, DatabaseError> {
+        let columns = Columns::of(keys);
         let rows = self
             .database
             .query(
-                K::STATEMENTS.claim_known,
+                K::STATEMENTS.find_claims,
                 &[
-                    /* $1 batch_id */ &columns.batches,
-                    /* $2 workspace_id */ &columns.workspaces,
-                    /* $3 key_high */ &columns.highs,
-                    /* $4 key_low */ &columns.lows,
-                    /* $5 door */ &columns.doors,
-                    /* $6 confirmed */ &self.settlements.confirmed(),
+                    /* $1 workspace_id */ &columns.workspaces,
+                    /* $2 key_high */ &columns.highs,
+                    /* $3 key_low */ &columns.lows,
+                    /* $4 door */ &columns.doors,
+                    /* $5 confirmed */ &self.settlements.confirmed(),
                 ],
             )
             .await?;
-        // A key that is not returned has no door.
-        let mut claimed = vec![Claimed::Gone; wanted.len()];
-        for row in &rows {
+        let known = rows.iter().map(|row| {
             let ordinal: i64 = row.try_get("ordinal")?;
-            let (id, settled, taken) = (
+            let (id, settled, lease_is_over) = (
                 row.try_get("id")?,
                 row.try_get("settled")?,
-                row.try_get("taken")?,
+                row.try_get("lease_is_over")?,
             );
-            claimed[ordinal as usize - 1] = match (id, settled, taken) {
-                (Some(id), _, true) => Claimed::Held(id),
-                (Some(_), true, false) => Claimed::Duplicate,
-                _ => Claimed::InProgress,
+            let known = match (id, settled) {
+                (None, _) => None,
+                (Some(_), true) => Some(Known::Settled),
+                (Some(id), false) => Some(Known::Open { id, lease_is_over }),
             };
-        }
-        Ok(claimed)
+            Ok((ordinal as usize - 1, known))
+        });
+        known.collect()
     }
 
-    /// What is known of one key.
-    ///
-    /// # Errors
-    /// When the database did not answer.
-    pub(crate) async fn find<K: ClaimKey>(&self, key: K) -> Result<KeyState, DatabaseError> {
-        let (high, low) = key.key_hash().halves();
-        let row = self
+    /// Takes over what is open with its lease over, and gives the ids of what was taken.
+    pub(super) async fn take_over<K: ClaimKey>(
+        &self,
+        wanted: &[&Wanted<K>],
+    ) -> Result<HashSet<K::Id>, DatabaseError> {
+        let columns = Columns::of(wanted.iter().map(|wanted| &wanted.key));
+        let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
+        let rows = self
             .database
-            .query_opt(
-                K::STATEMENTS.find_claim,
+            .query(
+                K::STATEMENTS.take_over,
                 &[
-                    /* $1 workspace_id */ &key.workspace(),
-                    /* $2 key_high */ &high,
-                    /* $3 key_low */ &low,
-                    /* $4 confirmed */ &self.settlements.confirmed(),
+                    /* $1 workspace_id */ &columns.workspaces,
+                    /* $2 key_high */ &columns.highs,
+                    /* $3 key_low */ &columns.lows,
+                    /* $4 door */ &columns.doors,
+                    /* $5 batch_id */ &batches,
+                    /* $6 lease_seconds */ &self.lease.as_secs_f64(),
                 ],
             )
             .await?;
-        let Some(row) = row else {
-            return Ok(KeyState::New);
-        };
-        Ok(
-            match (row.try_get("settled")?, row.try_get("in_progress")?) {
-                (true, _) => KeyState::Recorded,
-                (false, true) => KeyState::InProgress,
-                (false, false) => KeyState::New,
-            },
-        )
+        rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
     }
 }

@@ -19,13 +19,12 @@ use sha2::{Digest, Sha256};
 use super::content_type;
 use crate::{
     acceptance::{Accepted, Submission},
+    admission::{LiveForm, LiveRelease, NotAdmitted},
     body,
     claims::{KeyState, SubmissionKey},
     client_address::ClientAddress,
     error::Refusal,
-    forms::{LiveForm, LiveRelease},
     json,
-    rate_limits::{Limited, Subject},
     state::Gateway,
     trace, validation,
 };
@@ -53,18 +52,9 @@ pub(crate) async fn read(
         // Rate limit of the client, as far as it is known here.
         check(gateway, client)?;
 
-        // Token: malformed, unknown and dead ones are alike.
-        let found = match token.map(|token| token.hash()) {
-            Some(token) => find(gateway, token).await?.map(|form| (token, form)),
-            None => None,
-        };
-        let Some((token, form)) = found else {
-            return Err(refuse(gateway, client, Refusal::form_unavailable()).await);
-        };
-
-        // Rate limits of the client and the token.
-        take(gateway, client, Some(token)).await?;
-        Ok(form.definition)
+        // Token and rate limits: malformed, unknown and dead tokens are alike.
+        let token = token.map(|token| token.hash());
+        Ok(admit(gateway, client, token).await?.definition)
     };
     with_deadline(gateway, reading).await
 }
@@ -108,13 +98,8 @@ async fn accept(
         Err(refusal) => return Err(refuse(gateway, client, refusal).await),
     };
 
-    // Token.
-    let Some(form) = find(gateway, posted.token).await? else {
-        return Err(refuse(gateway, client, Refusal::form_unavailable()).await);
-    };
-
-    // Rate limits of the client and the token.
-    take(gateway, client, Some(posted.token)).await?;
+    // Token, rate limits of the client and the token.
+    let form = admit(gateway, client, Some(posted.token)).await?;
 
     let LiveRelease {
         workspace,
@@ -159,10 +144,12 @@ async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal
 /// Whether a key is known, when its first submission is over.
 async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<KeyState, Refusal> {
     loop {
-        let finding = gateway.claims.find(key).await;
-        match finding.map_err(|_| Refusal::temporarily_unavailable())? {
-            KeyState::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,
-            known => return Ok(known),
+        let found = gateway.claims.find(&[key]).await;
+        let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
+        match found.first() {
+            Some(KeyState::InProgress) => tokio::time::sleep(DUPLICATE_PAUSE).await,
+            Some(known) => return Ok(*known),
+            None => return Ok(KeyState::New),
         }
     }
 }
@@ -187,36 +174,34 @@ async fn with_deadline<T>(
 
 /// Refuses a client that is known to have exhausted its limit.
 fn check(gateway: &Gateway, client: ClientAddress) -> Result<(), Refusal> {
-    let checked = gateway.rate_limits.check(Subject::Client(client));
-    checked.map_err(limited)
+    gateway.admission.check(client).map_err(not_admitted)
 }
 
-/// Counts a request against its client and its token.
-async fn take(
+/// The form behind a token, once the request is counted.
+async fn admit(
     gateway: &Gateway,
     client: ClientAddress,
     token: Option<TokenHash>,
-) -> Result<(), Refusal> {
-    let taken = gateway.rate_limits.take(client, token).await;
-    taken.map_err(limited)
+) -> Result<LiveForm, Refusal> {
+    let admitted = gateway.admission.admit(client, token).await;
+    let form = admitted.map_err(not_admitted)?;
+    form.ok_or_else(Refusal::form_unavailable)
 }
 
 /// The refusal of a request that comes no further, once it is counted against its client; that of
 /// the client's limit, if it is exhausted.
 async fn refuse(gateway: &Gateway, client: ClientAddress, refusal: Refusal) -> Refusal {
-    take(gateway, client, None).await.err().unwrap_or(refusal)
-}
-
-fn limited(limited: Limited) -> Refusal {
-    match limited {
-        Limited::Exceeded { next_in } => Refusal::rate_limited(next_in),
-        Limited::Unavailable => Refusal::temporarily_unavailable(),
+    match gateway.admission.admit(client, None).await {
+        Ok(_) => refusal,
+        Err(reason) => not_admitted(reason),
     }
 }
 
-async fn find(gateway: &Gateway, token: TokenHash) -> Result<Option<LiveForm>, Refusal> {
-    let found = gateway.forms.find(token).await;
-    found.map_err(|_| Refusal::temporarily_unavailable())
+fn not_admitted(reason: NotAdmitted) -> Refusal {
+    match reason {
+        NotAdmitted::RateLimited { next_in } => Refusal::rate_limited(next_in),
+        NotAdmitted::Unavailable => Refusal::temporarily_unavailable(),
+    }
 }
 
 /// The members of a submission, each of the right type and length.

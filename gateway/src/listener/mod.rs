@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -93,7 +94,12 @@ async fn serve_connection(
     gateway: Arc<Gateway>,
     stop: CancellationToken,
 ) {
-    metrics::CONNECTIONS.add(1.0);
+    let _counted = CountedConnection::new();
+    // Who says nothing costs no buffers, and holds up nobody.
+    let spoke = stop.run_until_cancelled(timeout(HEAD_TIMEOUT, stream.readable()));
+    let Some(Ok(Ok(()))) = spoke.await else {
+        return;
+    };
     let service = service_fn(move |request| {
         let gateway = gateway.clone();
         // Boxed: a request in progress is large, and an idle connection need not have room for it.
@@ -123,6 +129,21 @@ async fn serve_connection(
         // The peer went away, or sent something that is not HTTP.
         tracing::debug!(%error, "connection ended");
     }
-    metrics::CONNECTIONS.add(-1.0);
     drop(permit);
+}
+
+/// An open connection, for the metric.
+struct CountedConnection;
+
+impl CountedConnection {
+    fn new() -> Self {
+        metrics::CONNECTIONS.add(1.0);
+        Self
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        metrics::CONNECTIONS.add(-1.0);
+    }
 }

@@ -53,6 +53,15 @@ impl Outlet {
         self.publisher.is_open()
     }
 
+    /// Whether a message that somebody waits for would be tried, as far as is known here: there is
+    /// a connection, and its queue has not just refused or been silent.
+    pub(crate) fn may_take(&self, routing_key: &str) -> bool {
+        let queues = self.lock();
+        let silent = queues.silent.get(routing_key);
+        let is_silent = silent.is_some_and(|again| *again + QUIET_FOR_SENDERS > Instant::now());
+        self.is_open() && !is_silent && !queues.refusing.contains(routing_key)
+    }
+
     /// Publishes a message that somebody waits for.
     ///
     /// # Errors

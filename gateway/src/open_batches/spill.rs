@@ -43,6 +43,9 @@ pub(crate) enum SpillError {
     NoRow,
 }
 
+/// Why a gateway is not ready.
+const FULL: &str = "the broker is away and the spill is full";
+
 /// Writes messages into the rows of their batches.
 pub(crate) struct Spill {
     pub(super) database: Database,
@@ -86,12 +89,21 @@ impl Spill {
         let mut size = self.lock();
         let (messages, bytes) = (size.messages + more.messages, size.bytes + more.bytes);
         if messages > self.limits.messages || bytes > self.limits.bytes {
-            self.component
-                .not_ready("the broker is away and the spill is full");
+            self.component.not_ready(FULL);
             return Err(SpillError::Full);
         }
         *size = SpillSize { messages, bytes };
         Ok(())
+    }
+
+    /// Whether one more message would be kept, as far as this gateway knows.
+    pub(crate) fn has_room(&self) -> bool {
+        let size = *self.lock();
+        let has_room = size.messages < self.limits.messages && size.bytes < self.limits.bytes;
+        if !has_room {
+            self.component.not_ready(FULL);
+        }
+        has_room
     }
 
     /// Whether anything is spilled, as far as this gateway knows.

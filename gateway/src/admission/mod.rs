@@ -1,0 +1,143 @@
+//! Who may go on to a form: the live form behind a token, and a number of requests in any 60
+//! seconds for each client and each token, exact across all gateways.
+//!
+//! Both are asked of PostgreSQL at once, in batches, for every request: the request after a pause
+//! is refused already, on every gateway. A request with a live token counts against client and
+//! token or against neither, every other one against its client; nothing is ever given back. A
+//! client that has been refused is refused here, without asking, until its oldest hit has expired:
+//! a flood from one client costs the database nothing.
+
+mod exhausted;
+mod live_form;
+mod store;
+mod subject;
+mod sweep;
+
+use std::time::Duration;
+
+use letterbox_common::form::TokenHash;
+use letterbox_database::Database;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    exhausted::Exhausted,
+    store::{Admitted, Request, Requests},
+    subject::Subject,
+};
+pub(crate) use self::{
+    live_form::{LiveForm, LiveRelease},
+    store::STATEMENTS,
+    sweep::STATEMENTS as SWEEPING_STATEMENTS,
+};
+use crate::{
+    batcher::{Batcher, Limits, LookUps},
+    client_address::ClientAddress,
+    metrics,
+};
+
+/// One batch at a time: two would wait for each other's rows.
+const REQUESTS: Limits = Limits {
+    max_queued: 8_192,
+    max_bytes: 1 << 20,
+    max_batch: 512,
+    max_batch_bytes: 1 << 20,
+    max_in_flight: 1,
+};
+
+/// Why a request may not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotAdmitted {
+    /// Too many requests. The next one would pass after this time.
+    RateLimited { next_in: Duration },
+    /// The database does not answer.
+    Unavailable,
+}
+
+/// Admits requests.
+pub(crate) struct Admission {
+    requests: Batcher<LookUps<Requests>>,
+    exhausted: Exhausted,
+}
+
+impl Admission {
+    /// Starts admitting as a task of `tasks`, and sweeping as one of `background`, until `stop`.
+    #[must_use]
+    pub(crate) fn start(
+        database: Database,
+        tasks: &TaskTracker,
+        background: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        background.spawn(sweep::sweep(database.clone(), stop));
+        let requests = LookUps(Requests { database });
+        Self {
+            requests: Batcher::start("admission", REQUESTS, requests, tasks),
+            exhausted: Exhausted::default(),
+        }
+    }
+
+    /// Refuses a client that is known to have exhausted its limit. Asks nobody and counts nothing.
+    ///
+    /// # Errors
+    /// [`NotAdmitted::RateLimited`].
+    pub(crate) fn check(&self, client: ClientAddress) -> Result<(), NotAdmitted> {
+        let client = Subject::Client(client);
+        match self.exhausted.next_in(client) {
+            Some(next_in) => Err(refuse(client, next_in)),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a request, and gives the form behind its token: none where there is no token, and
+    /// where it is unknown or not live.
+    ///
+    /// # Errors
+    /// See [`NotAdmitted`]. A refused request does not count.
+    pub(crate) async fn admit(
+        &self,
+        client: ClientAddress,
+        token: Option<TokenHash>,
+    ) -> Result<Option<LiveForm>, NotAdmitted> {
+        self.check(client)?;
+        let exhausted = token.and_then(|token| {
+            let token = Subject::Token(token);
+            Some((token, self.exhausted.next_in(token)?))
+        });
+        let Some((subject, next_in)) = exhausted else {
+            return self.count(client, token).await;
+        };
+        // Only if it lives does it matter that a token is exhausted.
+        match self.ask(Request::Find { token }).await?.form {
+            Some(_) => Err(refuse(subject, next_in)),
+            None => self.count(client, None).await,
+        }
+    }
+
+    async fn count(
+        &self,
+        client: ClientAddress,
+        token: Option<TokenHash>,
+    ) -> Result<Option<LiveForm>, NotAdmitted> {
+        let admitted = self.ask(Request::Count { client, token }).await?;
+        let client = Some(Subject::Client(client)).zip(admitted.client_next_in);
+        let token = token.map(Subject::Token).zip(admitted.token_next_in);
+        let refusing = [token, client].into_iter().flatten();
+        for (subject, next_in) in refusing.clone() {
+            self.exhausted.insert(subject, next_in);
+        }
+        match refusing.max_by_key(|(_, next_in)| *next_in) {
+            Some((subject, next_in)) => Err(refuse(subject, next_in)),
+            None => Ok(admitted.form),
+        }
+    }
+
+    async fn ask(&self, request: Request) -> Result<Admitted, NotAdmitted> {
+        let answer = self.requests.look_up(request).await;
+        answer.map_err(|_| NotAdmitted::Unavailable)
+    }
+}
+
+fn refuse(subject: Subject, next_in: Duration) -> NotAdmitted {
+    metrics::RATE_LIMITED.add([subject.kind()], 1);
+    NotAdmitted::RateLimited { next_in }
+}

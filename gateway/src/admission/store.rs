@@ -1,0 +1,148 @@
+//! The statement that admits all requests of one moment.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use letterbox_common::form::TokenHash;
+use letterbox_database::{Database, DatabaseError, statements};
+use tokio_postgres::Row;
+
+use super::{LiveForm, LiveRelease, Subject};
+use crate::{batcher::LookUp, client_address::ClientAddress};
+
+statements! {
+    /// For every request, in their order: its live form, and when the limits that refuse it would
+    /// let it pass. Only a live token counts; a place is that of a key in $1. Rows are put beside
+    /// each other instead of joined: the role that asks has no hash joins.
+    ADMIT = admit "
+WITH asked AS MATERIALIZED (
+    SELECT asked.ordinal, asked.client, asked.token,
+           l.workspace_id, l.workflow_id, l.release_id, l.form
+    FROM unnest($3::int[], $4::int[], $5::bytea[])
+         WITH ORDINALITY AS asked (client, token, token_sha256, ordinal)
+    LEFT JOIN live_form_links l ON l.token_sha256 = asked.token_sha256
+)
+SELECT workspace_id, workflow_id, release_id, form, client_next_in, token_next_in
+FROM ROWS FROM (
+    unnest(ARRAY(SELECT workspace_id FROM asked ORDER BY ordinal),
+           ARRAY(SELECT workflow_id FROM asked ORDER BY ordinal),
+           ARRAY(SELECT release_id FROM asked ORDER BY ordinal),
+           ARRAY(SELECT form FROM asked ORDER BY ordinal)),
+    take_hits($1::bytea[], $2::int[],
+        ARRAY(SELECT client FROM asked ORDER BY ordinal),
+        ARRAY(SELECT CASE WHEN form IS NOT NULL THEN token END FROM asked ORDER BY ordinal))
+) AS admitted (workspace_id, workflow_id, release_id, form, client_next_in, token_next_in)";
+}
+
+/// What is asked for one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Request {
+    /// Find the form and count.
+    Count {
+        client: ClientAddress,
+        token: Option<TokenHash>,
+    },
+    /// Find the form only.
+    Find { token: Option<TokenHash> },
+}
+
+impl Request {
+    fn token(self) -> Option<TokenHash> {
+        match self {
+            Self::Count { token, .. } | Self::Find { token } => token,
+        }
+    }
+
+    /// The subjects that it may count against: its client, its token.
+    fn subjects(self) -> [Option<Subject>; 2] {
+        match self {
+            Self::Count { client, token } => {
+                [Some(Subject::Client(client)), token.map(Subject::Token)]
+            }
+            Self::Find { .. } => [None, None],
+        }
+    }
+}
+
+/// The answer to one request. It has counted if neither limit refuses it.
+#[derive(Debug, Clone)]
+pub(super) struct Admitted {
+    pub(super) form: Option<LiveForm>,
+    /// When the client's limit would let it pass, if it does not now.
+    pub(super) client_next_in: Option<Duration>,
+    /// When the token's would.
+    pub(super) token_next_in: Option<Duration>,
+}
+
+/// Admits requests.
+pub(super) struct Requests {
+    pub(super) database: Database,
+}
+
+impl LookUp for Requests {
+    type Item = Request;
+    type Output = Admitted;
+    type Error = DatabaseError;
+
+    async fn look_up(&self, requests: Vec<Request>) -> Result<Vec<Admitted>, DatabaseError> {
+        // Sorted, so that two batches can't wait for each other in a circle.
+        let subjects = requests.iter().flat_map(|request| request.subjects());
+        let limits: BTreeMap<Vec<u8>, i32> = subjects
+            .flatten()
+            .map(|subject| (subject.key(), subject.limit()))
+            .collect();
+        let (keys, limits): (Vec<_>, Vec<_>) = limits.into_iter().unzip();
+        let place = |subject: Subject| {
+            let found = keys.binary_search(&subject.key());
+            found.ok().map(|index| index as i32 + 1)
+        };
+        let places = requests.iter().map(|request| {
+            let [client, token] = request.subjects();
+            (client.and_then(place), token.and_then(place))
+        });
+        let (clients, tokens): (Vec<_>, Vec<_>) = places.unzip();
+        let hashes: Vec<Option<TokenHash>> =
+            requests.iter().map(|request| request.token()).collect();
+        let hashes: Vec<Option<&[u8]>> = hashes
+            .iter()
+            .map(|token| token.as_ref().map(|token| &token.as_bytes()[..]))
+            .collect();
+        let rows = self
+            .database
+            .query(
+                &ADMIT,
+                &[
+                    /* $1 key */ &keys, /* $2 limit */ &limits,
+                    /* $3 client */ &clients, /* $4 token */ &tokens,
+                    /* $5 token_sha256 */ &hashes,
+                ],
+            )
+            .await?;
+        rows.iter().map(|row| Ok(decode(row)?)).collect()
+    }
+}
+
+fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
+    let next_in = |column| -> Result<_, tokio_postgres::Error> {
+        let seconds: Option<f64> = row.try_get(column)?;
+        // Never negative, unless the server's clock was set back meanwhile.
+        let next_in = seconds.map(|seconds| Duration::try_from_secs_f64(seconds));
+        Ok(next_in.map(Result::unwrap_or_default))
+    };
+    let definition: Option<String> = row.try_get("form")?;
+    let form = match definition {
+        Some(definition) => Some(LiveForm {
+            release: LiveRelease {
+                workspace: row.try_get("workspace_id")?,
+                workflow: row.try_get("workflow_id")?,
+                release: row.try_get("release_id")?,
+            },
+            definition,
+        }),
+        None => None,
+    };
+    Ok(Admitted {
+        form,
+        client_next_in: next_in("client_next_in")?,
+        token_next_in: next_in("token_next_in")?,
+    })
+}

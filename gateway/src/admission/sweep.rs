@@ -1,0 +1,34 @@
+//! Forgets those whom nobody has counted for a minute.
+
+use std::time::Duration;
+
+use letterbox_database::{Database, statements};
+use tokio_util::sync::CancellationToken;
+
+const PERIOD: Duration = Duration::from_secs(60);
+const PAGE: i64 = 5_000;
+
+statements! {
+    /// Forgets keys without a hit in the last 60 seconds, without waiting for any that are in use.
+    SWEEP_RATE_LIMITS = sweep_rate_limits "
+DELETE FROM rate_limits WHERE key IN (
+    SELECT key FROM rate_limits
+    WHERE coalesce(hits[cardinality(hits)], '-infinity')
+        <= clock_timestamp() - interval '60 seconds'
+    LIMIT $1 FOR UPDATE SKIP LOCKED)";
+}
+
+/// Sweeps now and then, until `stop`.
+pub(super) async fn sweep(database: Database, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(PERIOD))
+        .await
+        .is_some()
+    {
+        // A failure is logged where it happens; the next sweep catches up.
+        while matches!(
+            database.execute(&SWEEP_RATE_LIMITS, &[&PAGE]).await,
+            Ok(swept) if swept == PAGE as u64
+        ) {}
+    }
+}
