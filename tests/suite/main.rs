@@ -6,6 +6,7 @@ mod broker_confirms;
 mod broker_outages;
 mod browser;
 mod closed_sets;
+mod connections;
 mod database_calls;
 mod database_outages;
 mod dead_letters;

@@ -30,6 +30,9 @@ use crate::{
 const COUNT_HEADER: &str = "count";
 /// Set by the broker: how often a message has come back. Nothing that is published anew has it.
 pub const RETURNS_HEADER: &str = "x-delivery-count";
+/// Entries that are taken from one message. A gateway sends far fewer; what follows is one entry
+/// that can't be read.
+const MAX_ENTRIES: usize = 1_024;
 /// What a line and its two line breaks take at most, in bytes: for estimates before encoding.
 pub const MAX_LINE: usize = 400;
 
@@ -195,7 +198,9 @@ fn decode_entries<E: Entry>(
 ) -> Vec<ReceivedEntry> {
     let mut entries = Vec::new();
     while !rest.is_empty() || entries.is_empty() {
-        let Some(frame) = Frame::split_from(&mut rest) else {
+        let has_room = entries.len() < MAX_ENTRIES;
+        let frame = has_room.then(|| Frame::split_from(&mut rest)).flatten();
+        let Some(frame) = frame else {
             let framing = Err(MalformedMessage::Framing);
             entries.push(whole(properties, rest, framing));
             break;
@@ -316,6 +321,18 @@ mod tests {
         let good: Vec<bool> = received.iter().map(|one| one.content.is_ok()).collect();
         assert_eq!(good, [true, false, true]);
         assert_eq!(received[1].body, "1");
+    }
+
+    #[test]
+    fn a_message_of_too_many_entries_costs_no_more_than_a_large_one() {
+        let one = message(&[(delivery(), Bytes::from_static(b"1"))]);
+        let many = one.body.repeat(MAX_ENTRIES + 1_000);
+        let received = decode(&one.properties, many.into());
+        assert_eq!(received.len(), MAX_ENTRIES + 1);
+        assert!(received[MAX_ENTRIES - 1].content.is_ok());
+        let rest = &received[MAX_ENTRIES];
+        assert_eq!(rest.content, Err(MalformedMessage::Framing));
+        assert_eq!(rest.body.len(), one.body.len() * 1_000);
     }
 
     #[test]

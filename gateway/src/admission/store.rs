@@ -125,7 +125,7 @@ fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
     let next_in = |column| -> Result<_, tokio_postgres::Error> {
         let seconds: Option<f64> = row.try_get(column)?;
         // Never negative, unless the server's clock was set back meanwhile.
-        let next_in = seconds.map(|seconds| Duration::try_from_secs_f64(seconds));
+        let next_in = seconds.map(Duration::try_from_secs_f64);
         Ok(next_in.map(Result::unwrap_or_default))
     };
     let definition: Option<String> = row.try_get("form")?;

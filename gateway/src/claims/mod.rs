@@ -88,56 +88,53 @@ impl Claims {
         let wanted = wanted.iter().map(|(key, batch)| Wanted::new(*key, *batch));
         let wanted: Vec<_> = wanted.collect();
         let claimed = self.claim_new(&wanted).await?;
+        let is_rest = |one: &&Wanted<K>| !claimed.contains(&one.id);
+        let rest: Vec<_> = wanted.iter().filter(is_rest).collect();
+        let mut rest = self.claim_known(&rest).await?.into_iter();
         let answers = wanted.iter().map(|one| {
-            let is_claimed = claimed.contains(&one.id);
-            is_claimed.then_some(Claimed::Held(one.id))
+            if claimed.contains(&one.id) {
+                return Claimed::Held(one.id);
+            }
+            rest.next().unwrap_or(Claimed::Gone)
         });
-        let mut answers: Vec<_> = answers.collect();
-        let rest = wanted.iter().zip(&mut answers);
-        let rest: Vec<_> = rest.filter(|(_, answer)| answer.is_none()).collect();
-        self.claim_known(rest).await?;
-        Ok(answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or(Claimed::Gone))
-            .collect())
+        Ok(answers.collect())
     }
 
-    /// Answers for what could not be claimed anew, and takes over what nobody holds any more. What
-    /// has no door is not answered.
+    /// Says of each why it could not be claimed anew, or takes over what nobody holds any more.
     async fn claim_known<K: ClaimKey>(
         &self,
-        mut rest: Vec<(&Wanted<K>, &mut Option<Claimed<K::Id>>)>,
-    ) -> Result<(), DatabaseError> {
+        rest: &[&Wanted<K>],
+    ) -> Result<Vec<Claimed<K::Id>>, DatabaseError> {
         if rest.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let known = self.find_claims(rest.iter().map(|(wanted, _)| &wanted.key));
-        let known = known.await?;
-        let (mut free, mut held) = (Vec::new(), HashMap::new());
-        for (place, (wanted, answer)) in rest.iter_mut().enumerate() {
-            let Some(known) = known.get(&place) else {
-                continue;
-            };
-            **answer = Some(match known {
-                Some(Known::Settled) => Claimed::Duplicate,
-                Some(Known::Open { id, lease_is_over }) => {
+        let known = self
+            .find_claims(rest.iter().map(|wanted| &wanted.key))
+            .await?;
+        let (mut answers, mut free, mut places) = (Vec::new(), Vec::new(), HashMap::new());
+        for (place, wanted) in rest.iter().enumerate() {
+            answers.push(match known.get(&place) {
+                None => Claimed::Gone,
+                Some(Some(Known::Settled)) => Claimed::Duplicate,
+                Some(Some(Known::Open { id, lease_is_over })) => {
                     if *lease_is_over {
                         free.push(*wanted);
-                        held.insert(*id, place);
+                        places.insert(*id, place);
                     }
                     Claimed::InProgress
                 }
-                None => Claimed::InProgress,
+                // It was there a moment ago.
+                Some(None) => Claimed::InProgress,
             });
         }
         if !free.is_empty() {
             for id in self.take_over(&free).await? {
-                if let Some(place) = held.get(&id) {
-                    *rest[*place].1 = Some(Claimed::Held(id));
+                if let Some(place) = places.get(&id) {
+                    answers[*place] = Claimed::Held(id);
                 }
             }
         }
-        Ok(())
+        Ok(answers)
     }
 
     /// What is known of keys, in their order.

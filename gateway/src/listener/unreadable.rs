@@ -33,6 +33,13 @@ impl<S> ErrorEnvelopeStream<S> {
     }
 }
 
+impl<S> ErrorEnvelopeStream<S> {
+    /// The stream, when nothing is being written.
+    pub(super) fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
 impl<S: AsyncWrite + Unpin> ErrorEnvelopeStream<S> {
     fn poll_envelope(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.envelope.has_remaining() {

@@ -129,12 +129,9 @@ impl BatchConsumer<'_> {
             entries,
             returns,
         } = Received::new(delivery);
-        if entries.len() > 1 && returns >= SEPARATED_FROM {
-            let publishing = entries.into_iter().map(|entry| {
-                let message = separated(&delivery, entry.entry.alone());
-                self.publish(message, stop)
-            });
-            try_join_all(publishing).await?;
+        let may_separate = entries.len() > 1 && returns >= SEPARATED_FROM;
+        if may_separate && self.separate(&delivery, &entries).await {
+            // Each comes back by itself.
         } else if returns >= GIVEN_UP_AT {
             let reason = format!("it has come back {returns} times: its workers died");
             for entry in entries {
@@ -173,13 +170,14 @@ impl BatchConsumer<'_> {
         }
     }
 
-    /// Publishes a message, as soon as the broker takes it.
-    async fn publish(&self, message: Message, stop: &CancellationToken) -> Result<(), BrokerError> {
-        let mut patience = Patience::new(stop);
-        while self.publisher.publish(message.clone()).await.is_err() {
-            patience.pause().await?;
-        }
-        Ok(())
+    /// Publishes each entry to the queue that it came from. False if the broker does not take all
+    /// of them now: it is not waited for, because a full queue has room only when somebody goes on.
+    async fn separate(&self, delivery: &Delivery, entries: &[DecodedEntry]) -> bool {
+        let publishing = entries.iter().map(|entry| {
+            let message = separated(delivery, entry.entry.alone());
+            self.publisher.publish(message)
+        });
+        try_join_all(publishing).await.is_ok()
     }
 
     /// One try. Gives the entries that must be tried again.

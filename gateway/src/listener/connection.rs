@@ -1,0 +1,134 @@
+//! One connection, and every limit on what may come in through it.
+//!
+//! hyper holds 16 KiB for a connection as long as it serves it. So it gets one only when its peer
+//! has begun to speak, and hands it back when it has been quiet between two requests: thousands of
+//! idle connections cost little, and what says nothing holds up no shutdown.
+//!
+//! hyper brings limits for heads and none for connections, bodies, idleness or peers that read
+//! nothing; those it has are set here, the others are added here and in `body`. Its time-out for
+//! heads is silently off without a timer.
+
+use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    activity::{Activity, ObservedStream},
+    unreadable::ErrorEnvelopeStream,
+};
+use crate::{response::Response, router, state::Gateway};
+
+/// How long a peer may say nothing between two requests.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a head may take, from its first byte on.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a peer may take to read any part of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it is looked whether a connection has become quiet.
+const LOOK: Duration = Duration::from_millis(200);
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+const MAX_HEADERS: usize = 64;
+/// Read buffer of one connection; bodies arrive through it in pieces.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A stream as it is kept while hyper does not have it.
+type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
+
+/// Serves a connection until either side ends it. After `stop`, what was begun is finished.
+pub(super) async fn serve(
+    stream: TcpStream,
+    peer: IpAddr,
+    gateway: Arc<Gateway>,
+    stop: CancellationToken,
+) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
+    let (mut stream, mut unread) = (Box::pin(stream), Bytes::new());
+    while !unread.is_empty() || speaks(&stream, &stop).await {
+        match serve_until_quiet(stream, unread, peer, &gateway, &stop).await {
+            Some(quiet) => (stream, unread) = quiet,
+            None => return,
+        }
+    }
+}
+
+/// Waits for a byte. False if none came in time.
+async fn speaks(stream: &Stream, stop: &CancellationToken) -> bool {
+    let mut first = [0];
+    let first = stream.get_ref().peek(&mut first);
+    let first = stop.run_until_cancelled(tokio::time::timeout(IDLE_TIMEOUT, first));
+    matches!(first.await, Some(Ok(Ok(1))))
+}
+
+/// Serves requests. Gives the stream back when it is quiet, with what was read of a next request;
+/// nothing when it has ended.
+async fn serve_until_quiet(
+    stream: Stream,
+    unread: Bytes,
+    peer: IpAddr,
+    gateway: &Arc<Gateway>,
+    stop: &CancellationToken,
+) -> Option<(Stream, Bytes)> {
+    let activity = Arc::new(Activity::default());
+    let service = service_fn(|request| {
+        let (gateway, activity) = (gateway.clone(), activity.clone());
+        // Boxed: a request in progress is large, and a connection need not have room for it.
+        Box::pin(
+            async move { Ok::<_, Infallible>(respond(&gateway, peer, request, &activity).await) },
+        )
+    });
+    let observed = ObservedStream {
+        unread,
+        stream,
+        activity: activity.clone(),
+    };
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(ErrorEnvelopeStream::new(observed)), service);
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut connection => break outcome,
+            () = stop.cancelled() => {
+                Pin::new(&mut connection).graceful_shutdown();
+                break connection.await;
+            }
+            () = tokio::time::sleep(LOOK) => {
+                if activity.is_quiet() {
+                    let parts = connection.into_parts();
+                    let stream = parts.io.into_inner().into_inner().stream;
+                    return Some((stream, parts.read_buf));
+                }
+            }
+        }
+    };
+    if let Err(error) = outcome {
+        // The peer went away, or sent something that is not HTTP.
+        tracing::debug!(%error, "connection ended");
+    }
+    None
+}
+
+async fn respond(
+    gateway: &Gateway,
+    peer: IpAddr,
+    request: Request<Incoming>,
+    activity: &Arc<Activity>,
+) -> Response {
+    let in_progress = activity.begin();
+    let has_body = !hyper::body::Body::is_end_stream(request.body());
+    let answer = router::respond(gateway, peer, request).await;
+    // The rest of a refused body may still be coming.
+    if !has_body || answer.status().is_success() {
+        in_progress.answered();
+    }
+    answer
+}
