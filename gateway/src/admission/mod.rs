@@ -11,7 +11,6 @@ mod exhausted;
 mod live_form;
 mod store;
 mod subject;
-mod sweep;
 
 use std::time::Duration;
 
@@ -21,13 +20,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     exhausted::Exhausted,
-    store::{Admitted, Request, Requests},
+    store::{Admitted, Request, Requests, sweep},
     subject::Subject,
 };
 pub(crate) use self::{
     live_form::{LiveForm, LiveRelease},
     store::STATEMENTS,
-    sweep::STATEMENTS as SWEEPING_STATEMENTS,
+    store::sweep::STATEMENTS as SWEEPING_STATEMENTS,
 };
 use crate::{
     batcher::{Batcher, Limits, LookUps},

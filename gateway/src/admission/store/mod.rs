@@ -1,5 +1,7 @@
 //! The statement that admits all requests of one moment.
 
+pub(super) mod sweep;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use letterbox_common::form::TokenHash;

@@ -19,7 +19,7 @@ DELETE FROM rate_limits WHERE key IN (
 }
 
 /// Sweeps now and then, until `stop`.
-pub(super) async fn sweep(database: Database, stop: CancellationToken) {
+pub(in crate::admission) async fn sweep(database: Database, stop: CancellationToken) {
     while stop
         .run_until_cancelled(tokio::time::sleep(PERIOD))
         .await
