@@ -1,8 +1,8 @@
 -- Why: counting a request took a dozen small queries inside a function, most of a submission's cost. Nearly always every
 -- request of a call may pass; then one write for each subject does it. Hits stand in the order in which they were let
 -- through, so a binary search tells how many have expired.
-
-DROP FUNCTION take_hits(bytea[], integer[], integer[], integer[]);
+--
+-- The function take_hits stays for gateways of before; a later file drops it.
 
 CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE AS $$
     SELECT hits[1 + width_bucket(clock_timestamp() - interval '60 seconds', hits):]
@@ -11,7 +11,7 @@ COMMENT ON FUNCTION live_hits IS 'The hits of the last 60 seconds';
 
 -- Counts every request against its subjects, or none at all and says so. The gateway's role plans without hash joins. Rows are locked in the order of their keys, so
 -- two calls can't wait for each other in a circle; each hit has the time at which its row was locked.
-CREATE FUNCTION take_all_hits(limited bytea[], most integer[], clients integer[], tokens integer[]) RETURNS boolean
+CREATE FUNCTION count_all_requests(limited bytea[], most integer[], clients integer[], tokens integer[]) RETURNS boolean
 LANGUAGE plpgsql SET enable_hashjoin = on AS $$
 DECLARE
     too_many boolean;
@@ -38,7 +38,7 @@ EXCEPTION WHEN SQLSTATE 'LB429' THEN
     RETURN false;
 END
 $$;
-COMMENT ON FUNCTION take_all_hits IS 'Counts all requests if all may pass, and else none';
+COMMENT ON FUNCTION count_all_requests IS 'Counts all requests if all may pass, and else none';
 
 CREATE FUNCTION hit_expires_in(subject bytea, nth integer, clock timestamptz) RETURNS double precision LANGUAGE sql STABLE AS $$
     SELECT extract(epoch FROM interval '60 seconds' + (coalesce(hits[nth], clock) - clock))
@@ -47,7 +47,7 @@ $$;
 COMMENT ON FUNCTION hit_expires_in IS 'Seconds until a hit of a subject, counted from its oldest, is older than 60 seconds';
 
 -- For calls that have somebody to refuse. All rows are locked, in the order of their keys, before the clock is read.
-CREATE FUNCTION take_some_hits(limited bytea[], most integer[], clients integer[], tokens integer[],
+CREATE FUNCTION count_some_requests(limited bytea[], most integer[], clients integer[], tokens integer[],
     OUT client_next_in double precision, OUT token_next_in double precision)
 RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
@@ -100,17 +100,17 @@ BEGIN
     FROM unnest(places) AS place WHERE r.key = limited[place] AND granted[place] > 0;
 END
 $$;
-COMMENT ON FUNCTION take_some_hits IS 'Lets through, in their order, the requests that may pass';
+COMMENT ON FUNCTION count_some_requests IS 'Lets through, in their order, the requests that may pass';
 
-CREATE FUNCTION take_hits(limited bytea[], most integer[], clients integer[], tokens integer[],
+CREATE FUNCTION count_requests(limited bytea[], most integer[], clients integer[], tokens integer[],
     OUT client_next_in double precision, OUT token_next_in double precision)
 RETURNS SETOF record LANGUAGE plpgsql AS $$
 BEGIN
-    IF take_all_hits(limited, most, clients, tokens) THEN
+    IF count_all_requests(limited, most, clients, tokens) THEN
         RETURN QUERY SELECT NULL::float8, NULL::float8 FROM unnest(clients);
     ELSE
-        RETURN QUERY SELECT * FROM take_some_hits(limited, most, clients, tokens);
+        RETURN QUERY SELECT * FROM count_some_requests(limited, most, clients, tokens);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION take_hits IS 'Lets requests through, each by its client and perhaps its token (places in `limited`, which is sorted), if each of them has had less than `most` in 60 seconds: then neither `…_next_in` is set, else the seconds until that one would let it through. A request without a client does not count';
+COMMENT ON FUNCTION count_requests IS 'Lets requests through, each by its client and perhaps its token (places in `limited`, which is sorted), if each of them has had less than `most` in 60 seconds: then neither `…_next_in` is set, else the seconds until that one would let it through. A request without a client does not count';

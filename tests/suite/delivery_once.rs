@@ -284,6 +284,7 @@ async fn a_silent_broker_is_asked_again() {
         .gateway_with(&[
             ("AMQP_URL", &broker.url),
             ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "300"),
+            ("LETTERBOX_CLAIM_LEASE_SECONDS", "300"),
             NO_SPILL,
         ])
         .await;

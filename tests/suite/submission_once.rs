@@ -69,6 +69,8 @@ async fn a_first_submission_that_failed_frees_its_key() {
             ("AMQP_URL", &broker.url),
             ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "300"),
             ("LETTERBOX_SPILL_MESSAGES", "0"),
+            // Longer than anybody waits here: its end must be told.
+            ("LETTERBOX_CLAIM_LEASE_SECONDS", "300"),
         ])
         .await;
     let gateway = world.gateway().await;

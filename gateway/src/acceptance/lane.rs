@@ -48,8 +48,7 @@ impl<I: IntakeItem> BatchWork for Lane<I> {
         let (open, closed) = groups
             .into_iter()
             .partition(|group| self.has_way_out(group));
-        self.accept(open).await;
-        self.refuse(closed).await;
+        tokio::join!(self.accept(open), self.refuse(closed));
     }
 
     fn idle(&self) {

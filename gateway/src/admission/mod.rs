@@ -38,7 +38,7 @@ use crate::{
 const REQUESTS: Limits = Limits {
     max_queued: 8_192,
     max_bytes: 1 << 20,
-    max_batch: 512,
+    max_batch: 256,
     max_batch_bytes: 1 << 20,
     max_in_flight: 1,
 };
@@ -106,9 +106,9 @@ impl Admission {
             return self.count(client, token).await;
         };
         // Only if it lives does it matter that a token is exhausted.
-        match self.ask(Request::Find { token }).await?.form {
-            Some(_) => Err(refuse(subject, next_in)),
-            None => self.count(client, None).await,
+        match self.ask(Request::Find { token }).await?.is_live {
+            true => Err(refuse(subject, next_in)),
+            false => self.count(client, None).await,
         }
     }
 

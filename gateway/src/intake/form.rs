@@ -124,7 +124,8 @@ async fn accept(
         // The payload does not fit; a known key answers as before all the same.
         Err(refusal) => match await_outcome(gateway, key).await? {
             KeyState::Recorded => Ok(()),
-            _ => Err(refusal),
+            KeyState::Gone => Err(Refusal::form_unavailable()),
+            KeyState::New | KeyState::InProgress => Err(refusal),
         },
     }
 }

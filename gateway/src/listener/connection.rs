@@ -11,7 +11,7 @@
 use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{Request, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio_io_timeout::TimeoutStream;
@@ -105,7 +105,8 @@ async fn serve_until_quiet(
                 if activity.is_quiet() {
                     let parts = connection.into_parts();
                     let stream = parts.io.into_inner().into_inner().stream;
-                    return Some((stream, parts.read_buf));
+                    // A copy: the whole buffer would live on with its last byte.
+                    return Some((stream, Bytes::copy_from_slice(&parts.read_buf)));
                 }
             }
         }
@@ -126,9 +127,21 @@ async fn respond(
     let in_progress = activity.begin();
     let has_body = !hyper::body::Body::is_end_stream(request.body());
     let answer = router::respond(gateway, peer, request).await;
-    // The rest of a refused body may still be coming.
-    if !has_body || answer.status().is_success() {
+    if !has_body || is_after_body(answer.status()) {
         in_progress.answered();
     }
     answer
+}
+
+/// Whether an answer with this status is given only when the body was read. The rest of another
+/// one may still be coming.
+fn is_after_body(status: StatusCode) -> bool {
+    status.is_success()
+        || matches!(
+            status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::CONFLICT
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE
+        )
 }

@@ -132,7 +132,7 @@ impl BatchConsumer<'_> {
         let may_separate = entries.len() > 1 && returns >= SEPARATED_FROM;
         if may_separate && self.separate(&delivery, &entries).await {
             // Each comes back by itself.
-        } else if returns >= GIVEN_UP_AT {
+        } else if returns >= GIVEN_UP_AT && entries.len() == 1 {
             let reason = format!("it has come back {returns} times: its workers died");
             for entry in entries {
                 let alone = entry.entry.alone();
@@ -145,6 +145,10 @@ impl BatchConsumer<'_> {
                 }
             }
         } else {
+            // In another order each time: one that kills its worker comes before others only now
+            // and then.
+            let mut entries = entries;
+            fastrand::shuffle(&mut entries);
             for entry in entries {
                 self.store(queue, vec![entry], stop).await?;
             }

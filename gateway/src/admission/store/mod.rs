@@ -17,22 +17,24 @@ statements! {
     /// each other instead of joined: the role that asks has no hash joins.
     ADMIT = admit "
 WITH asked AS MATERIALIZED (
-    SELECT asked.ordinal, asked.client, asked.token,
-           l.workspace_id, l.workflow_id, l.release_id, l.form
+    SELECT asked.ordinal, asked.client, asked.token, l.token_sha256 IS NOT NULL AS is_live,
+           l.workspace_id, l.workflow_id, l.release_id,
+           CASE WHEN asked.client IS NOT NULL THEN l.form END AS form
     FROM unnest($3::int[], $4::int[], $5::bytea[])
          WITH ORDINALITY AS asked (client, token, token_sha256, ordinal)
     LEFT JOIN live_form_links l ON l.token_sha256 = asked.token_sha256
 )
-SELECT workspace_id, workflow_id, release_id, form, client_next_in, token_next_in
+SELECT is_live, workspace_id, workflow_id, release_id, form, client_next_in, token_next_in
 FROM ROWS FROM (
-    unnest(ARRAY(SELECT workspace_id FROM asked ORDER BY ordinal),
+    unnest(ARRAY(SELECT is_live FROM asked ORDER BY ordinal),
+           ARRAY(SELECT workspace_id FROM asked ORDER BY ordinal),
            ARRAY(SELECT workflow_id FROM asked ORDER BY ordinal),
            ARRAY(SELECT release_id FROM asked ORDER BY ordinal),
            ARRAY(SELECT form FROM asked ORDER BY ordinal)),
-    take_hits($1::bytea[], $2::int[],
+    count_requests($1::bytea[], $2::int[],
         ARRAY(SELECT client FROM asked ORDER BY ordinal),
-        ARRAY(SELECT CASE WHEN form IS NOT NULL THEN token END FROM asked ORDER BY ordinal))
-) AS admitted (workspace_id, workflow_id, release_id, form, client_next_in, token_next_in)";
+        ARRAY(SELECT CASE WHEN is_live THEN token END FROM asked ORDER BY ordinal))
+) AS admitted (is_live, workspace_id, workflow_id, release_id, form, client_next_in, token_next_in)";
 }
 
 /// What is asked for one request.
@@ -43,7 +45,7 @@ pub(super) enum Request {
         client: ClientAddress,
         token: Option<TokenHash>,
     },
-    /// Find the form only.
+    /// Say whether the token is live, and no more.
     Find { token: Option<TokenHash> },
 }
 
@@ -68,6 +70,8 @@ impl Request {
 /// The answer to one request. It has counted if neither limit refuses it.
 #[derive(Debug, Clone)]
 pub(super) struct Admitted {
+    pub(super) is_live: bool,
+    /// Of a live token, where the request is to be counted.
     pub(super) form: Option<LiveForm>,
     /// When the client's limit would let it pass, if it does not now.
     pub(super) client_next_in: Option<Duration>,
@@ -143,6 +147,7 @@ fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
         None => None,
     };
     Ok(Admitted {
+        is_live: row.try_get("is_live")?,
         form,
         client_next_in: next_in("client_next_in")?,
         token_next_in: next_in("token_next_in")?,
