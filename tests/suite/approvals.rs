@@ -42,10 +42,13 @@ async fn an_action_that_a_model_steered_waits_and_is_sent_as_approved() {
     let shown = request["body"].as_str().unwrap();
     assert!(shown.starts_with(r#"{"name":"Ada","#), "{shown}");
     assert_eq!(
-        (approval.untrusted.as_slice(), approval.steered_by),
+        (
+            approval.untrusted.as_slice(),
+            approval.steered_by.as_slice()
+        ),
         (
             &[Untrusted::Data, Untrusted::Control][..],
-            Some(Steering::AiCondition)
+            &[Steering::AiCondition][..]
         )
     );
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Runs act: what is sent, to whom, how often, and what the record says of it.
 
 use letterbox_common::states::MemberRole;
-use letterbox_tests::{CREDENTIAL, Peer, Reply, World, definition_with, payload, post};
+use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, definition_with, payload, post};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde_json::json;
 
@@ -173,21 +173,69 @@ async fn conditions_choose_a_branch_that_is_marked_as_steered() {
                 action.action_id.as_str(),
                 action.branch.map(Branch::as_str),
                 action.untrusted.clone(),
-                action.steered_by.map(Steering::as_str),
+                action.steered_by.clone(),
             )
         })
         .collect();
     let expected = [
-        ("many", Some("else"), vec![Untrusted::Data], None),
+        ("many", Some("else"), vec![Untrusted::Data], vec![]),
         (
             "small",
             None,
             vec![Untrusted::Data, Untrusted::Control],
-            Some("condition"),
+            vec![Steering::Condition],
         ),
-        ("always", None, vec![Untrusted::Data], None),
+        (
+            "always",
+            None,
+            vec![Untrusted::Data, Untrusted::Control],
+            vec![Steering::Outcome],
+        ),
     ];
     assert_eq!(told, expected);
+}
+
+/// Whether an action comes at all is up to a submitter who can make an earlier one fail.
+#[tokio::test]
+async fn what_follows_an_action_that_a_submitter_can_make_fail_is_steered() {
+    let peer = Peer::start(|request, _| match request.target.as_str() {
+        "/coupons/no" => Reply::Status(404),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let check = json!({"id": "check", "type": "http.request", "account": "crm", "method": "GET",
+        "path": "/coupons/{{ form.name }}"});
+    let pay = json!({"id": "pay", "type": "http.request", "account": "crm", "method": "POST",
+        "path": "/payouts/{{ run.id }}"});
+    let scene = Scene::new(
+        &peer,
+        json!([pay, check, {"id": "again", "type": "http.request",
+        "account": "crm", "method": "POST", "path": "/payouts"}]),
+    )
+    .await;
+    scene
+        .set_policy(
+            json!({"rules": [{"when": {"untrusted": "control"}, "decision": "deny"}],
+            "default": "allow"}),
+        )
+        .await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("denied", 1).await;
+    let story = scene.world.run_of(&scene.form).await;
+    let told: Vec<_> = story
+        .actions
+        .iter()
+        .map(|action| (action.action_id.as_str(), action.steered_by.clone()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("pay", vec![]),
+            ("check", vec![]),
+            ("again", vec![Steering::Outcome])
+        ]
+    );
+    assert_eq!(peer.received().len(), 2, "the last one is not sent");
 }
 
 /// Only the owner's own accounts, and only while the owner may run.

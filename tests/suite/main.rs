@@ -32,6 +32,7 @@ mod signal_mapping;
 mod source_tree;
 mod submission_once;
 mod tls;
+mod turns;
 mod upgrade;
 mod webhook_contract;
 mod work_queues;

@@ -22,6 +22,9 @@ use crate::{
 /// A lease must outlast the longest request, and 15 s to record its answer.
 const MIN_LEASE: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 15);
 
+/// A stop must outlast the longest request, and 5 s to record its answer.
+const MIN_SHUTDOWN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 5);
+
 /// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-worker", version)]
@@ -51,7 +54,7 @@ pub(crate) struct WorkerSettings {
     pub run_concurrency: u16,
 
     /// How long a worker may be silent about a run before another one takes it over, in seconds; at
-    /// least 45
+    /// least 35
     #[arg(long, env = "LETTERBOX_RUN_LEASE_SECONDS", value_name = "SECONDS", default_value = "60",
         value_parser = seconds)]
     pub run_lease: Duration,
@@ -125,6 +128,14 @@ impl Config {
             );
             return Err(SettingError::new("LETTERBOX_RUN_LEASE_SECONDS", problem));
         }
+        let shutdown_timeout = settings.process.shutdown_timeout;
+        if shutdown_timeout < MIN_SHUTDOWN {
+            let problem = format!(
+                "must be at least {} in a worker: a stop must outlast the longest request",
+                MIN_SHUTDOWN.as_secs()
+            );
+            return Err(SettingError::new("LETTERBOX_SHUTDOWN_SECONDS", problem));
+        }
         let allowed = settings.egress_allow.parse::<Networks>();
         let allowed =
             allowed.map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?;
@@ -144,7 +155,7 @@ impl Config {
             keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
             egress: Egress::new(allowed)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
-            shutdown_timeout: settings.process.shutdown_timeout,
+            shutdown_timeout,
             name,
         })
     }

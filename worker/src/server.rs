@@ -56,7 +56,7 @@ pub(crate) async fn run(
     let consuming = {
         let broker = readiness.component("consumer");
         let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
-        let consumer = assemble(config, publisher);
+        let consumer = assemble(config, publisher, stop.clone());
         tokio::spawn(async move { supervise(target, &name, broker, consumer, stop).await })
     };
     process.ready();
@@ -80,7 +80,7 @@ pub(crate) async fn run(
 }
 
 /// The consumer of every work queue, with the executor of runs.
-fn assemble(config: Config, publisher: Publisher) -> Consumer {
+fn assemble(config: Config, publisher: Publisher, stop: CancellationToken) -> Consumer {
     Consumer {
         database: config.database.clone(),
         publisher,
@@ -89,6 +89,7 @@ fn assemble(config: Config, publisher: Publisher) -> Consumer {
             keys: config.keys,
             egress: config.egress,
             timeouts: config.timeouts,
+            stop,
         },
         prefetch: config.prefetch,
         max_batch: config.max_batch,

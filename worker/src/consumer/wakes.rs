@@ -9,7 +9,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, subscription::Subscription};
-use crate::{dead_letters, executor::Executor, metrics, outcome};
+use crate::{
+    dead_letters,
+    executor::{Executor, FencingToken},
+    metrics, outcome,
+};
 
 /// Consumes the queue of wakes.
 pub(super) struct WakeConsumer<'c> {
@@ -89,7 +93,9 @@ impl WakeConsumer<'_> {
             // A task of its own: a request in flight is brought to its end, whatever becomes of
             // this connection, and a panic is that run's failure.
             let (executor, RunWake { workspace, run }) = (self.executor.clone(), wake.clone());
-            let task = tokio::spawn(async move { executor.advance(workspace, run).await });
+            let token = FencingToken::default();
+            let held = token.clone();
+            let task = tokio::spawn(async move { executor.advance(workspace, run, &held).await });
             let fault = match task.await {
                 Ok(Ok(())) => return Ok(Ended::Advanced),
                 Ok(Err(error)) => {
@@ -99,7 +105,11 @@ impl WakeConsumer<'_> {
                 Err(_) => Fault::Permanent,
             };
             if fault == Fault::Permanent {
-                match self.executor.abandon(wake.workspace, wake.run).await {
+                match self
+                    .executor
+                    .abandon(wake.workspace, wake.run, &token)
+                    .await
+                {
                     Ok(()) => return Ok(Ended::Advanced),
                     Err(error) if error.fault == Fault::Permanent => {
                         return Ok(Ended::Unprocessable(error.to_string()));

@@ -23,7 +23,7 @@ use self::addresses::{AllowedAddresses, PrivateAddress};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first byte sent to the last one read.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum bytes of an answer that are read. The rest is ignored.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -20,6 +20,7 @@ mod verdict;
 
 use std::{
     collections::HashMap,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -34,26 +35,22 @@ use letterbox_workflow::{
     actions::{Action, Branch, Step},
     release,
 };
+use tokio::task::block_in_place;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::outbox::{relay, wake_again};
-use self::{
-    plan::Next,
-    store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition},
-};
+use self::store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition};
 use crate::{egress::Egress, metrics};
 
 /// How long one executor works on a run without a break: the broker does not wait forever for an
 /// acknowledgement.
 const TIME_SLICE: Duration = Duration::from_secs(300);
-/// Pauses before another try to record what became of a request: to forget it would mean to send
-/// it again.
-const RECORD_PAUSES: [Duration; 5] = [
-    Duration::from_millis(100),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-    Duration::from_secs(5),
-];
+/// Longest pause before another try to record what became of a request: to forget it would mean to
+/// send it again.
+const MAX_RECORD_PAUSE: Duration = Duration::from_secs(1);
+/// Holders in a row that may record nothing before a run is given up: what its turns come to is
+/// always the same then, or ends their worker.
+const MAX_IDLE_TURNS: i32 = 20;
 
 /// Every statement of the executor.
 pub(crate) fn statements() -> impl Iterator<Item = &'static [&'static Statement]> {
@@ -79,7 +76,13 @@ pub(crate) struct Executor {
     pub(crate) keys: KeyRing,
     pub(crate) egress: Egress,
     pub(crate) timeouts: Timeouts,
+    /// Cancelled when the process is told to stop: no action begins any more.
+    pub(crate) stop: CancellationToken,
 }
+
+/// The fencing token of whoever advances a run, once it has the lease. Known outside, so that a run
+/// whose holder has panicked is given up for that holder only.
+pub(crate) type FencingToken = Arc<OnceLock<i32>>;
 
 /// A run that this executor holds the lease of.
 struct RunInProgress {
@@ -119,6 +122,7 @@ impl Executor {
         &self,
         workspace: WorkspaceId,
         run: RunId,
+        token: &FencingToken,
     ) -> Result<(), DatabaseError> {
         // Lease.
         let taking = store::take_run(&self.database, workspace, run, self.timeouts.lease);
@@ -126,34 +130,42 @@ impl Executor {
             return Ok(());
         };
 
-        // Release and input.
         let lease = leased.lease;
+        // Nobody else sets it.
+        let _ = token.set(lease.fencing_token);
+        if leased.idle_turns > MAX_IDLE_TURNS {
+            let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row came to nothing");
+            return self.end(&lease, Transition::Fail(reason)).await;
+        }
+
+        // Release and input.
         let mut run = match self.load(leased).await? {
             Ok(run) => run,
-            Err(reason) => {
-                let failed = Transition::Fail(reason);
-                return store::write_step(&self.database, &lease, None, &failed)
-                    .await
-                    .map(drop);
-            }
+            Err(reason) => return self.end(&lease, Transition::Fail(reason)).await,
         };
 
-        // One action after the other.
+        // One action after the other. When the process stops, another one goes on at once.
         let began = Instant::now();
-        while let Progress::Done { action, branch } = self.step(&run).await? {
-            run.records.insert(action, ActionRecord::done(branch));
-            if began.elapsed() > TIME_SLICE {
-                let later = Transition::Pause(Duration::ZERO);
-                return store::write_step(&self.database, &lease, None, &later)
-                    .await
-                    .map(drop);
+        while !self.stop.is_cancelled() && began.elapsed() <= TIME_SLICE {
+            match self.step(&run).await? {
+                Progress::Done { action, branch } => {
+                    run.records.insert(action, ActionRecord::done(branch));
+                }
+                Progress::Stop => return Ok(()),
             }
         }
+        self.end(&lease, Transition::Pause(Duration::ZERO)).await
+    }
+
+    /// Ends this holder's turn.
+    async fn end(&self, lease: &Lease, transition: Transition) -> Result<(), DatabaseError> {
+        let written = store::write_step(&self.database, lease, None, &transition).await?;
+        note_end(written.is_some(), &transition);
         Ok(())
     }
 
     /// Marks a run as failed that can't be advanced, ever: because of a bug, or because the
-    /// database refuses what would be recorded.
+    /// database refuses what would be recorded. Does nothing to a run that somebody else has.
     ///
     /// # Errors
     /// When not even that can be recorded.
@@ -161,9 +173,13 @@ impl Executor {
         &self,
         workspace: WorkspaceId,
         run: RunId,
+        token: &FencingToken,
     ) -> Result<(), DatabaseError> {
-        let reason = "the run can't continue: this is a bug in Letterbox";
-        store::abandon_run(&self.database, workspace, run, reason).await
+        let (reason, token) = (
+            "the run can't continue: this is a bug in Letterbox",
+            token.get(),
+        );
+        store::abandon_run(&self.database, workspace, run, token.copied(), reason).await
     }
 
     /// The actions, values and records of a run; or why it can't be executed.
@@ -206,9 +222,15 @@ impl Executor {
                 .map(|_| Progress::Stop);
         };
         match &next.action.step {
-            Step::Choose(condition) => match condition.holds(&run.context) {
-                Ok(holds) => self.done(run, &next, Some(holds.into()), None).await,
-                Err(error) => self.fail(run, &next, error.to_string(), None).await,
+            Step::Choose(condition) => match block_in_place(|| condition.holds(&run.context)) {
+                Ok(holds) => {
+                    let update = next.update(ActionState::Succeeded);
+                    self.done(run, update, Some(holds.into()), None).await
+                }
+                Err(error) => {
+                    let update = next.update(ActionState::Failed);
+                    self.fail(run, update, error.to_string(), None).await
+                }
             },
             Step::Send(outgoing) => self.send(run, &next, outgoing.as_ref()).await,
         }
@@ -218,19 +240,19 @@ impl Executor {
     async fn done(
         &self,
         run: &RunInProgress,
-        next: &Next<'_>,
+        update: ActionUpdate<'_>,
         branch: Option<Branch>,
         status: Option<u16>,
     ) -> Result<Progress, DatabaseError> {
         let update = ActionUpdate {
             branch,
             status,
-            ..next.update(ActionState::Succeeded)
+            ..update
         };
         let going_on = Transition::Continue(self.timeouts.lease);
         Ok(match self.record(run, Some(&update), &going_on).await? {
             true => Progress::Done {
-                action: next.action.id.clone(),
+                action: update.action.id.clone(),
                 branch,
             },
             false => Progress::Stop,
@@ -241,47 +263,54 @@ impl Executor {
     async fn fail(
         &self,
         run: &RunInProgress,
-        next: &Next<'_>,
+        update: ActionUpdate<'_>,
         reason: String,
         status: Option<u16>,
     ) -> Result<Progress, DatabaseError> {
-        let failed = Transition::Fail(format!("{}: {reason}", next.action.id));
-        let error = Some(reason);
+        let failed = Transition::Fail(format!("{}: {reason}", update.action.id));
         let update = ActionUpdate {
             status,
-            error,
-            ..next.update(ActionState::Failed)
+            error: Some(reason),
+            ..update
         };
         self.record(run, Some(&update), &failed)
             .await
             .map(|_| Progress::Stop)
     }
 
-    /// Records a step, and tries again while the database is away. False when the lease is lost.
+    /// Records a step, and tries again for as long as the database is away: what became of a
+    /// request is known here and nowhere else. False when the lease is lost.
     async fn record(
         &self,
         run: &RunInProgress,
         update: Option<&ActionUpdate<'_>>,
         transition: &Transition,
     ) -> Result<bool, DatabaseError> {
-        let write = || store::write_step(&self.database, &run.lease, update, transition);
-        let mut written = write().await;
-        for pause in RECORD_PAUSES {
-            if !matches!(&written, Err(error) if error.fault == Fault::Transient) {
-                break;
+        let mut pause = MAX_RECORD_PAUSE / 16;
+        let holds_lease = loop {
+            let written = store::write_step(&self.database, &run.lease, update, transition).await;
+            match written {
+                Err(error) if error.fault == Fault::Transient => {
+                    tracing::warn!(run_id = %run.lease.run, %error, "a step is not recorded yet");
+                }
+                written => break written?.is_some(),
             }
             tokio::time::sleep(pause).await;
-            written = write().await;
-        }
-        let holds_lease = written?.is_some();
-        let state = transition.run_state();
-        let over = matches!(
-            state,
-            RunState::Succeeded | RunState::Failed | RunState::Denied
-        );
-        if holds_lease && over {
-            metrics::RUNS_FINISHED.add([state.as_str()], 1);
-        }
+            pause = (pause * 2).min(MAX_RECORD_PAUSE);
+        };
+        note_end(holds_lease, transition);
         Ok(holds_lease)
+    }
+}
+
+/// Counts a run that is over.
+fn note_end(holds_lease: bool, transition: &Transition) {
+    let state = transition.run_state();
+    let over = matches!(
+        state,
+        RunState::Succeeded | RunState::Failed | RunState::Denied
+    );
+    if holds_lease && over {
+        metrics::RUNS_FINISHED.add([state.as_str()], 1);
     }
 }

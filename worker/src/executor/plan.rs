@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use letterbox_common::states::ActionState;
-use letterbox_workflow::{Steering, Taint, actions::Action};
+use letterbox_workflow::{Steered, Steering, Taint, actions::Action};
 
 use super::store::{ActionRecord, ActionUpdate};
 
@@ -27,6 +27,7 @@ impl<'a> Next<'a> {
             state,
             decided: None,
             begins_attempt: false,
+            ends_attempt: false,
             branch: None,
             status: None,
             error: None,
@@ -40,41 +41,48 @@ pub(super) fn next<'a>(
     actions: &'a [Action],
     records: &HashMap<String, ActionRecord>,
 ) -> Option<Next<'a>> {
-    descend(actions, records, None)
+    descend(actions, records, Steered::NONE, &mut false)
 }
 
+/// `outcome`: an action has succeeded that untrusted text could have made fail, and with it all
+/// that comes later.
 fn descend<'a>(
     actions: &'a [Action],
     records: &HashMap<String, ActionRecord>,
-    control: Option<Steering>,
+    steered: Steered,
+    outcome: &mut bool,
 ) -> Option<Next<'a>> {
     for action in actions {
+        let taint = Taint {
+            data: action.references_form(),
+            steered: match *outcome {
+                true => steered.with(Steering::Outcome),
+                false => steered,
+            },
+        };
         let Some(record) = records.get(&action.id).filter(|record| record.is_done) else {
-            return Some(Next {
-                action,
-                taint: Taint {
-                    data: action.references_form(),
-                    control,
-                },
-            });
+            return Some(Next { action, taint });
         };
-        let Some(branch) = record.branch else {
-            continue;
-        };
-        let steering = action.kind.steering.filter(|_| action.references_form());
-        // The stronger one stays: what a model decided is not made harmless by a plain condition
-        // inside of it.
-        let following = action.branches.of(branch);
-        if let Some(next) = descend(following, records, control.max(steering)) {
-            return Some(next);
+        if let Some(branch) = record.branch {
+            let steering = action.kind.steering.filter(|_| taint.data);
+            let steered = steering.map_or(steered, |steering| steered.with(steering));
+            let next = descend(action.branches.of(branch), records, steered, outcome);
+            if next.is_some() {
+                return next;
+            }
         }
+        *outcome |= taint.is_any();
     }
     None
 }
 
 #[cfg(test)]
 mod tests {
-    use letterbox_workflow::{Definition, actions::Branch};
+    use letterbox_workflow::{
+        Definition,
+        Steering::{AiCondition, Condition, Outcome},
+        actions::Branch,
+    };
     use serde_json::json;
 
     use super::*;
@@ -105,25 +113,23 @@ mod tests {
         let mut records = HashMap::new();
         let mut walked = Vec::new();
         while let Some(next) = next(&definition.actions, &records) {
-            walked.push((
-                next.action.id.clone(),
-                next.taint.control.map(Steering::as_str),
-            ));
+            walked.push((next.action.id.clone(), next.taint.steered.kinds()));
             let record = ActionRecord::done(Some(Branch::Then));
             records.insert(next.action.id.clone(), record);
         }
         let expected = [
-            ("first", None),
-            ("ai", None),
-            ("many", Some("ai.condition")),
-            ("deep", Some("ai.condition")),
-            ("fixed", None),
-            ("unsteered", None),
-            ("last", None),
+            ("first", vec![]),
+            ("ai", vec![]),
+            ("many", vec![AiCondition]),
+            ("deep", vec![Condition, AiCondition]),
+            // A submitter could have made the run end before.
+            ("fixed", vec![Outcome]),
+            ("unsteered", vec![Outcome]),
+            ("last", vec![Outcome]),
         ];
         assert_eq!(
             walked,
-            expected.map(|(id, control)| (id.to_owned(), control))
+            expected.map(|(id, steered)| (id.to_owned(), steered))
         );
     }
 

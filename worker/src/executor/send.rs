@@ -1,6 +1,6 @@
 //! An action that sends a request, stage by stage. The first stage that says no ends it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use letterbox_common::{
     ids::{AccountId, WorkspaceId},
@@ -21,7 +21,7 @@ use super::{
     permission::{Permission, permission},
     plan::Next,
     store::{self, Account, ActionRecord, ActionUpdate, Circumstances, Decided, Transition},
-    verdict::{MAX_ATTEMPTS, Verdict, judge},
+    verdict::{Verdict, judge},
 };
 use crate::egress::{Credential, EgressError};
 
@@ -74,9 +74,13 @@ impl Executor {
             store::circumstances(&self.database, workspace, run.owner, account).await?;
 
         // Account, request, policy.
-        let prepared = match prepare(run, next, outgoing, &record, circumstances) {
+        let prepare = || prepare(run, next, outgoing, &record, circumstances);
+        let prepared = match tokio::task::block_in_place(prepare) {
             Ok(prepared) => prepared,
-            Err(reason) => return self.fail(run, next, reason, None).await,
+            Err(reason) => {
+                let update = next.update(ActionState::Failed);
+                return self.fail(run, update, reason, None).await;
+            }
         };
         let request = prepared.rendered.to_json();
         let decided = prepared.decided(&request);
@@ -94,17 +98,17 @@ impl Executor {
             update.decided = Some(decided);
             return self.pause(run, &update, pause).await;
         }
-        // A worker that died during the last attempt recorded no verdict.
-        if record.attempts >= MAX_ATTEMPTS {
-            let reason = format!("given up after {MAX_ATTEMPTS} attempts");
-            return self.fail(run, next, reason, None).await;
-        }
-
         // Record: before the request leaves, so that after a crash its outcome is known to be
         // unknown.
+        let recorded = Instant::now();
         let Some(key) = self.begin_attempt(run, next, decided).await? else {
             return Ok(Progress::Stop);
         };
+
+        // A process that was paused meanwhile may have lost the lease to another holder.
+        if recorded.elapsed() > self.timeouts.lease / 2 {
+            return Ok(Progress::Stop);
+        }
 
         // Send. The credential is opened now and not kept.
         let sent = match self.open_credential(workspace, &prepared.account) {
@@ -129,8 +133,20 @@ impl Executor {
         attempt: i32,
     ) -> Result<Progress, DatabaseError> {
         match verdict {
-            Verdict::Done { branch, status } => self.done(run, next, branch, Some(status)).await,
-            Verdict::Fail { reason, status } => self.fail(run, next, reason, status).await,
+            Verdict::Done { branch, status } => {
+                let update = ActionUpdate {
+                    ends_attempt: true,
+                    ..next.update(ActionState::Succeeded)
+                };
+                self.done(run, update, branch, Some(status)).await
+            }
+            Verdict::Fail { reason, status } => {
+                let update = ActionUpdate {
+                    ends_attempt: true,
+                    ..next.update(ActionState::Failed)
+                };
+                self.fail(run, update, reason, status).await
+            }
             Verdict::Retry {
                 error,
                 status,
@@ -142,6 +158,7 @@ impl Executor {
                 let update = ActionUpdate {
                     status,
                     error: Some(error),
+                    ends_attempt: true,
                     ..next.update(ActionState::Retrying)
                 };
                 self.pause(run, &update, pause).await
@@ -294,7 +311,13 @@ fn prepare(
             )
         }
     };
+    let url: Url = rendered
+        .request
+        .url
+        .parse()
+        .map_err(|_| "the recorded request has no valid URL".to_owned())?;
     let ruling = policy.decide(&ActionFacts {
+        host: url.host_str().unwrap_or_default(),
         action: next.action.kind.name,
         account: name,
         method: &rendered.request.method,
@@ -335,7 +358,7 @@ fn render(
         .parse()
         .map_err(|_| "the account's base URL is invalid".to_owned())?;
     let request = outgoing
-        .render(&base_url, context)
+        .render(&base_url, &context.renderer())
         .map_err(|error| error.to_string())?;
     Ok(RenderedRequest {
         account_id: account.id,

@@ -15,5 +15,5 @@ mod template;
 pub use definition::Definition;
 pub use diagnostics::Diagnostics;
 pub use policy::{ActionFacts, Decision, Policy, Ruling};
-pub use taint::{Steering, Taint, Untrusted};
-pub use template::{RenderError, TemplateContext};
+pub use taint::{Steered, Steering, Taint, Untrusted};
+pub use template::{RenderError, Renderer, TemplateContext};

@@ -2,7 +2,7 @@
 //! first rule that matches decides, else the default.
 
 use letterbox_common::text_enum;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     actions::{self, METHODS},
@@ -30,6 +30,8 @@ pub struct ActionFacts<'a> {
     pub account: &'a str,
     /// Method of the request, in capital letters.
     pub method: &'a str,
+    /// Host of the request, in small letters.
+    pub host: &'a str,
     /// How text that a submitter wrote reaches the action.
     pub taint: Taint,
 }
@@ -51,18 +53,25 @@ struct Rule {
 
 /// What a rule requires. A rule does not depend on what it does not mention.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 struct When {
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     action: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     account: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     method: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    host: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     untrusted: Option<Untrusted>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     steered_by: Option<Steering>,
+}
+
+/// A member that is there. `null` is refused: whoever wrote it has left something out.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(given: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(given).map(Some)
 }
 
 /// What a policy decided.
@@ -121,10 +130,23 @@ impl Policy {
                 rule: Some(number),
             },
             None => Ruling {
-                decision: self.default,
+                decision: self.unless_steered_by_a_model(facts),
                 rule: None,
             },
         }
+    }
+}
+
+impl Policy {
+    /// The default. What a model let a submitter decide needs approval all the same, unless the
+    /// policy speaks of it anywhere.
+    fn unless_steered_by_a_model(&self, facts: &ActionFacts<'_>) -> Decision {
+        let speaks_of_it = |rule: &Rule| rule.when.steered_by == Some(Steering::AiCondition);
+        let is_steered = facts.taint.steered.contains(Steering::AiCondition);
+        if is_steered && self.default == Decision::Allow && !self.rules.iter().any(speaks_of_it) {
+            return Decision::Approve;
+        }
+        self.default
     }
 }
 
@@ -142,6 +164,16 @@ impl When {
         if self.method.as_ref().is_some_and(Vec::is_empty) {
             return Err("method: must not be empty: nothing would match".to_owned());
         }
+        let is_host = |host: &String| {
+            let parsed = url::Host::parse(host);
+            parsed.is_ok_and(|parsed| parsed.to_string() == *host)
+        };
+        if let Some(hosts) = &self.host
+            && (hosts.is_empty() || !hosts.iter().all(is_host))
+        {
+            let problem = "host: must be a list of hosts in small letters, without port";
+            return Err(problem.to_owned());
+        }
         let mut methods = self.method.iter().flatten();
         match methods.find(|method| !METHODS.contains(&method.as_str())) {
             Some(_) => Err(format!("method: must be a list of {}", METHODS.join(", "))),
@@ -150,7 +182,7 @@ impl When {
     }
 
     fn matches(&self, facts: &ActionFacts<'_>) -> bool {
-        let Taint { data, control } = facts.taint;
+        let Taint { data, steered } = facts.taint;
         self.action
             .as_deref()
             .is_none_or(|action| action == facts.action)
@@ -163,12 +195,16 @@ impl When {
                 .as_ref()
                 .is_none_or(|methods| methods.iter().any(|method| method == facts.method))
             && self
+                .host
+                .as_ref()
+                .is_none_or(|hosts| hosts.iter().any(|host| host == facts.host))
+            && self
                 .steered_by
-                .is_none_or(|steering| control == Some(steering))
+                .is_none_or(|steering| steered.contains(steering))
             && match self.untrusted {
                 None => true,
                 Some(Untrusted::Data) => data,
-                Some(Untrusted::Control) => control.is_some(),
+                Some(Untrusted::Control) => !steered.is_empty(),
             }
     }
 }
@@ -176,21 +212,26 @@ impl When {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::taint::Steered;
 
-    const DATA: Taint = Taint {
-        data: true,
-        control: None,
-    };
     const FACTS: ActionFacts<'static> = ActionFacts {
         action: "http.request",
         account: "crm",
         method: "POST",
-        taint: DATA,
+        host: "crm.example.com",
+        taint: Taint {
+            data: true,
+            steered: Steered::NONE,
+        },
     };
 
-    fn steered(control: Option<Steering>) -> ActionFacts<'static> {
+    fn steered(by: &[Steering]) -> ActionFacts<'static> {
+        let steered = by.iter().fold(Steered::NONE, |all, one| all.with(*one));
         ActionFacts {
-            taint: Taint { control, ..DATA },
+            taint: Taint {
+                steered,
+                ..FACTS.taint
+            },
             ..FACTS
         }
     }
@@ -202,10 +243,11 @@ mod tests {
 
     #[test]
     fn the_default_asks_only_for_what_was_steered_through_a_model() {
-        let decide = |control| Policy::default().decide(&steered(control)).decision;
-        assert_eq!(decide(None), Decision::Allow);
-        assert_eq!(decide(Some(Steering::Condition)), Decision::Allow);
-        assert_eq!(decide(Some(Steering::AiCondition)), Decision::Approve);
+        let decide = |by: &[Steering]| Policy::default().decide(&steered(by)).decision;
+        assert_eq!(decide(&[]), Decision::Allow);
+        assert_eq!(decide(&[Steering::Condition]), Decision::Allow);
+        assert_eq!(decide(&[Steering::Outcome]), Decision::Allow);
+        assert_eq!(decide(&[Steering::AiCondition]), Decision::Approve);
         let text = serde_json::to_string(&Policy::default()).unwrap();
         assert_eq!(Policy::parse(&text), Ok(Policy::default()));
     }
@@ -237,10 +279,7 @@ mod tests {
         for (facts, expected) in [
             (ai, (Decision::Deny, Some(1))),
             (put, (Decision::Approve, Some(2))),
-            (
-                steered(Some(Steering::Condition)),
-                (Decision::Deny, Some(3)),
-            ),
+            (steered(&[Steering::Condition]), (Decision::Deny, Some(3))),
             (FACTS, (Decision::Approve, Some(4))),
             (clean, (Decision::Allow, Some(5))),
             (other, (Decision::Allow, Some(5))),
@@ -249,6 +288,46 @@ mod tests {
         }
         let by_default = decide(r#"{"rules":[],"default":"deny"}"#, FACTS);
         assert_eq!(by_default, (Decision::Deny, None));
+    }
+
+    /// What is steered in several ways is matched by each of them.
+    #[test]
+    fn nesting_hides_no_steering() {
+        let both = steered(&[Steering::Condition, Steering::AiCondition]);
+        for by in ["condition", "ai.condition"] {
+            let policy = format!(
+                r#"{{"rules":[{{"when":{{"steered_by":"{by}"}},"decision":"deny"}}],
+                    "default":"allow"}}"#
+            );
+            assert_eq!(decide(&policy, both).0, Decision::Deny, "{by}");
+        }
+    }
+
+    /// A policy that does not speak of models does not switch their safeguard off.
+    #[test]
+    fn what_a_model_steered_needs_approval_unless_the_policy_speaks_of_it() {
+        let steered = steered(&[Steering::AiCondition]);
+        let silent = r#"{"rules":[{"when":{"account":"bank"},"decision":"deny"}],
+            "default":"allow"}"#;
+        assert_eq!(decide(silent, steered), (Decision::Approve, None));
+        assert_eq!(decide(silent, FACTS), (Decision::Allow, None));
+        let speaking = r#"{"rules":[{"when":{"steered_by":"ai.condition","account":"bank"},
+            "decision":"deny"}],"default":"allow"}"#;
+        assert_eq!(decide(speaking, steered), (Decision::Allow, None));
+        let strict = r#"{"rules":[],"default":"deny"}"#;
+        assert_eq!(decide(strict, steered), (Decision::Deny, None));
+    }
+
+    #[test]
+    fn a_rule_can_name_where_a_request_goes() {
+        let policy = r#"{"rules":[{"when":{"host":["crm.example.com"]},"decision":"deny"}],
+            "default":"allow"}"#;
+        assert_eq!(decide(policy, FACTS).0, Decision::Deny);
+        let elsewhere = ActionFacts {
+            host: "example.com",
+            ..FACTS
+        };
+        assert_eq!(decide(policy, elsewhere).0, Decision::Allow);
     }
 
     /// The words of a rule are the registry's: a kind of action that sends can be named.
@@ -262,10 +341,10 @@ mod tests {
             );
             assert_eq!(Policy::parse(&text).is_ok(), kind.sends(), "{name}");
         }
-        for steering in Steering::ALL {
+        for steering in [Steering::Condition, Steering::AiCondition] {
             let kinds = actions::KINDS
                 .iter()
-                .filter(|kind| kind.steering == Some(*steering));
+                .filter(|kind| kind.steering == Some(steering));
             assert_eq!(
                 kinds.map(|kind| kind.name).collect::<Vec<_>>(),
                 [steering.as_str()]
@@ -290,6 +369,13 @@ mod tests {
             r#"{"rules":[{"when":{"method":["delete"]},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"action":"http"},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"untrusted":"both"},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"account":null},"decision":"allow"}],"default":"deny"}"#,
+            r#"{"rules":[{"when":{"method":null},"decision":"allow"}],"default":"deny"}"#,
+            r#"{"rules":[{"when":{"host":[]},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"host":["Example.com"]},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"host":["a.example:443"]},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"host":["https://a.example"]},"decision":"deny"}],
+                "default":"allow"}"#,
         ] {
             assert!(Policy::parse(text).is_err(), "{text}");
         }

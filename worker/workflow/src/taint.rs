@@ -7,19 +7,71 @@ text_enum! {
     pub enum Untrusted {
         /// It fills the request
         Data = "data",
-        /// A condition over it decided that the action runs
+        /// It had a part in deciding that the action runs
         Control = "control",
     }
 }
 
 text_enum! {
-    /// The kind of action through which untrusted text steered a run. Ordered by how easily it is
-    /// misled: an `ai.condition` can be talked into an answer.
+    /// Through what untrusted text had a part in deciding that an action runs.
     pub enum Steering {
         /// A plain comparison
         Condition = "condition",
-        /// A model's answer
+        /// A model's answer: it can be talked into one
         AiCondition = "ai.condition",
+        /// An earlier action did not fail that the text could have made fail
+        Outcome = "outcome",
+    }
+}
+
+/// Everything through which untrusted text steered a run to one action.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steered {
+    condition: bool,
+    ai_condition: bool,
+    outcome: bool,
+}
+
+impl Steered {
+    /// Not at all.
+    pub const NONE: Self = Self {
+        condition: false,
+        ai_condition: false,
+        outcome: false,
+    };
+
+    /// The same, and this too.
+    #[must_use]
+    pub fn with(mut self, steering: Steering) -> Self {
+        *self.flag(steering) = true;
+        self
+    }
+
+    /// Whether it is one of them.
+    #[must_use]
+    pub fn contains(mut self, steering: Steering) -> bool {
+        *self.flag(steering)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn kinds(self) -> Vec<Steering> {
+        let all = Steering::ALL.iter().copied();
+        all.filter(|steering| self.contains(*steering)).collect()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    fn flag(&mut self, steering: Steering) -> &mut bool {
+        match steering {
+            Steering::Condition => &mut self.condition,
+            Steering::AiCondition => &mut self.ai_condition,
+            Steering::Outcome => &mut self.outcome,
+        }
     }
 }
 
@@ -28,8 +80,8 @@ text_enum! {
 pub struct Taint {
     /// Whether it fills the request.
     pub data: bool,
-    /// What it steered the run here through, if it did.
-    pub control: Option<Steering>,
+    /// What it steered the run here through.
+    pub steered: Steered,
 }
 
 impl Taint {
@@ -37,7 +89,13 @@ impl Taint {
     #[must_use]
     pub fn kinds(self) -> Vec<Untrusted> {
         let data = self.data.then_some(Untrusted::Data);
-        let control = self.control.map(|_| Untrusted::Control);
+        let control = (!self.steered.is_empty()).then_some(Untrusted::Control);
         data.into_iter().chain(control).collect()
+    }
+
+    /// Whether it reaches the action at all.
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self != Self::default()
     }
 }

@@ -78,7 +78,7 @@ pub struct ApprovalRow {
     /// How text that a submitter wrote reaches the request; empty where it does not.
     pub untrusted: Vec<Untrusted>,
     /// The kind of condition through which such text led to the action; None where it did not.
-    pub steered_by: Option<Steering>,
+    pub steered_by: Vec<Steering>,
     /// The rule of the policy that decided, from 1; None where the default did.
     pub decision_rule: Option<i32>,
     /// The policy that was asked; 0 is the default policy.

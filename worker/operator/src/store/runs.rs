@@ -98,7 +98,7 @@ pub struct RunAction {
     /// How text that a submitter wrote reaches it; empty where it does not.
     pub untrusted: Vec<Untrusted>,
     /// The kind of condition through which such text led to it; None where it did not.
-    pub steered_by: Option<Steering>,
+    pub steered_by: Vec<Steering>,
     /// What the policy said the last time; None where it was not asked.
     pub decision: Option<Decision>,
     /// The rule that decided, from 1; none where the default did.

@@ -23,13 +23,14 @@ statements! {
     TAKE_RUN = take_run "
 WITH taken AS (
     UPDATE runs SET state = CASE state WHEN 'queued' THEN 'running' ELSE state END, turn = turn + 1,
+        idle_turns = idle_turns + 1,
         lease_until = clock_timestamp() + $3::float8 * interval '1 second',
         started_at = coalesce(started_at, clock_timestamp())
     WHERE workspace_id = $1 AND run_id = $2
       AND state IN ('queued', 'running', 'waiting_approval')
       AND coalesce(lease_until, '-infinity') <= clock_timestamp()
-    RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, received_at, input,
-              lease_until
+    RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, idle_turns, received_at,
+              input, lease_until
 ), wake AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at)
     SELECT workspace_id, run_id, lease_until FROM taken
@@ -39,7 +40,8 @@ WITH taken AS (
     WHERE w.workspace_id = $1 AND w.run_id = $2 AND r.workspace_id = $1 AND r.run_id = $2
       AND r.state NOT IN ('queued', 'running', 'waiting_approval')
 )
-SELECT t.turn AS fencing_token, t.run_as, t.release_id, t.received_at, t.input, r.actions
+SELECT t.turn AS fencing_token, t.idle_turns, t.run_as, t.release_id, t.received_at, t.input,
+       r.actions
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
     /// What a run has done, with the answers of people.
@@ -64,14 +66,19 @@ LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
 ) AS p ON true";
 
-    /// Fails a run that nobody has, or whose lease nobody will renew.
+    /// Fails a run for the holder of $3, or, where nobody took it, one that nobody has.
     ABANDON_RUN = abandon_run "
 WITH abandoned AS (
-    UPDATE runs SET state = 'failed', failure = $3, lease_until = NULL, turn = turn + 1,
+    UPDATE runs SET state = 'failed', failure = $4, lease_until = NULL, turn = turn + 1,
         finished_at = clock_timestamp()
     WHERE workspace_id = $1 AND run_id = $2
       AND state IN ('queued', 'running', 'waiting_approval')
+      AND (turn = $3 OR $3 IS NULL AND coalesce(lease_until, '-infinity') <= clock_timestamp())
     RETURNING workspace_id, run_id
+), no_question AS (
+    UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp() FROM abandoned
+    WHERE p.workspace_id = abandoned.workspace_id AND p.run_id = abandoned.run_id
+      AND p.state = 'pending'
 )
 DELETE FROM run_wakes w USING abandoned
 WHERE w.workspace_id = abandoned.workspace_id AND w.run_id = abandoned.run_id";
@@ -95,6 +102,8 @@ pub(super) struct Lease {
 #[derive(Debug)]
 pub(super) struct LeasedRun {
     pub(super) lease: Lease,
+    /// Holders in a row, this one included, that have recorded nothing that counts.
+    pub(super) idle_turns: i32,
     pub(super) owner: UserId,
     pub(super) release: ReleaseId,
     pub(super) received_at: Timestamp,
@@ -191,6 +200,7 @@ pub(super) async fn take_run(
             run,
             fencing_token,
         },
+        idle_turns: row.try_get("idle_turns")?,
         owner: row.try_get("run_as")?,
         release: row.try_get("release_id")?,
         received_at: row.try_get("received_at")?,
@@ -238,15 +248,25 @@ pub(super) async fn circumstances(
     })
 }
 
-/// Fails a run that can't be advanced.
+/// Fails a run that can't be advanced, unless somebody else has it. `fencing_token` is that of the
+/// caller's lease, if it got one.
 pub(super) async fn abandon_run(
     database: &Database,
     workspace: WorkspaceId,
     run: RunId,
+    fencing_token: Option<i32>,
     reason: &str,
 ) -> Result<(), DatabaseError> {
     database
-        .execute(&ABANDON_RUN, &[&workspace, &run, &reason])
+        .execute(
+            &ABANDON_RUN,
+            &[
+                /* $1 workspace_id */ &workspace,
+                /* $2 run_id */ &run,
+                /* $3 fencing_token */ &fencing_token,
+                /* $4 failure */ &reason,
+            ],
+        )
         .await
         .map(drop)
 }

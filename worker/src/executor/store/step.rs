@@ -22,9 +22,9 @@ use uuid::Uuid;
 use super::Lease;
 
 statements! {
-    /// Sets the state of a run, for the holder of its lease.
+    /// Sets the state of a run, for the holder of its lease. $7: something is recorded that counts.
     RENEW_RUN = renew_run "
-UPDATE runs SET state = $4, failure = $5,
+UPDATE runs SET state = $4, failure = $5, idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
     lease_until = clock_timestamp() + $6::float8 * interval '1 second',
     finished_at = CASE WHEN $4 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 WHERE workspace_id = $1 AND run_id = $2 AND turn = $3
@@ -44,17 +44,16 @@ ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     outcome = NULL, error = NULL, retry_at = NULL
 RETURNING idempotency_key";
 
-    /// Adds what the policy said, the request that it was asked about, and the attempts that begin.
-    /// The first request stays.
+    /// Adds what the policy said, and the request that it was asked about. The first request stays.
     RECORD_RULING = record_ruling "
 UPDATE run_actions SET decision = $4, decision_rule = $5, policy_version = $6,
-    request = coalesce(request, $7), attempts = attempts + $8
+    request = coalesce(request, $7)
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
-    /// Adds what came of an action.
+    /// Adds what came of an action, and counts the attempt.
     RECORD_RESULT = record_result "
 UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, response_status),
-    retry_at = clock_timestamp() + $7::float8 * interval '1 second'
+    attempts = attempts + $8, retry_at = clock_timestamp() + $7::float8 * interval '1 second'
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
     /// Asks for an approval, once for each action.
@@ -63,12 +62,17 @@ INSERT INTO approvals (workspace_id, approval_id, run_id, action_id, expires_at)
 VALUES ($1, $2, $3, $4, clock_timestamp() + $5::float8 * interval '1 second')
 ON CONFLICT (workspace_id, run_id, action_id) DO NOTHING";
 
-    /// Closes questions that need no answer any more: of a run that is over ($3 is null), or of an
-    /// action that goes ahead.
+    /// Closes the question of a run that is over.
     CLOSE_APPROVALS = close_approvals "
 UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
-WHERE workspace_id = $1 AND run_id = $2 AND state = 'pending'
-  AND ($3::text IS NULL OR action_id = $3)";
+WHERE workspace_id = $1 AND run_id = $2 AND state = 'pending'";
+
+    /// Closes the question of an action that goes ahead, and says if it was denied meanwhile.
+    GO_AHEAD = go_ahead "
+UPDATE approvals SET state = CASE state WHEN 'pending' THEN 'expired' ELSE state END,
+    decided_at = coalesce(decided_at, clock_timestamp())
+WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3 AND state IN ('pending', 'denied')
+RETURNING state = 'denied' AS is_denied";
 
     /// Wakes the run after this time.
     SET_WAKE = set_wake "
@@ -159,7 +163,10 @@ pub(in crate::executor) struct ActionUpdate<'a> {
     pub(in crate::executor) taint: Taint,
     pub(in crate::executor) state: ActionState,
     pub(in crate::executor) decided: Option<Decided<'a>>,
+    /// A request is about to be sent.
     pub(in crate::executor) begins_attempt: bool,
+    /// The attempt has an answer, or is known to have failed.
+    pub(in crate::executor) ends_attempt: bool,
     pub(in crate::executor) branch: Option<Branch>,
     pub(in crate::executor) status: Option<u16>,
     pub(in crate::executor) error: Option<String>,
@@ -207,13 +214,26 @@ impl Work for WriteStep<'_> {
             update,
             transition,
         } = *self;
-        let mut statements = vec![run_statement(lease, transition)];
+        let begins = update.filter(|update| update.begins_attempt);
+        let mut statements = vec![run_statement(lease, transition, begins.is_none())];
         if let Some(update) = update {
             statements.extend(action_statements(lease, update, transition));
         }
+        let go_ahead = begins.map(|update| {
+            statements.push(go_ahead_statement(lease, update));
+            statements.len() - 1
+        });
         statements.extend(approval_statement(lease, update, transition));
         statements.extend(wake_statements(lease, update, transition));
         let results = transaction.pipeline(&statements).await?;
+
+        let question = go_ahead.and_then(|index| results.get(index)?.first());
+        // Denied at the last moment: nothing of this is kept, and the next holder is told.
+        if let Some(question) = question
+            && question.try_get("is_denied")?
+        {
+            return Ok(None);
+        }
 
         let mut first_rows = results.iter().map(|rows| rows.first());
         // Not the holder: everything else is rolled back.
@@ -228,7 +248,11 @@ impl Work for WriteStep<'_> {
     }
 }
 
-fn run_statement<'p>(lease: &Lease, transition: &Transition) -> BoundStatement<'p> {
+fn run_statement<'p>(
+    lease: &Lease,
+    transition: &Transition,
+    is_progress: bool,
+) -> BoundStatement<'p> {
     BoundStatement::new(&RENEW_RUN)
         .bind(/* $1 workspace_id */ lease.workspace)
         .bind(/* $2 run_id */ lease.run)
@@ -236,6 +260,14 @@ fn run_statement<'p>(lease: &Lease, transition: &Transition) -> BoundStatement<'
         .bind(/* $4 state */ transition.run_state())
         .bind(/* $5 failure */ transition.failure())
         .bind(/* $6 lease_seconds */ transition.lease_seconds())
+        .bind(/* $7 is_progress */ is_progress)
+}
+
+fn go_ahead_statement<'p>(lease: &Lease, update: &'p ActionUpdate<'_>) -> BoundStatement<'p> {
+    BoundStatement::new(&GO_AHEAD)
+        .bind(/* $1 workspace_id */ lease.workspace)
+        .bind(/* $2 run_id */ lease.run)
+        .bind(/* $3 action_id */ update.action.id.as_str())
 }
 
 /// The action's state, and what the policy said or what came of it, where there is something to
@@ -253,7 +285,7 @@ fn action_statements<'p>(
         .bind(/* $4 type */ update.action.kind.name)
         .bind(/* $5 state */ update.state)
         .bind(/* $6 untrusted */ update.taint.kinds())
-        .bind(/* $7 steered_by */ update.taint.control)
+        .bind(/* $7 steered_by */ update.taint.steered.kinds())
         .bind(/* $8 idempotency_key */ Uuid::new_v4());
     let ruling = update.decided.map(
         |Decided {
@@ -269,13 +301,15 @@ fn action_statements<'p>(
                 .bind(/* $5 decision_rule */ ruling.rule)
                 .bind(/* $6 policy_version */ policy_version)
                 .bind(/* $7 request */ request)
-                .bind(/* $8 attempts */ i32::from(update.begins_attempt))
         },
     );
     let retries = update.state == ActionState::Retrying;
     let retry_seconds = transition.wake_seconds().filter(|_| retries);
-    let says_something =
-        retries || update.branch.is_some() || update.error.is_some() || update.status.is_some();
+    let says_something = retries
+        || update.ends_attempt
+        || update.branch.is_some()
+        || update.error.is_some()
+        || update.status.is_some();
     let result = says_something.then(|| {
         BoundStatement::new(&RECORD_RESULT)
             .bind(/* $1 workspace_id */ lease.workspace)
@@ -285,6 +319,7 @@ fn action_statements<'p>(
             .bind(/* $5 error */ update.error.as_deref().map(replace_nul))
             .bind(/* $6 response_status */ update.status.map(i32::from))
             .bind(/* $7 retry_in_seconds */ retry_seconds)
+            .bind(/* $8 attempts */ i32::from(update.ends_attempt))
     });
     [Some(upsert), ruling, result]
         .into_iter()
@@ -292,20 +327,13 @@ fn action_statements<'p>(
         .collect()
 }
 
-/// Asks, or closes what was asked.
+/// Asks, or closes what was asked when the run is over.
 fn approval_statement<'p>(
     lease: &Lease,
     update: Option<&'p ActionUpdate<'_>>,
     transition: &Transition,
 ) -> Option<BoundStatement<'p>> {
     let action_id = update.map(|update| update.action.id.as_str());
-    let begins = update.is_some_and(|update| update.begins_attempt);
-    let close = |action_id: Option<&'p str>| {
-        BoundStatement::new(&CLOSE_APPROVALS)
-            .bind(/* $1 workspace_id */ lease.workspace)
-            .bind(/* $2 run_id */ lease.run)
-            .bind(/* $3 action_id */ action_id)
-    };
     match transition {
         Transition::AwaitApproval(time_left) => {
             let ask = BoundStatement::new(&ASK_APPROVAL)
@@ -316,9 +344,13 @@ fn approval_statement<'p>(
                 .bind(/* $5 expires_in_seconds */ time_left.as_secs_f64());
             Some(ask)
         }
-        Transition::Continue(_) if begins => Some(close(action_id)),
         Transition::Continue(_) | Transition::Pause(_) => None,
-        Transition::Succeed | Transition::Fail(_) | Transition::Deny(_) => Some(close(None)),
+        Transition::Succeed | Transition::Fail(_) | Transition::Deny(_) => {
+            let close = BoundStatement::new(&CLOSE_APPROVALS)
+                .bind(/* $1 workspace_id */ lease.workspace)
+                .bind(/* $2 run_id */ lease.run);
+            Some(close)
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use url::Url;
 use super::Branch;
 use crate::{
     diagnostics::Diagnostics,
-    template::{RenderError, TemplateContext, Variables},
+    template::{RenderError, Renderer, Variables},
 };
 
 /// An action that sends a request to a connected account. One implementation for each kind.
@@ -35,7 +35,7 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When a value can't be inserted where it would be.
-    fn render(&self, base_url: &Url, context: &TemplateContext) -> Result<Request, RenderError>;
+    fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError>;
 
     /// What a successful answer (2xx) means. `body` is what arrived of it, `is_complete` whether
     /// that is all of it.

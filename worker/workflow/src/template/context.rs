@@ -4,6 +4,8 @@
 use letterbox_common::form::{FieldType, Form};
 use minijinja::Value;
 
+use super::Renderer;
+
 /// The members of `run`.
 const RUN_MEMBERS: [&str; 2] = ["id", "received_at"];
 
@@ -31,6 +33,12 @@ impl Variables {
         }
     }
 
+    /// The type of a field.
+    pub(super) fn kind_of(&self, key: &str) -> Option<FieldType> {
+        let field = self.0.iter().find(|(known, _)| known == key);
+        field.map(|(_, kind)| *kind)
+    }
+
     /// A context with a value in every field, for trying templates.
     pub(crate) fn sample(&self) -> TemplateContext {
         let value = |kind: FieldType| match kind {
@@ -54,6 +62,12 @@ impl TemplateContext {
     fn new(form: Value, run: &str, received_at: &str) -> Self {
         let run = Value::from_iter([("id", run), ("received_at", received_at)]);
         Self(Value::from_iter([("form", form), ("run", run)]))
+    }
+
+    /// Renders the templates of one request.
+    #[must_use]
+    pub fn renderer(&self) -> Renderer<'_> {
+        Renderer::new(self)
     }
 
     /// The context of a run. `form` is the JSON text of an object.

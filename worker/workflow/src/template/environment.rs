@@ -1,5 +1,5 @@
-//! The template language: minijinja with a short list of filters and tests. No loops, no
-//! amplification, no access to anything but the context.
+//! The template engine: minijinja with a short list of filters and tests, and no access to anything
+//! but the context.
 
 use std::{fmt, sync::LazyLock};
 
@@ -8,14 +8,8 @@ use minijinja::{
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::MAX_LENGTH;
-use crate::diagnostics::Diagnostics;
-
 /// Steps that rendering one template may take.
 const FUEL: u64 = 50_000;
-/// Tags that templates may use.
-const TAGS: [&str; 4] = ["if", "elif", "else", "endif"];
-const MAX_MULTIPLICATIONS: usize = 8;
 /// What a path segment may hold unencoded (RFC 3986, unreserved).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -82,36 +76,6 @@ fn build(escape: Escape) -> Environment<'static> {
         },
     );
     environment
-}
-
-/// Refuses what a template must not contain, whatever it would mean there: tags other than a
-/// choice, and many multiplications, which can repeat text.
-pub(super) fn check_language(diagnostics: &mut Diagnostics, path: &str, source: &str) {
-    if source.chars().count() > MAX_LENGTH {
-        diagnostics.add(
-            path,
-            format_args!("must have at most {MAX_LENGTH} characters"),
-        );
-    }
-    for tag in source.split("{%").skip(1) {
-        let tag = tag.trim_start_matches(['-', '+']).trim_start();
-        let word = tag
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .next()
-            .unwrap_or_default();
-        if !TAGS.contains(&word) {
-            diagnostics.add(
-                path,
-                format_args!("must use no tags but {}", TAGS.join(", ")),
-            );
-        }
-    }
-    if source.matches('*').count() > MAX_MULTIPLICATIONS {
-        diagnostics.add(
-            path,
-            format_args!("must have at most {MAX_MULTIPLICATIONS} multiplications"),
-        );
-    }
 }
 
 /// A single value as text; nothing where there is none.

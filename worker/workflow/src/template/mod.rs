@@ -6,14 +6,19 @@
 
 mod context;
 mod environment;
+mod language;
+mod renderer;
 
 use minijinja::{Error, UndefinedBehavior};
 
 use crate::diagnostics::Diagnostics;
 
-pub use self::context::TemplateContext;
-use self::environment::{check_language, environment, scalar_text};
+pub use self::{context::TemplateContext, renderer::Renderer};
 pub(crate) use self::{context::Variables, environment::Escape};
+use self::{
+    environment::{environment, scalar_text},
+    language::{check_expression, check_template},
+};
 
 /// Maximum characters of a template or an expression.
 pub(crate) const MAX_LENGTH: usize = 10_000;
@@ -65,7 +70,7 @@ impl Template {
         variables: &Variables,
         escape: Escape,
     ) {
-        check_language(diagnostics, path, &self.0);
+        check_template(diagnostics, path, &self.0, variables);
         match environment(escape).template_from_str(&self.0) {
             Ok(compiled) => {
                 let used = compiled.undeclared_variables(true);
@@ -88,32 +93,32 @@ impl Template {
     /// The text with its values.
     ///
     /// # Errors
-    /// When a value can't be inserted where it would be.
+    /// When a value can't be inserted where it would be, or the request becomes too much.
     pub(crate) fn render(
         &self,
         escape: Escape,
-        context: &TemplateContext,
+        renderer: &Renderer<'_>,
     ) -> Result<String, RenderError> {
-        Ok(environment(escape).render_str(&self.0, &context.0)?)
+        renderer.render(environment(escape), &self.0)
     }
 
     /// As a JSON value. A template that is one expression and nothing else gives the value itself,
     /// so that a number stays a number; any other gives a string.
     ///
     /// # Errors
-    /// When a value is a list or an object.
+    /// When a value is a list or an object, or the request becomes too much.
     pub(crate) fn json_value(
         &self,
-        context: &TemplateContext,
+        renderer: &Renderer<'_>,
     ) -> Result<serde_json::Value, RenderError> {
         let Some(expression) = self.expression() else {
-            return Ok(self.render(Escape::None, context)?.into());
+            return Ok(self.render(Escape::None, renderer)?.into());
         };
         let environment = environment(Escape::None);
         let value = environment
             .compile_expression(expression)?
-            .eval(&context.0)?;
-        scalar_text(&value)?;
+            .eval(&renderer.context.0)?;
+        renderer.spend(scalar_text(&value)?.len())?;
         if value.is_undefined() {
             return Ok(serde_json::Value::Null);
         }
@@ -141,7 +146,7 @@ impl Condition {
 
     /// Checks language and names, and evaluates it once with sample values.
     pub(crate) fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
-        check_language(diagnostics, path, &self.0);
+        check_expression(diagnostics, path, &self.0, variables);
         match environment(Escape::None).compile_expression(&self.0) {
             Ok(compiled) => {
                 let used = compiled.undeclared_variables(true);

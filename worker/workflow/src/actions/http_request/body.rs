@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::check_fixed_name;
 use crate::{
     diagnostics::Diagnostics,
-    template::{Escape, RenderError, Template, TemplateContext, Variables},
+    template::{Escape, RenderError, Renderer, Template, Variables},
 };
 
 const MAX_DEPTH: usize = 20;
@@ -82,18 +82,18 @@ impl Body {
         }
     }
 
-    pub(super) fn render(&self, context: &TemplateContext) -> Result<Value, RenderError> {
+    pub(super) fn render(&self, renderer: &Renderer<'_>) -> Result<Value, RenderError> {
         Ok(match self {
-            Self::Template(template) => template.json_value(context)?,
+            Self::Template(template) => template.json_value(renderer)?,
             Self::Fixed(value) => value.clone(),
             Self::List(values) => {
-                let rendered = values.iter().map(|value| value.render(context));
+                let rendered = values.iter().map(|value| value.render(renderer));
                 Value::Array(rendered.collect::<Result<_, _>>()?)
             }
             Self::Object(members) => {
                 let rendered = members
                     .iter()
-                    .map(|(name, value)| Ok((name.clone(), value.render(context)?)));
+                    .map(|(name, value)| Ok((name.clone(), value.render(renderer)?)));
                 Value::Object(rendered.collect::<Result<_, RenderError>>()?)
             }
         })

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     diagnostics::Diagnostics,
-    template::{Escape, MAX_LENGTH, RenderError, Template, TemplateContext, Variables},
+    template::{Escape, MAX_LENGTH, RenderError, Renderer, Template, Variables},
 };
 
 pub(super) const KIND: ActionKind = ActionKind {
@@ -29,20 +29,34 @@ pub(super) const KIND: ActionKind = ActionKind {
 
 /// The methods that a request may have.
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-/// Headers that only the connection, the account and the executor set.
-pub const RESERVED_HEADERS: [&str; 12] = [
+/// Headers that only the connection, the account and the executor set, and those that would make
+/// the request another one than the policy was asked about.
+pub const RESERVED_HEADERS: [&str; 25] = [
     "authorization",
     "connection",
     "content-length",
     "content-type",
     "cookie",
     "expect",
+    "forwarded",
     "host",
     "idempotency-key",
+    "keep-alive",
     "proxy-authorization",
+    "proxy-connection",
     "te",
+    "trailer",
     "transfer-encoding",
     "upgrade",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-url",
 ];
 
 #[derive(Debug)]
@@ -126,7 +140,9 @@ impl HttpRequest {
         self.path
             .check(diagnostics, &place, variables, Escape::PathSegment);
         // With every field filled in, it must be a path as it is sent.
-        let sample = self.path.render(Escape::PathSegment, &variables.sample());
+        let sample = self
+            .path
+            .render(Escape::PathSegment, &variables.sample().renderer());
         if let (Ok(path), Ok(base)) = (sample, Url::parse("https://host"))
             && join_path(&base, &path).is_err()
         {
@@ -150,7 +166,7 @@ impl HttpRequest {
             if !seen.insert(lower) {
                 diagnostics.add(&place, format_args!("duplicate header {name:?}"));
             }
-            let sample = template.render(Escape::None, &variables.sample());
+            let sample = template.render(Escape::None, &variables.sample().renderer());
             if sample.is_ok_and(|value| !is_header_value(&value)) {
                 let problem = format_args!("the value of {name:?} contains control characters");
                 diagnostics.add(&place, problem);
@@ -202,18 +218,18 @@ impl Outgoing for HttpRequest {
         }
     }
 
-    fn render(&self, base_url: &Url, context: &TemplateContext) -> Result<Request, RenderError> {
-        let path = self.path.render(Escape::PathSegment, context)?;
+    fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError> {
+        let path = self.path.render(Escape::PathSegment, renderer)?;
         let mut url = join_path(base_url, &path)?;
         if !self.query.is_empty() {
             let mut pairs = url.query_pairs_mut();
             for (name, template) in &self.query {
-                pairs.append_pair(name, &template.render(Escape::None, context)?);
+                pairs.append_pair(name, &template.render(Escape::None, renderer)?);
             }
         }
         let mut headers = Vec::with_capacity(self.headers.len());
         for (name, template) in &self.headers {
-            let value = template.render(Escape::None, context)?;
+            let value = template.render(Escape::None, renderer)?;
             if !is_header_value(&value) {
                 let reason = format!("the value of header {name:?} contains control characters");
                 return Err(RenderError::new(reason));
@@ -223,7 +239,7 @@ impl Outgoing for HttpRequest {
         let body = self
             .body
             .as_ref()
-            .map(|body| body.render(context))
+            .map(|body| body.render(renderer))
             .transpose()?;
         Ok(Request {
             method: self.method.to_owned(),

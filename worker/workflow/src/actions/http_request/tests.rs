@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::TemplateContext;
 
 fn variables() -> Variables {
     let field = |key: &str, kind| Field {
@@ -79,7 +80,7 @@ proptest! {
     ) {
         let base: Url = "https://user.example:8443/base/v1/".parse().unwrap();
         let request = check(&action()).unwrap();
-        let Ok(rendered) = request.render(&base, &context(&a, &b)) else {
+        let Ok(rendered) = request.render(&base, &context(&a, &b).renderer()) else {
             // Refused is safe, and only for a reason.
             let control = a.chars().any(|c| c.is_ascii_control() && c != '\t');
             let dots = a == "." || a == "..";
@@ -124,7 +125,10 @@ fn nothing_turns_escaping_off() {
         let request = check(&action).unwrap_or_else(|problems| panic!("{path}: {problems:?}"));
         assert!(request.references_form(), "{path}");
         let rendered = request
-            .render(&"https://h".parse().unwrap(), &context("a/../b", "b"))
+            .render(
+                &"https://h".parse().unwrap(),
+                &context("a/../b", "b").renderer(),
+            )
             .unwrap();
         assert!(
             rendered.url.contains("a%2F..%2Fb"),
@@ -165,7 +169,7 @@ fn one_expression_keeps_its_type() {
     action["body"] = json!({"n": "{{ form.n }}", "text": "{{ form.n }}!", "none": "{{ none }}"});
     let rendered = check(&action)
         .unwrap()
-        .render(&"https://h".parse().unwrap(), &context("a", "b"))
+        .render(&"https://h".parse().unwrap(), &context("a", "b").renderer())
         .unwrap();
     assert_eq!(
         rendered.body.unwrap(),
@@ -175,7 +179,7 @@ fn one_expression_keeps_its_type() {
     action["body"] = "{{ form.n }}".into();
     let rendered = check(&action)
         .unwrap()
-        .render(&"https://h".parse().unwrap(), &left_out)
+        .render(&"https://h".parse().unwrap(), &left_out.renderer())
         .unwrap();
     assert_eq!(rendered.body.unwrap(), "null", "a field that was left out");
 }

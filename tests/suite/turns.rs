@@ -1,0 +1,158 @@
+//! Turns of runs: what a holder knows is not forgotten, what it must not do any more it does not
+//! do, and what comes to nothing ends.
+
+use std::sync::Arc;
+
+use letterbox_common::states::RunState;
+use letterbox_database::Role;
+use letterbox_tests::{Peer, Proxy, Reply, Scene, World, eventually, post};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+const EXPIRE: &str = "
+    UPDATE runs SET lease_until = clock_timestamp();
+    UPDATE run_wakes SET due_at = clock_timestamp()";
+
+/// A peer whose first answer, 200, comes when the gate is opened.
+async fn gated() -> (Peer, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let peer = Peer::start(move |_, before| match before {
+        0 => Reply::When(held.clone(), 200),
+        _ => Reply::Status(200),
+    });
+    (peer.await, gate)
+}
+
+/// The database goes away while an action is being answered: the answer is written when it is back,
+/// and the action is not sent again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_answer_outlasts_an_outage_of_the_database() {
+    let world = World::new().await;
+    let database = Proxy::before(&world.database_url).await;
+    let (peer, gate) = gated().await;
+    let gateway = world.gateway().await;
+    let worker = world.worker_with(&[("DATABASE_URL", &database.url)]).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    database.cut();
+    gate.add_permits(1);
+    eventually("tried again and again", async || {
+        worker.log().matches("a step is not recorded yet").count() >= 8
+    })
+    .await;
+    database.pass();
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// A worker that is told to stop finishes the action that it has begun; another one goes on at
+/// once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_worker_begins_nothing() {
+    let world = World::new().await;
+    let (peer, gate) = gated().await;
+    let gateway = world.gateway().await;
+    let mut stopping = world.worker().await;
+    let actions = json!([post("first"), post("second"), post("third")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    stopping.terminate();
+    eventually("stopping", async || !stopping.is_ready().await).await;
+    gate.add_permits(1);
+    assert!(stopping.ended().await.success());
+    assert!(stopping.log().contains("\"in_order\":true"));
+    assert_eq!(peer.received().len(), 1, "the others are not begun");
+    let _other = world.worker().await;
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(3).await;
+    let targets: Vec<_> = received.iter().map(|one| one.target.as_str()).collect();
+    assert_eq!(targets, ["/first", "/second", "/third"]);
+}
+
+/// A run whose holders end without a word, over and over, is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_that_come_to_nothing_end() {
+    let world = World::new().await;
+    let (peer, _gate) = gated().await;
+    let gateway = world.gateway().await;
+    let mut dying = world.worker().await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    dying.kill().await;
+    let idle = "SELECT idle_turns::bigint FROM runs";
+    assert_eq!(world.count(idle).await, 1);
+    world
+        .database
+        .execute("UPDATE runs SET idle_turns = 20", &[])
+        .await
+        .unwrap();
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    let _worker = world.worker().await;
+    world.await_state("failed", 1).await;
+    let run = world.run_of(&form).await.row;
+    assert_eq!(run.state, RunState::Failed);
+    assert!(run.failure.unwrap().contains("20 turns in a row"));
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// An action is denied at the moment at which it is about to be sent, because the policy lets it
+/// through meanwhile: it is not sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_at_the_last_moment_counts() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    let world = &scene.world;
+    world.await_state("waiting_approval", 1).await;
+    eventually("nobody looks at it", async || {
+        world
+            .count("SELECT count(*) FROM runs WHERE lease_until IS NOT NULL")
+            .await
+            == 0
+    })
+    .await;
+    scene
+        .set_policy(json!({"rules": [], "default": "allow"}))
+        .await;
+
+    // Whoever takes the run comes as far as the record of the action.
+    let blocking = world.session(Role::Operator).await;
+    blocking
+        .batch_execute("BEGIN; SELECT FROM run_actions FOR UPDATE")
+        .await
+        .unwrap();
+    let wake = "UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.batch_execute(wake).await.unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    eventually("about to begin", async || world.count(waits).await > 0).await;
+    let operator = world.operator().await;
+    let approval = operator.approvals(scene.form.workspace).await.unwrap();
+    operator
+        .deny(approval[0].approval_id, scene.form.owner)
+        .await
+        .unwrap();
+    blocking.batch_execute("ROLLBACK").await.unwrap();
+
+    eventually("let go", async || {
+        world
+            .count("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+            .await
+            == 0
+    })
+    .await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.await_state("denied", 1).await;
+    assert_eq!(peer.received().len(), 0);
+}
