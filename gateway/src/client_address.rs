@@ -49,6 +49,12 @@ impl From<IpAddr> for ClientAddress {
 pub(crate) struct TrustedProxies(pub Networks);
 
 impl TrustedProxies {
+    /// Whether this peer is one of them.
+    #[must_use]
+    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
+        self.0.contains(peer.to_canonical())
+    }
+
     /// The client of a request that came from `peer`.
     #[must_use]
     pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {

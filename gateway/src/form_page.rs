@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue};
 use letterbox_common::form::FieldType;
 use url::Url;
 
@@ -14,6 +14,14 @@ use crate::response::{self, Response};
 const PAGE: &str = include_str!("../static/form.html");
 const STYLE: &str = include_str!("../static/form.css");
 const SCRIPT: &str = include_str!("../static/form.js");
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
+/// Everything that a browser would ask its user for.
+const NO_PERMISSIONS: HeaderValue = HeaderValue::from_static(
+    "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
+);
 /// Placeholders of the page.
 const BASE_URL: &str = "{base-url}";
 const MAX_LENGTHS: &str = "{max-lengths}";
@@ -50,20 +58,28 @@ impl FormPage {
 
     /// The same for every token, whether it lives or not.
     pub(crate) fn html(&self) -> Response {
-        let mut response = response::content("text/html; charset=utf-8", self.html.clone());
-        response
-            .headers_mut()
-            .insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
+        let mut response = own("text/html; charset=utf-8", self.html.clone());
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
+        headers.insert(OPENER_POLICY, SAME_ORIGIN);
+        headers.insert(PERMISSIONS_POLICY, NO_PERMISSIONS);
         response
     }
 
     pub(crate) fn style() -> Response {
-        response::content("text/css; charset=utf-8", STYLE)
+        own("text/css; charset=utf-8", STYLE.into())
     }
 
     pub(crate) fn script() -> Response {
-        response::content("text/javascript; charset=utf-8", SCRIPT)
+        own("text/javascript; charset=utf-8", SCRIPT.into())
     }
+}
+
+/// A file for pages of this service only.
+fn own(media_type: &'static str, content: Bytes) -> Response {
+    let mut response = response::content(media_type, content);
+    response.headers_mut().insert(RESOURCE_POLICY, SAME_ORIGIN);
+    response
 }
 
 /// The maximum length of each type of field that has one, as a JSON object.

@@ -24,6 +24,7 @@ mod response;
 mod router;
 mod server;
 mod state;
+mod strict_head;
 mod trace;
 mod validation;
 mod webhook_secrets;

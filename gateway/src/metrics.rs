@@ -5,6 +5,8 @@ letterbox_common::metrics! {
     REQUEST_DURATION: Seconds = "letterbox_request_duration_seconds" [route, status];
     /// Open connections
     CONNECTIONS: Gauge = "letterbox_connections" [];
+    /// Connections that were closed at once because their peer had its share
+    CONNECTIONS_REFUSED: Counter = "letterbox_connections_refused_total" [];
     /// Items handled at once, by batcher
     BATCH_SIZE: Sizes = "letterbox_batch_size" [batcher];
     /// Messages that could not be published, by reason

@@ -14,6 +14,7 @@ use crate::{
     metrics,
     response::{self, Response},
     state::Gateway,
+    strict_head,
 };
 
 /// A known path.
@@ -82,7 +83,8 @@ pub(crate) async fn respond(
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);
 
-    let mut response = match gateway.origins.check(request.headers()) {
+    let checked = strict_head::check(&request);
+    let mut response = match checked.and_then(|()| gateway.origins.check(request.headers())) {
         Err(refusal) => refuse(request, refusal).into(),
         Ok(origin) => {
             let mut response = dispatch(gateway, peer, route, request)

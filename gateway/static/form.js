@@ -7,7 +7,9 @@
 
 (() => {
   const BASE = document.body.dataset.baseUrl + "/public/workflow-forms/forms";
-  const TOKEN = new URLSearchParams(location.search).get("token") ?? "";
+  const TOKEN = new URLSearchParams(location.search).get("token") ?? history.state?.token ?? "";
+  // Out of the address bar, where others may see it; a reload finds it all the same.
+  history.replaceState({ token: TOKEN }, "", location.pathname);
   const KEY = Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
   const TIMEOUT = 30_000;
   // Tries that the page makes by itself before it asks.

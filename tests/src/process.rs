@@ -28,6 +28,8 @@ type Shared<T> = Arc<Mutex<T>>;
 /// A running process and its log. Killed when dropped.
 pub struct Process {
     child: Child,
+    /// Reads the log until its end.
+    reading: Option<tokio::task::JoinHandle<()>>,
     log: Shared<Vec<String>>,
     public: Shared<Option<String>>,
     admin: Shared<Option<String>>,
@@ -51,7 +53,7 @@ impl Process {
         );
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (kept, heard_public, heard_admin) = (log.clone(), public.clone(), admin.clone());
-        tokio::spawn(async move {
+        let reading = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 if let Ok(event) = serde_json::from_str::<serde_json::Value>(&line)
                     && event["message"] == "listening"
@@ -70,6 +72,7 @@ impl Process {
         });
         Self {
             child,
+            reading: Some(reading),
             log,
             public,
             admin,
@@ -160,12 +163,18 @@ impl Process {
         self.signal("-TERM");
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and for the last line of its log.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
-        tokio::time::timeout(std::time::Duration::from_secs(40), self.child.wait())
+        let ending = async {
+            let status = self.child.wait().await.unwrap();
+            if let Some(reading) = self.reading.take() {
+                reading.await.unwrap();
+            }
+            status
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(40), ending)
             .await
             .expect("it ends")
-            .unwrap()
     }
 
     /// Ends it as a crash would.

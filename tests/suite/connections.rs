@@ -1,11 +1,11 @@
 //! Connections that are quiet, slow or silent: what they may do, and whom they hold up.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
-use letterbox_tests::{Process, World};
+use letterbox_tests::{Process, World, eventually};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 const REQUEST: &str = "GET /forms/form.js HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -94,4 +94,42 @@ async fn a_stop_waits_for_nobody_who_says_nothing() {
     for mut stream in silent {
         assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
     }
+}
+
+/// One peer has its share of the places, and others are served all the same.
+#[tokio::test]
+async fn one_peer_does_not_take_all_places() {
+    let world = World::new().await;
+    let settings = [
+        ("LETTERBOX_MAX_CONNECTIONS", "16"),
+        ("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8"),
+    ];
+    let gateway = world.gateway_with(&settings).await;
+    let address: SocketAddr = gateway.public_address().parse().unwrap();
+    let from = async |peer: &str| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{peer}:0").parse().unwrap()).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let (mut first, second) = (from("127.0.0.2").await, from("127.0.0.2").await);
+    for _ in 0..20 {
+        let mut third = from("127.0.0.2").await;
+        assert_eq!(third.read(&mut [0]).await.unwrap_or(0), 0, "closed at once");
+    }
+    for peer in ["127.0.0.3", "127.0.0.4", "127.0.0.5"] {
+        let mut other = from(peer).await;
+        other.write_all(REQUEST.as_bytes()).await.unwrap();
+        assert_eq!(answer(&mut other).await.0, 200, "{peer}");
+    }
+    first.write_all(REQUEST.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut first).await.0, 200);
+    let refused = gateway.metric("letterbox_connections_refused_total").await;
+    assert_eq!(refused, 20.0);
+    drop(second);
+    eventually("there is room again", async || {
+        let mut again = from("127.0.0.2").await;
+        let _ = again.write_all(REQUEST.as_bytes()).await;
+        again.read(&mut [0]).await.unwrap_or(0) == 1
+    })
+    .await;
 }

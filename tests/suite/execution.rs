@@ -366,6 +366,25 @@ async fn requests_leave_for_the_open_internet_only() {
         assert!(failure.contains("private or reserved"), "{host}: {failure}");
     }
     assert_eq!(inner.received(), []);
+
+    // Not in clear, and not to other ports.
+    for (n, url) in ["http://192.0.43.8", "https://192.0.43.8:25"]
+        .iter()
+        .enumerate()
+    {
+        let name = format!("public {n}");
+        let (workspace, owner) = (plain.workspace, plain.owner);
+        world.connect(workspace, owner, &name, url).await;
+        let mut action = post("send");
+        action["account"] = name.into();
+        let definition = definition_with(json!([action]));
+        let form = world.form_of(&gateway, workspace, owner, &definition).await;
+        form.assert_accepts("k").await;
+        let before = (hosts.len() + n) as i64;
+        world.await_state("failed", before + 1).await;
+        let failure = world.run_of(&form).await.row.failure.unwrap();
+        assert!(failure.contains("by https on port 443"), "{url}: {failure}");
+    }
 }
 
 #[tokio::test]

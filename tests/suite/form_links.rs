@@ -282,6 +282,63 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
     }
 }
 
+/// A transaction takes the owner's right away and sees neither a workflow nor its link, which were
+/// made meanwhile: the link is dead, and stays dead when the owner gets the right back.
+#[tokio::test]
+async fn a_link_that_nobody_saw_never_lives_again() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    for (taken, given) in [
+        (
+            "UPDATE members SET role = 'viewer'",
+            "UPDATE members SET role = 'editor'",
+        ),
+        (
+            "UPDATE members SET deactivated_at = now()",
+            "UPDATE members SET deactivated_at = NULL",
+        ),
+        (
+            "CREATE TEMP TABLE kept AS SELECT workspace_id, user_id, role FROM members;
+             DELETE FROM members",
+            "INSERT INTO members (workspace_id, user_id, role) SELECT * FROM kept",
+        ),
+    ] {
+        for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let plain = world.form(&gateway).await;
+            let old = world.session(Role::Login).await;
+            let of_owner = format!(" WHERE user_id = '{}'", plain.owner);
+            old.batch_execute(&format!(
+                "BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM form_links"
+            ))
+            .await
+            .unwrap();
+            let form = world.form_in(&gateway, plain.workspace, plain.owner).await;
+            form.assert_lives().await;
+            let taken = taken.replace("FROM members", &format!("FROM members{of_owner}"));
+            let taken = match taken.starts_with("UPDATE") {
+                true => format!("{taken}{of_owner}"),
+                false => taken,
+            };
+            // Whoever sees that something has changed may fail, and then nothing has happened.
+            if old.batch_execute(&taken).await.is_err() {
+                old.batch_execute("ROLLBACK").await.unwrap();
+                old.batch_execute(&taken).await.unwrap();
+            } else {
+                old.batch_execute("COMMIT").await.unwrap();
+            }
+            form.assert_dead().await;
+            let given = match given.starts_with("UPDATE") {
+                true => format!("{given}{of_owner}"),
+                false => given.to_owned(),
+            };
+            old.batch_execute(&format!("{given}; DROP TABLE IF EXISTS kept"))
+                .await
+                .unwrap();
+            form.assert_dead().await;
+        }
+    }
+}
+
 /// Links are made while the workflow and its owner move: whatever the order, none lives that should
 /// not.
 #[tokio::test(flavor = "multi_thread")]

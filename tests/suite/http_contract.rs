@@ -231,6 +231,40 @@ async fn browsers_may_call_only_from_our_origins() {
     );
 }
 
+/// What two servers could read in two ways is refused.
+#[tokio::test]
+async fn heads_are_read_strictly() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let address = gateway.public_address();
+    for (head, status) in [
+        ("GET /forms/form.js HTTP/1.1\r\nhost: x\r\n", 200),
+        ("GET http://x/forms/form.js HTTP/1.1\r\nhost: X\r\n", 200),
+        ("GET /forms/form.js HTTP/1.0\r\n", 200),
+        ("GET /forms/form.js HTTP/1.1\r\n", 400),
+        ("GET /forms/form.js HTTP/1.1\r\nhost: x\r\nhost: x\r\n", 400),
+        ("GET http://y/forms/form.js HTTP/1.1\r\nhost: x\r\n", 400),
+        (
+            "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n",
+            400,
+        ),
+        (
+            "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\
+             transfer-encoding: chunked\r\n",
+            400,
+        ),
+        (
+            "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: Chunked\r\n",
+            404,
+        ),
+    ] {
+        let answer = raw(&address, format!("{head}\r\n0\r\n\r\n").as_bytes()).await;
+        let (protocol, rest) = answer.split_once(' ').unwrap_or_default();
+        assert!(protocol.starts_with("HTTP/1."), "{head}: {answer}");
+        assert!(rest.starts_with(&status.to_string()), "{head}: {answer}");
+    }
+}
+
 /// Refused before its body is read: the sender gets to read why, whatever it is still sending.
 #[tokio::test]
 async fn early_refusals_reach_senders_of_large_bodies() {

@@ -132,6 +132,7 @@ fn http_is_at_the_edge() {
         "gateway/src/error.rs",
         "gateway/src/response.rs",
         "gateway/src/cors.rs",
+        "gateway/src/strict_head.rs",
         "gateway/src/body.rs",
         "gateway/src/trace.rs",
         "gateway/src/intake/webhook.rs",

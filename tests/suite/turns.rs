@@ -145,13 +145,7 @@ async fn a_denial_at_the_last_moment_counts() {
         .unwrap();
     blocking.batch_execute("ROLLBACK").await.unwrap();
 
-    eventually("let go", async || {
-        world
-            .count("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
-            .await
-            == 0
-    })
-    .await;
+    eventually("let go", async || world.count(waits).await == 0).await;
     world.database.batch_execute(EXPIRE).await.unwrap();
     world.await_state("denied", 1).await;
     assert_eq!(peer.received().len(), 0);

@@ -2,17 +2,16 @@
 
 mod activity;
 mod connection;
+mod places;
 mod unreadable;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{metrics, state::Gateway};
+use self::places::{Place, Places};
+use crate::{client_address::TrustedProxies, state::Gateway};
 
 /// Pauses after a failed accept (too many open files, mostly), doubled up to the maximum.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -27,23 +26,24 @@ pub(crate) async fn serve(
     connections: &TaskTracker,
     stop: CancellationToken,
 ) {
-    let permits = Arc::new(Semaphore::new(max_connections));
+    let places = Places::new(max_connections);
     let mut pause = ACCEPT_PAUSE;
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &permits) => accepted,
+            accepted = accept(&listener, &places, &gateway.proxies) => accepted,
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((stream, peer, permit)) => {
+            Ok(Some((stream, peer, place))) => {
                 pause = ACCEPT_PAUSE;
                 let serving = connection::serve(stream, peer, gateway.clone(), stop.clone());
                 connections.spawn(async move {
-                    let _counted = CountedConnection::new();
                     serving.await;
-                    drop(permit);
+                    drop(place);
                 });
             }
+            // The peer has its share: closed at once.
+            Ok(None) => pause = ACCEPT_PAUSE,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(pause).await;
@@ -53,35 +53,19 @@ pub(crate) async fn serve(
     }
 }
 
-/// Takes a permit first: connections beyond the cap wait in the system's backlog and cost nothing
-/// here.
+/// Takes a place first: connections beyond the cap wait in the system's backlog and cost nothing
+/// here. None if the peer may have no more.
 async fn accept(
     listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let permit = permits
-        .clone()
-        .acquire_owned()
-        .await
-        .map_err(std::io::Error::other)?;
+    places: &Places,
+    proxies: &TrustedProxies,
+) -> std::io::Result<Option<(TcpStream, IpAddr, Place)>> {
+    let free = places.free().await?;
     let (stream, peer) = listener.accept().await?;
+    let Some(place) = places.take(free, peer.ip(), proxies) else {
+        return Ok(None);
+    };
     // Fails if the peer has gone already; reading from it will tell.
     let _ = stream.set_nodelay(true);
-    Ok((stream, peer.ip(), permit))
-}
-
-/// An open connection, for the metric.
-struct CountedConnection;
-
-impl CountedConnection {
-    fn new() -> Self {
-        metrics::CONNECTIONS.add(1.0);
-        Self
-    }
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        metrics::CONNECTIONS.add(-1.0);
-    }
+    Ok(Some((stream, peer.ip(), place)))
 }

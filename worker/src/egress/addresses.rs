@@ -2,21 +2,33 @@
 //! a host keeps for itself, its network or its provider), and the IPv6 ranges that embed an IPv4
 //! address.
 
-use std::{net::IpAddr, sync::LazyLock};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::LazyLock,
+};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use letterbox_common::process::networks::Networks;
 
-/// The host's address is not public, and not allowed.
+/// The host's address is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the host's address is private or reserved (LETTERBOX_EGRESS_ALLOW allows networks)")]
-pub(super) struct PrivateAddress;
+pub(super) enum ForbiddenAddress {
+    #[error("the host's address is private or reserved (LETTERBOX_EGRESS_ALLOW allows networks)")]
+    Private,
+    #[error(
+        "public addresses are reached by https on port 443 or 8443 only (LETTERBOX_EGRESS_ALLOW \
+         allows networks)"
+    )]
+    InClear,
+}
 
-const SPECIAL: [&str; 30] = [
+const SPECIAL: [&str; 31] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
+    // The host of a virtual machine at Azure, public by number only.
+    "168.63.129.16/32",
     "169.254.0.0/16",
     "172.16.0.0/12",
     "192.0.0.0/24",
@@ -45,21 +57,28 @@ const SPECIAL: [&str; 30] = [
     "::1/128",
 ];
 
-/// The addresses that may be reached: public ones, and those of these networks.
+/// The addresses that may be reached: those of these networks, and public ones where that is said.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AllowedAddresses(pub(super) Networks);
+pub(super) struct AllowedAddresses {
+    pub(super) networks: Networks,
+    pub(super) public: bool,
+}
 
 impl AllowedAddresses {
-    /// Refuses an address that is neither public nor in one of the networks.
-    pub(super) fn check(&self, address: IpAddr) -> Result<(), PrivateAddress> {
+    /// Refuses every other address.
+    pub(super) fn check(&self, address: IpAddr) -> Result<(), ForbiddenAddress> {
         let address = address.to_canonical();
-        if self.0.contains(address) || is_public(address) {
-            Ok(())
-        } else {
-            Err(PrivateAddress)
+        match (self.networks.contains(address), is_public(address)) {
+            (true, _) => Ok(()),
+            (false, false) => Err(ForbiddenAddress::Private),
+            (false, true) if self.public => Ok(()),
+            (false, true) => Err(ForbiddenAddress::InClear),
         }
     }
 }
+
+/// Of IPv6, only what is given to anybody at all can be public.
+const UNICAST: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 fn is_public(address: IpAddr) -> bool {
     static NETWORKS: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
@@ -68,7 +87,11 @@ fn is_public(address: IpAddr) -> bool {
             .filter_map(|network| network.parse().ok())
             .collect()
     });
-    !NETWORKS.iter().any(|network| network.contains(&address))
+    let is_given = match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => UNICAST.contains(&address),
+    };
+    is_given && !NETWORKS.iter().any(|network| network.contains(&address))
 }
 
 #[cfg(test)]
@@ -83,9 +106,11 @@ mod tests {
                 .all(|network| network.parse::<IpNet>().is_ok())
         );
         let allowed = |text: &str| {
-            AllowedAddresses::default()
-                .check(text.parse().unwrap())
-                .is_ok()
+            let public = AllowedAddresses {
+                public: true,
+                ..AllowedAddresses::default()
+            };
+            public.check(text.parse().unwrap()).is_ok()
         };
         for public in [
             "1.1.1.1",
@@ -116,16 +141,26 @@ mod tests {
             "fe80::1",
             "fd00:ec2::254",
             "ff02::1",
+            "168.63.129.16",
+            "200::1",
+            "4000::1",
+            "::ffff:0:1.1.1.1",
         ] {
             assert!(!allowed(private), "{private}");
         }
-        let local = AllowedAddresses("127.0.0.1".parse().unwrap());
-        for (address, expected) in [("127.0.0.1", true), ("1.1.1.1", true), ("127.0.0.2", false)] {
-            assert_eq!(
-                local.check(address.parse().unwrap()).is_ok(),
-                expected,
-                "{address}"
-            );
+        for public in [true, false] {
+            let local = AllowedAddresses {
+                networks: "127.0.0.1".parse().unwrap(),
+                public,
+            };
+            for (address, expected) in [
+                ("127.0.0.1", true),
+                ("1.1.1.1", public),
+                ("127.0.0.2", false),
+            ] {
+                let checked = local.check(address.parse().unwrap());
+                assert_eq!(checked.is_ok(), expected, "{address}");
+            }
         }
     }
 }

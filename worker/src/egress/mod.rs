@@ -19,7 +19,7 @@ use reqwest::{
 use url::{Host, Url};
 use uuid::Uuid;
 
-use self::addresses::{AllowedAddresses, PrivateAddress};
+use self::addresses::{AllowedAddresses, ForbiddenAddress};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first byte sent to the last one read.
@@ -31,9 +31,21 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Egress {
+    /// To public addresses and allowed networks: by https on its ports.
+    anywhere: Way,
+    /// To allowed networks: everything else.
+    allowed_only: Way,
+}
+
+/// A client, and the addresses that it reaches.
+#[derive(Clone)]
+struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
 }
+
+/// Ports at which https leaves for public addresses.
+const PUBLIC_PORTS: [u16; 2] = [443, 8443];
 
 /// The header that authorizes a request, opened for the moment of its use.
 pub(crate) struct Credential {
@@ -65,7 +77,7 @@ pub(crate) enum EgressError {
 }
 
 impl Egress {
-    /// Reaches public addresses, and those of `allowed` networks.
+    /// Reaches public addresses by https, and those of `allowed` networks by whatever it is told.
     ///
     /// # Errors
     /// When TLS can't be set up.
@@ -74,17 +86,25 @@ impl Egress {
         let _ = rustls::crypto::CryptoProvider::install_default(
             rustls::crypto::ring::default_provider(),
         );
-        let allowed = Arc::new(AllowedAddresses(allowed));
-        let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(TIMEOUT)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .referer(false)
-            .dns_resolver(Arc::new(Resolver(allowed.clone())))
-            .user_agent(concat!("Letterbox/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client, allowed })
+        Ok(Self {
+            anywhere: Way::new(AllowedAddresses {
+                networks: allowed.clone(),
+                public: true,
+            })?,
+            allowed_only: Way::new(AllowedAddresses {
+                networks: allowed,
+                public: false,
+            })?,
+        })
+    }
+
+    /// A credential does not leave in clear, and nothing is sent to where no API is.
+    fn way_to(&self, url: &Url) -> &Way {
+        let port = url.port_or_known_default().unwrap_or_default();
+        match url.scheme() == "https" && PUBLIC_PORTS.contains(&port) {
+            true => &self.anywhere,
+            false => &self.allowed_only,
+        }
     }
 
     /// Sends a request once.
@@ -99,11 +119,12 @@ impl Egress {
     ) -> Result<HttpResponse, EgressError> {
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
         let url: Url = request.url.parse().map_err(|_| invalid("URL"))?;
-        self.check_literal(&url)?;
+        let way = self.way_to(&url);
+        way.check_literal(&url)?;
         let method =
             Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?;
         let headers = headers(request, credential, key).ok_or_else(|| invalid("header"))?;
-        let mut sending = self.client.request(method, url).headers(headers);
+        let mut sending = way.client.request(method, url).headers(headers);
         if let Some(body) = &request.body {
             sending = sending
                 .header(CONTENT_TYPE, "application/json")
@@ -111,6 +132,22 @@ impl Egress {
         }
         let response = sending.send().await.map_err(|error| explain(&error))?;
         Ok(receive(response).await)
+    }
+}
+
+impl Way {
+    fn new(allowed: AllowedAddresses) -> Result<Self, reqwest::Error> {
+        let allowed = Arc::new(allowed);
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .referer(false)
+            .dns_resolver(Arc::new(Resolver(allowed.clone())))
+            .user_agent(concat!("Letterbox/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self { client, allowed })
     }
 
     /// Addresses in a URL do not pass through the resolver.
@@ -194,7 +231,7 @@ fn explain(error: &reqwest::Error) -> EgressError {
     }
     if let Some(refused) = causes
         .iter()
-        .find_map(|cause| cause.downcast_ref::<PrivateAddress>())
+        .find_map(|cause| cause.downcast_ref::<ForbiddenAddress>())
     {
         return EgressError::Refused(refused.to_string());
     }

@@ -373,7 +373,8 @@ mod tests {
             r#"{"rules":[{"when":{"method":null},"decision":"allow"}],"default":"deny"}"#,
             r#"{"rules":[{"when":{"host":[]},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"host":["Example.com"]},"decision":"deny"}],"default":"allow"}"#,
-            r#"{"rules":[{"when":{"host":["a.example:443"]},"decision":"deny"}],"default":"allow"}"#,
+            r#"{"rules":[{"when":{"host":["a.example:443"]},"decision":"deny"}],
+                "default":"allow"}"#,
             r#"{"rules":[{"when":{"host":["https://a.example"]},"decision":"deny"}],
                 "default":"allow"}"#,
         ] {

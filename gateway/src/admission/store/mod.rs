@@ -34,7 +34,8 @@ FROM ROWS FROM (
     count_requests($1::bytea[], $2::int[],
         ARRAY(SELECT client FROM asked ORDER BY ordinal),
         ARRAY(SELECT CASE WHEN is_live THEN token END FROM asked ORDER BY ordinal))
-) AS admitted (is_live, workspace_id, workflow_id, release_id, form, client_next_in, token_next_in)";
+) AS admitted (is_live, workspace_id, workflow_id, release_id, form,
+               client_next_in, token_next_in)";
 }
 
 /// What is asked for one request.

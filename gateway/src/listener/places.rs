@@ -1,0 +1,137 @@
+//! Places for connections: so many in all, and a share for each peer that is no trusted proxy, so
+//! that one can't take them from all others.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    client_address::{ClientAddress, TrustedProxies},
+    metrics,
+};
+
+/// One peer may have one place in so many.
+const SHARES: usize = 8;
+/// Descriptors that are kept for everything else: servers, sockets, files.
+const RESERVED_DESCRIPTORS: usize = 64;
+
+type Taken = Arc<Mutex<HashMap<ClientAddress, usize>>>;
+
+/// All places of a gateway.
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    share: usize,
+    taken: Taken,
+}
+
+impl Places {
+    /// As many places as wanted, as far as the process may open descriptors.
+    pub(super) fn new(wanted: usize) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let descriptors = descriptors.map_or(usize::MAX, |most| most as usize);
+        let places = wanted.min(descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(1));
+        if places < wanted {
+            tracing::warn!(
+                wanted,
+                places,
+                descriptors,
+                "fewer connections than wanted: the process may not open more descriptors"
+            );
+        }
+        Self::of(places)
+    }
+
+    fn of(places: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(places)),
+            share: (places / SHARES).max(1),
+            taken: Taken::default(),
+        }
+    }
+
+    /// Waits until there is a place for anybody.
+    pub(super) async fn free(&self) -> std::io::Result<OwnedSemaphorePermit> {
+        let free = self.free.clone().acquire_owned().await;
+        free.map_err(std::io::Error::other)
+    }
+
+    /// Gives the place to a peer; none if the peer has its share already.
+    pub(super) fn take(
+        &self,
+        free: OwnedSemaphorePermit,
+        peer: IpAddr,
+        proxies: &TrustedProxies,
+    ) -> Option<Place> {
+        let counted = (!proxies.contains(peer)).then(|| ClientAddress::from(peer));
+        if let Some(peer) = counted {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let places = taken.entry(peer).or_default();
+            if *places >= self.share {
+                metrics::CONNECTIONS_REFUSED.increment(1);
+                return None;
+            }
+            *places += 1;
+        }
+        metrics::CONNECTIONS.add(1.0);
+        Some(Place {
+            _free: free,
+            peer: counted,
+            taken: self.taken.clone(),
+        })
+    }
+}
+
+/// One open connection.
+pub(super) struct Place {
+    _free: OwnedSemaphorePermit,
+    peer: Option<ClientAddress>,
+    taken: Taken,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        metrics::CONNECTIONS.add(-1.0);
+        let Some(peer) = self.peer else { return };
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(places) = taken.get_mut(&peer) {
+            *places -= 1;
+            if *places == 0 {
+                taken.remove(&peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_has_a_share_and_a_trusted_proxy_all() {
+        let places = Places::of(16);
+        let proxies = TrustedProxies("10.0.0.0/8".parse().unwrap());
+        let take = async |peer: &str| {
+            let free = places.free().await.unwrap();
+            places.take(free, peer.parse().unwrap(), &proxies)
+        };
+        let first = take("198.51.100.1").await.unwrap();
+        let _second = take("::ffff:198.51.100.1").await.unwrap();
+        assert!(take("198.51.100.1").await.is_none());
+        let _other = take("198.51.100.2").await.unwrap();
+        drop(first);
+        let _again = take("198.51.100.1").await.unwrap();
+        let mut of_proxy = Vec::new();
+        for _ in 0..13 {
+            of_proxy.push(take("10.1.2.3").await.unwrap());
+        }
+        assert_eq!(places.free.available_permits(), 0);
+        drop(of_proxy);
+        assert_eq!(places.free.available_permits(), 13);
+        assert_eq!(places.taken.lock().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,40 @@
+//! What hyper lets pass in a head and two servers could read in two ways. A proxy in front may be
+//! sloppy; the last one to say no is here.
+
+use hyper::{
+    Request, Version,
+    header::{HOST, TRANSFER_ENCODING},
+};
+
+use crate::error::Refusal;
+
+/// Refuses a head that is not plain HTTP/1.
+///
+/// # Errors
+/// 400, and says which header is wrong.
+pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() || (host.is_none() && request.version() == Version::HTTP_11) {
+        return Err(Refusal::invalid_input(
+            "There must be exactly one Host header",
+        ));
+    }
+    // A whole URL in the request line.
+    let authority = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str().as_bytes());
+    let is_other = |host: &[u8]| authority.is_some_and(|own| !own.eq_ignore_ascii_case(host));
+    if host.is_some_and(|host| is_other(host.as_bytes())) {
+        return Err(Refusal::invalid_input(
+            "The Host header must name the host of the URL",
+        ));
+    }
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if !is_plain || request.headers().get_all(TRANSFER_ENCODING).iter().count() > 1 {
+        return Err(Refusal::invalid_input("Transfer-Encoding must be chunked"));
+    }
+    Ok(())
+}
