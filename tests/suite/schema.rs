@@ -87,6 +87,20 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Worker, "SELECT * FROM form_submissions"),
         (Role::Worker, "SELECT * FROM rate_limits"),
         (Role::Operator, "DROP TABLE signals"),
+        (Role::Operator, "DELETE FROM form_links"),
+        (Role::Operator, "DELETE FROM policies"),
+        (Role::Operator, "DELETE FROM releases"),
+        (Role::Operator, "UPDATE run_actions SET request = NULL"),
+        (Role::Operator, "DELETE FROM run_actions"),
+        (Role::Operator, "DELETE FROM approvals"),
+        (Role::Operator, "UPDATE approvals SET expires_at = now()"),
+        (
+            Role::Worker,
+            "INSERT INTO approvals
+                 (workspace_id, approval_id, run_id, action_id, expires_at, state)
+             SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'a', now(),
+                 'approved'",
+        ),
     ];
     for (role, statement) in denied {
         let error = world

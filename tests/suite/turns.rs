@@ -127,7 +127,7 @@ async fn a_denial_at_the_last_moment_counts() {
         .await;
 
     // Whoever takes the run comes as far as the record of the action.
-    let blocking = world.session(Role::Operator).await;
+    let blocking = world.session(Role::Login).await;
     blocking
         .batch_execute("BEGIN; SELECT FROM run_actions FOR UPDATE")
         .await
