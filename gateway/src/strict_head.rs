@@ -3,7 +3,7 @@
 
 use hyper::{
     Request, Version,
-    header::{HOST, TRANSFER_ENCODING},
+    header::{HOST, HeaderValue, TRANSFER_ENCODING},
 };
 
 use crate::error::Refusal;
@@ -32,8 +32,9 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
         ));
     }
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
-    let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    if !is_plain || request.headers().get_all(TRANSFER_ENCODING).iter().count() > 1 {
+    let coding = codings.next();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if codings.next().is_some() || !coding.is_none_or(is_chunked) {
         return Err(Refusal::invalid_input("Transfer-Encoding must be chunked"));
     }
     Ok(())

@@ -126,7 +126,7 @@ impl BatchConsumer<'_> {
     ) -> Result<(), BrokerError> {
         let Received {
             delivery,
-            entries,
+            mut entries,
             returns,
         } = Received::new(delivery);
         let may_separate = entries.len() > 1 && returns >= SEPARATED_FROM;
@@ -147,7 +147,6 @@ impl BatchConsumer<'_> {
         } else {
             // In another order each time: one that kills its worker comes before others only now
             // and then.
-            let mut entries = entries;
             fastrand::shuffle(&mut entries);
             for entry in entries {
                 self.store(queue, vec![entry], stop).await?;
