@@ -4,13 +4,16 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Parser;
-use letterbox_broker::{BrokerSettings, BrokerTarget};
+use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
-    process::networks::Networks,
-    process::settings::{ProcessSettings, SecretText, SettingError, milliseconds, seconds},
-    sealing::KeyRing,
+    process::{
+        networks::Networks,
+        secret_setting::{SecretSetting, help},
+        settings::{ProcessSettings, SettingError, milliseconds, seconds},
+    },
+    sealing::{KeyRing, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
-use letterbox_database::{Database, DatabaseSettings, Role};
+use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 use url::Url;
 
 use crate::{
@@ -20,7 +23,7 @@ use crate::{
 
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
 #[derive(Debug, Clone, Parser)]
-#[command(name = "letterbox-gateway", version)]
+#[command(name = "letterbox-gateway", version, after_help = help(&SECRETS))]
 pub(crate) struct GatewaySettings {
     /// Where senders connect; HTTP/1.1, to be run behind a proxy that terminates TLS
     #[arg(
@@ -63,16 +66,6 @@ pub(crate) struct GatewaySettings {
         hide_default_value = true
     )]
     pub trusted_proxies: String,
-
-    /// Keys that open webhook secrets, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the
-    /// first one seals
-    #[arg(
-        long,
-        env = "LETTERBOX_SEALING_KEYS",
-        value_name = "KEYS",
-        hide_env_values = true
-    )]
-    pub sealing_keys: SecretText,
 
     /// Maximum number of open connections; further ones wait to be accepted
     #[arg(long, env = "LETTERBOX_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096,
@@ -120,9 +113,6 @@ pub(crate) struct GatewaySettings {
     pub database: DatabaseSettings,
 
     #[command(flatten)]
-    pub broker: BrokerSettings,
-
-    #[command(flatten)]
     pub process: ProcessSettings,
 }
 
@@ -143,6 +133,9 @@ pub(crate) struct Config {
     /// Names this process to its servers: `letterbox-gateway@host`.
     pub name: String,
 }
+
+/// The secrets that this process is given.
+const SECRETS: [&SecretSetting; 4] = [&DATABASE_URL, &AMQP_URL, &WEBHOOK_KEYS, &SEALING_KEYS];
 
 impl Config {
     /// Checks the settings. Connects to nothing.
@@ -168,13 +161,13 @@ impl Config {
             }
         }
         let name = letterbox_common::process::name("letterbox-gateway");
-        let keys = settings.sealing_keys.expose().parse();
+        let database = DatabaseTarget::from_environment()?;
         let proxies = settings.trusted_proxies.parse::<Networks>();
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
-            database: Database::new(&settings.database, Role::Gateway, &name)?,
-            broker: settings.broker.target()?.with_queues(settings.work_queues),
-            keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
+            database: Database::new(&database, &settings.database, Role::Gateway, &name)?,
+            broker: BrokerTarget::from_environment()?.with_queues(settings.work_queues),
+            keys: key_ring(SealedColumn::WebhookSecret)?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
             proxies: proxies
                 .map(TrustedProxies)

@@ -174,12 +174,12 @@ struct Claiming {
 
 impl Claiming {
     fn new(world: &World) -> Self {
-        let Ok(database_url) = world.database_url.parse();
+        let target = world.database_url.parse().expect("a database");
         let settings = DatabaseSettings {
-            database_url,
             database_pool_size: 8,
         };
-        let database = Database::new(&settings, Role::Gateway, "bench").expect("a database");
+        let database =
+            Database::new(&target, &settings, Role::Gateway, "bench").expect("a database");
         let settlements = Arc::new(Settlements::default());
         Self {
             claims: Claims::new(database.clone(), LEASE, settlements.clone()),

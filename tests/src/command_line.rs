@@ -15,32 +15,34 @@ pub fn command_file(name: &str, text: &str) -> String {
 impl World {
     /// Runs `letterbox` with a command whose words are separated by one space each.
     pub fn letterbox(&self, command: impl AsRef<str>) -> Output {
-        self.letterbox_with(&self.keys, command)
+        self.letterbox_with(&[], command)
     }
 
-    /// The same, with other sealing keys.
-    pub fn letterbox_with(&self, keys: &str, command: impl AsRef<str>) -> Output {
+    /// The same, with settings beside or instead of the usual ones.
+    pub fn letterbox_with(&self, settings: &[(&str, &str)], command: impl AsRef<str>) -> Output {
         Command::new(binary("letterbox"))
             .args(command.as_ref().split(' '))
             .current_dir(&Servers::shared().folder)
             .env_clear()
             .envs([
                 ("DATABASE_URL", self.database_url.as_str()),
-                ("LETTERBOX_SEALING_KEYS", keys),
+                ("LETTERBOX_WEBHOOK_KEYS", &self.webhook_keys),
+                ("LETTERBOX_ACCOUNT_KEYS", &self.account_keys),
             ])
+            .envs(settings.iter().copied())
             .output()
             .unwrap()
     }
 
     /// What a command gives to programs.
     pub fn order(&self, command: impl AsRef<str>) -> Value {
-        self.order_with(&self.keys, command)
+        self.order_with(&[], command)
     }
 
-    /// The same, with other sealing keys.
-    pub fn order_with(&self, keys: &str, command: impl AsRef<str>) -> Value {
+    /// The same, with settings beside or instead of the usual ones.
+    pub fn order_with(&self, settings: &[(&str, &str)], command: impl AsRef<str>) -> Value {
         let command = command.as_ref();
-        let output = self.letterbox_with(keys, format!("{command} --json"));
+        let output = self.letterbox_with(settings, format!("{command} --json"));
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {told}");
         serde_json::from_slice(&output.stdout).unwrap()

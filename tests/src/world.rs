@@ -21,7 +21,10 @@ use uuid::Uuid;
 use crate::{DEFINITION, Form, Process, Servers, Webhook, http_client};
 
 const TEMPLATE: &str = "letterbox_template";
-pub const KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+/// What opens webhook secrets, and nothing else.
+const WEBHOOK_KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+/// What opens credentials, and nothing else.
+const ACCOUNT_KEYS: &str = "test:1f1e1d1c1b1a191817161514131211100f0e0d0c0b0a09080706050403020100";
 /// What every connected account of the tests shows.
 pub const CREDENTIAL: &str = "canary-credential";
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -30,7 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub struct World {
     pub database_url: String,
     pub amqp_url: String,
-    pub keys: String,
+    pub webhook_keys: String,
+    pub account_keys: String,
     /// The database under the login that owns it: sees everything.
     pub database: tokio_postgres::Client,
 }
@@ -51,7 +55,8 @@ impl World {
         Self {
             database_url,
             amqp_url,
-            keys: KEYS.into(),
+            webhook_keys: WEBHOOK_KEYS.into(),
+            account_keys: ACCOUNT_KEYS.into(),
             database,
         }
     }
@@ -73,7 +78,7 @@ impl World {
     pub async fn webhook(&self, gateway: &Process) -> Webhook {
         let operator = self.operator().await;
         let workspace = operator.create_workspace("Test", None).await.unwrap();
-        let keys: KeyRing = self.keys.parse().unwrap();
+        let keys: KeyRing = self.webhook_keys.parse().unwrap();
         let created = operator
             .create_webhook(&keys, workspace.workspace_id, "tool")
             .await
@@ -147,7 +152,7 @@ impl World {
         };
         self.operator()
             .await
-            .connect_account(&self.keys.parse().unwrap(), &account)
+            .connect_account(&self.account_keys.parse().unwrap(), &account)
             .await
             .unwrap()
     }
@@ -211,7 +216,10 @@ impl World {
         let mut all = vec![
             ("DATABASE_URL", self.database_url.as_str()),
             ("AMQP_URL", &self.amqp_url),
-            ("LETTERBOX_SEALING_KEYS", &self.keys),
+            match program {
+                "letterbox-gateway" => ("LETTERBOX_WEBHOOK_KEYS", &self.webhook_keys),
+                _ => ("LETTERBOX_ACCOUNT_KEYS", &self.account_keys),
+            },
             ("LETTERBOX_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1"),

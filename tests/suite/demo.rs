@@ -56,7 +56,8 @@ fn make(world: &World, gateway: &Process, folder: &Path, receiver: &str) -> Stri
         .envs([
             ("DATABASE_URL", world.database_url.as_str()),
             ("AMQP_URL", &world.amqp_url),
-            ("LETTERBOX_SEALING_KEYS", &world.keys),
+            ("LETTERBOX_WEBHOOK_KEYS", &world.webhook_keys),
+            ("LETTERBOX_ACCOUNT_KEYS", &world.account_keys),
             ("LETTERBOX_BASE_URL", &base),
         ])
         .output()

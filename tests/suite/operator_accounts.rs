@@ -66,11 +66,14 @@ async fn accounts_policies_and_approvals() {
     // A new sealing key, while a run waits: credentials are sealed again as well.
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
-    let both = format!("{NEW_KEY},{}", world.keys);
-    let rotated = world.order_with(&both, "keys rotate");
-    assert_eq!(rotated["resealed"], 2);
+    let both = format!("{NEW_KEY},{}", world.account_keys);
+    let rotated = world.order_with(&[("LETTERBOX_ACCOUNT_KEYS", &both)], "keys rotate");
+    assert_eq!(
+        (&rotated["resealed"], &rotated["current"]),
+        (&2.into(), &0.into())
+    );
     let _new = world
-        .worker_with(&[("LETTERBOX_SEALING_KEYS", NEW_KEY)])
+        .worker_with(&[("LETTERBOX_ACCOUNT_KEYS", NEW_KEY)])
         .await;
     drop(_worker);
 
@@ -133,12 +136,12 @@ async fn accounts_policies_and_approvals() {
 async fn keys_rotate_under_load() {
     let world = World::new().await;
     let (old, both, both_new) = (
-        world.keys.clone(),
-        format!("{},{NEW_KEY}", world.keys),
-        format!("{NEW_KEY},{}", world.keys),
+        world.webhook_keys.clone(),
+        format!("{},{NEW_KEY}", world.webhook_keys),
+        format!("{NEW_KEY},{}", world.webhook_keys),
     );
     let first = world
-        .gateway_with(&[("LETTERBOX_SEALING_KEYS", &both)])
+        .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", &both)])
         .await;
     let mut webhooks = Vec::new();
     for _ in 0..20 {
@@ -153,24 +156,24 @@ async fn keys_rotate_under_load() {
             }
         }
     });
-    let rotated = world.order_with(&both_new, "keys rotate");
+    let rotated = world.order_with(&[("LETTERBOX_WEBHOOK_KEYS", &both_new)], "keys rotate");
     assert_eq!(
         (&rotated["resealed"], &rotated["current"]),
         (&Value::from(20), &Value::from(0))
     );
     sending.await.unwrap();
-    let again = world.order_with(&both_new, "keys rotate");
+    let again = world.order_with(&[("LETTERBOX_WEBHOOK_KEYS", &both_new)], "keys rotate");
     assert_eq!(
         (&again["resealed"], &again["current"]),
         (&Value::from(0), &Value::from(20))
     );
 
     let new_only = world
-        .gateway_with(&[("LETTERBOX_SEALING_KEYS", NEW_KEY)])
+        .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", NEW_KEY)])
         .await;
     assert!(webhooks[0].at(&new_only).send("\"new\"").await.is_first());
     let old_only = world
-        .gateway_with(&[("LETTERBOX_SEALING_KEYS", &old)])
+        .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", &old)])
         .await;
     assert_eq!(
         webhooks[0].at(&old_only).send("\"old\"").await.status,

@@ -8,7 +8,7 @@ use letterbox_tests::{Proxy, World, binary, eventually};
 #[tokio::test]
 async fn settings_are_listed_and_checked_without_quoting_secrets() {
     for (program, setting) in [
-        ("letterbox-gateway", "LETTERBOX_SEALING_KEYS"),
+        ("letterbox-gateway", "LETTERBOX_WEBHOOK_KEYS"),
         ("letterbox-worker", "LETTERBOX_PREFETCH"),
         ("letterbox", "LETTERBOX_BASE_URL"),
     ] {
@@ -28,7 +28,7 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
         ("DATABASE_URL", "postgres://u:canary@127.0.0.1:1/d"),
         ("AMQP_URL", "amqp://u:canary@127.0.0.1:1/v"),
         (
-            "LETTERBOX_SEALING_KEYS",
+            "LETTERBOX_WEBHOOK_KEYS",
             "a:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
         ),
         ("LETTERBOX_LISTEN", "127.0.0.1:0"),
@@ -37,7 +37,7 @@ async fn settings_are_listed_and_checked_without_quoting_secrets() {
     for (name, value) in [
         ("DATABASE_URL", "canary"),
         ("AMQP_URL", "canary"),
-        ("LETTERBOX_SEALING_KEYS", "canary"),
+        ("LETTERBOX_WEBHOOK_KEYS", "canary"),
         ("LETTERBOX_LISTEN", "x"),
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "0"),
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "2"),
@@ -169,8 +169,16 @@ async fn logs_and_metrics_hold_no_secrets() {
         .password()
         .unwrap()
         .to_owned();
-    let key = world.keys.split(':').nth(1).unwrap();
-    for secret in ["canary", &webhook.secret, &signed, key, &password] {
+    let key = |ring: &str| ring.split(':').nth(1).unwrap().to_owned();
+    let keys = [key(&world.webhook_keys), key(&world.account_keys)];
+    for secret in [
+        "canary",
+        &webhook.secret,
+        &signed,
+        &keys[0],
+        &keys[1],
+        &password,
+    ] {
         let leak = texts.lines().find(|line| line.contains(secret));
         assert_eq!(leak, None, "{secret}");
     }

@@ -159,7 +159,10 @@ fn crates_depend_in_one_direction() {
         ("common/database", &["common"]),
         ("gateway", &["common", "broker", "database"]),
         ("worker/workflow", &["common"]),
-        ("worker/operator", &["common", "database", "workflow"]),
+        (
+            "worker/operator",
+            &["common", "broker", "database", "workflow"],
+        ),
         ("worker", &["common", "broker", "database", "workflow"]),
     ];
     for (folder, expected) in allowed {

@@ -4,15 +4,16 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Parser;
-use letterbox_broker::{BrokerSettings, BrokerTarget};
+use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     process::{
         networks::Networks,
-        settings::{ProcessSettings, SecretText, SettingError, milliseconds, seconds},
+        secret_setting::{SecretSetting, help},
+        settings::{ProcessSettings, SettingError, milliseconds, seconds},
     },
-    sealing::KeyRing,
+    sealing::{ACCOUNT_KEYS, KeyRing, SEALING_KEYS, SealedColumn, key_ring},
 };
-use letterbox_database::{Database, DatabaseSettings, Role};
+use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 
 use crate::{
     egress::{self, Egress},
@@ -27,7 +28,7 @@ const MIN_SHUTDOWN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 5
 
 /// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]
-#[command(name = "letterbox-worker", version)]
+#[command(name = "letterbox-worker", version, after_help = help(&SECRETS))]
 pub(crate) struct WorkerSettings {
     /// Where /livez, /readyz and /metrics are served; keep it private
     #[arg(
@@ -79,21 +80,8 @@ pub(crate) struct WorkerSettings {
     )]
     pub egress_allow: String,
 
-    /// Keys that open the credentials of connected accounts, as ID:KEY[,ID:KEY...], each key 64
-    /// hexadecimal digits
-    #[arg(
-        long,
-        env = "LETTERBOX_SEALING_KEYS",
-        value_name = "KEYS",
-        hide_env_values = true
-    )]
-    pub sealing_keys: SecretText,
-
     #[command(flatten)]
     pub database: DatabaseSettings,
-
-    #[command(flatten)]
-    pub broker: BrokerSettings,
 
     #[command(flatten)]
     pub process: ProcessSettings,
@@ -113,6 +101,9 @@ pub(crate) struct Config {
     /// Names this process to its servers: `letterbox-worker@host`.
     pub name: String,
 }
+
+/// The secrets that this process is given.
+const SECRETS: [&SecretSetting; 4] = [&DATABASE_URL, &AMQP_URL, &ACCOUNT_KEYS, &SEALING_KEYS];
 
 impl Config {
     /// Checks the settings. Connects to nothing.
@@ -139,11 +130,11 @@ impl Config {
         let allowed = settings.egress_allow.parse::<Networks>();
         let allowed =
             allowed.map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?;
-        let keys = settings.sealing_keys.expose().parse();
         let name = letterbox_common::process::name("letterbox-worker");
+        let database = DatabaseTarget::from_environment()?;
         Ok(Self {
-            database: Database::new(&settings.database, Role::Worker, &name)?,
-            broker: settings.broker.target()?,
+            database: Database::new(&database, &settings.database, Role::Worker, &name)?,
+            broker: BrokerTarget::from_environment()?,
             prefetch: settings.prefetch,
             max_batch: usize::from(settings.batch_size),
             run_concurrency: settings.run_concurrency,
@@ -152,7 +143,7 @@ impl Config {
                 retry: settings.retry,
                 approval: settings.approval,
             },
-            keys: keys.map_err(|error| SettingError::new("LETTERBOX_SEALING_KEYS", error))?,
+            keys: key_ring(SealedColumn::AccountCredential)?,
             egress: Egress::new(allowed)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
             shutdown_timeout,

@@ -18,4 +18,4 @@ pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::BrokerError;
 pub use message::{MalformedMessage, Message, MessageType, RunWake};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
-pub use settings::{BrokerSettings, BrokerTarget};
+pub use settings::{AMQP_URL, BrokerTarget};

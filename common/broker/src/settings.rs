@@ -2,38 +2,28 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use clap::Args;
-use lapin::{tcp::OwnedTLSConfig, uri::AMQPUri};
+use lapin::{
+    tcp::OwnedTLSConfig,
+    uri::{AMQPScheme, AMQPUri},
+};
 use url::Url;
 
-use letterbox_common::process::settings::{SecretText, SettingError};
+use letterbox_common::process::{
+    networks::is_loopback, secret_setting::SecretSetting, settings::SettingError,
+};
 
+/// The broker and how to log in to it.
+pub const AMQP_URL: SecretSetting = SecretSetting {
+    name: NAME,
+    about: "RabbitMQ, as amqp://USER:PASSWORD@HOST:PORT/VHOST[,...], one URL for each node, tried \
+            in turn; amqps:// checks the server's certificate against the system's roots, or \
+            against ?cacertfile=FILE",
+};
 const NAME: &str = "AMQP_URL";
 const HEARTBEAT_SECONDS: u16 = 10;
 const CONNECTION_TIMEOUT_MILLISECONDS: u64 = 3_000;
 /// lapin holds 32 frames each way in memory. A message may be longer than a frame.
 const FRAME_BYTES: u32 = 32 << 10;
-
-/// Settings of every process that uses the broker.
-#[derive(Debug, Clone, Args)]
-pub struct BrokerSettings {
-    /// RabbitMQ, as amqp://USER:PASSWORD@HOST:PORT/VHOST[,...], one URL for each node, tried in
-    /// turn; amqps:// checks the server's certificate against the system's roots, or against
-    /// ?cacertfile=FILE
-    #[arg(long, env = "AMQP_URL", value_name = "URLS", hide_env_values = true)]
-    pub amqp_url: SecretText,
-}
-
-impl BrokerSettings {
-    /// Parses the URLs.
-    ///
-    /// # Errors
-    /// When one is not an AMQP URL, or its certificate file can't be read. The message does not
-    /// quote it.
-    pub fn target(&self) -> Result<BrokerTarget, SettingError> {
-        self.amqp_url.expose().parse()
-    }
-}
 
 /// A broker as its URLs name it. Not `Debug`: lapin's URI prints its password.
 #[derive(Clone)]
@@ -52,6 +42,22 @@ pub(crate) struct BrokerNode {
 }
 
 impl BrokerTarget {
+    /// The broker that [`AMQP_URL`] names. Warns where others could listen.
+    ///
+    /// # Errors
+    /// When the setting is missing, one of its URLs is not an AMQP URL, or its certificate file
+    /// can't be read. The message does not quote it.
+    pub fn from_environment() -> Result<Self, SettingError> {
+        let target: Self = AMQP_URL.require()?.expose().parse()?;
+        if target.nodes.iter().any(BrokerNode::is_in_clear) {
+            tracing::warn!(
+                "AMQP_URL: password and messages travel in clear text to another machine; use \
+                 amqps:// unless the network is trusted"
+            );
+        }
+        Ok(target)
+    }
+
     /// The same, with so many work queues in each family.
     #[must_use]
     pub fn with_queues(self, work_queues: u16) -> Self {
@@ -80,6 +86,10 @@ impl FromStr for BrokerTarget {
 }
 
 impl BrokerNode {
+    fn is_in_clear(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQP && !is_loopback(&self.uri.authority.host)
+    }
+
     pub(crate) fn tls(&self) -> OwnedTLSConfig {
         OwnedTLSConfig {
             identity: None,

@@ -32,17 +32,18 @@ pub struct Database {
 }
 
 impl Database {
-    /// A pool of connections to the database that the settings name. Connects to nothing yet.
+    /// A pool of connections to a database. Connects to nothing yet.
     ///
     /// # Errors
-    /// When the URL or its certificates can't be read.
+    /// When the certificates of the URL can't be read.
     pub fn new(
+        target: &DatabaseTarget,
         settings: &DatabaseSettings,
         role: Role,
         application: &str,
     ) -> Result<Self, SettingError> {
         let size = usize::from(settings.database_pool_size);
-        Self::with_pool_of(size, &settings.target()?, role, application)
+        Self::with_pool_of(size, target, role, application)
     }
 
     /// One connection at most, for a program that does one thing after the other.

@@ -20,7 +20,7 @@ mod transaction;
 pub use connect::{Role, connect_once, role_exists};
 pub use database::Database;
 pub use error::{DatabaseError, Fault};
-pub use settings::{DatabaseSettings, DatabaseTarget};
+pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
 pub use statement::Statement;
 pub use transaction::{BoundStatement, Parameters, Transaction, Work};
 

@@ -3,36 +3,32 @@
 use std::{path::PathBuf, str::FromStr};
 
 use clap::Args;
-use tokio_postgres::{Config, config::SslMode};
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
 use url::Url;
 
-use letterbox_common::process::settings::{SecretText, SettingError};
+use letterbox_common::process::{
+    networks::is_loopback, secret_setting::SecretSetting, settings::SettingError,
+};
 
+/// The database and how to log in to it.
+pub const DATABASE_URL: SecretSetting = SecretSetting {
+    name: NAME,
+    about: "PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE; ?sslmode=require \
+            encrypts, ?sslmode=verify-full also checks the server's certificate against the \
+            system's roots or &sslrootcert=FILE",
+};
 const NAME: &str = "DATABASE_URL";
 
 /// Settings of every process that uses the database.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseSettings {
-    /// PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE; ?sslmode=require encrypts,
-    /// ?sslmode=verify-full also checks the server's certificate against the system's roots or
-    /// &sslrootcert=FILE
-    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
-    pub database_url: SecretText,
-
     /// Maximum number of connections to PostgreSQL that this process opens
     #[arg(long, env = "LETTERBOX_DATABASE_POOL_SIZE", value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(2..))]
     pub database_pool_size: u16,
-}
-
-impl DatabaseSettings {
-    /// Parses the URL.
-    ///
-    /// # Errors
-    /// When it is not a PostgreSQL URL. The message does not quote it.
-    pub fn target(&self) -> Result<DatabaseTarget, SettingError> {
-        self.database_url.expose().parse()
-    }
 }
 
 /// How the server proves who it is.
@@ -49,6 +45,30 @@ pub(crate) enum ServerCheck {
 pub struct DatabaseTarget {
     pub(super) config: Config,
     pub(super) check: ServerCheck,
+}
+
+impl DatabaseTarget {
+    /// The database that [`DATABASE_URL`] names. Warns where others could listen or pose as it.
+    ///
+    /// # Errors
+    /// When the setting is missing or is not a PostgreSQL URL. The message does not quote it.
+    pub fn from_environment() -> Result<Self, SettingError> {
+        let target: Self = DATABASE_URL.require()?.expose().parse()?;
+        if target.check == ServerCheck::None && !target.is_on_this_machine() {
+            tracing::warn!(
+                "DATABASE_URL: the connection may be in clear text and the server is not verified; \
+                 use ?sslmode=verify-full unless the network is trusted"
+            );
+        }
+        Ok(target)
+    }
+
+    fn is_on_this_machine(&self) -> bool {
+        self.config.get_hosts().iter().all(|host| match host {
+            Host::Tcp(host) => is_loopback(host),
+            Host::Unix(_) => true,
+        })
+    }
 }
 
 impl FromStr for DatabaseTarget {

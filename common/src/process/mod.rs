@@ -6,6 +6,7 @@ pub mod logging;
 pub mod metrics;
 pub mod networks;
 pub mod readiness;
+pub mod secret_setting;
 pub mod settings;
 pub mod shutdown;
 

@@ -41,6 +41,13 @@ impl Networks {
     }
 }
 
+/// Whether a host, as a URL names it, is this machine.
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+    host == "localhost" || address.is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +73,21 @@ mod tests {
             "10.0.0",
         ] {
             assert!(bad.parse::<Networks>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_known_by_its_names() {
+        for host in ["localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in [
+            "",
+            "localhost.example.com",
+            "10.0.0.1",
+            "127.0.0.1.example.com",
+        ] {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 

@@ -1,35 +1,9 @@
-//! Building blocks of the settings: texts that may hold secrets, durations with their unit, the
-//! settings that all processes share.
+//! Building blocks of the settings: what is wrong with one, durations with their unit, the settings
+//! that all processes share.
 
-use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
 use clap::{Args, ValueEnum};
-
-/// A setting that holds a secret. Parsing it never fails, so that no error message can quote it,
-/// and `Debug` prints nothing of it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(String);
-
-impl SecretText {
-    /// The secret.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SecretText {
-    type Err = Infallible;
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
 
 /// A setting is missing or invalid. Never quotes a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,11 +85,5 @@ mod tests {
         for text in ["", "0", "-1", "1.5", "1s", "99999999999999999999"] {
             assert!(seconds(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn secrets_are_never_printed() {
-        let Ok(secret) = "canary".parse::<SecretText>();
-        assert!(!format!("{secret:?}").contains("canary"));
     }
 }

@@ -2,16 +2,20 @@
 //!
 //! A sealed value is AES-256-GCM under one key of a key ring. Its associated data names the table,
 //! column, workspace and row it belongs to, so a value copied into another row, column or workspace
-//! does not open. The first key of the ring seals, all of them open: keys are rotated by putting a
-//! new one first and sealing everything again.
+//! does not open. A credential is also bound to the user, the header and the base URL that stand
+//! beside it: whoever changes one of them does not get the credential sent there. The first key of
+//! the ring seals, all of them open: keys are rotated by putting a new one first and sealing
+//! everything again.
 //!
-//! [`SealedColumn`] lists all columns that hold sealed values.
+//! [`SealedColumn`] lists all columns that hold sealed values; each has a key ring of its own.
 //!
-//! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Nonces
-//! are random: with 96 bits that is safe for far more seals under one key (2^32) than there will
-//! ever be webhooks.
+//! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Version
+//! 1 binds a value to its row, version 2 to other columns of the row as well. Nonces are random:
+//! with 96 bits that is safe for far more seals under one key (2^32) than there will ever be
+//! webhooks.
 
 mod place;
+mod settings;
 
 use std::{fmt, str::FromStr};
 
@@ -21,9 +25,15 @@ use aes_gcm::{
 };
 use zeroize::Zeroizing;
 
-pub use self::place::{Place, SealedColumn};
+pub use self::{
+    place::{Place, SealedColumn},
+    settings::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS, key_ring, keys_of},
+};
 
-const VERSION: u8 = 1;
+/// Bound to a row.
+const ROW: u8 = 1;
+/// Bound to a row and to other columns of it.
+const ROW_AND_COLUMNS: u8 = 2;
 const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
@@ -58,13 +68,21 @@ pub enum OpenError {
     /// It does not have the format of a sealed value.
     #[error("the sealed value is damaged or of an unknown version")]
     Malformed,
-    /// No key of the ring has the id of the key that sealed it. Holds that id.
-    #[error("sealed with key '{0}', which is not in LETTERBOX_SEALING_KEYS")]
-    UnknownKey(String),
+    /// It was sealed when values of its column were bound to less.
+    #[error("sealed by an older version: 'letterbox keys rotate' seals it again")]
+    Outdated,
+    /// No key of the ring has the id of the key that sealed it.
+    #[error("sealed with key '{id}', which is not in {setting}")]
+    UnknownKey {
+        /// The id of the missing key.
+        id: String,
+        /// The setting that lacks it.
+        setting: &'static str,
+    },
     /// It does not decrypt with its key at this place.
     #[error(
-        "the sealed value was altered, was copied from another row, or was sealed with another \
-         key of the same id"
+        "the sealed value or what it is bound to was altered, it was copied from another row, or \
+         it was sealed with another key of the same id"
     )]
     Refused,
 }
@@ -81,10 +99,10 @@ pub enum KeyRingError {
     /// The id is empty, too long, or has other characters.
     #[error("key {0}: the id must be 1 to 32 letters, digits, '-' or '_'")]
     Id(usize),
-    /// The key is not 64 hexadecimal digits.
+    /// The key is not 64 hexadecimal digits, or the same one 64 times.
     #[error(
-        "key {0}: the key must be 64 hexadecimal digits (256 bits; 'openssl rand -hex 32' makes \
-         one)"
+        "key {0}: the key must be 64 random hexadecimal digits (256 bits; 'openssl rand -hex 32' \
+         makes one)"
     )]
     Key(usize),
     /// An earlier key has this id.
@@ -114,7 +132,8 @@ impl KeyRing {
     pub fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError)?;
-        let aad = associated_data(place, &self.first.id);
+        let version = current_version(&place);
+        let aad = associated_data(version, &place, &self.first.id);
         let payload = Payload {
             msg: secret,
             aad: &aad,
@@ -125,7 +144,7 @@ impl KeyRing {
             .encrypt(&Nonce::from(nonce), payload)
             .map_err(|_| SealError)?;
 
-        let mut out = vec![VERSION, self.first.id.len() as u8];
+        let mut out = vec![version, self.first.id.len() as u8];
         out.extend_from_slice(self.first.id.as_bytes());
         out.extend_from_slice(&nonce);
         out.extend_from_slice(&sealed);
@@ -137,32 +156,43 @@ impl KeyRing {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Secret, OpenError> {
-        let (id, rest) = split_key_id(sealed)?;
-        let (nonce, ciphertext) = rest
-            .split_first_chunk::<NONCE_BYTES>()
-            .ok_or(OpenError::Malformed)?;
-        let key = self
-            .find(id)
-            .ok_or_else(|| OpenError::UnknownKey(id.to_owned()))?;
-        let aad = associated_data(place, id);
-        key.cipher
-            .decrypt(
-                &Nonce::from(*nonce),
-                Payload {
-                    msg: ciphertext,
-                    aad: &aad,
-                },
-            )
-            .map(Secret::new)
-            .map_err(|_| OpenError::Refused)
+        let parts = Parts::of(sealed)?;
+        if parts.version != current_version(&place) {
+            return Err(OpenError::Outdated);
+        }
+        self.decrypt(&place, &parts)
     }
 
-    /// Whether a value is sealed with the first key. If not, rotation seals it again.
+    /// The value sealed again, with the first key and in the current version; none where it is so
+    /// already.
     ///
     /// # Errors
-    /// [`OpenError::Malformed`] when it is not a sealed value.
-    pub fn is_current(&self, sealed: &[u8]) -> Result<bool, OpenError> {
-        Ok(split_key_id(sealed)?.0 == self.first.id)
+    /// When it does not open, or can't be sealed.
+    pub fn reseal(&self, place: Place<'_>, sealed: &[u8]) -> Result<Option<Vec<u8>>, ResealError> {
+        let parts = Parts::of(sealed)?;
+        if parts.version == current_version(&place) && parts.key_id == self.first.id {
+            return Ok(None);
+        }
+        let secret = self.decrypt(&place, &parts)?;
+        Ok(Some(self.seal(place, secret.expose())?))
+    }
+
+    fn decrypt(&self, place: &Place<'_>, parts: &Parts<'_>) -> Result<Secret, OpenError> {
+        let key = self
+            .find(parts.key_id)
+            .ok_or_else(|| OpenError::UnknownKey {
+                id: parts.key_id.to_owned(),
+                setting: place.column().keys().name,
+            })?;
+        let aad = associated_data(parts.version, place, parts.key_id);
+        let payload = Payload {
+            msg: parts.ciphertext,
+            aad: &aad,
+        };
+        key.cipher
+            .decrypt(&Nonce::from(*parts.nonce), payload)
+            .map(Secret::new)
+            .map_err(|_| OpenError::Refused)
     }
 
     fn find(&self, id: &str) -> Option<&Key> {
@@ -177,29 +207,67 @@ impl KeyRing {
 #[error("a secret could not be sealed: the operating system gave no random bytes")]
 pub struct SealError;
 
-fn split_key_id(sealed: &[u8]) -> Result<(&str, &[u8]), OpenError> {
-    let [VERSION, id_length, rest @ ..] = sealed else {
-        return Err(OpenError::Malformed);
-    };
-    let (id, rest) = rest
-        .split_at_checked(usize::from(*id_length))
-        .ok_or(OpenError::Malformed)?;
-    Ok((
-        std::str::from_utf8(id).map_err(|_| OpenError::Malformed)?,
-        rest,
-    ))
+/// A value could not be sealed again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResealError {
+    /// It does not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It can't be sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+/// A sealed value, taken apart.
+struct Parts<'a> {
+    version: u8,
+    key_id: &'a str,
+    nonce: &'a [u8; NONCE_BYTES],
+    ciphertext: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn of(sealed: &'a [u8]) -> Result<Self, OpenError> {
+        let parts = || {
+            let [version @ (ROW | ROW_AND_COLUMNS), id_length, rest @ ..] = sealed else {
+                return None;
+            };
+            let (id, rest) = rest.split_at_checked(usize::from(*id_length))?;
+            let (nonce, ciphertext) = rest.split_first_chunk()?;
+            Some(Self {
+                version: *version,
+                key_id: std::str::from_utf8(id).ok()?,
+                nonce,
+                ciphertext,
+            })
+        };
+        parts().ok_or(OpenError::Malformed)
+    }
+}
+
+fn current_version(place: &Place<'_>) -> u8 {
+    match place.bound_columns().is_empty() {
+        true => ROW,
+        false => ROW_AND_COLUMNS,
+    }
 }
 
 /// Every part with its length before it, so that no two places have the same text.
-fn associated_data(place: Place<'_>, key_id: &str) -> Vec<u8> {
-    let parts: [&[u8]; 6] = [
-        b"letterbox.sealed.v1",
-        place.column.table().as_bytes(),
-        place.column.name().as_bytes(),
-        place.workspace.as_bytes(),
-        place.row,
+fn associated_data(version: u8, place: &Place<'_>, key_id: &str) -> Vec<u8> {
+    let column = place.column();
+    let [workspace, row] = place.row();
+    let format = format!("letterbox.sealed.v{version}");
+    let mut parts = vec![
+        format.as_bytes(),
+        column.table().as_bytes(),
+        column.name().as_bytes(),
+        workspace,
+        row,
         key_id.as_bytes(),
     ];
+    if version == ROW_AND_COLUMNS {
+        parts.extend(place.bound_columns());
+    }
     parts
         .iter()
         .flat_map(|part| {
@@ -246,7 +314,11 @@ fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
         return Err(KeyRingError::Id(number));
     }
     let mut bytes = Zeroizing::new([0; KEY_BYTES]);
-    hex::decode_to_slice(key, bytes.as_mut_slice()).map_err(|_| KeyRingError::Key(number))?;
+    let is_hex = hex::decode_to_slice(key, bytes.as_mut_slice()).is_ok();
+    // A placeholder, such as zeros, is no key.
+    if !is_hex || bytes.iter().all(|byte| *byte == bytes[0]) {
+        return Err(KeyRingError::Key(number));
+    }
     let cipher =
         Aes256Gcm::new_from_slice(bytes.as_slice()).map_err(|_| KeyRingError::Key(number))?;
     Ok(Key {
@@ -267,7 +339,7 @@ impl fmt::Debug for KeyRing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::WorkspaceId;
+    use crate::ids::{AccountId, UserId, WebhookId, WorkspaceId};
 
     const OLD: &str = "old:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
     const NEW: &str = "new:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
@@ -276,41 +348,107 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn place(workspace: WorkspaceId, row: &[u8]) -> Place<'_> {
-        SealedColumn::WebhookSecret.place(workspace, row)
+    fn webhook() -> Place<'static> {
+        Place::WebhookSecret {
+            workspace: WorkspaceId::generate(),
+            webhook: WebhookId::generate(),
+        }
+    }
+
+    fn assert_refused(keys: &KeyRing, place: Place<'_>, sealed: &[u8]) {
+        let opened = keys.open(place, sealed);
+        assert_eq!(opened.unwrap_err(), OpenError::Refused, "{place:?}");
     }
 
     #[test]
     fn a_sealed_value_opens_in_its_place_only() {
         let (keys, workspace) = (ring(OLD), WorkspaceId::generate());
-        let here = place(workspace, b"row");
+        let webhook = WebhookId::generate();
+        let here = Place::WebhookSecret { workspace, webhook };
         let sealed = keys.seal(here, b"the secret").unwrap();
         assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the secret");
 
-        let elsewhere = [
-            place(workspace, b"other"),
-            place(WorkspaceId::generate(), b"row"),
-            SealedColumn::AccountCredential.place(workspace, b"row"),
-        ];
-        for other in elsewhere {
-            assert_eq!(keys.open(other, &sealed).unwrap_err(), OpenError::Refused);
+        let elsewhere = WorkspaceId::generate();
+        let other = WebhookId::generate();
+        for (workspace, webhook) in [(elsewhere, webhook), (workspace, other)] {
+            assert_refused(&keys, Place::WebhookSecret { workspace, webhook }, &sealed);
         }
     }
 
     #[test]
+    fn a_credential_is_bound_to_its_user_header_and_address() {
+        let keys = ring(OLD);
+        let (workspace, account, user) = (
+            WorkspaceId::generate(),
+            AccountId::generate(),
+            UserId::generate(),
+        );
+        let place = |account, user, header, base_url| Place::AccountCredential {
+            workspace,
+            account,
+            user,
+            header,
+            base_url,
+        };
+        let here = place(account, user, "authorization", "https://a.example/");
+        let sealed = keys.seal(here, b"the token").unwrap();
+        assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the token");
+        for other in [
+            place(
+                AccountId::generate(),
+                user,
+                "authorization",
+                "https://a.example/",
+            ),
+            place(
+                account,
+                UserId::generate(),
+                "authorization",
+                "https://a.example/",
+            ),
+            place(account, user, "cookie", "https://a.example/"),
+            place(account, user, "authorization", "https://b.example/"),
+            place(account, user, "authorizationh", "ttps://a.example/"),
+        ] {
+            assert_refused(&keys, other, &sealed);
+        }
+    }
+
+    /// A credential that is bound to its row alone opens for nobody but a rotation.
+    #[test]
+    fn credentials_of_version_1_are_sealed_again() {
+        let keys = ring(OLD);
+        let here = Place::AccountCredential {
+            workspace: WorkspaceId::generate(),
+            account: AccountId::generate(),
+            user: UserId::generate(),
+            header: "authorization",
+            base_url: "https://a.example/",
+        };
+        let aad = associated_data(ROW, &here, "old");
+        let payload = Payload {
+            msg: b"the token",
+            aad: &aad,
+        };
+        let nonce = [7; NONCE_BYTES];
+        let encrypted = keys.first.cipher.encrypt(&Nonce::from(nonce), payload);
+        let sealed = [&[ROW, 3], b"old".as_slice(), &nonce, &encrypted.unwrap()].concat();
+        assert_eq!(keys.open(here, &sealed).unwrap_err(), OpenError::Outdated);
+        let fresh = keys.reseal(here, &sealed).unwrap().unwrap();
+        assert_eq!(keys.open(here, &fresh).unwrap().expose(), b"the token");
+        assert_eq!(keys.reseal(here, &fresh), Ok(None));
+    }
+
+    #[test]
     fn any_altered_or_missing_byte_is_noticed() {
-        let (keys, workspace) = (ring(OLD), WorkspaceId::generate());
-        let sealed = keys.seal(place(workspace, b"row"), b"the secret").unwrap();
+        let (keys, place) = (ring(OLD), webhook());
+        let sealed = keys.seal(place, b"the secret").unwrap();
         for index in 0..sealed.len() {
             let mut altered = sealed.clone();
             altered[index] ^= 1;
+            assert!(keys.open(place, &altered).is_err(), "byte {index}");
             assert!(
-                keys.open(place(workspace, b"row"), &altered).is_err(),
-                "byte {index}"
-            );
-            assert!(
-                keys.open(place(workspace, b"row"), &sealed[..index])
-                    .is_err(),
+                keys.open(place, &sealed[..index]).is_err(),
                 "cut at {index}"
             );
         }
@@ -318,25 +456,23 @@ mod tests {
 
     #[test]
     fn the_first_key_seals_and_all_open() {
-        let (workspace, both) = (WorkspaceId::generate(), ring(&format!("{NEW},{OLD}")));
-        let here = place(workspace, b"row");
+        let (here, both) = (webhook(), ring(&format!("{NEW},{OLD}")));
         let old = ring(OLD).seal(here, b"s").unwrap();
         assert_eq!(both.open(here, &old).unwrap().expose(), b"s");
-        assert_eq!(both.is_current(&old), Ok(false));
 
-        let new = both.seal(here, b"s").unwrap();
-        assert_eq!(both.is_current(&new), Ok(true));
-        assert_eq!(
-            ring(OLD).open(here, &new).unwrap_err(),
-            OpenError::UnknownKey("new".into())
-        );
+        let new = both.reseal(here, &old).unwrap().unwrap();
+        assert_eq!(both.reseal(here, &new), Ok(None));
+        let missing = OpenError::UnknownKey {
+            id: "new".to_owned(),
+            setting: "LETTERBOX_WEBHOOK_KEYS",
+        };
+        assert_eq!(ring(OLD).open(here, &new).unwrap_err(), missing);
     }
 
     #[test]
     fn two_seals_of_one_secret_differ() {
-        let (keys, workspace) = (ring(OLD), WorkspaceId::generate());
-        let seal = || keys.seal(place(workspace, b"row"), b"s").unwrap();
-        assert_ne!(seal(), seal());
+        let (keys, place) = (ring(OLD), webhook());
+        assert_ne!(keys.seal(place, b"s"), keys.seal(place, b"s"));
     }
 
     #[test]
@@ -350,6 +486,10 @@ mod tests {
             ("a:00", KeyRingError::Key(1)),
             (
                 "a:zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+                KeyRingError::Key(1),
+            ),
+            (
+                "a:0000000000000000000000000000000000000000000000000000000000000000",
                 KeyRingError::Key(1),
             ),
         ];

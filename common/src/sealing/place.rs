@@ -1,8 +1,12 @@
-//! Where sealed values are: the columns that hold them, and the row that each is bound to.
+//! Where sealed values are: the columns that hold them, and what each value is bound to.
 
-use crate::ids::WorkspaceId;
+use crate::{
+    ids::{AccountId, UserId, WebhookId, WorkspaceId},
+    process::secret_setting::SecretSetting,
+};
 
-/// A column that holds sealed values. Rotation walks [`SealedColumn::ALL`].
+/// A column that holds sealed values. Each has keys of its own, so that a process can be given the
+/// keys that it needs and no more. Rotation walks [`SealedColumn::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealedColumn {
     /// The signing secret of a webhook.
@@ -33,22 +37,72 @@ impl SealedColumn {
         }
     }
 
-    /// The place of one row's value. `row` is the id that, with its workspace, names the row.
+    /// The setting that holds its keys.
     #[must_use]
-    pub fn place(self, workspace: WorkspaceId, row: &[u8]) -> Place<'_> {
-        Place {
-            column: self,
-            workspace,
-            row,
+    pub fn keys(self) -> &'static SecretSetting {
+        match self {
+            Self::WebhookSecret => &super::WEBHOOK_KEYS,
+            Self::AccountCredential => &super::ACCOUNT_KEYS,
         }
     }
 }
 
-/// Where a sealed value belongs; it opens nowhere else.
+/// Where a sealed value belongs, and what must be as it was when it was sealed; otherwise it does
+/// not open.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    pub(super) column: SealedColumn,
-    pub(super) workspace: WorkspaceId,
-    /// The row's id within its table and workspace.
-    pub(super) row: &'a [u8],
+pub enum Place<'a> {
+    /// The signing secret of a webhook.
+    WebhookSecret {
+        /// Whose webhook it is.
+        workspace: WorkspaceId,
+        /// The row.
+        webhook: WebhookId,
+    },
+    /// The credential of a connected account.
+    AccountCredential {
+        /// Whose account it is.
+        workspace: WorkspaceId,
+        /// The row.
+        account: AccountId,
+        /// Whose runs use it.
+        user: UserId,
+        /// Name of the header that carries it.
+        header: &'a str,
+        /// Where it is sent, as it is stored.
+        base_url: &'a str,
+    },
+}
+
+impl Place<'_> {
+    pub(super) fn column(&self) -> SealedColumn {
+        match self {
+            Self::WebhookSecret { .. } => SealedColumn::WebhookSecret,
+            Self::AccountCredential { .. } => SealedColumn::AccountCredential,
+        }
+    }
+
+    /// Workspace and id, which together name the row.
+    pub(super) fn row(&self) -> [&[u8]; 2] {
+        match self {
+            Self::WebhookSecret { workspace, webhook } => {
+                [workspace.as_bytes(), webhook.as_bytes()]
+            }
+            Self::AccountCredential {
+                workspace, account, ..
+            } => [workspace.as_bytes(), account.as_bytes()],
+        }
+    }
+
+    /// Other columns of the row that the value is bound to.
+    pub(super) fn bound_columns(&self) -> Vec<&[u8]> {
+        match self {
+            Self::WebhookSecret { .. } => Vec::new(),
+            Self::AccountCredential {
+                user,
+                header,
+                base_url,
+                ..
+            } => vec![user.as_bytes(), header.as_bytes(), base_url.as_bytes()],
+        }
+    }
 }

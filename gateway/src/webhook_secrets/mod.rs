@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{
     RandomError,
-    sealing::{KeyRing, SealError, SealedColumn},
+    sealing::{KeyRing, Place, SealError},
     webhook::{Signature, SigningKey, WebhookAddress, generate_secret},
 };
 use letterbox_database::Database;
@@ -140,8 +140,7 @@ impl WebhookSecrets {
         } else {
             self.decoy.address
         };
-        let place =
-            SealedColumn::WebhookSecret.place(sealed_for.workspace, sealed_for.webhook.as_bytes());
+        let place = place(sealed_for);
         let opened = self.keys.open(place, &found.sealed);
         opened
             .map(|secret| SigningKey::new(&secret))
@@ -151,6 +150,13 @@ impl WebhookSecrets {
                 %error, "a webhook's secret does not open");
                 VerifyError::Unavailable
             })
+    }
+}
+
+fn place(address: WebhookAddress) -> Place<'static> {
+    Place::WebhookSecret {
+        workspace: address.workspace,
+        webhook: address.webhook,
     }
 }
 
@@ -171,9 +177,7 @@ impl Decoy {
     fn new(keys: &KeyRing) -> Result<Self, DecoyError> {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
-        let place =
-            SealedColumn::WebhookSecret.place(address.workspace, address.webhook.as_bytes());
-        let sealed = keys.seal(place, secret.expose())?;
+        let sealed = keys.seal(place(address), secret.expose())?;
         Ok(Self {
             key: SigningKey::new(&secret),
             address,

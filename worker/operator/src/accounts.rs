@@ -4,7 +4,7 @@
 use http::{HeaderName, HeaderValue};
 use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
-    sealing::{KeyRing, SealedColumn, Secret},
+    sealing::{KeyRing, Place, Secret},
 };
 use letterbox_workflow::actions::RESERVED_HEADERS;
 use tokio_postgres::error::SqlState;
@@ -76,7 +76,13 @@ impl Operator {
     ) -> Result<AccountRow, OperatorError> {
         account.check()?;
         let id = AccountId::generate();
-        let place = SealedColumn::AccountCredential.place(account.workspace, id.as_bytes());
+        let place = Place::AccountCredential {
+            workspace: account.workspace,
+            account: id,
+            user: account.user,
+            header: &account.header,
+            base_url: account.base_url.as_str(),
+        };
         let sealed = keys.seal(place, account.credential.expose())?;
         let connecting = store::connect_account(&self.database, id, account, &sealed);
         let duplicate = Reason::DuplicateAccount;

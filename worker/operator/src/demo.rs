@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use uuid::Uuid;
 
-use crate::{NewAccount, Operator, OperatorError, Reason};
+use crate::{KeyRings, NewAccount, Operator, OperatorError, Reason};
 
 /// The account that the demo's actions call.
 const ACCOUNT: &str = "demo receiver";
@@ -54,7 +54,7 @@ impl Operator {
     /// When the definition has mistakes, or the database can't be asked.
     pub async fn ensure_demo(
         &self,
-        keys: &KeyRing,
+        keys: &KeyRings,
         before: Option<Demo>,
         definition: &str,
         receiver: &Url,
@@ -70,9 +70,9 @@ impl Operator {
             None => self.create_demo_workspace().await?,
         };
         let (webhook_id, webhook_secret) = self
-            .ensure_demo_webhook(keys, workspace, before.as_ref())
+            .ensure_demo_webhook(&keys.webhooks, workspace, before.as_ref())
             .await?;
-        self.ensure_demo_account(keys, workspace, owner, receiver)
+        self.ensure_demo_account(&keys.accounts, workspace, owner, receiver)
             .await?;
         let workflow_id = self
             .ensure_demo_workflow(workspace, owner, before.as_ref(), definition)

@@ -32,7 +32,7 @@ pub use self::{
     demo::Demo,
     error::{OperatorError, Reason},
     form_links::NewFormLink,
-    sealing_keys::Rotation,
+    sealing_keys::{KeyRings, Rotation},
     store::{
         AccountRow, ActionApproval, Allowance, ApprovalRow, Member, PolicyRow, RunAction,
         RunDetail, RunRow, SignalDetail, SignalRow, User, WebhookRow, WorkflowDetail, WorkflowRow,

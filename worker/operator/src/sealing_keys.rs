@@ -1,4 +1,4 @@
-//! New sealing keys: seals everything again that is not sealed with the first key of the ring.
+//! New sealing keys: seals everything again that is not sealed with the first key of its ring.
 
 use letterbox_common::sealing::{KeyRing, SealedColumn};
 use serde::Serialize;
@@ -17,15 +17,35 @@ pub struct Rotation {
     pub current: u64,
 }
 
+/// The keys of every column that holds sealed values.
+#[derive(Debug, Clone)]
+pub struct KeyRings {
+    /// Keys of webhook secrets.
+    pub webhooks: KeyRing,
+    /// Keys of account credentials.
+    pub accounts: KeyRing,
+}
+
+impl KeyRings {
+    fn of(&self, column: SealedColumn) -> &KeyRing {
+        match column {
+            SealedColumn::WebhookSecret => &self.webhooks,
+            SealedColumn::AccountCredential => &self.accounts,
+        }
+    }
+}
+
 impl Operator {
-    /// Seals every secret and credential again that is not sealed with the first key. Safe while
-    /// everything runs, and safe to repeat: a value that changes meanwhile is left alone.
+    /// Seals every secret and credential again that is not sealed with the first key of its ring,
+    /// or by an older version. Safe while everything runs, and safe to repeat: a value that changes
+    /// meanwhile is left alone.
     ///
     /// # Errors
     /// When a value does not open. What was sealed until then stays so.
-    pub async fn rotate_keys(&self, keys: &KeyRing) -> Result<Rotation, OperatorError> {
+    pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation, OperatorError> {
         let mut rotation = Rotation::default();
         for column in SealedColumn::ALL {
+            let keys = keys.of(column);
             self.rotate_column(keys, column, &mut rotation).await?;
         }
         Ok(rotation)
@@ -43,7 +63,7 @@ impl Operator {
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = Some((last.workspace, last.id));
+            after = Some((last.workspace(), last.id()));
             for value in &page {
                 match reseal(keys, column, value)? {
                     None => rotation.current += 1,
@@ -64,24 +84,11 @@ fn reseal(
     column: SealedColumn,
     sealed: &store::SealedValue,
 ) -> Result<Option<Vec<u8>>, Reason> {
-    let failed = |problem: String| Reason::SealedValue {
+    let resealed = keys.reseal(sealed.place(), &sealed.value);
+    resealed.map_err(|error| Reason::SealedValue {
         table: column.table(),
         column: column.name(),
-        id: sealed.id.to_string(),
-        problem,
-    };
-    if keys
-        .is_current(&sealed.value)
-        .map_err(|error| failed(error.to_string()))?
-    {
-        return Ok(None);
-    }
-    let place = column.place(sealed.workspace, sealed.id.as_bytes());
-    let secret = keys
-        .open(place, &sealed.value)
-        .map_err(|error| failed(error.to_string()))?;
-    let fresh = keys
-        .seal(place, secret.expose())
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(Some(fresh))
+        id: sealed.id().to_string(),
+        problem: error.to_string(),
+    })
 }

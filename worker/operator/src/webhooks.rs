@@ -3,7 +3,7 @@
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
-    sealing::{KeyRing, SealedColumn, Secret},
+    sealing::{KeyRing, Place, Secret},
     webhook::{WebhookAddress, generate_secret},
 };
 use tokio_postgres::error::SqlState;
@@ -36,7 +36,10 @@ impl Operator {
             webhook: WebhookId::generate(),
         };
         let secret = generate_secret()?;
-        let place = SealedColumn::WebhookSecret.place(workspace, address.webhook.as_bytes());
+        let place = Place::WebhookSecret {
+            workspace,
+            webhook: address.webhook,
+        };
         let sealed = keys.seal(place, secret.expose())?;
         let creating = store::create_webhook(&self.database, address, name, &sealed);
         let missing = Reason::NotFound("workspace");

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use letterbox_common::{
-    ids::{AccountId, WorkspaceId},
-    sealing::SealedColumn,
+    ids::AccountId,
+    sealing::Place,
     states::{ActionState, RefusedReason},
 };
 use letterbox_database::DatabaseError;
@@ -111,7 +111,7 @@ impl Executor {
         }
 
         // Send. The credential is opened now and not kept.
-        let sent = match self.open_credential(workspace, &prepared.account) {
+        let sent = match self.open_credential(run, &prepared.account) {
             Ok(credential) => {
                 let request = &prepared.rendered.request;
                 self.egress.send(request, &credential, key).await
@@ -248,10 +248,16 @@ impl Executor {
     /// Opens a credential, for the moment of its use.
     fn open_credential(
         &self,
-        workspace: WorkspaceId,
+        run: &RunInProgress,
         account: &Account,
     ) -> Result<Credential, String> {
-        let place = SealedColumn::AccountCredential.place(workspace, account.id.as_bytes());
+        let place = Place::AccountCredential {
+            workspace: run.lease.workspace,
+            account: account.id,
+            user: run.owner,
+            header: &account.header,
+            base_url: &account.base_url,
+        };
         let value = self
             .keys
             .open(place, &account.credential_sealed)
@@ -344,6 +350,11 @@ fn recorded_request(
             "the account {name:?} was replaced after the request was rendered"
         ));
     }
+    if !rendered.request.is_below(&base_url(account)?) {
+        return Err(format!(
+            "the recorded request does not go to the account {name:?}"
+        ));
+    }
     Ok(rendered)
 }
 
@@ -353,16 +364,17 @@ fn render(
     name: &str,
     context: &TemplateContext,
 ) -> Result<RenderedRequest, String> {
-    let base_url: Url = account
-        .base_url
-        .parse()
-        .map_err(|_| "the account's base URL is invalid".to_owned())?;
     let request = outgoing
-        .render(&base_url, &context.renderer())
+        .render(&base_url(account)?, &context.renderer())
         .map_err(|error| error.to_string())?;
     Ok(RenderedRequest {
         account_id: account.id,
         account: name.to_owned(),
         request,
     })
+}
+
+fn base_url(account: &Account) -> Result<Url, String> {
+    let parsed = account.base_url.parse();
+    parsed.map_err(|_| "the account's base URL is invalid".to_owned())
 }

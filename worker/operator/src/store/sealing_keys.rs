@@ -1,8 +1,12 @@
 //! Sealed values of every column that holds some. A table can't be an argument of a statement, so
 //! there is one statement for each column.
 
-use letterbox_common::{ids::WorkspaceId, sealing::SealedColumn};
+use letterbox_common::{
+    ids::{AccountId, UserId, WebhookId, WorkspaceId},
+    sealing::{Place, SealedColumn},
+};
 use letterbox_database::{Database, DatabaseError, statements};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 statements! {
@@ -19,7 +23,8 @@ WHERE workspace_id = $1 AND webhook_id = $2 AND secret_sealed = $3";
 
     /// A page of account credentials.
     ACCOUNT_CREDENTIALS = account_credentials "
-SELECT workspace_id, account_id AS id, credential_sealed AS value FROM connected_accounts
+SELECT workspace_id, account_id AS id, user_id, header_name, base_url, credential_sealed AS value
+FROM connected_accounts
 WHERE credential_sealed IS NOT NULL
   AND ($1::uuid IS NULL OR (workspace_id, account_id) > ($1, $2))
 ORDER BY workspace_id, account_id LIMIT $3";
@@ -33,9 +38,83 @@ WHERE workspace_id = $1 AND account_id = $2 AND credential_sealed = $3";
 /// A sealed value and its row.
 #[derive(Debug, Clone)]
 pub(crate) struct SealedValue {
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) id: Uuid,
+    row: SealedRow,
     pub(crate) value: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+enum SealedRow {
+    Webhook {
+        workspace: WorkspaceId,
+        webhook: WebhookId,
+    },
+    Account {
+        workspace: WorkspaceId,
+        account: AccountId,
+        user: UserId,
+        header: String,
+        base_url: String,
+    },
+}
+
+impl SealedValue {
+    fn decode(column: SealedColumn, row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let workspace = row.try_get("workspace_id")?;
+        let place = match column {
+            SealedColumn::WebhookSecret => SealedRow::Webhook {
+                workspace,
+                webhook: row.try_get("id")?,
+            },
+            SealedColumn::AccountCredential => SealedRow::Account {
+                workspace,
+                account: row.try_get("id")?,
+                user: row.try_get("user_id")?,
+                header: row.try_get("header_name")?,
+                base_url: row.try_get("base_url")?,
+            },
+        };
+        Ok(Self {
+            row: place,
+            value: row.try_get("value")?,
+        })
+    }
+
+    pub(crate) fn workspace(&self) -> WorkspaceId {
+        match &self.row {
+            SealedRow::Webhook { workspace, .. } | SealedRow::Account { workspace, .. } => {
+                *workspace
+            }
+        }
+    }
+
+    pub(crate) fn id(&self) -> Uuid {
+        match &self.row {
+            SealedRow::Webhook { webhook, .. } => Uuid::from_bytes(*webhook.as_bytes()),
+            SealedRow::Account { account, .. } => Uuid::from_bytes(*account.as_bytes()),
+        }
+    }
+
+    pub(crate) fn place(&self) -> Place<'_> {
+        match &self.row {
+            SealedRow::Webhook { workspace, webhook } => Place::WebhookSecret {
+                workspace: *workspace,
+                webhook: *webhook,
+            },
+            SealedRow::Account {
+                workspace,
+                account,
+                user,
+                header,
+                base_url,
+            } => Place::AccountCredential {
+                workspace: *workspace,
+                account: *account,
+                user: *user,
+                header,
+                base_url,
+            },
+        }
+    }
 }
 
 /// The sealed values of a column behind a row, at most `limit` of them.
@@ -54,14 +133,7 @@ pub(crate) async fn sealed_values(
         .query(statement, &[&workspace, &id, &limit])
         .await?;
     rows.iter()
-        .map(|row| {
-            let (workspace, id) = (row.try_get("workspace_id")?, row.try_get("id")?);
-            Ok(SealedValue {
-                workspace,
-                id,
-                value: row.try_get("value")?,
-            })
-        })
+        .map(|row| Ok(SealedValue::decode(column, row)?))
         .collect()
 }
 
@@ -80,8 +152,8 @@ pub(crate) async fn replace_sealed(
         .execute(
             statement,
             &[
-                /* $1 workspace_id */ &old.workspace,
-                /* $2 id */ &old.id,
+                /* $1 workspace_id */ &old.workspace(),
+                /* $2 id */ &old.id(),
                 /* $3 old */ &old.value,
                 /* $4 new */ &new,
             ],

@@ -71,6 +71,23 @@ pub struct Request {
     pub body: Option<String>,
 }
 
+impl Request {
+    /// Whether it goes to an account with this base URL: same origin, and a path below it.
+    #[must_use]
+    pub fn is_below(&self, base_url: &Url) -> bool {
+        let Ok(url) = Url::parse(&self.url) else {
+            return false;
+        };
+        let below = url
+            .path()
+            .strip_prefix(base_url.path().trim_end_matches('/'));
+        url.origin() == base_url.origin()
+            && url.username().is_empty()
+            && url.password().is_none()
+            && below.is_some_and(|path| path.is_empty() || path.starts_with('/'))
+    }
+}
+
 /// The URL of `path` below an account's base URL.
 ///
 /// # Errors
@@ -85,4 +102,40 @@ pub(super) fn join_path(base_url: &Url, path: &str) -> Result<Url, RenderError> 
         ));
     }
     Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_goes_where_its_account_is() {
+        let is_below = |url: &str, base: &str| {
+            let request = Request {
+                method: "GET".to_owned(),
+                url: url.to_owned(),
+                headers: Vec::new(),
+                body: None,
+            };
+            request.is_below(&base.parse().unwrap())
+        };
+        for url in ["https://a.example/v1", "https://a.example/v1/x?y=1"] {
+            assert!(is_below(url, "https://a.example/v1"), "{url}");
+            assert!(is_below(url, "https://a.example/v1/"), "{url}");
+            assert!(is_below(url, "https://a.example"), "{url}");
+        }
+        for url in [
+            "",
+            "https://a.example/v10",
+            "https://a.example/",
+            "https://a.example/v1/../v2",
+            "http://a.example/v1",
+            "https://b.example/v1",
+            "https://a.example.com/v1",
+            "https://a.example:444/v1",
+            "https://u@a.example/v1",
+        ] {
+            assert!(!is_below(url, "https://a.example/v1"), "{url}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
-    sealing::Secret,
+    sealing::{SealedColumn, Secret, key_ring},
 };
 use letterbox_operator::NewAccount;
 use url::Url;
@@ -72,7 +72,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             value_file,
         } => {
             // First, so that nothing is created without keys.
-            let keys = settings.keys()?;
+            let keys = key_ring(SealedColumn::AccountCredential)?;
             let (header, credential) = match (bearer_file, header.zip(value_file)) {
                 (Some(file), _) => (
                     "authorization".into(),

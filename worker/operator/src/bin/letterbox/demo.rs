@@ -11,12 +11,20 @@ use std::{
 };
 
 use clap::Args;
-use letterbox_common::process::settings::SecretText;
+use letterbox_broker::AMQP_URL;
+use letterbox_common::{
+    process::secret_setting::SecretText,
+    sealing::{ACCOUNT_KEYS, SealedColumn, WEBHOOK_KEYS, keys_of},
+};
+use letterbox_database::DATABASE_URL;
 use letterbox_operator::Demo;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::{Failure, Output, file, settings::CliSettings};
+use crate::{
+    Failure, Output, file,
+    settings::{CliSettings, DASHBOARD_URL, key_rings},
+};
 
 #[derive(Args)]
 pub(crate) struct DemoCommand {
@@ -29,17 +37,6 @@ pub(crate) struct DemoCommand {
     /// What the demo's actions call
     #[arg(long, value_name = "URL")]
     receiver_url: Url,
-    /// RabbitMQ, noted for programs that join
-    #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
-    amqp_url: SecretText,
-    /// RabbitMQ's dashboard, noted for people
-    #[arg(
-        long,
-        env = "LETTERBOX_DASHBOARD_URL",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    dashboard_url: Option<SecretText>,
     /// The gateway's admin address, noted for programs
     #[arg(long, value_name = "URL")]
     gateway_admin_url: Url,
@@ -67,25 +64,43 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
     let definition = file::read_text(&command.definition)?;
     let before = remembered(&path);
     let operator = settings.operator().await?;
-    let keys = settings.keys()?;
+    let keys = key_rings()?;
     let ensuring = operator.ensure_demo(&keys, before, &definition, &command.receiver_url);
     let demo = ensuring.await?;
 
+    let secrets = Secrets {
+        database_url: DATABASE_URL.require()?,
+        amqp_url: AMQP_URL.require()?,
+        webhook_keys: keys_of(SealedColumn::WebhookSecret)?,
+        account_keys: keys_of(SealedColumn::AccountCredential)?,
+        dashboard_url: DASHBOARD_URL.read()?,
+    };
     let environment = [
-        ("DATABASE_URL", settings.database_url()?),
-        ("AMQP_URL", command.amqp_url.expose()),
-        ("LETTERBOX_SEALING_KEYS", settings.sealing_keys()?),
+        (DATABASE_URL.name, secrets.database_url.expose()),
+        (AMQP_URL.name, secrets.amqp_url.expose()),
+        (WEBHOOK_KEYS.name, secrets.webhook_keys.expose()),
+        (ACCOUNT_KEYS.name, secrets.account_keys.expose()),
         ("LETTERBOX_BASE_URL", settings.base()),
         ("LETTERBOX_APP_URL", settings.app()),
     ];
-    let description = describe(settings, &command, &demo, &environment)?;
+    let description = describe(settings, &command, &demo, &secrets, &environment);
     file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
     file::write_private(&path, &format!("{description:#}\n"))?;
-    let guide = guide(settings, &command, &demo);
+    let guide = guide(settings, &secrets, &demo);
     Ok(Output::Text {
         text: guide,
         value: description,
     })
+}
+
+/// What opens the servers and the sealed values.
+struct Secrets {
+    database_url: SecretText,
+    amqp_url: SecretText,
+    webhook_keys: SecretText,
+    account_keys: SecretText,
+    /// Missing where the broker is not ours.
+    dashboard_url: Option<SecretText>,
 }
 
 /// The demo of an earlier call, if it can be read.
@@ -98,8 +113,9 @@ fn describe(
     settings: &CliSettings,
     command: &DemoCommand,
     demo: &Demo,
+    secrets: &Secrets,
     environment: &[(&str, &str)],
-) -> Result<Value, Failure> {
+) -> Value {
     let environment: BTreeMap<_, _> = environment.iter().copied().collect();
     let pids: BTreeMap<_, _> = command.pids.iter().cloned().collect();
     let mut description = json!({
@@ -107,9 +123,9 @@ fn describe(
         "app_url": settings.app(),
         "gateway_admin_url": trimmed(&command.gateway_admin_url),
         "worker_admin_url": trimmed(&command.worker_admin_url),
-        "database_url": settings.database_url()?,
-        "amqp_url": command.amqp_url.expose(),
-        "rabbitmq_dashboard_url": command.dashboard_url.as_ref().map(SecretText::expose),
+        "database_url": secrets.database_url.expose(),
+        "amqp_url": secrets.amqp_url.expose(),
+        "rabbitmq_dashboard_url": secrets.dashboard_url.as_ref().map(SecretText::expose),
         "form_url": demo.form_token.as_ref().map(|token| settings.form_url(token)),
         "webhook_url": settings.webhook_url(demo.webhook_address()),
         "pids": pids,
@@ -118,7 +134,7 @@ fn describe(
     if let (Value::Object(all), Value::Object(ids)) = (&mut description, json!(demo)) {
         all.extend(ids);
     }
-    Ok(description)
+    description
 }
 
 fn trimmed(url: &Url) -> &str {
@@ -137,7 +153,7 @@ fn shell_exports(environment: &[(&str, &str)]) -> String {
 }
 
 /// What a person can do now.
-fn guide(settings: &CliSettings, command: &DemoCommand, demo: &Demo) -> String {
+fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo) -> String {
     let base = settings.base();
     let token = demo.form_token.as_deref().unwrap_or("(none)");
     let form = demo
@@ -146,7 +162,7 @@ fn guide(settings: &CliSettings, command: &DemoCommand, demo: &Demo) -> String {
         .map(|token| settings.form_url(token));
     let form = form.unwrap_or_else(|| "(its workflow is not deployed)".to_owned());
     let webhook = settings.webhook_url(demo.webhook_address());
-    let dashboard = command.dashboard_url.as_ref().map(SecretText::expose);
+    let dashboard = secrets.dashboard_url.as_ref().map(SecretText::expose);
     let dashboard = dashboard.unwrap_or("(that of the given RabbitMQ)");
     let Demo {
         workspace_id,

@@ -2,7 +2,10 @@
 
 use clap::Subcommand;
 
-use crate::{Failure, Output, settings::CliSettings};
+use crate::{
+    Failure, Output,
+    settings::{CliSettings, key_rings},
+};
 
 #[derive(Subcommand)]
 pub(crate) enum KeysCommand {
@@ -12,7 +15,7 @@ pub(crate) enum KeysCommand {
 
 pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output, Failure> {
     let KeysCommand::Rotate = verb;
-    let keys = settings.keys()?;
+    let keys = key_rings()?;
     Ok(Output::one(
         &settings.operator().await?.rotate_keys(&keys).await?,
     ))

@@ -23,15 +23,16 @@ mod workspace;
 use std::{net::SocketAddr, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use letterbox_common::process::settings::SettingError;
+use letterbox_common::process::{secret_setting::help, settings::SettingError};
+use letterbox_database::DatabaseTarget;
 use letterbox_operator::{OperatorError, migrate};
 use output::Output;
-use settings::CliSettings;
+use settings::{CliSettings, SECRETS};
 
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
 #[derive(Parser)]
-#[command(name = "letterbox", version)]
+#[command(name = "letterbox", version, after_help = help(&SECRETS))]
 struct Cli {
     #[command(flatten)]
     settings: CliSettings,
@@ -129,7 +130,9 @@ async fn main() -> ExitCode {
 
 async fn run_command(settings: &CliSettings, command: Command) -> Result<Output, Failure> {
     match command {
-        Command::Migrate => Ok(Output::one(&migrate(&settings.database()?).await?)),
+        Command::Migrate => Ok(Output::one(
+            &migrate(&DatabaseTarget::from_environment()?).await?,
+        )),
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
         Command::User(command) => user::run(&settings.operator().await?, command).await,
         Command::Member(command) => member::run(&settings.operator().await?, command).await,

@@ -4,14 +4,13 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Subcommand;
 use letterbox_common::{
-    process::settings::SecretText,
     sealing::Secret,
     webhook::{SIGNATURE_HEADER, SigningKey},
 };
 use serde_json::{json, value::RawValue};
 use url::Url;
 
-use crate::{Failure, Output, file};
+use crate::{Failure, Output, file, settings::WEBHOOK_SECRET};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -33,15 +32,7 @@ pub(crate) enum SendCommand {
         /// The webhook's URL
         #[arg(long)]
         url: Url,
-        /// The webhook's secret (better in the environment than on the command line)
-        #[arg(
-            long,
-            env = "LETTERBOX_WEBHOOK_SECRET",
-            hide_env_values = true,
-            required_unless_present = "secret_file"
-        )]
-        secret: Option<SecretText>,
-        /// A file that holds the secret
+        /// A file that holds the webhook's secret [default: LETTERBOX_WEBHOOK_SECRET]
         #[arg(long)]
         secret_file: Option<PathBuf>,
         /// The body, byte for byte; - reads standard input
@@ -71,15 +62,12 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
         } => send_form(&url, idempotency_key, &file).await,
         SendCommand::Webhook {
             url,
-            secret,
             secret_file,
             file,
         } => {
-            let secret = match (secret, secret_file) {
-                (_, Some(file)) => file::read(&file)?.trim_ascii().to_vec(),
-                (secret, None) => secret
-                    .map(|secret| secret.expose().as_bytes().to_vec())
-                    .unwrap_or_default(),
+            let secret = match secret_file {
+                Some(file) => file::read(&file)?.trim_ascii().to_vec(),
+                None => WEBHOOK_SECRET.require()?.expose().as_bytes().to_vec(),
             };
             let body = file::read(&file)?;
             let signature = SigningKey::new(&Secret::new(secret))

@@ -1,12 +1,44 @@
 //! The settings of the command line, parsed once. Which of them a command needs, it says itself.
 
+use letterbox_broker::AMQP_URL;
 use letterbox_common::{
-    process::settings::{SecretText, SettingError},
-    sealing::KeyRing,
+    process::{secret_setting::SecretSetting, settings::SettingError},
+    sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
-use letterbox_database::DatabaseTarget;
-use letterbox_operator::{Operator, OperatorError};
+use letterbox_database::{DATABASE_URL, DatabaseTarget};
+use letterbox_operator::{KeyRings, Operator, OperatorError};
 use url::Url;
+
+/// RabbitMQ's dashboard, with its password.
+pub(crate) const DASHBOARD_URL: SecretSetting = SecretSetting {
+    name: "LETTERBOX_DASHBOARD_URL",
+    about: "RabbitMQ's dashboard, which 'demo' names",
+};
+
+/// The secret that a delivery is signed with.
+pub(crate) const WEBHOOK_SECRET: SecretSetting = SecretSetting {
+    name: "LETTERBOX_WEBHOOK_SECRET",
+    about: "The secret of the webhook that 'send webhook' posts to",
+};
+
+/// The secrets that commands use.
+pub(crate) const SECRETS: [&SecretSetting; 7] = [
+    &DATABASE_URL,
+    &WEBHOOK_KEYS,
+    &ACCOUNT_KEYS,
+    &SEALING_KEYS,
+    &WEBHOOK_SECRET,
+    &AMQP_URL,
+    &DASHBOARD_URL,
+];
+
+/// The keys of both columns.
+pub(crate) fn key_rings() -> Result<KeyRings, SettingError> {
+    Ok(KeyRings {
+        webhooks: key_ring(SealedColumn::WebhookSecret)?,
+        accounts: key_ring(SealedColumn::AccountCredential)?,
+    })
+}
 
 /// Settings of every command.
 #[derive(clap::Args)]
@@ -14,26 +46,6 @@ pub(crate) struct CliSettings {
     /// Print one JSON object or array instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,
-
-    /// PostgreSQL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE[?sslmode=...]
-    #[arg(
-        long,
-        global = true,
-        env = "DATABASE_URL",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    database_url: Option<SecretText>,
-
-    /// Sealing keys, as ID:KEY[,ID:KEY...], each key 64 hexadecimal digits; the first one seals
-    #[arg(
-        long,
-        global = true,
-        env = "LETTERBOX_SEALING_KEYS",
-        value_name = "KEYS",
-        hide_env_values = true
-    )]
-    sealing_keys: Option<SecretText>,
 
     /// Address of the gateway as senders see it; begins the URLs that are printed
     #[arg(
@@ -51,27 +63,8 @@ pub(crate) struct CliSettings {
 }
 
 impl CliSettings {
-    pub(crate) fn database(&self) -> Result<DatabaseTarget, SettingError> {
-        self.database_url()?.parse()
-    }
-
-    pub(crate) fn database_url(&self) -> Result<&str, SettingError> {
-        let missing = || SettingError::new("DATABASE_URL", "must be set");
-        Ok(self.database_url.as_ref().ok_or_else(missing)?.expose())
-    }
-
-    pub(crate) fn keys(&self) -> Result<KeyRing, SettingError> {
-        let invalid = |error| SettingError::new("LETTERBOX_SEALING_KEYS", error);
-        self.sealing_keys()?.parse().map_err(invalid)
-    }
-
-    pub(crate) fn sealing_keys(&self) -> Result<&str, SettingError> {
-        let missing = || SettingError::new("LETTERBOX_SEALING_KEYS", "must be set");
-        Ok(self.sealing_keys.as_ref().ok_or_else(missing)?.expose())
-    }
-
     pub(crate) async fn operator(&self) -> Result<Operator, OperatorError> {
-        Operator::connect(&self.database()?).await
+        Operator::connect(&DatabaseTarget::from_environment()?).await
     }
 
     /// The gateway's address, without a slash at its end.

@@ -1,7 +1,10 @@
 //! `letterbox webhook …`
 
 use clap::Subcommand;
-use letterbox_common::ids::{WebhookId, WorkspaceId};
+use letterbox_common::{
+    ids::{WebhookId, WorkspaceId},
+    sealing::{SealedColumn, key_ring},
+};
 use serde_json::json;
 
 use crate::{Failure, Output, settings::CliSettings};
@@ -29,7 +32,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
     Ok(match verb {
         WebhookCommand::Create { workspace, name } => {
             // First, so that nothing is created without keys.
-            let keys = settings.keys()?;
+            let keys = key_ring(SealedColumn::WebhookSecret)?;
             let created = settings
                 .operator()
                 .await?

@@ -1,0 +1,10 @@
+-- Why: what was approved is what is sent. The request of an action could be rewritten while its run waited for a person.
+
+CREATE FUNCTION keep_request() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the request of an action is recorded once' USING ERRCODE = 'restrict_violation';
+END
+$$;
+COMMENT ON FUNCTION keep_request IS 'A recorded request can be forgotten, not replaced';
+CREATE TRIGGER keep_request BEFORE UPDATE OF request ON run_actions FOR EACH ROW
+WHEN (OLD.request IS NOT NULL AND NEW.request IS NOT NULL AND OLD.request <> NEW.request) EXECUTE FUNCTION keep_request();

@@ -1,0 +1,111 @@
+//! Settings that hold secrets: where they come from, and what is said when others could see them.
+
+use std::process::Command;
+
+use letterbox_tests::{World, binary, command_file, eventually};
+
+#[tokio::test]
+async fn secrets_come_from_files_as_well() {
+    let world = World::new().await;
+    let folder = letterbox_tests::Servers::shared().folder.clone();
+    let file = |name: &str, text: &str| {
+        let name = format!("{name}-{}", uuid::Uuid::new_v4());
+        let path = folder.join(command_file(&name, text));
+        path.to_str().unwrap().to_owned()
+    };
+    // As an editor leaves them.
+    let database = file("database", &format!("{}\n", world.database_url));
+    let keys = file("keys", &format!("{}\r\n", world.webhook_keys));
+    let gateway = world
+        .gateway_with(&[
+            ("DATABASE_URL", ""),
+            ("DATABASE_URL_FILE", &database),
+            ("LETTERBOX_WEBHOOK_KEYS", ""),
+            ("LETTERBOX_WEBHOOK_KEYS_FILE", &keys),
+        ])
+        .await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("1").await.is_first());
+
+    let listed = world.letterbox_with(
+        &[("DATABASE_URL", ""), ("DATABASE_URL_FILE", &database)],
+        "workspace list",
+    );
+    assert!(listed.status.success(), "{listed:?}");
+    let nowhere = format!("{database}-nowhere");
+    for (settings, says) in [
+        (
+            [
+                ("DATABASE_URL", ""),
+                ("DATABASE_URL_FILE", nowhere.as_str()),
+            ],
+            "No such file",
+        ),
+        (
+            [("DATABASE_URL", ""), ("DATABASE_URL_FILE", "")],
+            "must be set",
+        ),
+        (
+            [
+                ("DATABASE_URL", world.database_url.as_str()),
+                ("DATABASE_URL_FILE", &database),
+            ],
+            "is set, too",
+        ),
+    ] {
+        let refused = world.letterbox_with(&settings, "workspace list");
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains(says) && !told.contains("postgres://"),
+            "{told}"
+        );
+    }
+}
+
+/// Argument lists are readable for every user of a machine.
+#[test]
+fn no_flag_takes_a_secret() {
+    for program in ["letterbox", "letterbox-gateway", "letterbox-worker"] {
+        for flag in ["--database-url", "--amqp-url", "--sealing-keys", "--secret"] {
+            let output = Command::new(binary(program))
+                .args([flag, "canary"])
+                .output()
+                .unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{program} {flag}: {told}");
+            assert!(
+                told.contains("unexpected argument"),
+                "{program} {flag}: {told}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_others_could_see_is_warned_of() {
+    let world = World::new().await;
+    // Addresses that nobody has: nothing is sent to anybody.
+    let far = [
+        ("DATABASE_URL", "postgres://u:canary@192.0.2.1:5432/d"),
+        ("AMQP_URL", "amqp://u:canary@192.0.2.1/v"),
+    ];
+    let verified = [
+        (
+            "DATABASE_URL",
+            "postgres://u:canary@192.0.2.1:5432/d?sslmode=verify-full",
+        ),
+        ("AMQP_URL", "amqps://u:canary@192.0.2.1/v"),
+    ];
+    for (settings, warns) in [(far.as_slice(), true), (&verified, false), (&[], false)] {
+        let gateway = world.start("letterbox-gateway", settings);
+        eventually("it has started", async || {
+            gateway.log().contains("listening")
+        })
+        .await;
+        let log = gateway.log();
+        assert_eq!(log.contains("server is not verified"), warns, "{log}");
+        assert_eq!(log.contains("in clear text to another"), warns, "{log}");
+        assert!(!log.contains("canary"), "{log}");
+    }
+}
