@@ -4,6 +4,7 @@
 pub mod form;
 pub mod ids;
 pub mod json_object;
+mod key_hash;
 pub mod process;
 mod random;
 pub mod sealing;
@@ -11,4 +12,5 @@ pub mod states;
 pub mod text_enum;
 pub mod webhook;
 
+pub use key_hash::KeyHash;
 pub use random::RandomError;

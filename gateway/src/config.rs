@@ -120,6 +120,7 @@ pub(crate) struct GatewaySettings {
 pub(crate) struct Config {
     pub database: Database,
     pub broker: BrokerTarget,
+    pub work_queues: u16,
     pub keys: KeyRing,
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
@@ -166,7 +167,9 @@ impl Config {
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             database: Database::new(&database, &settings.database, Role::Gateway, &name)?,
-            broker: BrokerTarget::from_environment()?.with_queues(settings.work_queues),
+            // Its login may publish and nothing else.
+            broker: BrokerTarget::from_environment()?.without_declaring(),
+            work_queues: settings.work_queues,
             keys: key_ring(SealedColumn::WebhookSecret)?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
             proxies: proxies

@@ -171,7 +171,7 @@ fn assemble(
 
     let work_queues = Arc::new(WorkQueues::default());
     let (announced, stop) = (work_queues.clone(), tasks.stop_background.clone());
-    let announcing = announced.announce(database.clone(), config.broker.work_queues, stop);
+    let announcing = announced.announce(database.clone(), config.work_queues, stop);
     tasks.background.spawn(announcing);
 
     let claims = Claims::new(database.clone(), config.claim_lease, settlements.clone());

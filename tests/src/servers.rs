@@ -7,7 +7,10 @@ use uuid::Uuid;
 /// Where the shared servers are.
 pub struct Servers {
     pub database_url: String,
+    /// For the administrator, who may do anything.
     pub amqp_url: String,
+    /// For gateways and workers, with their rights.
+    pub process_amqp_urls: [String; 2],
     pub dashboard_url: String,
     pub folder: PathBuf,
 }
@@ -23,6 +26,10 @@ impl Servers {
             Self {
                 database_url: get("LETTERBOX_TEST_DATABASE_URL"),
                 amqp_url: get("LETTERBOX_TEST_AMQP_URL"),
+                process_amqp_urls: [
+                    get("LETTERBOX_TEST_GATEWAY_AMQP_URL"),
+                    get("LETTERBOX_TEST_WORKER_AMQP_URL"),
+                ],
                 dashboard_url: get("LETTERBOX_TEST_DASHBOARD_URL"),
                 folder: PathBuf::from(get("LETTERBOX_TEST_FOLDER")),
             }

@@ -7,8 +7,9 @@ use lapin::{
     Confirmation, Connection, ConnectionProperties,
     options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions},
 };
-use letterbox_broker::Message;
+use letterbox_broker::{Content, Message, declare, decode};
 use letterbox_common::{
+    KeyHash,
     ids::{UserId, WorkspaceId},
     sealing::{KeyRing, Secret},
     states::MemberRole,
@@ -16,6 +17,7 @@ use letterbox_common::{
 use letterbox_database::{Role, connect_once};
 use letterbox_operator::{AccountRow, NewAccount, Operator, migrate};
 use tokio::sync::OnceCell;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::{DEFINITION, Form, Process, Servers, Webhook, http_client};
@@ -33,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub struct World {
     pub database_url: String,
     pub amqp_url: String,
+    /// For gateways and for workers.
+    pub process_amqp_urls: [String; 2],
     pub webhook_keys: String,
     pub account_keys: String,
     /// The database under the login that owns it: sees everything.
@@ -46,14 +50,20 @@ impl World {
         let name = format!("t{}", Uuid::new_v4().simple());
         let database_url = create_database(servers, &name).await;
         let amqp_url = create_vhost(servers, &name).await;
-        Self::on(database_url, amqp_url).await
+        let for_vhost = |url: &String| url.replace("%2f", &name);
+        let mut world = Self::on(database_url, amqp_url).await;
+        world.process_amqp_urls = servers.process_amqp_urls.each_ref().map(for_vhost);
+        world
     }
 
-    /// A world on given, migrated servers.
+    /// A world on given servers, whose schema is there, under one login for all processes.
     pub async fn on(database_url: String, amqp_url: String) -> Self {
         let database = connect(&database_url).await;
+        let declaring = amqp_url.parse().unwrap();
+        declare(&declaring, "test").await.unwrap();
         Self {
             database_url,
+            process_amqp_urls: [amqp_url.clone(), amqp_url.clone()],
             amqp_url,
             webhook_keys: WEBHOOK_KEYS.into(),
             account_keys: ACCOUNT_KEYS.into(),
@@ -215,7 +225,10 @@ impl World {
     pub fn start(&self, program: &str, settings: &[(&str, &str)]) -> Process {
         let mut all = vec![
             ("DATABASE_URL", self.database_url.as_str()),
-            ("AMQP_URL", &self.amqp_url),
+            match program {
+                "letterbox-gateway" => ("AMQP_URL", self.process_amqp_urls[0].as_str()),
+                _ => ("AMQP_URL", &self.process_amqp_urls[1]),
+            },
             match program {
                 "letterbox-gateway" => ("LETTERBOX_WEBHOOK_KEYS", &self.webhook_keys),
                 _ => ("LETTERBOX_ACCOUNT_KEYS", &self.account_keys),
@@ -258,8 +271,40 @@ impl World {
             .unwrap()
     }
 
-    /// Publishes a message, and knows that it has arrived.
+    /// Publishes a message as a gateway does: what it holds is claimed first. Knows that it has
+    /// arrived.
     pub async fn publish(&self, message: Message) {
+        for entry in decode(&message.properties, message.body.clone()) {
+            match &entry.content {
+                Ok(Content::Delivery(delivery)) => {
+                    let key = KeyHash::of_content(delivery.webhook.as_bytes(), &entry.body);
+                    let id = Uuid::from_bytes(*delivery.delivery.as_bytes());
+                    self.claim("webhook_deliveries", delivery.workspace, key, id)
+                        .await;
+                }
+                Ok(Content::Submission(submission)) => {
+                    let id = Uuid::from_bytes(*submission.run.as_bytes());
+                    let key = KeyHash::of_content(submission.workflow.as_bytes(), id.as_bytes());
+                    self.claim("form_submissions", submission.workspace, key, id)
+                        .await;
+                }
+                _ => {}
+            }
+        }
+        self.publish_unclaimed(message).await;
+    }
+
+    /// A settled claim, of an entry that no gateway has seen.
+    async fn claim(&self, table: &str, workspace: WorkspaceId, key: KeyHash, id: Uuid) {
+        let (high, low) = key.halves();
+        let claim =
+            format!("INSERT INTO {table} VALUES (0, $1, $2, $3, $4) ON CONFLICT DO NOTHING");
+        let values: [&(dyn ToSql + Sync); 4] = [&workspace, &high, &low, &id];
+        self.database.execute(&claim, &values).await.unwrap();
+    }
+
+    /// Publishes a message, and knows that it has arrived.
+    pub async fn publish_unclaimed(&self, message: Message) {
         let channel = self.broker().await.create_channel().await.unwrap();
         channel.confirm_select(Default::default()).await.unwrap();
         let Message {
@@ -369,14 +414,24 @@ async fn create_database(servers: &Servers, name: &str) -> String {
     sibling(name)
 }
 
+/// A virtual host in which gateways and workers have the rights that deploy/rabbitmq gives them.
 async fn create_vhost(servers: &Servers, name: &str) -> String {
-    let url = format!("{}api/vhosts/{name}", servers.dashboard_url);
-    let answer = http_client()
-        .put(url)
-        .header("content-type", "application/json")
-        .send()
-        .await
-        .unwrap();
-    assert!(answer.status().is_success(), "{}", answer.status());
+    put(servers, &format!("vhosts/{name}"), "{}".to_owned()).await;
+    let definitions: serde_json::Value =
+        serde_json::from_str(include_str!("../../deploy/rabbitmq/definitions.json")).unwrap();
+    for permission in definitions["permissions"].as_array().unwrap() {
+        let user = permission["user"].as_str().unwrap();
+        let path = format!("permissions/{name}/{user}");
+        put(servers, &path, permission.to_string()).await;
+    }
     servers.amqp_url.replace("%2f", name)
+}
+
+async fn put(servers: &Servers, path: &str, body: String) {
+    let url = format!("{}api/{path}", servers.dashboard_url);
+    let request = http_client()
+        .put(url)
+        .header("content-type", "application/json");
+    let answer = request.body(body).send().await.unwrap();
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
 }

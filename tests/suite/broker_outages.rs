@@ -175,16 +175,17 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
         durable: true,
         ..Default::default()
     };
-    channel
-        .queue_declare("letterbox.v1.webhooks".into(), durable, Default::default())
-        .await
-        .unwrap();
-    let gateway = world.start("letterbox-gateway", &[]);
+    let name = "letterbox.v1.webhooks";
+    let deleting = channel.queue_delete(name.into(), Default::default());
+    deleting.await.unwrap();
+    let declaring = channel.queue_declare(name.into(), durable, Default::default());
+    declaring.await.unwrap();
+    let worker = world.start("letterbox-worker", &[]);
     eventually("said in the log", async || {
-        gateway.log().contains("PRECONDITION") && gateway.log().contains("letterbox.v1.webhooks")
+        worker.log().contains("PRECONDITION") && worker.log().contains("letterbox.v1.webhooks")
     })
     .await;
-    assert!(!gateway.is_whole().await);
+    assert!(!worker.is_ready().await);
     let passive = QueueDeclareOptions {
         passive: true,
         ..Default::default()
@@ -193,6 +194,34 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
         .queue_declare("letterbox.v1.webhooks".into(), passive, Default::default())
         .await
         .unwrap();
+}
+
+/// Somebody takes the queue of wakes from the exchange, and then the exchange away: both come back,
+/// and nothing is lost meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_unbound_or_deleted_comes_back() {
+    let world = World::new().await;
+    let peer = letterbox_tests::Peer::start(|_, _| letterbox_tests::Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let actions = serde_json::json!([letterbox_tests::post("send")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let channel = world.broker().await.create_channel().await.unwrap();
+    let (queue, exchange) = ("letterbox.v1.runs", "letterbox.v1");
+    let unbinding = channel.queue_unbind(
+        queue.into(),
+        exchange.into(),
+        "runs".into(),
+        Default::default(),
+    );
+    unbinding.await.unwrap();
+    form.assert_accepts("1").await;
+    world.await_state("succeeded", 1).await;
+
+    let deleting = channel.exchange_delete(exchange.into(), Default::default());
+    deleting.await.unwrap();
+    form.assert_accepts("2").await;
+    world.await_state("succeeded", 2).await;
+    gateway.await_ready().await;
 }
 
 #[tokio::test]

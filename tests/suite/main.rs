@@ -35,6 +35,7 @@ mod secret_settings;
 mod signal_mapping;
 mod source_tree;
 mod submission_once;
+mod taken_over_gateway;
 mod tls;
 mod turns;
 mod upgrade;

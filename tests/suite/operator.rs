@@ -59,7 +59,8 @@ async fn from_a_workspace_to_a_signal() {
 
     let body = r#"{"type":"client.created","entity":"\u001b[2J","sourceTool":"t"}"#;
     let file = command_file(&format!("{workspace}.json"), body);
-    let sent = world.order(format!("send webhook --url {url} --secret {secret} {file}"));
+    let signed = [("LETTERBOX_WEBHOOK_SECRET", secret)];
+    let sent = world.order_with(&signed, format!("send webhook --url {url} {file}"));
     assert_eq!(
         (sent["status"].as_u64(), &sent["answer"]["received"]),
         (Some(202), &Value::Bool(true))
@@ -78,8 +79,9 @@ async fn from_a_workspace_to_a_signal() {
         "webhook delete {}",
         webhook["webhook_id"].as_str().unwrap()
     ));
-    let (code, error) = world.refusal(format!("send webhook --url {url} --secret {secret} {file}"));
-    assert_eq!(code, 1);
+    let refused = world.letterbox_with(&signed, format!("send webhook --url {url} {file}"));
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
     assert!(
         error.contains("401") && error.contains("invalid_signature"),
         "{error}"

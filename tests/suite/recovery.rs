@@ -198,9 +198,8 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
         .row
         .release_id
         .unwrap();
-    let channel = world.broker().await.create_channel().await.unwrap();
     let body = payload().to_string();
-    for _ in 0..500 {
+    let submissions = (0..500).map(|_| {
         let receipt = Receipt {
             received_at: jiff::Timestamp::now(),
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
@@ -213,22 +212,12 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
             release,
             receipt,
         };
-        let message = BatchBody::encode(&[(submission, body.clone().into())]).into_message(
-            "forms".into(),
-            "test".into(),
-            "test",
-        );
-        let options = BasicPublishOptions::default();
-        channel
-            .basic_publish(
-                "letterbox.v1".into(),
-                "forms".into(),
-                options,
-                &message.body,
-                message.properties,
-            )
-            .await
-            .unwrap();
+        (submission, body.clone().into())
+    });
+    let submissions: Vec<_> = submissions.collect();
+    for message in submissions.chunks(10).map(BatchBody::encode) {
+        let message = message.into_message("forms".into(), "test".into(), "test");
+        world.publish(message).await;
     }
     let _workers = [world.worker().await, world.worker().await];
     world.await_state("succeeded", 500).await;

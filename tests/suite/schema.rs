@@ -26,31 +26,54 @@ async fn the_gateway_finds_rows_by_their_keys_only() {
         .batch_execute("SET plan_cache_mode = force_generic_plan")
         .await
         .unwrap();
-    for statement in letterbox_gateway::keyed_statements().map(|one| one.sql) {
+    let (in_functions, own): (Vec<_>, Vec<_>) = letterbox_gateway::keyed_statements()
+        .map(|one| one.sql)
+        .partition(|sql| sql.starts_with("SELECT id FROM "));
+    for statement in own {
         let parameters = (1..=9)
             .filter(|n| statement.contains(&format!("${n}")))
             .count();
-        client
-            .batch_execute(&format!("PREPARE it AS {statement}"))
-            .await
-            .unwrap();
-        let explain = format!("EXPLAIN EXECUTE it({})", vec!["NULL"; parameters].join(","));
-        let plan: Vec<String> = client
-            .query(&explain, &[])
-            .await
-            .unwrap()
-            .iter()
-            .map(|row| row.get::<_, String>(0))
-            .collect();
-        assert!(plan.iter().any(|line| line.contains("Index")), "{plan:#?}");
-        assert!(
-            !plan
-                .iter()
-                .any(|line| line.contains("Seq Scan") || line.contains("Hash Join")),
-            "{plan:#?}"
-        );
-        client.batch_execute("DEALLOCATE it").await.unwrap();
+        let prepared = format!("PREPARE it AS {statement}");
+        assert_uses_indexes(&client, &prepared, parameters).await;
     }
+    // Functions have their owner's rights, and are planned like their caller's statements.
+    client.batch_execute("SET ROLE NONE").await.unwrap();
+    let function = "
+        SELECT prosrc, proargnames[1:pronargs] AS names,
+               ARRAY(SELECT format_type(type, NULL) FROM unnest(proargtypes) AS type) AS types
+        FROM pg_proc WHERE proname = $1";
+    assert_eq!(in_functions.len(), 4);
+    for call in in_functions {
+        let name = call["SELECT id FROM ".len()..].split('(').next().unwrap();
+        let row = client.query_one(function, &[&name]).await.unwrap();
+        let (body, names): (String, Vec<String>) = (row.get("prosrc"), row.get("names"));
+        let types: Vec<String> = row.get("types");
+        let (_, body) = body.split_once("RETURN QUERY").unwrap();
+        let mut body = body.split(';').next().unwrap().to_owned();
+        for (number, name) in (1..).zip(&names) {
+            for (before, after) in [("(", ","), (" ", ","), (" ", ")"), ("(", ")"), (" ", " *")] {
+                body = body.replace(
+                    &format!("{before}{name}{after}"),
+                    &format!("{before}${number}{after}"),
+                );
+            }
+        }
+        let prepared = format!("PREPARE it ({}) AS {body}", types.join(", "));
+        assert_uses_indexes(&client, &prepared, names.len()).await;
+    }
+}
+
+/// What is prepared as `it` finds its rows by their keys.
+async fn assert_uses_indexes(client: &tokio_postgres::Client, prepared: &str, parameters: usize) {
+    let preparing = client.batch_execute(prepared).await;
+    preparing.unwrap_or_else(|error| panic!("{prepared}: {error:?}"));
+    let explain = format!("EXPLAIN EXECUTE it({})", vec!["NULL"; parameters].join(","));
+    let rows = client.query(&explain, &[]).await.unwrap();
+    let plan: Vec<String> = rows.iter().map(|row| row.get::<_, String>(0)).collect();
+    assert!(plan.iter().any(|line| line.contains("Index")), "{plan:#?}");
+    let scans = |line: &String| line.contains("Seq Scan") || line.contains("Hash Join");
+    assert!(!plan.iter().any(scans), "{plan:#?}");
+    client.batch_execute("DEALLOCATE it").await.unwrap();
 }
 
 #[tokio::test]
@@ -63,6 +86,23 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Gateway, "SELECT name FROM webhooks"),
         (Role::Gateway, "UPDATE webhooks SET deleted_at = now()"),
         (Role::Gateway, "DELETE FROM webhook_deliveries"),
+        (Role::Gateway, "UPDATE webhook_deliveries SET batch_id = 0"),
+        (
+            Role::Gateway,
+            "UPDATE form_submissions SET release_id = NULL",
+        ),
+        (
+            Role::Gateway,
+            "INSERT INTO webhook_deliveries DEFAULT VALUES",
+        ),
+        (Role::Gateway, "INSERT INTO form_submissions DEFAULT VALUES"),
+        (Role::Gateway, "INSERT INTO open_batches DEFAULT VALUES"),
+        (Role::Gateway, "CREATE TABLE mine ()"),
+        (Role::Worker, "SELECT * FROM webhook_deliveries"),
+        (
+            Role::Worker,
+            "SELECT claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, '{}')",
+        ),
         (Role::Gateway, "INSERT INTO signals DEFAULT VALUES"),
         (Role::Gateway, "SELECT * FROM workflows"),
         (Role::Gateway, "SELECT * FROM releases"),

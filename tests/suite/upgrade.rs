@@ -96,7 +96,7 @@ async fn claims_of_the_former_schema_keep_their_meaning() {
             ('{workspace}', '{id}', '\\x{settled}', gen_random_uuid(), now()),
             ('{workspace}', '{id}', '\\x{open}', gen_random_uuid(), NULL);
         {}
-        GRANT SELECT, INSERT, UPDATE ON webhook_deliveries TO letterbox_gateway",
+        GRANT SELECT ON webhook_deliveries TO letterbox_gateway, letterbox_worker",
         &migration[begin..end]
     );
     world.database.batch_execute(&former).await.unwrap();

@@ -1,13 +1,17 @@
-//! What entries do to the database: one transaction for all of a kind. Where that fails for good,
-//! one for each half, and so on, so that a bad entry can't take its companions along.
+//! What entries do to the database, if they were claimed: one transaction for all of a kind. Where
+//! that fails for good, one for each half, and so on, so that a bad entry can't take its companions
+//! along.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use letterbox_broker::{Content, ReceivedEntry, RunWake};
 use letterbox_database::{Database, DatabaseError, Fault};
 
 use crate::{
-    executor,
+    claims, executor,
     outcome::Outcome,
     runs::{self, NewRun},
     signals::{self, Signal},
@@ -51,6 +55,12 @@ fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
 
 /// Something that is stored in batches, all or none.
 trait StoredInBatches: Sized + Sync {
+    /// The places of items that nobody has claimed.
+    fn unclaimed(
+        database: &Database,
+        batch: &[&Self],
+    ) -> impl Future<Output = Result<HashSet<usize>, DatabaseError>> + Send;
+
     fn store(
         database: &Database,
         batch: &[&Self],
@@ -58,18 +68,37 @@ trait StoredInBatches: Sized + Sync {
 }
 
 impl StoredInBatches for Signal {
+    async fn unclaimed(
+        database: &Database,
+        batch: &[&Self],
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        claims::unclaimed_deliveries(database, batch).await
+    }
+
     async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
         signals::store(database, batch).await
     }
 }
 
 impl StoredInBatches for NewRun {
+    async fn unclaimed(
+        database: &Database,
+        batch: &[&Self],
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        claims::unclaimed_submissions(database, batch).await
+    }
+
     async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
         runs::store(database, batch).await
     }
 }
 
 impl StoredInBatches for RunWake {
+    /// A wake needs no claim: it does nothing but make a worker look at a run.
+    async fn unclaimed(_: &Database, _: &[&Self]) -> Result<HashSet<usize>, DatabaseError> {
+        Ok(HashSet::new())
+    }
+
     async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
         let wakes: Vec<_> = batch
             .iter()
@@ -98,10 +127,25 @@ pub(crate) async fn apply(database: &Database, entries: &[DecodedEntry]) -> Vec<
     outcomes
 }
 
-/// Stores the items of one kind and sets their outcomes.
+/// Stores the items of one kind that were claimed, and sets the outcomes of all.
 async fn store_all<T: StoredInBatches>(database: &Database, items: Vec<(&T, &mut Outcome)>) {
+    if items.is_empty() {
+        return;
+    }
+    let batch: Vec<&T> = items.iter().map(|(item, _)| *item).collect();
+    // All wait where this can't be told.
+    let Ok(unclaimed) = T::unclaimed(database, &batch).await else {
+        return;
+    };
+    let mut claimed = Vec::new();
+    for (place, (item, outcome)) in items.into_iter().enumerate() {
+        match unclaimed.contains(&place) {
+            true => *outcome = Outcome::Reject(claims::reason()),
+            false => claimed.push((item, outcome)),
+        }
+    }
     // What is left to do, the first part last.
-    let mut parts = vec![items];
+    let mut parts = vec![claimed];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
         let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
         let stored = T::store(database, &batch).await;

@@ -7,9 +7,8 @@
 
 use jiff::Timestamp;
 use lapin::types::AMQPValue;
-use letterbox_broker::{Alone, Message, PublishError, Publisher, topology};
+use letterbox_broker::{Alone, Message, PublishError, Publisher, REASON_HEADER, topology};
 
-const REASON_HEADER: &str = "dead_letter_reason";
 const TIME_HEADER: &str = "dead_letter_at";
 /// Maximum characters of a reason: what a server says may be long.
 const MAX_REASON: usize = 500;

@@ -2,7 +2,8 @@
 //! runs, and acknowledges after each commit.
 //!
 //! ```text
-//! consumer ── apply ──> signals, runs      what a message becomes, in one transaction
+//! consumer ── apply ──> claims             was it claimed?
+//!          │        └──> signals, runs     what a message becomes, in one transaction
 //!          └─ executor ──> egress          a run's actions, one after the other, under the policy
 //!                       └─ outbox          wakes a run later, or on another worker
 //! ```
@@ -11,6 +12,7 @@
 //! processed. The language of workflows is the crate `letterbox-workflow`.
 
 mod apply;
+mod claims;
 mod config;
 mod consumer;
 mod dead_letters;
@@ -30,8 +32,17 @@ pub use program::main;
 
 /// Every statement of the worker, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    let stores = [consumer::STATEMENTS, signals::STATEMENTS, runs::STATEMENTS].into_iter();
-    stores.chain(executor::statements()).flatten().copied()
+    let stores = [
+        consumer::STATEMENTS,
+        claims::STATEMENTS,
+        signals::STATEMENTS,
+        runs::STATEMENTS,
+    ];
+    stores
+        .into_iter()
+        .chain(executor::statements())
+        .flatten()
+        .copied()
 }
 
 /// Every metric that the worker exports.

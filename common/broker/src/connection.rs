@@ -1,5 +1,5 @@
-//! A supervised connection: connect, declare, work until something breaks, back off, and again,
-//! forever.
+//! A supervised connection: connect, declare or see that it is declared, work until something
+//! breaks, back off, and again, forever.
 //!
 //! lapin's own recovery is off. It gives up after a number of attempts, and a publish that is in
 //! flight when the connection breaks may hang. Here any failure ends the session, and the next one
@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A session that lasted this long was healthy: the next delay is the shortest again.
-const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+const HEALTHY_AFTER: Duration = Duration::from_secs(2);
 
 /// The work of one connection.
 pub trait Session: Send + Sync {
@@ -54,11 +54,11 @@ pub async fn supervise(
         if stop.is_cancelled() {
             return;
         }
-        let began = tokio::time::Instant::now();
         let outcome = tokio::select! {
             outcome = connect(&target, tries, name) => outcome,
             () = stop.cancelled() => return,
         };
+        let began = tokio::time::Instant::now();
         let outcome = match outcome {
             Ok(connection) => work(&connection, &component, &session, &stop).await,
             Err(error) => Err(error),
@@ -76,19 +76,30 @@ pub async fn supervise(
     }
 }
 
-/// Delays between tries while a server is away: jittered, from `shortest` up to about 5 s, without
-/// end.
+/// Delays between tries while a server is away: from `shortest` up to 5 s, each between a half of
+/// itself and all of it, without end.
 pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send {
+    // The jitter adds up to as much again.
     ExponentialBuilder::default()
         .with_jitter()
-        .with_min_delay(shortest)
-        .with_max_delay(BACKOFF_MAX)
+        .with_min_delay(shortest / 2)
+        .with_max_delay(BACKOFF_MAX / 2)
         .without_max_times()
         .build()
 }
 
+/// Declares everything, and closes the connection.
+///
+/// # Errors
+/// When the broker can't be reached, does not answer or refuses.
+pub async fn declare(target: &BrokerTarget, name: &str) -> Result<(), BrokerError> {
+    let connection = connect(target, 0, name).await?;
+    let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "declared".into())).await;
+    Ok(())
+}
+
 /// Connects to one node, the next one at each try.
-async fn connect(
+pub(crate) async fn connect(
     target: &BrokerTarget,
     tries: usize,
     name: &str,
@@ -100,7 +111,10 @@ async fn connect(
         Connection::connect_uri_with_config(node.uri.clone(), properties, node.tls(), runtime);
     let connection = with_timeout(CONNECT_TIMEOUT, connecting).await?;
 
-    topology::declare_on(&connection, target.work_queues).await?;
+    match target.declares {
+        true => topology::declare_on(&connection, 1).await?,
+        false => topology::find_on(&connection).await?,
+    }
     Ok(connection)
 }
 
@@ -129,4 +143,26 @@ async fn work(
     };
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "done".into())).await;
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_delay_is_longer_than_five_seconds() {
+        let delays: Vec<_> = retry_delays(Duration::from_millis(200)).take(200).collect();
+        assert!(delays[0] <= Duration::from_millis(200), "{delays:?}");
+        assert!(
+            delays.iter().all(|delay| *delay <= BACKOFF_MAX),
+            "{delays:?}"
+        );
+        let late = &delays[10..];
+        assert!(
+            late.iter().all(|delay| *delay >= BACKOFF_MAX / 2),
+            "{late:?}"
+        );
+        let distinct: std::collections::BTreeSet<_> = late.iter().collect();
+        assert!(distinct.len() > 100, "jittered");
+    }
 }

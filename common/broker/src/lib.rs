@@ -3,6 +3,7 @@
 
 mod batch;
 mod connection;
+mod dead_letters;
 mod entry;
 mod error;
 mod legacy;
@@ -13,7 +14,8 @@ mod settings;
 pub mod topology;
 
 pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};
-pub use connection::{Session, retry_delays, supervise};
+pub use connection::{Session, declare, retry_delays, supervise};
+pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, UNCLAIMED};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::BrokerError;
 pub use message::{MalformedMessage, Message, MessageType, RunWake};

@@ -30,8 +30,8 @@ const FRAME_BYTES: u32 = 32 << 10;
 pub struct BrokerTarget {
     /// Never empty.
     nodes: Vec<BrokerNode>,
-    /// Work queues in each family that are declared before anything else is done. 1 unless set.
-    pub work_queues: u16,
+    /// Whether what is published to has to be declared first.
+    pub(crate) declares: bool,
 }
 
 /// One node of a broker.
@@ -58,11 +58,11 @@ impl BrokerTarget {
         Ok(target)
     }
 
-    /// The same, with so many work queues in each family.
+    /// The same, for a process that may declare nothing: it waits until others have.
     #[must_use]
-    pub fn with_queues(self, work_queues: u16) -> Self {
+    pub fn without_declaring(self) -> Self {
         Self {
-            work_queues,
+            declares: false,
             ..self
         }
     }
@@ -80,7 +80,7 @@ impl FromStr for BrokerTarget {
         let nodes: Result<_, _> = text.split(',').map(|url| url.trim().parse()).collect();
         Ok(Self {
             nodes: nodes?,
-            work_queues: 1,
+            declares: true,
         })
     }
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use lapin::{
     Channel, Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    protocol::{AMQPErrorKind, AMQPSoftError},
     types::{AMQPValue, FieldTable},
 };
 use letterbox_common::ids::WorkspaceId;
@@ -39,7 +40,7 @@ pub const UNROUTED_EXCHANGE: &str = "letterbox.v1.unrouted";
 pub const DEAD_EXCHANGE: &str = "letterbox.v1.dead";
 /// Holds what can't be processed, until a person looks at it.
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How workers consume a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +190,36 @@ pub async fn declare_on(connection: &Connection, queues: u16) -> Result<(), Brok
     Ok(())
 }
 
+/// Whether the exchange is there that everything is published to. Needs no rights.
+///
+/// # Errors
+/// When it is not, or the broker does not answer.
+pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> {
+    let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
+    let passive = ExchangeDeclareOptions {
+        passive: true,
+        ..Default::default()
+    };
+    let (name, kind, arguments) = (EXCHANGE, ExchangeKind::Direct, FieldTable::default());
+    let finding = channel.exchange_declare(name.into(), kind, passive, arguments);
+    match with_timeout(ANSWER_TIMEOUT, finding).await {
+        Ok(()) => {
+            let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "found".into())).await;
+            Ok(())
+        }
+        Err(BrokerError::Lapin(error)) if is_not_found(&error) => Err(BrokerError::Ended(format!(
+            "the exchange {EXCHANGE} is missing: a worker declares it, and so does 'letterbox \
+             migrate' with AMQP_URL"
+        ))),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_not_found(error: &lapin::Error) -> bool {
+    let not_found = AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND);
+    matches!(error.kind(), lapin::ErrorKind::ProtocolError(error) if *error.kind() == not_found)
+}
+
 /// Full queues refuse (the sender gets a 503) instead of dropping; dead letters stay in their queue
 /// until the dead-letter queue has them.
 fn work_arguments() -> FieldTable {
@@ -246,6 +277,16 @@ async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::R
         .queue_declare(name.into(), durable, arguments)
         .await
         .map(drop)
+}
+
+/// How many messages are ready in a queue.
+pub(crate) async fn queue_length(channel: &Channel, name: &str) -> lapin::Result<u32> {
+    let passive = QueueDeclareOptions {
+        passive: true,
+        ..Default::default()
+    };
+    let finding = channel.queue_declare(name.into(), passive, FieldTable::default());
+    finding.await.map(|queue| queue.message_count())
 }
 
 async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) -> lapin::Result<()> {

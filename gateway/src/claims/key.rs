@@ -3,38 +3,15 @@
 use std::{fmt, hash::Hash};
 
 use letterbox_common::{
+    KeyHash,
     form::TokenHash,
     ids::{DeliveryId, RunId, WebhookId, WorkflowId, WorkspaceId},
     webhook::WebhookAddress,
 };
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
-use uuid::Uuid;
 
 use super::store::{ClaimStatements, claim_statements};
-
-/// What makes an item unique in its workspace: SHA-256 over the id that it belongs to and the
-/// SHA-256 of what it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyHash([u8; 32]);
-
-impl KeyHash {
-    fn of(scope: &[u8; 16], sha256: &[u8; 32]) -> Self {
-        let hash = Sha256::new().chain_update(scope).chain_update(sha256);
-        Self(hash.finalize().into())
-    }
-
-    /// The two columns that hold it.
-    pub(super) fn halves(&self) -> (Uuid, Uuid) {
-        let (high, low) = self.0.split_at(16);
-        let half = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .fold(0, |half, byte| half << 8 | u128::from(*byte))
-        };
-        (Uuid::from_u128(half(high)), Uuid::from_u128(half(low)))
-    }
-}
 
 /// What is claimed.
 pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
@@ -52,6 +29,8 @@ pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     fn workspace(&self) -> WorkspaceId;
     /// The key within its workspace.
     fn key_hash(&self) -> KeyHash;
+    /// SHA-256 of what the key says once: with the door it makes the key.
+    fn sha256(&self) -> &[u8];
     /// The row that must exist for the claim to succeed.
     fn door(&self) -> Self::Door<'_>;
 }
@@ -60,6 +39,7 @@ pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeliveryKey {
     address: WebhookAddress,
+    body_sha256: [u8; 32],
     hash: KeyHash,
 }
 
@@ -70,6 +50,7 @@ impl DeliveryKey {
         let body_sha256 = Sha256::digest(body).into();
         Self {
             address,
+            body_sha256,
             hash: KeyHash::of(address.webhook.as_bytes(), &body_sha256),
         }
     }
@@ -94,6 +75,9 @@ impl ClaimKey for DeliveryKey {
     fn key_hash(&self) -> KeyHash {
         self.hash
     }
+    fn sha256(&self) -> &[u8] {
+        &self.body_sha256
+    }
     fn door(&self) -> WebhookId {
         self.address.webhook
     }
@@ -104,6 +88,7 @@ impl ClaimKey for DeliveryKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SubmissionKey {
     workspace: WorkspaceId,
+    key_sha256: [u8; 32],
     hash: KeyHash,
     token: TokenHash,
 }
@@ -113,12 +98,13 @@ impl SubmissionKey {
     pub(crate) fn new(
         workspace: WorkspaceId,
         workflow: WorkflowId,
-        key_sha256: &[u8; 32],
+        key_sha256: [u8; 32],
         token: TokenHash,
     ) -> Self {
         Self {
             workspace,
-            hash: KeyHash::of(workflow.as_bytes(), key_sha256),
+            key_sha256,
+            hash: KeyHash::of(workflow.as_bytes(), &key_sha256),
             token,
         }
     }
@@ -142,6 +128,9 @@ impl ClaimKey for SubmissionKey {
     }
     fn key_hash(&self) -> KeyHash {
         self.hash
+    }
+    fn sha256(&self) -> &[u8] {
+        &self.key_sha256
     }
     fn door(&self) -> &[u8] {
         self.token.as_bytes()

@@ -17,7 +17,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use letterbox_database::{Database, DatabaseError, Statement};
 
 pub(crate) use self::key::SubmissionKey;
-pub use self::key::{ClaimKey, DeliveryKey, KeyHash};
+pub use self::key::{ClaimKey, DeliveryKey};
 use self::store::{Known, Wanted};
 use crate::open_batches::{BatchId, Settlements};
 

@@ -33,7 +33,8 @@ impl ClaimStatements {
 }
 
 /// The statements over `table`. `door` is the type of a door's key, `door_row` what a wanted key is
-/// joined with to find that its door is open.
+/// joined with to find that its door is open. What writes is a function of the database, which has
+/// rights that the gateway has not.
 macro_rules! claim_statements {
     (name: $name:literal, table: $table:literal, id: $id:literal, door: $door:literal,
      door_row: $door_row:literal,) => {
@@ -41,34 +42,9 @@ macro_rules! claim_statements {
             claim_new: &letterbox_database::Statement {
                 name: concat!("claim_new_", $name),
                 sql: concat!(
-                    "
-WITH closed AS (
-    DELETE FROM open_batches WHERE batch_id = ANY ($8)
-), claimed AS (
-    INSERT INTO ",
-                    $table,
-                    " (workspace_id, key_high, key_low, batch_id, ",
-                    $id,
-                    ")
-    SELECT wanted.workspace_id, wanted.key_high, wanted.key_low, wanted.batch_id, wanted.id
-    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::",
-                    $door,
-                    "[], $5::bigint[], $6::uuid[])
-         AS wanted (workspace_id, key_high, key_low, door, batch_id, id)
-    JOIN ",
-                    $door_row,
-                    "
-    ORDER BY wanted.workspace_id, wanted.key_high, wanted.key_low
-    ON CONFLICT DO NOTHING
-    RETURNING batch_id, ",
-                    $id,
-                    " AS id
-), opened AS (
-    INSERT INTO open_batches (batch_id, lease_until)
-    SELECT batch_id, clock_timestamp() + $7::float8 * interval '1 second'
-    FROM claimed GROUP BY batch_id
-)
-SELECT id FROM claimed"
+                    "SELECT id FROM claim_",
+                    $name,
+                    "($1, $2, $3, $4, $5, $6, $7, $8, $9) AS id"
                 ),
             },
             find_claims: &letterbox_database::Statement {
@@ -97,39 +73,9 @@ LEFT JOIN open_batches b ON b.batch_id = d.batch_id"
             take_over: &letterbox_database::Statement {
                 name: concat!("take_over_", $name),
                 sql: concat!(
-                    "
-WITH free AS (
-    SELECT d.workspace_id, d.key_high, d.key_low, wanted.batch_id
-    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::",
-                    $door,
-                    "[], $5::bigint[])
-         AS wanted (workspace_id, key_high, key_low, door, batch_id)
-    JOIN ",
-                    $door_row,
-                    "
-    JOIN ",
-                    $table,
-                    " d ON d.workspace_id = wanted.workspace_id
-        AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
-    JOIN open_batches b ON b.batch_id = d.batch_id
-    WHERE b.spilled_at IS NULL AND b.lease_until <= clock_timestamp()
-    FOR UPDATE OF d SKIP LOCKED
-), taken AS (
-    UPDATE ",
-                    $table,
-                    " d SET batch_id = free.batch_id FROM free
-    WHERE d.workspace_id = free.workspace_id
-      AND d.key_high = free.key_high AND d.key_low = free.key_low
-    RETURNING d.batch_id, d.",
-                    $id,
-                    " AS id
-), opened AS (
-    INSERT INTO open_batches (batch_id, lease_until)
-    SELECT batch_id, clock_timestamp() + $6::float8 * interval '1 second'
-    FROM taken GROUP BY batch_id
-    ON CONFLICT DO NOTHING
-)
-SELECT id FROM taken"
+                    "SELECT id FROM take_over_",
+                    $name,
+                    "($1, $2, $3, $4, $5, $6, $7) AS id"
                 ),
             },
         }
@@ -167,6 +113,7 @@ struct Columns<'a, K: ClaimKey> {
     highs: Vec<Uuid>,
     lows: Vec<Uuid>,
     doors: Vec<K::Door<'a>>,
+    hashes: Vec<&'a [u8]>,
 }
 
 impl<'a, K: ClaimKey> Columns<'a, K> {
@@ -176,6 +123,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             highs: vec![],
             lows: vec![],
             doors: vec![],
+            hashes: vec![],
         };
         for key in keys {
             let (high, low) = key.key_hash().halves();
@@ -183,6 +131,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             columns.highs.push(high);
             columns.lows.push(low);
             columns.doors.push(key.door());
+            columns.hashes.push(key.sha256());
         }
         columns
     }
@@ -207,10 +156,11 @@ impl Claims {
                     /* $2 key_high */ &columns.highs,
                     /* $3 key_low */ &columns.lows,
                     /* $4 door */ &columns.doors,
-                    /* $5 batch_id */ &batches,
-                    /* $6 id */ &ids,
-                    /* $7 lease_seconds */ &self.lease.as_secs_f64(),
-                    /* $8 closed */ &closing.ids(),
+                    /* $5 sha256 */ &columns.hashes,
+                    /* $6 batch_id */ &batches,
+                    /* $7 id */ &ids,
+                    /* $8 lease_seconds */ &self.lease.as_secs_f64(),
+                    /* $9 closing */ &closing.ids(),
                 ],
             )
             .await?;
@@ -271,8 +221,9 @@ impl Claims {
                     /* $2 key_high */ &columns.highs,
                     /* $3 key_low */ &columns.lows,
                     /* $4 door */ &columns.doors,
-                    /* $5 batch_id */ &batches,
-                    /* $6 lease_seconds */ &self.lease.as_secs_f64(),
+                    /* $5 sha256 */ &columns.hashes,
+                    /* $6 batch_id */ &batches,
+                    /* $7 lease_seconds */ &self.lease.as_secs_f64(),
                 ],
             )
             .await?;

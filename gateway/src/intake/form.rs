@@ -106,7 +106,7 @@ async fn accept(
         workflow,
         ..
     } = form.release;
-    let key = SubmissionKey::new(workspace, workflow, &posted.key_sha256, posted.token);
+    let key = SubmissionKey::new(workspace, workflow, posted.key_sha256, posted.token);
     match validated(&form, posted.payload) {
         // Claim, publish, confirm. A known key answers as before: the claim says so.
         Ok(payload) => {

@@ -1,5 +1,6 @@
 //! Why an order was not carried out.
 
+use letterbox_broker::BrokerError;
 use letterbox_common::{
     RandomError,
     process::settings::SettingError,
@@ -18,6 +19,9 @@ pub enum OperatorError {
     /// A call of the database failed.
     #[error("the database: {0}")]
     Database(#[from] DatabaseError),
+    /// The broker failed.
+    #[error("the broker: {0}")]
+    Broker(#[from] BrokerError),
     /// The schema could not be brought up to date.
     #[error("the schema: {0}")]
     Migration(#[from] MigrationError),

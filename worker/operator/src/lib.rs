@@ -1,12 +1,13 @@
 //! What operators order: workspaces, users and members, workflows and their form links, accounts,
-//! policies and approvals, webhooks, a look at runs and signals, new sealing keys. The command line
-//! `letterbox` is one way to order it.
+//! policies and approvals, webhooks, a look at runs and signals, dead letters, new sealing keys.
+//! The command line `letterbox` is one way to order it.
 //!
 //! Each file holds the orders about one noun; `store/` has a file of the same name with their
 //! statements. Each order is one transaction, under the operator's role.
 
 mod accounts;
 mod approvals;
+mod dead_letters;
 mod demo;
 mod error;
 mod form_links;
@@ -29,6 +30,7 @@ use serde::Serialize;
 
 pub use self::{
     accounts::NewAccount,
+    dead_letters::Redriven,
     demo::Demo,
     error::{OperatorError, Reason},
     form_links::NewFormLink,

@@ -5,7 +5,8 @@
 //! `batches` stores the entries of messages in batches, `wakes` executes runs one by one. While the
 //! database is away messages are held, unacknowledged, for as long as the broker allows; the
 //! consumer does not subscribe before the database answers. When a consumer is cancelled (its queue
-//! was deleted), the session ends, and the next one declares the queue again.
+//! was deleted), the session ends, and the next one declares the queue again; everything else is
+//! declared again every few seconds.
 
 mod batches;
 mod store;
@@ -31,8 +32,9 @@ use crate::{executor::Executor, outcome};
 /// How long messages are held while the database is away. Well under the time (30 minutes) after
 /// which the broker takes every unacknowledged message back.
 const MAX_HOLD: Duration = Duration::from_secs(600);
-/// How often to look whether a gateway uses more queues than before.
-const LOOK_FOR_QUEUES: Duration = Duration::from_secs(5);
+/// How often to look whether a gateway uses more queues than before, and to declare again what may
+/// have been deleted or unbound.
+const DECLARE_EVERY: Duration = Duration::from_secs(5);
 /// Why a consumer ended that held messages.
 const AWAY_TOO_LONG: &str = "the database was away for too long";
 const STOPPED_WHILE_AWAY: &str = "stopped while the database was away";
@@ -63,7 +65,7 @@ impl Session for Consumer {
         }
         let mut consuming = FuturesUnordered::new();
         // Beside the work: the database may take its time.
-        let mut looking = pin!(self.more_queues(0));
+        let mut looking = pin!(self.queues(0));
         loop {
             tokio::select! {
                 (known, queues) = &mut looking, if !stop.is_cancelled() => {
@@ -76,7 +78,7 @@ impl Session for Consumer {
                         let (opened, how) = self.subscribe(connection, queue).await?;
                         consuming.push(self.consume(opened, how, stop));
                     }
-                    looking.set(self.more_queues(queues));
+                    looking.set(self.queues(queues));
                     component.ready();
                 }
                 Some(ended) = consuming.next() => {
@@ -110,13 +112,17 @@ impl Consumer {
         false
     }
 
-    /// Waits until there are more queues than are `known`; gives both numbers.
-    async fn more_queues(&self, known: u16) -> (u16, u16) {
+    /// How many queues there are, after a while if some are `known`; gives both numbers, the second
+    /// never less than the first.
+    async fn queues(&self, known: u16) -> (u16, u16) {
+        if known > 0 {
+            tokio::time::sleep(DECLARE_EVERY).await;
+        }
         loop {
             // A failure is logged where it happens.
             match store::count_queues(&self.database).await {
-                Ok(queues) if queues > known => return (known, queues),
-                _ => tokio::time::sleep(LOOK_FOR_QUEUES).await,
+                Ok(queues) => return (known, queues.max(known)),
+                Err(_) => tokio::time::sleep(DECLARE_EVERY).await,
             }
         }
     }

@@ -13,11 +13,11 @@ pub(crate) use self::store::{STATEMENTS, store};
 /// A submission, ready to be recorded as a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewRun {
-    run: RunId,
-    workspace: WorkspaceId,
+    pub(crate) run: RunId,
+    pub(crate) workspace: WorkspaceId,
     workflow: WorkflowId,
     /// The release that the gateway validated the payload against; the run is pinned to it.
-    release: ReleaseId,
+    pub(crate) release: ReleaseId,
     received_at: Timestamp,
     /// The validated payload: JSON text that a stranger wrote.
     input: Bytes,

@@ -7,7 +7,10 @@ mod store;
 use bytes::Bytes;
 use jiff::Timestamp;
 use letterbox_broker::WebhookDelivery;
-use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
+use letterbox_common::{
+    KeyHash,
+    ids::{DeliveryId, WebhookId, WorkspaceId},
+};
 
 use self::proposal::Mapped;
 pub(crate) use self::store::{STATEMENTS, store};
@@ -15,8 +18,8 @@ pub(crate) use self::store::{STATEMENTS, store};
 /// A delivery, mapped and ready to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signal {
-    id: DeliveryId,
-    workspace: WorkspaceId,
+    pub(crate) id: DeliveryId,
+    pub(crate) workspace: WorkspaceId,
     webhook: WebhookId,
     received_at: Timestamp,
     mapped: Mapped,
@@ -25,6 +28,11 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
+    /// The key that it was claimed under.
+    pub(crate) fn key_hash(&self) -> KeyHash {
+        KeyHash::of_content(self.webhook.as_bytes(), &self.body)
+    }
+
     /// Maps a delivery. Whatever its body is, there is a signal for it.
     pub(crate) fn of_delivery(envelope: &WebhookDelivery, body: &Bytes) -> Self {
         Self {

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod approvals;
+mod claims;
 mod form_links;
 mod members;
 mod policies;
@@ -32,6 +33,7 @@ pub use self::{
 pub(crate) use self::{
     accounts::{accounts, connect_account, disconnect_account},
     approvals::{answer, approval, approvals},
+    claims::{claim_delivery, claim_submission},
     form_links::create_form_link,
     members::{members, remove_member, set_member},
     policies::{policy, set_policy},
@@ -52,6 +54,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
     let stores = [
         accounts::STATEMENTS,
         approvals::STATEMENTS,
+        claims::STATEMENTS,
         form_links::STATEMENTS,
         members::STATEMENTS,
         policies::STATEMENTS,

@@ -4,11 +4,13 @@
 
 mod account;
 mod approval;
+mod dead_letters;
 mod demo;
 mod file;
 mod form_link;
 mod keys;
 mod member;
+mod migrate;
 mod output;
 mod receive;
 mod run;
@@ -23,9 +25,9 @@ mod workspace;
 use std::{net::SocketAddr, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use letterbox_broker::BrokerError;
 use letterbox_common::process::{secret_setting::help, settings::SettingError};
-use letterbox_database::DatabaseTarget;
-use letterbox_operator::{OperatorError, migrate};
+use letterbox_operator::OperatorError;
 use output::Output;
 use settings::{CliSettings, SECRETS};
 
@@ -43,7 +45,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Bring the database's schema up to date
+    /// Bring the database's schema up to date and, where AMQP_URL is set, declare the queues
     Migrate,
     /// Tenants
     #[command(subcommand)]
@@ -75,6 +77,9 @@ enum Command {
     /// What became of deliveries
     #[command(subcommand)]
     Signal(signal::SignalCommand),
+    /// What could not be processed
+    #[command(subcommand)]
+    DeadLetters(dead_letters::DeadLettersCommand),
     /// Try an endpoint
     #[command(subcommand)]
     Send(send::SendCommand),
@@ -104,6 +109,8 @@ enum Failure {
     Receive(SocketAddr, std::io::Error),
     #[error(transparent)]
     Send(#[from] send::PostError),
+    #[error("the broker: {0}")]
+    Broker(#[from] BrokerError),
 }
 
 impl Failure {
@@ -130,9 +137,7 @@ async fn main() -> ExitCode {
 
 async fn run_command(settings: &CliSettings, command: Command) -> Result<Output, Failure> {
     match command {
-        Command::Migrate => Ok(Output::one(
-            &migrate(&DatabaseTarget::from_environment()?).await?,
-        )),
+        Command::Migrate => migrate::run().await,
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
         Command::User(command) => user::run(&settings.operator().await?, command).await,
         Command::Member(command) => member::run(&settings.operator().await?, command).await,
@@ -143,6 +148,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Webhook(command) => webhook::run(settings, command).await,
         Command::Run(command) => run::run(&settings.operator().await?, command).await,
         Command::Signal(command) => signal::run(&settings.operator().await?, command).await,
+        Command::DeadLetters(command) => dead_letters::run(settings, command).await,
         Command::Send(command) => send::run(command).await,
         Command::Receive { listen } => {
             Err(Failure::Receive(listen, receive::receive(listen).await))

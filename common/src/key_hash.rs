@@ -1,0 +1,36 @@
+//! What makes an accepted entry unique in its workspace.
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// SHA-256 over the id that an entry belongs to and the SHA-256 of what it is: the body of a
+/// webhook's delivery, the idempotency key of a workflow's submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash([u8; 32]);
+
+impl KeyHash {
+    /// `scope` is the id of the webhook or workflow.
+    #[must_use]
+    pub fn of(scope: &[u8; 16], sha256: &[u8; 32]) -> Self {
+        let hash = Sha256::new().chain_update(scope).chain_update(sha256);
+        Self(hash.finalize().into())
+    }
+
+    /// Of what is there as a whole.
+    #[must_use]
+    pub fn of_content(scope: &[u8; 16], content: &[u8]) -> Self {
+        Self::of(scope, &Sha256::digest(content).into())
+    }
+
+    /// The two columns that hold it.
+    #[must_use]
+    pub fn halves(&self) -> (Uuid, Uuid) {
+        let (high, low) = self.0.split_at(16);
+        let half = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |half, byte| half << 8 | u128::from(*byte))
+        };
+        (Uuid::from_u128(half(high)), Uuid::from_u128(half(low)))
+    }
+}

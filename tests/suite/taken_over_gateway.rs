@@ -1,0 +1,349 @@
+//! A gateway that has been taken over: with its login of the database and its login of the broker
+//! somebody may do anything, and comes no further than the webhooks and form links that live.
+
+use lapin::{
+    BasicProperties, Connection, ConnectionProperties,
+    options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions},
+};
+use letterbox_broker::{BatchBody, FormSubmission, Message, Receipt, WebhookDelivery};
+use letterbox_common::{
+    KeyHash,
+    ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId},
+    webhook::WebhookAddress,
+};
+use letterbox_database::Role;
+use letterbox_operator::Move;
+use letterbox_tests::{Form, Peer, Process, Reply, World, eventually, payload, post};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
+
+/// The logins of a gateway, in somebody else's hands.
+struct Intruder {
+    database: tokio_postgres::Client,
+    broker: Connection,
+}
+
+fn receipt() -> Receipt {
+    Receipt {
+        received_at: jiff::Timestamp::now(),
+        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+    }
+}
+
+impl Intruder {
+    async fn of(world: &World) -> Self {
+        let runtime = async_rs::Runtime::tokio_current();
+        let properties = ConnectionProperties::default();
+        let url = &world.process_amqp_urls[0];
+        let connecting = Connection::connect_with_runtime(url, properties, runtime);
+        Self {
+            database: world.session(Role::Gateway).await,
+            broker: connecting.await.unwrap(),
+        }
+    }
+
+    async fn publish(&self, message: Message) {
+        let channel = self.broker.create_channel().await.unwrap();
+        let confirms = ConfirmSelectOptions::default();
+        channel.confirm_select(confirms).await.unwrap();
+        let options = BasicPublishOptions::default();
+        let publishing = channel.basic_publish(
+            message.exchange.into(),
+            message.routing_key.into(),
+            options,
+            &message.body,
+            message.properties,
+        );
+        publishing.await.unwrap().await.unwrap();
+    }
+
+    async fn publish_delivery(&self, address: WebhookAddress, id: DeliveryId, body: &'static str) {
+        let delivery = WebhookDelivery {
+            delivery: id,
+            workspace: address.workspace,
+            webhook: address.webhook,
+            receipt: receipt(),
+        };
+        let batch = BatchBody::encode(&[(delivery, body.into())]);
+        self.publish(batch.into_message("webhooks".into(), "x".into(), "x"))
+            .await;
+    }
+
+    async fn publish_submission(&self, form: &Form, release: ReleaseId, id: RunId) {
+        let submission = FormSubmission {
+            run: id,
+            workspace: form.workspace,
+            workflow: form.workflow,
+            release,
+            receipt: receipt(),
+        };
+        let batch = BatchBody::encode(&[(submission, payload().to_string().into())]);
+        self.publish(batch.into_message("forms".into(), "x".into(), "x"))
+            .await;
+    }
+
+    /// Claims a body of a webhook through a door of the caller's choice; how many were claimed.
+    async fn claim_delivery(
+        &self,
+        workspace: WorkspaceId,
+        webhook: WebhookId,
+        door: WebhookId,
+        id: DeliveryId,
+        body: &str,
+    ) -> usize {
+        let (high, low) = KeyHash::of_content(webhook.as_bytes(), body.as_bytes()).halves();
+        let sha256 = Sha256::digest(body.as_bytes()).to_vec();
+        let claim = "SELECT claim_deliveries(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
+            ARRAY[$4::uuid], ARRAY[$5::bytea], ARRAY[7::bigint], ARRAY[$6::uuid], 60, '{}')";
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+            [&workspace, &high, &low, &door, &sha256, &id];
+        self.database.query(claim, &values).await.unwrap().len()
+    }
+
+    /// Claims a key of a workflow through a link; how many were claimed.
+    async fn claim_submission(&self, form: &Form, token: &str, id: RunId) -> usize {
+        let (high, low) = KeyHash::of_content(form.workflow.as_bytes(), b"key").halves();
+        let (sha256, token) = (
+            Sha256::digest(b"key").to_vec(),
+            Sha256::digest(token).to_vec(),
+        );
+        let claim = "SELECT claim_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
+            ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[8::bigint], ARRAY[$6::uuid], 60, '{}')";
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+            [&form.workspace, &high, &low, &token, &sha256, &id];
+        self.database.query(claim, &values).await.unwrap().len()
+    }
+}
+
+/// A form whose run calls the peer, and the release that it had before this one.
+async fn redeployed_form(world: &World, gateway: &Process, peer: &Peer) -> (Form, ReleaseId) {
+    let form = world
+        .acting_form(gateway, &peer.url, json!([post("send")]))
+        .await;
+    let operator = world.operator().await;
+    let before = operator.workflow(form.workflow).await.unwrap();
+    operator.deploy(form.workflow, None).await.unwrap();
+    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let form = form.with_token(link.token.expose());
+    (form, before.row.release_id.unwrap())
+}
+
+/// Dead letters, and nothing of them among signals and runs.
+async fn assert_not_believed(world: &World, worker: &Process, expected: u32) {
+    eventually("dead letters", async || {
+        world.messages(DEAD_LETTERS).await == expected
+    })
+    .await;
+    let said = worker.log().matches("unclaimed").count();
+    assert!(said >= expected as usize, "{said}");
+    assert_eq!((world.signals().await, world.runs().await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_has_claimed_is_not_believed() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (webhook, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let (form, retired) = redeployed_form(&world, &gateway, &peer).await;
+    let live = world.operator().await.workflow(form.workflow).await;
+    let live = live.unwrap().row.release_id.unwrap();
+    let intruder = Intruder::of(&world).await;
+
+    // Nothing is claimed.
+    intruder
+        .publish_delivery(webhook.address, DeliveryId::generate(), "1")
+        .await;
+    intruder
+        .publish_submission(&form, live, RunId::generate())
+        .await;
+    assert_not_believed(&world, &worker, 2).await;
+
+    // Another body, another webhook, another id than what was claimed.
+    let WebhookAddress {
+        workspace,
+        webhook: id,
+    } = webhook.address;
+    let claimed = DeliveryId::generate();
+    let claiming = intruder.claim_delivery(workspace, id, id, claimed, "2");
+    assert_eq!(claiming.await, 1, "a live webhook");
+    intruder
+        .publish_delivery(webhook.address, claimed, "3")
+        .await;
+    intruder.publish_delivery(other.address, claimed, "2").await;
+    intruder
+        .publish_delivery(webhook.address, DeliveryId::generate(), "2")
+        .await;
+    assert_not_believed(&world, &worker, 5).await;
+
+    // A release that is not that of the link.
+    let run = RunId::generate();
+    assert_eq!(intruder.claim_submission(&form, &form.token, run).await, 1);
+    intruder.publish_submission(&form, retired, run).await;
+    assert_not_believed(&world, &worker, 6).await;
+
+    // What a gateway may do: the proof that only the claim was missing.
+    intruder
+        .publish_delivery(webhook.address, claimed, "2")
+        .await;
+    intruder.publish_submission(&form, live, run).await;
+    world.await_signals(1).await;
+    world.await_state("succeeded", 1).await;
+}
+
+/// The database was restored to an earlier state: what the broker still had is taken on the word of
+/// an operator, and its sender's retry is a repeat.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lost_its_claim_is_taken_on_an_operators_word() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let webhook = world.webhook(&gateway).await;
+    let (form, retired) = redeployed_form(&world, &gateway, &peer).await;
+    let intruder = Intruder::of(&world).await;
+    for _ in 0..2 {
+        let (delivery, run) = (DeliveryId::generate(), RunId::generate());
+        intruder
+            .publish_delivery(webhook.address, delivery, "1")
+            .await;
+        intruder.publish_submission(&form, retired, run).await;
+    }
+    assert_not_believed(&world, &worker, 4).await;
+
+    let redrive = || {
+        let broker = [("AMQP_URL", world.amqp_url.as_str())];
+        world.order_with(&broker, "dead-letters redrive --unclaimed")
+    };
+    // Of two deliveries of one body one is taken.
+    assert_eq!(redrive(), json!({"redriven": 3, "left": 1}));
+    world.await_signals(1).await;
+    world.await_state("succeeded", 2).await;
+    assert!(webhook.send("1").await.is_duplicate());
+    eventually("the others are back", async || {
+        world.messages(DEAD_LETTERS).await == 1
+    })
+    .await;
+    assert_eq!(redrive(), json!({"redriven": 0, "left": 1}));
+}
+
+#[tokio::test]
+async fn claims_are_made_through_live_doors_only() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let (webhook, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let (form, _) = redeployed_form(&world, &gateway, &peer).await;
+    let intruder = Intruder::of(&world).await;
+    let WebhookAddress {
+        workspace,
+        webhook: id,
+    } = webhook.address;
+    let nobody = WebhookId::generate();
+    // A temporary table would come before the real one, if the functions let it.
+    let decoys = "CREATE TEMPORARY TABLE webhooks AS
+            SELECT gen_random_uuid() AS workspace_id, gen_random_uuid() AS webhook_id,
+                   NULL::timestamptz AS deleted_at;
+        CREATE TEMPORARY TABLE live_form_links AS
+            SELECT ''::bytea AS token_sha256, gen_random_uuid() AS workspace_id,
+                   gen_random_uuid() AS workflow_id, gen_random_uuid() AS release_id;";
+    intruder.database.batch_execute(decoys).await.unwrap();
+    let fill = "INSERT INTO pg_temp.webhooks VALUES ($1, $2, NULL)";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&workspace, &nobody];
+    intruder.database.execute(fill, &values).await.unwrap();
+
+    for (tenant, key, door) in [
+        (workspace, nobody, nobody),
+        (workspace, other.address.webhook, other.address.webhook),
+        (other.address.workspace, id, id),
+        // A live door, and the key of another.
+        (workspace, nobody, id),
+    ] {
+        let id = DeliveryId::generate();
+        let claiming = intruder.claim_delivery(tenant, key, door, id, "1");
+        assert_eq!(claiming.await, 0, "{tenant} {key} {door}");
+    }
+    let tokens = ["", "no such token, of a good length", &form.token[1..]];
+    for token in tokens {
+        let claiming = intruder.claim_submission(&form, token, RunId::generate());
+        assert_eq!(claiming.await, 0, "{token}");
+    }
+    world
+        .operator()
+        .await
+        .delete_webhook(webhook.address.webhook)
+        .await
+        .unwrap();
+    let claiming = intruder.claim_delivery(workspace, id, id, DeliveryId::generate(), "1");
+    assert_eq!(claiming.await, 0, "deleted");
+    let operator = world.operator().await;
+    let pausing = operator.move_workflow(form.workflow, Move::Pause);
+    pausing.await.unwrap();
+    let claiming = intruder.claim_submission(&form, &form.token, RunId::generate());
+    assert_eq!(claiming.await, 0, "paused");
+    assert_eq!(
+        world.count("SELECT count(*) FROM webhook_deliveries").await,
+        0
+    );
+    assert_eq!(
+        world.count("SELECT count(*) FROM form_submissions").await,
+        0
+    );
+
+    let fewer = "UPDATE work_queues SET queues = 0";
+    let refused = intruder.database.batch_execute(fewer).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "42501");
+}
+
+#[tokio::test]
+async fn the_broker_lets_a_gateway_publish_and_nothing_else() {
+    let world = World::new().await;
+    let _worker = world.worker().await;
+    let intruder = Intruder::of(&world).await;
+    let channel = async || intruder.broker.create_channel().await.unwrap();
+    let queue = || "letterbox.v1.webhooks".into();
+    let mut refused = Vec::new();
+    let getting = channel().await;
+    let getting = getting.basic_get(queue(), BasicGetOptions::default());
+    refused.push(getting.await.map(drop));
+    let dead = channel().await;
+    let dead = dead.basic_get(DEAD_LETTERS.into(), BasicGetOptions::default());
+    refused.push(dead.await.map(drop));
+    let purging = channel().await;
+    refused.push(
+        purging
+            .queue_purge(queue(), Default::default())
+            .await
+            .map(drop),
+    );
+    let deleting = channel().await;
+    refused.push(
+        deleting
+            .queue_delete(queue(), Default::default())
+            .await
+            .map(drop),
+    );
+    let binding = channel().await;
+    let (exchange, table) = ("letterbox.v1".into(), Default::default());
+    let binding = binding.queue_bind(queue(), exchange, "x".into(), Default::default(), table);
+    refused.push(binding.await);
+    let declaring = channel().await;
+    let declaring = declaring.queue_declare("mine".into(), Default::default(), Default::default());
+    refused.push(declaring.await.map(drop));
+    for (number, refusal) in refused.into_iter().enumerate() {
+        let told = refusal.expect_err(&number.to_string()).to_string();
+        assert!(told.contains("ACCESS_REFUSED"), "{number}: {told}");
+    }
+    for exchange in ["letterbox.v1.dead", "letterbox.v1.unrouted", "amq.direct"] {
+        let channel = channel().await;
+        let confirms = ConfirmSelectOptions::default();
+        channel.confirm_select(confirms).await.unwrap();
+        let options = BasicPublishOptions::default();
+        let properties = BasicProperties::default();
+        let publishing =
+            channel.basic_publish(exchange.into(), "x".into(), options, b"1", properties);
+        let confirm = publishing.await.unwrap().await;
+        assert!(confirm.is_err(), "{exchange}: {confirm:?}");
+    }
+}

@@ -1,0 +1,20 @@
+//! `letterbox migrate`: the schema and, where a broker is given, exchanges and queues.
+
+use letterbox_broker::{AMQP_URL, BrokerTarget, declare};
+use letterbox_database::DatabaseTarget;
+use serde_json::json;
+
+use crate::{Failure, Output};
+
+pub(crate) async fn run() -> Result<Output, Failure> {
+    let migrated = letterbox_operator::migrate(&DatabaseTarget::from_environment()?).await?;
+    let has_broker = AMQP_URL.read()?.is_some();
+    if has_broker {
+        declare(&BrokerTarget::from_environment()?, "letterbox").await?;
+    }
+    Ok(Output::one(&json!({
+        "version": migrated.version,
+        "applied": migrated.applied,
+        "queues_declared": has_broker,
+    })))
+}

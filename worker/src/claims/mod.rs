@@ -1,0 +1,13 @@
+//! Claims, as workers see them: a gateway claims before it publishes, so an entry without a claim
+//! does not come from a gateway's door, whoever could publish it. It is not believed.
+
+mod store;
+
+use letterbox_broker::UNCLAIMED;
+
+pub(crate) use self::store::{STATEMENTS, unclaimed_deliveries, unclaimed_submissions};
+
+/// Why an entry is dead-lettered that nobody has claimed.
+pub(crate) fn reason() -> String {
+    format!("{UNCLAIMED}: no gateway has claimed it, or the claim was lost with the database")
+}

@@ -1,0 +1,91 @@
+//! The statements that look for claims. Each serves a whole batch, and finds rows by their keys
+//! whatever the planner believes of the tables.
+
+use std::collections::HashSet;
+
+use letterbox_common::ids::{DeliveryId, WorkspaceId};
+use letterbox_database::{Database, DatabaseError, statements};
+use uuid::Uuid;
+
+use crate::{runs::NewRun, signals::Signal};
+
+statements! {
+    /// The places of deliveries that are neither claimed under their ids nor signals already.
+    UNCLAIMED_DELIVERIES = unclaimed_deliveries "
+SELECT wanted.place
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, id, place)
+WHERE wanted.id IS DISTINCT FROM (
+        SELECT d.delivery_id FROM webhook_deliveries d
+        WHERE d.workspace_id = wanted.workspace_id
+          AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low)
+  AND (SELECT true FROM signals s
+       WHERE s.workspace_id = wanted.workspace_id AND s.signal_id = wanted.id) IS NULL";
+
+    /// The places of submissions that are neither claimed, for their releases, nor runs already.
+    UNCLAIMED_SUBMISSIONS = unclaimed_submissions "
+SELECT wanted.place
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[])
+     WITH ORDINALITY AS wanted (workspace_id, id, release_id, place)
+WHERE (SELECT true FROM form_submissions s
+       WHERE s.submission_id = wanted.id AND s.workspace_id = wanted.workspace_id
+         AND coalesce(s.release_id, wanted.release_id) = wanted.release_id LIMIT 1) IS NULL
+  AND (SELECT true FROM runs r
+       WHERE r.workspace_id = wanted.workspace_id AND r.run_id = wanted.id) IS NULL";
+}
+
+/// The places of signals that nobody has claimed.
+///
+/// # Errors
+/// When the database did not answer.
+pub(crate) async fn unclaimed_deliveries(
+    database: &Database,
+    signals: &[&Signal],
+) -> Result<HashSet<usize>, DatabaseError> {
+    let workspaces: Vec<WorkspaceId> = signals.iter().map(|one| one.workspace).collect();
+    let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
+        signals.iter().map(|one| one.key_hash().halves()).unzip();
+    let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
+    let rows = database
+        .query(
+            &UNCLAIMED_DELIVERIES,
+            &[
+                /* $1 workspace_id */ &workspaces,
+                /* $2 key_high */ &highs,
+                /* $3 key_low */ &lows,
+                /* $4 delivery_id */ &ids,
+            ],
+        )
+        .await?;
+    rows.iter().map(place).collect()
+}
+
+/// The places of runs that nobody has claimed.
+///
+/// # Errors
+/// When the database did not answer.
+pub(crate) async fn unclaimed_submissions(
+    database: &Database,
+    runs: &[&NewRun],
+) -> Result<HashSet<usize>, DatabaseError> {
+    let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
+    let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
+    let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
+    let rows = database
+        .query(
+            &UNCLAIMED_SUBMISSIONS,
+            &[
+                /* $1 workspace_id */ &workspaces,
+                /* $2 submission_id */ &ids,
+                /* $3 release_id */ &releases,
+            ],
+        )
+        .await?;
+    rows.iter().map(place).collect()
+}
+
+/// Counted from 0 on.
+fn place(row: &tokio_postgres::Row) -> Result<usize, DatabaseError> {
+    let place: i64 = row.try_get("place")?;
+    Ok(place as usize - 1)
+}
