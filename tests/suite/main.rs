@@ -24,6 +24,7 @@ mod form_links;
 mod form_page;
 mod http_contract;
 mod intake_model;
+mod numbers;
 mod operator;
 mod operator_accounts;
 mod policies;

@@ -1,7 +1,7 @@
 //! Settings that hold secrets: environment variables, or files that another variable names. They
 //! have no flags, because every user of a machine can read argument lists.
 
-use std::{env, fmt, fs};
+use std::{env, ffi::OsString, fmt, fs};
 
 use zeroize::Zeroizing;
 
@@ -47,8 +47,7 @@ impl SecretSetting {
     /// # Errors
     /// When both variables are set, or the file can't be read.
     pub fn read(&self) -> Result<Option<SecretText>, SettingError> {
-        let value = env::var_os(self.name).filter(|value| !value.is_empty());
-        let file = env::var_os(self.file_name()).filter(|file| !file.is_empty());
+        let (value, file) = (variable(self.name), variable(&self.file_name()));
         let text = match (value, file) {
             (None, None) => return Ok(None),
             (Some(value), None) => value
@@ -89,6 +88,14 @@ impl SecretSetting {
     fn file_name(&self) -> String {
         format!("{}_FILE", self.name)
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "clap would give it a flag; it is read once, into a Config"
+)]
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// The part of `--help` that is about secrets.

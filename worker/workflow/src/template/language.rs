@@ -177,6 +177,16 @@ fn blank_strings<'s>(code: &'s str, into: &mut String, ends: &[&str]) -> &'s str
     rest
 }
 
+/// Length of the code at the beginning of `text`, up to `}}` or `%}` outside of its strings.
+pub(super) fn end_of_code(text: &str) -> usize {
+    let mut code = String::new();
+    let rest = blank_strings(text, &mut code, &["}}", "%}"]);
+    let ended = text.len() - rest.len();
+    let code = &text[..ended];
+    let without_end = code.strip_suffix("}}").or_else(|| code.strip_suffix("%}"));
+    without_end.unwrap_or(code).len()
+}
+
 /// What follows the closing quote.
 fn after_string(text: &str, quote: char) -> &str {
     let mut escaped = false;

@@ -6,6 +6,7 @@
 
 mod context;
 mod environment;
+mod insertions;
 mod language;
 mod renderer;
 
@@ -17,6 +18,7 @@ pub use self::{context::TemplateContext, renderer::Renderer};
 pub(crate) use self::{context::Variables, environment::Escape};
 use self::{
     environment::{environment, scalar_text},
+    insertions::{as_typed, expression_as_typed},
     language::{check_expression, check_template},
 };
 
@@ -99,30 +101,38 @@ impl Template {
         escape: Escape,
         renderer: &Renderer<'_>,
     ) -> Result<String, RenderError> {
-        renderer.render(environment(escape), &self.0)
+        renderer.render(environment(escape), &as_typed(&self.0))
     }
 
-    /// As a JSON value. A template that is one expression and nothing else gives the value itself,
-    /// so that a number stays a number; any other gives a string.
+    /// As JSON text. A template that is one expression and nothing else gives the value itself, so
+    /// that a number stays a number, a field's digit for digit; any other gives a string.
     ///
     /// # Errors
     /// When a value is a list or an object, or the request becomes too much.
-    pub(crate) fn json_value(
-        &self,
-        renderer: &Renderer<'_>,
-    ) -> Result<serde_json::Value, RenderError> {
+    pub(crate) fn json(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
         let Some(expression) = self.expression() else {
-            return Ok(self.render(Escape::None, renderer)?.into());
+            let text = self.render(Escape::None, renderer)?;
+            return Ok(serde_json::Value::from(text).to_string());
         };
         let environment = environment(Escape::None);
-        let value = environment
-            .compile_expression(expression)?
-            .eval(&renderer.context.0)?;
+        let evaluate = |expression: &str| {
+            let compiled = environment.compile_expression(expression)?;
+            compiled.eval(&renderer.context.0)
+        };
+        let mut value = evaluate(expression)?;
+        if let Some(typed) = expression_as_typed(expression) {
+            let typed = evaluate(&typed)?;
+            if let (true, Some(digits)) = (value.is_number(), typed.as_str()) {
+                renderer.spend(digits.len())?;
+                return Ok(digits.to_owned());
+            }
+            value = typed;
+        }
         renderer.spend(scalar_text(&value)?.len())?;
         if value.is_undefined() {
-            return Ok(serde_json::Value::Null);
+            return Ok("null".to_owned());
         }
-        serde_json::to_value(&value).map_err(|error| RenderError::new(error.to_string()))
+        serde_json::to_string(&value).map_err(|error| RenderError::new(error.to_string()))
     }
 
     fn expression(&self) -> Option<&str> {

@@ -82,19 +82,22 @@ impl Body {
         }
     }
 
-    pub(super) fn render(&self, renderer: &Renderer<'_>) -> Result<Value, RenderError> {
+    /// As JSON text.
+    pub(super) fn render(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
+        let joined = |parts: Result<Vec<String>, RenderError>| parts.map(|parts| parts.join(","));
         Ok(match self {
-            Self::Template(template) => template.json_value(renderer)?,
-            Self::Fixed(value) => value.clone(),
+            Self::Template(template) => template.json(renderer)?,
+            Self::Fixed(value) => value.to_string(),
             Self::List(values) => {
                 let rendered = values.iter().map(|value| value.render(renderer));
-                Value::Array(rendered.collect::<Result<_, _>>()?)
+                format!("[{}]", joined(rendered.collect())?)
             }
             Self::Object(members) => {
-                let rendered = members
-                    .iter()
-                    .map(|(name, value)| Ok((name.clone(), value.render(renderer)?)));
-                Value::Object(rendered.collect::<Result<_, RenderError>>()?)
+                let rendered = members.iter().map(|(name, value)| {
+                    let name = Value::from(name.as_str());
+                    Ok(format!("{name}:{}", value.render(renderer)?))
+                });
+                format!("{{{}}}", joined(rendered.collect())?)
             }
         })
     }

@@ -245,7 +245,7 @@ impl Outgoing for HttpRequest {
             method: self.method.to_owned(),
             url: url.into(),
             headers,
-            body: body.map(|body| body.to_string()),
+            body,
         })
     }
 }
