@@ -81,7 +81,7 @@ impl Scene {
     pub async fn the_approval(&self) -> ApprovalRow {
         self.world.await_state("waiting_approval", 1).await;
         let operator = self.world.operator().await;
-        let mut waiting = operator.approvals(self.form.workspace).await.unwrap();
+        let mut waiting = operator.approvals(self.form.workspace, 100).await.unwrap();
         assert_eq!(waiting.len(), 1);
         waiting.remove(0)
     }

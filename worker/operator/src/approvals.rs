@@ -9,16 +9,17 @@ use letterbox_common::{
 use crate::{ApprovalRow, Operator, OperatorError, Reason, store};
 
 impl Operator {
-    /// The questions of a workspace that wait for an answer, oldest first.
+    /// The questions of a workspace that wait for an answer, oldest first, at most `limit`.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn approvals(
         &self,
         workspace: WorkspaceId,
+        limit: u32,
     ) -> Result<Vec<ApprovalRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::approvals(&self.database, workspace).await?)
+        Ok(store::approvals(&self.database, workspace, limit).await?)
     }
 
     /// Lets a request be sent, and wakes the run that waits.

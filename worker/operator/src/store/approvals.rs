@@ -27,7 +27,7 @@ statements! {
     APPROVALS = approvals concat!("SELECT ", columns!(), "
 FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
 WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > clock_timestamp()
-ORDER BY p.created_at, p.approval_id");
+ORDER BY p.created_at, p.approval_id LIMIT $2");
 
     /// One approval.
     APPROVAL = approval concat!("SELECT ", columns!(), "
@@ -118,8 +118,10 @@ impl ApprovalRow {
 pub(crate) async fn approvals(
     database: &Database,
     workspace: WorkspaceId,
+    limit: u32,
 ) -> Result<Vec<ApprovalRow>, DatabaseError> {
-    let rows = database.query(&APPROVALS, &[&workspace]).await?;
+    let limit = i64::from(limit);
+    let rows = database.query(&APPROVALS, &[&workspace, &limit]).await?;
     rows.iter()
         .map(|row| Ok(ApprovalRow::decode(row)?))
         .collect()

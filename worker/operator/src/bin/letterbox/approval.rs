@@ -6,11 +6,12 @@ use letterbox_operator::Operator;
 
 use crate::{Failure, Output};
 
-const COLUMNS: [&str; 6] = [
+const COLUMNS: [&str; 7] = [
     "approval_id",
     "run_id",
     "action_id",
     "untrusted",
+    "steered_by",
     "request",
     "expires_at",
 ];
@@ -21,6 +22,8 @@ pub(crate) enum ApprovalCommand {
     List {
         #[arg(long)]
         workspace: WorkspaceId,
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
     },
     /// Let a request be sent, as it is listed
     Approve {
@@ -40,8 +43,8 @@ pub(crate) enum ApprovalCommand {
 
 pub(crate) async fn run(operator: &Operator, verb: ApprovalCommand) -> Result<Output, Failure> {
     Ok(match verb {
-        ApprovalCommand::List { workspace } => {
-            Output::many(&operator.approvals(workspace).await?, &COLUMNS)
+        ApprovalCommand::List { workspace, limit } => {
+            Output::many(&operator.approvals(workspace, limit).await?, &COLUMNS)
         }
         ApprovalCommand::Approve { approval_id, by } => {
             Output::one(&operator.approve(approval_id, by).await?)

@@ -6,6 +6,7 @@ mod account;
 mod approval;
 mod dead_letters;
 mod demo;
+mod escape;
 mod file;
 mod form_link;
 mod keys;

@@ -1,7 +1,6 @@
 //! Results: tables for people, JSON for programs. The only file of the command line that prints.
 //!
-//! What came from outside may contain anything: control characters are escaped before a terminal
-//! sees them.
+//! What came from outside may contain anything: it is escaped before a terminal sees it.
 
 use std::{
     io::{self, Write},
@@ -11,6 +10,8 @@ use std::{
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::escape;
 
 /// The result of a command.
 pub(crate) enum Output {
@@ -55,8 +56,8 @@ impl Output {
 
     fn json(self) -> String {
         match self {
-            Self::One(value) | Self::Text { value, .. } => format!("{value:#}"),
-            Self::Many { rows, .. } => format!("{:#}", Value::Array(rows)),
+            Self::One(value) | Self::Text { value, .. } => escape::json(&format!("{value:#}")),
+            Self::Many { rows, .. } => escape::json(&format!("{:#}", Value::Array(rows))),
         }
     }
 
@@ -70,7 +71,7 @@ impl Output {
                 }
             }
             Self::One(value) => return plain(&value),
-            Self::Text { text, .. } => return text,
+            Self::Text { text, .. } => return escape::lines(&text),
             Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
             Self::Many { rows, columns } => {
                 table.set_header(columns);
@@ -129,42 +130,22 @@ fn plain(value: &Value) -> String {
         Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     };
-    text.chars()
-        .map(|c| {
-            if is_harmless(c) {
-                c.to_string()
-            } else {
-                c.escape_unicode().to_string()
-            }
-        })
-        .collect()
-}
-
-/// Control characters move the cursor; directional marks reorder the text.
-fn is_harmless(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    escape::line(&text)
 }
 
 /// Prints one line of JSON to standard output.
 pub(crate) fn line(value: &Value) {
-    let _ = writeln!(io::stdout(), "{value}");
+    let _ = writeln!(io::stdout(), "{}", escape::json(&value.to_string()));
 }
 
 /// Prints to standard error.
 pub(crate) fn error(message: &str) {
-    let _ = writeln!(io::stderr(), "letterbox: {message}");
+    let _ = writeln!(io::stderr(), "letterbox: {}", escape::lines(message));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn control_characters_are_escaped() {
-        let shown = plain(&Value::from("a\u{1b}[2Jb\u{9b}\u{202e}c\n"));
-        assert_eq!(shown, r"a\u{1b}[2Jb\u{9b}\u{202e}c\u{a}");
-    }
 
     #[test]
     fn an_object_takes_a_line_for_each_member() {

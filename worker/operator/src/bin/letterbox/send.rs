@@ -10,7 +10,7 @@ use letterbox_common::{
 use serde_json::{json, value::RawValue};
 use url::Url;
 
-use crate::{Failure, Output, file, settings::WEBHOOK_SECRET};
+use crate::{Failure, Output, escape, file, settings::WEBHOOK_SECRET};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -49,7 +49,7 @@ pub(crate) enum PostError {
     NotAFormLink,
     #[error("{0}")]
     Http(String),
-    #[error("answered {status}: {body}")]
+    #[error("answered {status}: {}", escape::line(.body))]
     Refused { status: u16, body: String },
 }
 
