@@ -60,6 +60,22 @@ text_enum! {
         WorkflowUnavailable = "workflow_unavailable",
         /// The workspace has used up its runs of this month
         AllowanceExhausted = "allowance_exhausted",
+        /// The workspace has stored as much today as it may
+        StorageExhausted = "storage_exhausted",
+    }
+}
+
+text_enum! {
+    /// What retention forgets.
+    pub enum Forgotten {
+        /// Bodies of signals
+        Bodies = "bodies",
+        /// Inputs of runs that are over
+        Inputs = "inputs",
+        /// Requests that such runs have sent
+        Requests = "requests",
+        /// Such runs as a whole
+        Runs = "runs",
     }
 }
 

@@ -17,8 +17,8 @@ use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarge
 use url::Url;
 
 use crate::{
-    client_address::TrustedProxies, cors::AllowedOrigins, form_page::FormPage,
-    open_batches::SpillLimits,
+    ceilings::DailyBytes, client_address::TrustedProxies, cors::AllowedOrigins,
+    form_page::FormPage, open_batches::SpillLimits,
 };
 
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
@@ -109,6 +109,19 @@ pub(crate) struct GatewaySettings {
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub spill_megabytes: u64,
 
+    /// Megabytes that one workspace may have stored in a day (UTC); beyond, its webhooks are
+    /// refused
+    #[arg(long, env = "LETTERBOX_WORKSPACE_DAILY_MEGABYTES", value_name = "N",
+          default_value_t = 51_200,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub workspace_daily_megabytes: u64,
+
+    /// Megabytes that one webhook may have stored in a day (UTC); beyond, it is refused
+    #[arg(long, env = "LETTERBOX_WEBHOOK_DAILY_MEGABYTES", value_name = "N",
+          default_value_t = 10_240,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub webhook_daily_megabytes: u64,
+
     #[command(flatten)]
     pub database: DatabaseSettings,
 
@@ -130,6 +143,7 @@ pub(crate) struct Config {
     pub publish_timeout: Duration,
     pub lanes: u16,
     pub(crate) spill: SpillLimits,
+    pub(crate) daily_bytes: DailyBytes,
     pub shutdown_timeout: Duration,
     /// Names this process to its servers: `letterbox-gateway@host`.
     pub name: String,
@@ -183,6 +197,10 @@ impl Config {
             spill: SpillLimits {
                 messages: settings.spill_messages,
                 bytes: settings.spill_megabytes << 20,
+            },
+            daily_bytes: DailyBytes {
+                workspace: settings.workspace_daily_megabytes << 20,
+                webhook: settings.webhook_daily_megabytes << 20,
             },
             shutdown_timeout: settings.process.shutdown_timeout,
             name,

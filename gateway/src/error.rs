@@ -15,6 +15,8 @@ use crate::response::{self, Response};
 
 /// Seconds after which a sender should try again while a server is away.
 const RETRY_OUTAGE: u64 = 5;
+/// Seconds after which a sender should try again who has delivered as much today as it may.
+const RETRY_FULL: u64 = 600;
 /// Seconds after which an identical delivery should be recorded or free.
 const RETRY_IN_PROGRESS: u64 = 1;
 
@@ -108,6 +110,14 @@ impl Refusal {
         Self {
             retry_after: Some(RETRY_OUTAGE),
             ..Self::new(status, "temporarily_unavailable", message)
+        }
+    }
+
+    /// As much was stored today as may be. A status that makes senders try again later.
+    pub fn storage_exhausted() -> Self {
+        Self {
+            retry_after: Some(RETRY_FULL),
+            ..Self::temporarily_unavailable()
         }
     }
 

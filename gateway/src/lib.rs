@@ -7,6 +7,7 @@ mod acceptance;
 mod admission;
 mod batcher;
 mod body;
+mod ceilings;
 pub mod claims;
 mod client_address;
 mod config;
@@ -37,11 +38,12 @@ pub use program::main;
 
 /// Every statement that touches rows by their keys only, for the test that looks at its plan.
 pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
-    let lookups = [webhook_secrets::STATEMENTS, admission::STATEMENTS]
-        .into_iter()
-        .flatten()
-        .copied();
-    claims::statements().chain(lookups)
+    let lookups = [
+        webhook_secrets::STATEMENTS,
+        ceilings::STATEMENTS,
+        admission::STATEMENTS,
+    ];
+    claims::statements().chain(lookups.into_iter().flatten().copied())
 }
 
 /// Every statement of the gateway, for the test that prepares them under its role.

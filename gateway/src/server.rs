@@ -12,6 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     acceptance::{Acceptance, LaneParts},
     admission::Admission,
+    ceilings::Ceilings,
     claims::Claims,
     config::Config,
     listener,
@@ -188,6 +189,7 @@ fn assemble(
         proxies: config.proxies,
         page: config.page,
         secrets: WebhookSecrets::start(database.clone(), config.keys, batchers)?,
+        ceilings: Ceilings::start(database.clone(), config.daily_bytes, batchers),
         admission: Admission::start(database, batchers, background, stop),
         claims,
         deliveries: Acceptance::start(config.lanes, lanes.clone(), batchers),

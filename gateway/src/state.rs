@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     acceptance::{Acceptance, Delivery, Submission},
     admission::Admission,
+    ceilings::Ceilings,
     claims::Claims,
     client_address::TrustedProxies,
     cors::AllowedOrigins,
@@ -18,6 +19,7 @@ pub(crate) struct Gateway {
     pub(crate) proxies: TrustedProxies,
     pub(crate) page: FormPage,
     pub(crate) secrets: WebhookSecrets,
+    pub(crate) ceilings: Ceilings,
     pub(crate) admission: Admission,
     pub(crate) claims: Claims,
     pub(crate) deliveries: Acceptance<Delivery>,

@@ -88,11 +88,15 @@ impl World {
     pub async fn webhook(&self, gateway: &Process) -> Webhook {
         let operator = self.operator().await;
         let workspace = operator.create_workspace("Test", None).await.unwrap();
+        self.webhook_in(gateway, workspace.workspace_id).await
+    }
+
+    /// A webhook in a workspace that exists.
+    pub async fn webhook_in(&self, gateway: &Process, workspace: WorkspaceId) -> Webhook {
         let keys: KeyRing = self.webhook_keys.parse().unwrap();
-        let created = operator
-            .create_webhook(&keys, workspace.workspace_id, "tool")
-            .await
-            .unwrap();
+        let operator = self.operator().await;
+        let creating = operator.create_webhook(&keys, workspace, "tool");
+        let created = creating.await.unwrap();
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
         Webhook::new(&gateway.public_url(), created.address, secret)
     }

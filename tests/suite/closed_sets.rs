@@ -7,8 +7,8 @@ use letterbox_common::{
     process::metrics::Metric,
     sealing::SealedColumn,
     states::{
-        ActionState, ApprovalState, InputTrust, MemberRole, RefusedReason, RunState, SignalKind,
-        WorkflowState,
+        ActionState, ApprovalState, Forgotten, InputTrust, MemberRole, RefusedReason, RunState,
+        SignalKind, WorkflowState,
     },
 };
 use letterbox_database::{Role, Statement};
@@ -109,6 +109,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("runs", "state"), RunState::WORDS),
         (("runs", "refused_reason"), RefusedReason::WORDS),
         (("runs", "input_trust"), InputTrust::WORDS),
+        (("forgotten", "what"), Forgotten::WORDS),
         (("run_actions", "state"), ActionState::WORDS),
         (("run_actions", "untrusted"), Untrusted::WORDS),
         (("run_actions", "steered_by"), Steering::WORDS),

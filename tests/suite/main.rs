@@ -30,6 +30,7 @@ mod operator_accounts;
 mod policies;
 mod process_life;
 mod recovery;
+mod retention;
 mod runs;
 mod schema;
 mod secret_settings;

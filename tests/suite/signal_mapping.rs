@@ -73,7 +73,8 @@ async fn native_signals_keep_every_member_exactly() {
         .await
         .unwrap();
     assert_eq!(
-        detail.body, bodies[1],
+        detail.body.as_deref(),
+        Some(bodies[1]),
         "the body keeps what the column can't"
     );
     assert_eq!(detail.row.webhook_id, webhook.address.webhook);

@@ -13,6 +13,7 @@ use letterbox_database::{Database, DatabaseError, Fault};
 use crate::{
     claims, executor,
     outcome::Outcome,
+    recorder::Recorder,
     runs::{self, NewRun},
     signals::{self, Signal},
 };
@@ -62,7 +63,7 @@ trait StoredInBatches: Sized + Sync {
     ) -> impl Future<Output = Result<HashSet<usize>, DatabaseError>> + Send;
 
     fn store(
-        database: &Database,
+        recorder: &Recorder,
         batch: &[&Self],
     ) -> impl Future<Output = Result<(), DatabaseError>> + Send;
 }
@@ -75,8 +76,8 @@ impl StoredInBatches for Signal {
         claims::unclaimed_deliveries(database, batch).await
     }
 
-    async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
-        signals::store(database, batch).await
+    async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
+        signals::store(recorder, batch).await
     }
 }
 
@@ -88,8 +89,8 @@ impl StoredInBatches for NewRun {
         claims::unclaimed_submissions(database, batch).await
     }
 
-    async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
-        runs::store(database, batch).await
+    async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
+        runs::store(recorder, batch).await
     }
 }
 
@@ -99,18 +100,18 @@ impl StoredInBatches for RunWake {
         Ok(HashSet::new())
     }
 
-    async fn store(database: &Database, batch: &[&Self]) -> Result<(), DatabaseError> {
+    async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
         let wakes: Vec<_> = batch
             .iter()
             .map(|wake| (wake.workspace, wake.run))
             .collect();
-        executor::wake_again(database, &wakes).await
+        executor::wake_again(&recorder.database, &wakes).await
     }
 }
 
 /// Stores what the entries ask for. One outcome for each entry, in their order; all `Retry` while
 /// the database is away.
-pub(crate) async fn apply(database: &Database, entries: &[DecodedEntry]) -> Vec<Outcome> {
+pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<Outcome> {
     let mut outcomes = vec![Outcome::Retry; entries.len()];
     let (mut signals, mut runs, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&mut outcomes) {
@@ -121,20 +122,20 @@ pub(crate) async fn apply(database: &Database, entries: &[DecodedEntry]) -> Vec<
             Err(reason) => *outcome = Outcome::Reject(reason.clone()),
         }
     }
-    store_all(database, signals).await;
-    store_all(database, runs).await;
-    store_all(database, wakes).await;
+    store_all(recorder, signals).await;
+    store_all(recorder, runs).await;
+    store_all(recorder, wakes).await;
     outcomes
 }
 
 /// Stores the items of one kind that were claimed, and sets the outcomes of all.
-async fn store_all<T: StoredInBatches>(database: &Database, items: Vec<(&T, &mut Outcome)>) {
+async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut Outcome)>) {
     if items.is_empty() {
         return;
     }
     let batch: Vec<&T> = items.iter().map(|(item, _)| *item).collect();
     // All wait where this can't be told.
-    let Ok(unclaimed) = T::unclaimed(database, &batch).await else {
+    let Ok(unclaimed) = T::unclaimed(&recorder.database, &batch).await else {
         return;
     };
     let mut claimed = Vec::new();
@@ -148,7 +149,7 @@ async fn store_all<T: StoredInBatches>(database: &Database, items: Vec<(&T, &mut
     let mut parts = vec![claimed];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
         let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
-        let stored = T::store(database, &batch).await;
+        let stored = T::store(recorder, &batch).await;
         match stored {
             Ok(()) => part
                 .into_iter()

@@ -18,6 +18,7 @@ use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarge
 use crate::{
     egress::{self, Egress},
     executor::Timeouts,
+    retention::Retention,
 };
 
 /// A lease must outlast the longest request, and 15 s to record its answer.
@@ -80,6 +81,32 @@ pub(crate) struct WorkerSettings {
     )]
     pub egress_allow: String,
 
+    /// Megabytes that one workspace may have stored in a day (UTC); beyond, its runs are refused
+    #[arg(long, env = "LETTERBOX_WORKSPACE_DAILY_MEGABYTES", value_name = "N",
+          default_value_t = 51_200,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub workspace_daily_megabytes: u64,
+
+    /// Days for which the bodies of signals are kept [default: for ever]
+    #[arg(long, env = "LETTERBOX_KEEP_BODIES_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub keep_bodies: Option<u16>,
+
+    /// Days for which the inputs of runs are kept [default: for ever]
+    #[arg(long, env = "LETTERBOX_KEEP_INPUTS_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub keep_inputs: Option<u16>,
+
+    /// Days for which the requests that runs have sent are kept [default: for ever]
+    #[arg(long, env = "LETTERBOX_KEEP_REQUESTS_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub keep_requests: Option<u16>,
+
+    /// Days for which runs that are over are kept [default: for ever]
+    #[arg(long, env = "LETTERBOX_KEEP_RUNS_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub keep_runs: Option<u16>,
+
     #[command(flatten)]
     pub database: DatabaseSettings,
 
@@ -97,6 +124,8 @@ pub(crate) struct Config {
     pub timeouts: Timeouts,
     pub keys: KeyRing,
     pub egress: Egress,
+    pub max_daily_bytes: u64,
+    pub retention: Retention,
     pub shutdown_timeout: Duration,
     /// Names this process to its servers: `letterbox-worker@host`.
     pub name: String,
@@ -146,6 +175,13 @@ impl Config {
             keys: key_ring(SealedColumn::AccountCredential)?,
             egress: Egress::new(allowed)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
+            max_daily_bytes: settings.workspace_daily_megabytes << 20,
+            retention: Retention {
+                bodies: settings.keep_bodies,
+                inputs: settings.keep_inputs,
+                requests: settings.keep_requests,
+                runs: settings.keep_runs,
+            },
             shutdown_timeout,
             name,
         })

@@ -21,9 +21,12 @@ mod executor;
 mod metrics;
 mod outcome;
 mod program;
+mod recorder;
+mod retention;
 mod runs;
 mod server;
 mod signals;
+mod stored_bytes;
 
 use letterbox_common::process::metrics::Metric;
 use letterbox_database::Statement;
@@ -37,6 +40,8 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         claims::STATEMENTS,
         signals::STATEMENTS,
         runs::STATEMENTS,
+        stored_bytes::STATEMENTS,
+        retention::STATEMENTS,
     ];
     stores
         .into_iter()

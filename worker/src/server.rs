@@ -13,6 +13,8 @@ use crate::{
     config::Config,
     consumer::Consumer,
     executor::{Executor, relay},
+    recorder::Recorder,
+    stored_bytes::StoredBytes,
 };
 
 /// Wakes of runs and dead letters are few: one channel is enough.
@@ -53,10 +55,19 @@ pub(crate) async fn run(
     let relaying = relay(database.clone(), publisher.clone(), name, stop.clone());
     let relaying = tokio::spawn(relaying);
     let deadline = config.shutdown_timeout;
+    let recorder = Recorder {
+        database: database.clone(),
+        stored_bytes: StoredBytes::default(),
+        max_daily_bytes: config.max_daily_bytes,
+    };
+    let noting = recorder.stored_bytes.clone();
+    let noting = tokio::spawn(noting.note(database.clone(), stop_publishing.clone()));
+    let retention = config.retention.keep(database.clone(), stop.clone());
+    background.spawn(retention);
     let consuming = {
         let broker = readiness.component("consumer");
         let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
-        let consumer = assemble(config, publisher, stop.clone());
+        let consumer = assemble(config, recorder, publisher, stop.clone());
         tokio::spawn(async move { supervise(target, &name, broker, consumer, stop).await })
     };
     process.ready();
@@ -72,6 +83,8 @@ pub(crate) async fn run(
     stop_publishing.cancel();
     let publishing = async { drop(publishing.await) };
     in_order &= deadline.step("publisher", publishing).await;
+    let noting = async { drop(noting.await) };
+    in_order &= deadline.step("stored bytes", noting).await;
     database.close();
     stop_background.cancel();
     background.close();
@@ -80,9 +93,14 @@ pub(crate) async fn run(
 }
 
 /// The consumer of every work queue, with the executor of runs.
-fn assemble(config: Config, publisher: Publisher, stop: CancellationToken) -> Consumer {
+fn assemble(
+    config: Config,
+    recorder: Recorder,
+    publisher: Publisher,
+    stop: CancellationToken,
+) -> Consumer {
     Consumer {
-        database: config.database.clone(),
+        recorder,
         publisher,
         executor: Executor {
             database: config.database,

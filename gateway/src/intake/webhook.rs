@@ -65,14 +65,18 @@ async fn accept(
 ) -> Result<Recorded, Refusal> {
     // Signature, before anything is parsed.
     let verifying = gateway.secrets.verify(address, &body, signature(headers));
-    verifying.await.map_err(|error| match error {
-        VerifyError::Refused => Refusal::invalid_signature(),
-        VerifyError::Unavailable => Refusal::temporarily_unavailable(),
-    })?;
+    verifying.await.map_err(refuse)?;
 
-    // Content type, UTF-8, JSON.
-    content_type::require_json(headers)?;
-    json::check(&body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
+    // Content type, UTF-8, JSON. A webhook that was deleted a moment ago refuses whatever it gets.
+    if let Err(refusal) = check_json(headers, &body) {
+        gateway.secrets.find(address).await.map_err(refuse)?;
+        return Err(refusal);
+    }
+
+    // Room.
+    if gateway.ceilings.is_reached(address).await {
+        return Err(Refusal::storage_exhausted());
+    }
 
     // Claim, publish, confirm.
     let receipt = Receipt {
@@ -93,6 +97,20 @@ async fn accept(
             Err(Refusal::invalid_signature())
         }
     }
+}
+
+fn refuse(error: VerifyError) -> Refusal {
+    match error {
+        VerifyError::Refused => Refusal::invalid_signature(),
+        VerifyError::Unavailable => Refusal::temporarily_unavailable(),
+    }
+}
+
+fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), Refusal> {
+    content_type::require_json(headers)?;
+    let checked = json::check(body);
+    let refused = |error: json::NotJson| Refusal::invalid_input(error.to_string());
+    checked.map(drop).map_err(refused)
 }
 
 /// The signature of a request. A missing, a repeated and a malformed one are alike.

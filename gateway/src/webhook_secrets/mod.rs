@@ -111,17 +111,30 @@ impl WebhookSecrets {
         if check(cached.as_deref(), &self.decoy.key, body, signature) {
             return Ok(());
         }
-        let found = self
-            .lookup
-            .look_up(address)
-            .await
-            .map_err(|_| VerifyError::Unavailable)?;
+        let found = self.look_up(address).await?;
         let key = self.open(address, &found)?;
         if !check(found.is_live.then_some(&key), &key, body, signature) {
             return Err(VerifyError::Refused);
         }
         self.cache.insert(address, Arc::new(key));
         Ok(())
+    }
+
+    /// Looks whether the webhook is there now, whatever is cached.
+    ///
+    /// # Errors
+    /// See [`VerifyError`].
+    pub(crate) async fn find(&self, address: WebhookAddress) -> Result<(), VerifyError> {
+        if self.look_up(address).await?.is_live {
+            return Ok(());
+        }
+        self.forget(address);
+        Err(VerifyError::Refused)
+    }
+
+    async fn look_up(&self, address: WebhookAddress) -> Result<StoredSecret, VerifyError> {
+        let found = self.lookup.look_up(address).await;
+        found.map_err(|_| VerifyError::Unavailable)
     }
 
     /// Forgets a webhook that turned out to be gone.

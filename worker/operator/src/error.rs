@@ -78,6 +78,9 @@ pub enum Reason {
     /// Holds every mistake, as `path: problem`.
     #[error("the definition can't be deployed:\n  {}", .0.join("\n  "))]
     InvalidDefinition(Vec<String>),
+    /// What a run was given is needed until it is over.
+    #[error("the run is not over")]
+    RunNotOver,
     /// The state of the workflow does not allow this move.
     #[error("the workflow is {from} and can't become {to} this way")]
     ImpossibleMove {
@@ -163,6 +166,7 @@ mod tests {
 
         let reasons = [
             NotFound("workflow"),
+            RunNotOver,
             NoRole("role \"letterbox_operator\" does not exist".into()),
             OldSchema(letterbox_database::health::OldSchema {
                 version: 1,
@@ -222,6 +226,7 @@ mod tests {
                 OwnerCannotRun => "the workflow's owner may not run workflows here",
                 NotDeployed => "the workflow is not deployed",
                 NoDefinition => "the workflow has no definition: give one",
+                RunNotOver => "the run is not over",
                 InvalidDefinition(_) => {
                     "the definition can't be deployed:\n  \
                      form: must be an object\n  actions: must be a list"

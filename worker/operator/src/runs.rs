@@ -1,4 +1,4 @@
-//! A look at runs.
+//! A look at runs, and the order to forget what one was given.
 
 use letterbox_common::ids::{RunId, WorkflowId, WorkspaceId};
 
@@ -27,5 +27,18 @@ impl Operator {
         store::run(&self.database, id)
             .await?
             .ok_or(Reason::NotFound("run").into())
+    }
+
+    /// Forgets what a person has submitted to a run that is over, and what was sent of it. That the
+    /// run was there stays known.
+    ///
+    /// # Errors
+    /// When there is no such run, or it is not over.
+    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+        match store::erase_run(&self.database, id).await? {
+            None => Err(Reason::NotFound("run").into()),
+            Some(false) => Err(Reason::RunNotOver.into()),
+            Some(true) => self.run(id).await,
+        }
     }
 }

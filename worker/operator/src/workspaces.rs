@@ -1,8 +1,11 @@
-//! Orders about workspaces and how many runs they may start.
+//! Orders about workspaces: how many runs they may start, and their end.
 
 use letterbox_common::ids::WorkspaceId;
 
 use crate::{Allowance, Operator, OperatorError, Reason, Workspace, check_name, store};
+
+/// Rows that one statement deletes.
+const PIECE: i32 = 1_000;
 
 impl Operator {
     /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is
@@ -49,6 +52,31 @@ impl Operator {
     ) -> Result<Allowance, OperatorError> {
         store::set_allowance(&self.database, workspace, stored_allowance(runs)?).await?;
         self.allowance(workspace).await
+    }
+}
+
+impl Operator {
+    /// Deletes a workspace with everything in it, and the users who belong to no other. Its forms,
+    /// webhooks and accounts end first; the rest goes in small pieces. To repeat the order after a
+    /// failure is safe.
+    ///
+    /// # Errors
+    /// When there is no such workspace of this name.
+    pub async fn delete_workspace(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<u64, OperatorError> {
+        if !store::close_workspace(&self.database, workspace, name).await? {
+            return Err(Reason::NotFound("workspace of this name").into());
+        }
+        let mut deleted = 0;
+        loop {
+            match store::empty_workspace(&self.database, workspace, PIECE).await? {
+                0 => return Ok(deleted),
+                rows => deleted += rows.unsigned_abs(),
+            }
+        }
     }
 }
 

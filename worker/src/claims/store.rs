@@ -31,7 +31,9 @@ WHERE (SELECT true FROM form_submissions s
        WHERE s.submission_id = wanted.id AND s.workspace_id = wanted.workspace_id
          AND coalesce(s.release_id, wanted.release_id) = wanted.release_id LIMIT 1) IS NULL
   AND (SELECT true FROM runs r
-       WHERE r.workspace_id = wanted.workspace_id AND r.run_id = wanted.id) IS NULL";
+       WHERE r.workspace_id = wanted.workspace_id AND r.run_id = wanted.id) IS NULL
+  AND (SELECT true FROM erased_runs e
+       WHERE e.workspace_id = wanted.workspace_id AND e.run_id = wanted.id) IS NULL";
 }
 
 /// The places of signals that nobody has claimed.

@@ -12,7 +12,6 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use lapin::{message::Delivery, types::AMQPValue};
 use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, topology};
-use letterbox_database::Database;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +20,7 @@ use crate::{
     apply::{self, DecodedEntry},
     dead_letters, metrics,
     outcome::{self, Outcome},
+    recorder::Recorder,
 };
 
 /// From this return on, the entries of a message are separated.
@@ -31,7 +31,7 @@ const GIVEN_UP_AT: i64 = 20;
 
 /// Consumes one queue in batches.
 pub(super) struct BatchConsumer<'c> {
-    pub(super) database: &'c Database,
+    pub(super) recorder: &'c Recorder,
     pub(super) publisher: &'c Publisher,
 }
 
@@ -185,7 +185,7 @@ impl BatchConsumer<'_> {
 
     /// One try. Gives the entries that must be tried again.
     async fn attempt(&self, queue: &str, open: Vec<DecodedEntry>) -> Vec<DecodedEntry> {
-        let outcomes = apply::apply(self.database, &open).await;
+        let outcomes = apply::apply(self.recorder, &open).await;
         let mut again = Vec::new();
         for (entry, outcome) in open.into_iter().zip(outcomes) {
             let outcome = match outcome {

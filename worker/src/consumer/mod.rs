@@ -22,12 +22,12 @@ use letterbox_broker::{
     topology::{self, Consumption, WorkQueue, work_queues},
 };
 use letterbox_common::process::readiness::Component;
-use letterbox_database::{Database, health};
+use letterbox_database::health;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::store::STATEMENTS;
 use self::{batches::BatchConsumer, subscription::Subscription, wakes::WakeConsumer};
-use crate::{executor::Executor, outcome};
+use crate::{executor::Executor, outcome, recorder::Recorder};
 
 /// How long messages are held while the database is away. Well under the time (30 minutes) after
 /// which the broker takes every unacknowledged message back.
@@ -41,7 +41,7 @@ const STOPPED_WHILE_AWAY: &str = "stopped while the database was away";
 
 /// Consumes the work queues on one connection.
 pub(crate) struct Consumer {
-    pub(crate) database: Database,
+    pub(crate) recorder: Recorder,
     /// For dead letters; on another connection.
     pub(crate) publisher: Publisher,
     pub(crate) executor: Executor,
@@ -100,7 +100,7 @@ impl Consumer {
     /// Waits for the database. False when told to stop before it answers.
     async fn await_database(&self, component: &Component, stop: &CancellationToken) -> bool {
         for pause in outcome::pauses() {
-            match health::check(&self.database).await {
+            match health::check(&self.recorder.database).await {
                 Ok(()) => return true,
                 Err(reason) => component.not_ready(format!("waiting for the database: {reason}")),
             }
@@ -120,7 +120,7 @@ impl Consumer {
         }
         loop {
             // A failure is logged where it happens.
-            match store::count_queues(&self.database).await {
+            match store::count_queues(&self.recorder.database).await {
                 Ok(queues) => return (known, queues.max(known)),
                 Err(_) => tokio::time::sleep(DECLARE_EVERY).await,
             }
@@ -147,11 +147,11 @@ impl Consumer {
         consumption: Consumption,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let (database, publisher) = (&self.database, &self.publisher);
+        let (recorder, publisher) = (&self.recorder, &self.publisher);
         match consumption {
             Consumption::Batches => {
                 BatchConsumer {
-                    database,
+                    recorder,
                     publisher,
                 }
                 .consume(subscription, stop)

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
-use letterbox_database::{BoundStatement, Database, DatabaseError, Transaction, Work, statements};
+use letterbox_database::{BoundStatement, DatabaseError, Transaction, Work, statements};
 
 use super::NewRun;
-use crate::metrics;
+use crate::{metrics, recorder::Recorder};
 
 statements! {
     /// Locks the usage of this month, begun where there is none yet.
@@ -23,13 +23,15 @@ FROM unnest($1::uuid[]) AS wanted (workspace_id)
 ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
-    /// Inserts a batch of submissions as runs. Those that came before change nothing. A submission
+    /// Inserts a batch of submissions as runs. Those that came before change nothing; what is
+    /// refused keeps no input. A submission
     /// to a workflow that does not exist breaks a constraint instead of vanishing in a join.
     INSERT_RUNS = insert_runs "
 WITH new AS (
     SELECT n.*, w.owner_id, s.run_allowance, u.started,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
-                WHEN m.may_run IS NOT TRUE THEN 'owner_cannot_run' END AS reason
+                WHEN m.may_run IS NOT TRUE THEN 'owner_cannot_run'
+                WHEN b.bytes >= $7 THEN 'storage_exhausted' END AS reason
     FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bytea[])
          AS n (workspace_id, run_id, workflow_id, release_id, received_at, input)
     LEFT JOIN workflows w ON w.workspace_id = n.workspace_id AND w.workflow_id = n.workflow_id
@@ -38,8 +40,13 @@ WITH new AS (
     LEFT JOIN run_usage u
         ON u.workspace_id = n.workspace_id
         AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+    LEFT JOIN stored_bytes b ON b.workspace_id = n.workspace_id
+        AND b.day = (now() AT TIME ZONE 'UTC')::date
+        AND b.webhook_id = '00000000-0000-0000-0000-000000000000'
     WHERE NOT EXISTS (
         SELECT FROM runs r WHERE r.workspace_id = n.workspace_id AND r.run_id = n.run_id)
+      AND NOT EXISTS (
+        SELECT FROM erased_runs e WHERE e.workspace_id = n.workspace_id AND e.run_id = n.run_id)
 ), counted AS (
     SELECT new.*,
            started + row_number() OVER (PARTITION BY workspace_id, reason IS NULL ORDER BY run_id)
@@ -54,10 +61,11 @@ WITH new AS (
     INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason,
                       input, received_at)
     SELECT workspace_id, run_id, workflow_id, release_id, owner_id,
-           CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused, input, received_at
+           CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused,
+           CASE WHEN refused IS NULL THEN input END, received_at
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
-    RETURNING workspace_id, run_id, state
+    RETURNING workspace_id, run_id, state, coalesce(octet_length(input), 0) AS bytes
 ), wakes AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at)
     SELECT workspace_id, run_id, clock_timestamp() FROM inserted WHERE state = 'queued'
@@ -68,9 +76,9 @@ WITH new AS (
     WHERE u.workspace_id = i.workspace_id
       AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 )
-SELECT count(*) FILTER (WHERE state = 'queued') AS queued,
-       count(*) FILTER (WHERE state = 'refused') AS refused
-FROM inserted";
+SELECT workspace_id, count(*) FILTER (WHERE state = 'queued') AS queued,
+       count(*) FILTER (WHERE state = 'refused') AS refused, sum(bytes)::bigint AS bytes
+FROM inserted GROUP BY workspace_id";
 }
 
 /// Records submissions as runs, all or none. They are committed when this returns.
@@ -78,12 +86,20 @@ FROM inserted";
 /// # Errors
 /// Transient when the database is away (whether it committed is then unknown, and does not matter),
 /// permanent when one of them breaks a constraint.
-pub(crate) async fn store(database: &Database, runs: &[&NewRun]) -> Result<(), DatabaseError> {
-    let batch = RecordRuns::of(runs);
+pub(crate) async fn store(recorder: &Recorder, runs: &[&NewRun]) -> Result<(), DatabaseError> {
+    let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
+    let batch = RecordRuns::of(runs, most);
     // What is not committed must not be acknowledged.
     let name = "record_runs";
-    let recorded = database.transaction(name, &batch).await?;
-    let Counts { queued, refused } = recorded.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    let recorded = recorder.database.transaction(name, &batch).await?;
+    let Counts {
+        queued,
+        refused,
+        bytes,
+    } = recorded.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    for (workspace, bytes) in bytes {
+        recorder.stored_bytes.add(workspace, None, bytes);
+    }
     let repeated = batch.runs.len() as u64 - queued - refused;
     for (outcome, count) in [
         ("queued", queued),
@@ -105,16 +121,21 @@ struct RecordRuns<'a> {
     releases: Vec<ReleaseId>,
     received: Vec<Timestamp>,
     inputs: Vec<&'a [u8]>,
+    /// What a workspace may store in a day.
+    max_daily_bytes: i64,
 }
 
 /// What became of the new runs of a batch.
+#[derive(Default)]
 struct Counts {
     queued: u64,
     refused: u64,
+    /// What is stored of them, by workspace.
+    bytes: Vec<(WorkspaceId, u64)>,
 }
 
 impl<'a> RecordRuns<'a> {
-    fn of(runs: &[&'a NewRun]) -> Self {
+    fn of(runs: &[&'a NewRun], max_daily_bytes: i64) -> Self {
         let by_key: BTreeMap<_, &'a NewRun> = runs
             .iter()
             .map(|run| ((run.workspace, run.run), *run))
@@ -131,6 +152,7 @@ impl<'a> RecordRuns<'a> {
             releases: runs.iter().map(|run| run.release).collect(),
             received: runs.iter().map(|run| run.received_at).collect(),
             inputs: runs.iter().map(|run| &run.input[..]).collect(),
+            max_daily_bytes,
         }
     }
 }
@@ -147,17 +169,20 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $3 workflow_id */ &self.workflows)
                 .bind(/* $4 release_id */ &self.releases)
                 .bind(/* $5 received_at */ &self.received)
-                .bind(/* $6 input */ &self.inputs),
+                .bind(/* $6 input */ &self.inputs)
+                .bind(/* $7 max_daily_bytes */ &self.max_daily_bytes),
         ];
         let results = transaction.pipeline(&statements).await?;
         // The last statement counts; the lock before it gives no counts.
-        let Some(row) = results.last().and_then(|rows| rows.first()) else {
-            return Ok(None);
-        };
-        let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);
-        Ok(Some(Counts {
-            queued: queued as u64,
-            refused: refused as u64,
-        }))
+        let mut counts = Counts::default();
+        for row in results.last().into_iter().flatten() {
+            let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);
+            let bytes: i64 = row.try_get("bytes")?;
+            counts.queued += queued as u64;
+            counts.refused += refused as u64;
+            let workspace = row.try_get("workspace_id")?;
+            counts.bytes.push((workspace, bytes as u64));
+        }
+        Ok(Some(counts))
     }
 }

@@ -7,11 +7,11 @@ use letterbox_common::{
     states::SignalKind,
 };
 use letterbox_database::{
-    BoundStatement, Database, DatabaseError, Transaction, Work, replace_nul, statements,
+    BoundStatement, DatabaseError, Transaction, Work, replace_nul, statements,
 };
 
 use super::{Mapped, Signal, proposal::Native};
-use crate::metrics;
+use crate::{metrics, recorder::Recorder};
 
 statements! {
     /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>'. Those
@@ -46,7 +46,7 @@ RETURNING signal_id";
 /// # Errors
 /// Transient when the database is away (whether it committed is then unknown, and does not matter),
 /// permanent when one of them breaks a constraint.
-pub(crate) async fn store(database: &Database, signals: &[&Signal]) -> Result<(), DatabaseError> {
+pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<(), DatabaseError> {
     let (mut native, mut generic) = (NativeColumns::default(), GenericColumns::default());
     for signal in signals {
         match &signal.mapped {
@@ -57,8 +57,14 @@ pub(crate) async fn store(database: &Database, signals: &[&Signal]) -> Result<()
     let work = StoreSignals { native, generic };
     // What is not committed must not be acknowledged.
     let name = "store_signals";
-    let stored = database.transaction(name, &work).await?;
+    let stored = recorder.database.transaction(name, &work).await?;
     let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    for signal in signals {
+        let bytes = signal.body.len() as u64;
+        recorder
+            .stored_bytes
+            .add(signal.workspace, Some(signal.webhook), bytes);
+    }
     metrics::SIGNALS.increment(stored as u64);
     metrics::SIGNALS_REPEATED.increment((signals.len() - stored) as u64);
     Ok(())

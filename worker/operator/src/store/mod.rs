@@ -37,7 +37,7 @@ pub(crate) use self::{
     form_links::create_form_link,
     members::{members, remove_member, set_member},
     policies::{policy, set_policy},
-    runs::{run, runs},
+    runs::{erase_run, run, runs},
     sealing_keys::{SealedValue, replace_sealed, sealed_values},
     signals::{signal, signals},
     users::create_user,
@@ -46,7 +46,10 @@ pub(crate) use self::{
         NewWorkflow, create_release, create_workflow, deploy, lock_draft, missing_accounts,
         move_workflow, workflow, workflows,
     },
-    workspaces::{allowance, create_workspace, set_allowance, workspace_exists, workspaces},
+    workspaces::{
+        allowance, close_workspace, create_workspace, empty_workspace, set_allowance,
+        workspace_exists, workspaces,
+    },
 };
 
 /// Every statement of the operator.

@@ -21,6 +21,12 @@ SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_rea
 FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
 ORDER BY run_id DESC LIMIT $3";
 
+    /// Forgets the input and the requests of a run, if it is over.
+    ERASE_RUN = erase_run "
+SELECT r.state IN ('succeeded', 'failed', 'denied', 'refused')
+       AND erase_run(r.workspace_id, r.run_id) AS erased
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
+
     /// One run with its input.
     RUN = run "
 SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
@@ -197,8 +203,9 @@ pub struct RunDetail {
     pub actions: Vec<RunAction>,
     /// Always untrusted: a submitter wrote the input.
     pub input_trust: InputTrust,
-    /// The validated payload: values by the keys of their fields.
-    pub input: Value,
+    /// The validated payload: values by the keys of their fields; None for a refused run, and when
+    /// it was forgotten.
+    pub input: Option<Value>,
 }
 
 pub(crate) async fn runs(
@@ -219,8 +226,8 @@ pub(crate) async fn run(
 ) -> Result<Option<RunDetail>, DatabaseError> {
     let row = database.query_opt(&RUN, &[&id]).await?;
     let Some(row) = row else { return Ok(None) };
-    let input = String::from_utf8_lossy(row.try_get("input")?);
-    let input = serde_json::from_str(&input).unwrap_or_else(|_| input.into());
+    let input: Option<&[u8]> = row.try_get("input")?;
+    let input = input.map(|input| json(&String::from_utf8_lossy(input)));
     let (input_trust, row) = (row.try_get("input_trust")?, RunRow::decode(&row)?);
     let actions = database
         .query(&RUN_ACTIONS, &[&row.workspace_id, &row.run_id])
@@ -235,4 +242,13 @@ pub(crate) async fn run(
         input_trust,
         input,
     }))
+}
+
+/// Whether the run was over and is erased now; None if there is no such run.
+pub(crate) async fn erase_run(
+    database: &Database,
+    id: RunId,
+) -> Result<Option<bool>, DatabaseError> {
+    let row = database.query_opt(&ERASE_RUN, &[&id]).await?;
+    Ok(row.map(|row| row.try_get("erased")).transpose()?)
 }

@@ -77,8 +77,8 @@ pub struct SignalDetail {
     pub row: SignalRow,
     /// When a worker stored it, by the database's clock.
     pub stored_at: Timestamp,
-    /// The exact body: it is UTF-8, or it would not have been accepted.
-    pub body: String,
+    /// The exact body: it is UTF-8, or it would not have been accepted. None when it was forgotten.
+    pub body: Option<String>,
 }
 
 pub(crate) async fn signals(
@@ -101,6 +101,8 @@ pub(crate) async fn signal(
     Ok(Some(SignalDetail {
         row: SignalRow::decode(&row)?,
         stored_at: row.try_get("stored_at")?,
-        body: String::from_utf8_lossy(row.try_get("body")?).into_owned(),
+        body: row
+            .try_get::<_, Option<&[u8]>>("body")?
+            .map(|body| String::from_utf8_lossy(body).into_owned()),
     }))
 }

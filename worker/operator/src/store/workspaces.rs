@@ -30,6 +30,13 @@ FROM workspaces w LEFT JOIN run_usage u
     AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 WHERE w.workspace_id = $1";
 
+    /// Ends the forms, webhooks and accounts of a workspace of this name.
+    CLOSE_WORKSPACE = close_workspace "
+SELECT close_workspace(workspace_id) FROM workspaces WHERE workspace_id = $1 AND name = $2";
+
+    /// Deletes a piece of what a closed workspace holds, and in the end the workspace.
+    EMPTY_WORKSPACE = empty_workspace "SELECT empty_workspace($1, $2) AS deleted";
+
     /// Sets the allowance of a workspace.
     SET_ALLOWANCE = set_allowance "
 UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
@@ -122,4 +129,28 @@ pub(crate) async fn set_allowance(
         .execute(&SET_ALLOWANCE, &[&workspace, &runs])
         .await
         .map(drop)
+}
+
+/// False if there is no such workspace of this name.
+pub(crate) async fn close_workspace(
+    database: &Database,
+    workspace: WorkspaceId,
+    name: &str,
+) -> Result<bool, DatabaseError> {
+    let closed = database
+        .query_opt(&CLOSE_WORKSPACE, &[&workspace, &name])
+        .await?;
+    Ok(closed.is_some())
+}
+
+/// Deletes at most `most` rows; gives how many, 0 when the workspace itself is gone.
+pub(crate) async fn empty_workspace(
+    database: &Database,
+    workspace: WorkspaceId,
+    most: i32,
+) -> Result<i64, DatabaseError> {
+    let row = database
+        .query_one(&EMPTY_WORKSPACE, &[&workspace, &most])
+        .await?;
+    Ok(row.try_get("deleted")?)
 }

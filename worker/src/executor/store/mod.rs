@@ -107,7 +107,7 @@ pub(super) struct LeasedRun {
     pub(super) owner: UserId,
     pub(super) release: ReleaseId,
     pub(super) received_at: Timestamp,
-    /// JSON text that a stranger wrote.
+    /// JSON text that a stranger wrote; never missing while a run is not over.
     pub(super) input: Vec<u8>,
     /// JSON text of the release's actions.
     pub(super) actions: String,

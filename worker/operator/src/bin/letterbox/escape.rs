@@ -32,8 +32,8 @@ pub(crate) fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// JSON text that means the same. Outside of its strings there is nothing to escape but line breaks,
-/// which stay.
+/// JSON text that means the same. Outside of its strings there is nothing to escape but line
+/// breaks, which stay.
 pub(crate) fn json(text: &str) -> String {
     let escaped = text.split('\n').map(|line| {
         escape(line, |c, out| {

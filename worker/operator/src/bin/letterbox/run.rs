@@ -30,6 +30,8 @@ pub(crate) enum RunCommand {
     },
     /// Show one run with its input, which a stranger wrote
     Show { run_id: RunId },
+    /// Forget what was submitted to a run that is over, and what it has sent
+    Erase { run_id: RunId },
 }
 
 pub(crate) async fn run(operator: &Operator, verb: RunCommand) -> Result<Output, Failure> {
@@ -39,6 +41,7 @@ pub(crate) async fn run(operator: &Operator, verb: RunCommand) -> Result<Output,
             workflow,
             limit,
         } => Output::many(&operator.runs(workspace, workflow, limit).await?, &COLUMNS),
+        RunCommand::Erase { run_id } => Output::one(&operator.erase_run(run_id).await?),
         RunCommand::Show { run_id } => Output::one(&operator.run(run_id).await?),
     })
 }

@@ -5,6 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::Operator;
+use serde_json::json;
 
 use crate::{Failure, Output, file};
 
@@ -27,6 +28,13 @@ pub(crate) enum WorkspaceCommand {
         /// Runs that may start, or 'unlimited'
         #[arg(long, value_name = "N")]
         set: Option<RunLimit>,
+    },
+    /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
+    Delete {
+        workspace_id: WorkspaceId,
+        /// Its name, so that it is not another one
+        #[arg(long)]
+        name: String,
     },
     /// Show what actions may do, need approval for, or may not; or set it
     Policy {
@@ -73,6 +81,10 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             workspace_id,
             set: Some(runs),
         } => Output::one(&operator.set_allowance(workspace_id, runs.0).await?),
+        WorkspaceCommand::Delete { workspace_id, name } => {
+            let rows = operator.delete_workspace(workspace_id, &name).await?;
+            Output::one(&json!({ "workspace_id": workspace_id, "deleted_rows": rows }))
+        }
         WorkspaceCommand::Policy {
             workspace_id,
             set: None,

@@ -1,0 +1,66 @@
+//! Ceilings: how much a workspace and a webhook may have stored in a day. Asked only for deliveries
+//! whose signature is right, so that nobody else could measure anything.
+
+mod store;
+
+use std::time::Duration;
+
+use letterbox_common::webhook::WebhookAddress;
+use letterbox_database::Database;
+use moka::sync::Cache;
+use tokio_util::task::TaskTracker;
+
+use self::store::FullWebhooks;
+pub(crate) use self::store::STATEMENTS;
+use crate::batcher::{Batcher, Limits, LookUps};
+
+const MAX_CACHED: u64 = 10_000;
+/// How long an answer is used. What comes in meanwhile is taken.
+const CACHE_TTL: Duration = Duration::from_secs(30);
+const LOOKUPS: Limits = Limits {
+    max_queued: 4_096,
+    max_bytes: 1 << 20,
+    max_batch: 256,
+    max_batch_bytes: 1 << 20,
+    max_in_flight: 1,
+};
+
+/// Bytes that may be stored in a day (UTC).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DailyBytes {
+    /// Everything in a workspace.
+    pub(crate) workspace: u64,
+    /// What one webhook delivers.
+    pub(crate) webhook: u64,
+}
+
+/// Knows which webhooks have reached their ceiling.
+pub(crate) struct Ceilings {
+    lookup: Batcher<LookUps<FullWebhooks>>,
+    cache: Cache<WebhookAddress, bool>,
+}
+
+impl Ceilings {
+    /// Starts the look-ups as tasks of `tasks`.
+    pub(crate) fn start(database: Database, most: DailyBytes, tasks: &TaskTracker) -> Self {
+        let lookup = LookUps(FullWebhooks { database, most });
+        Self {
+            lookup: Batcher::start("ceilings", LOOKUPS, lookup, tasks),
+            cache: Cache::builder()
+                .max_capacity(MAX_CACHED)
+                .time_to_live(CACHE_TTL)
+                .build(),
+        }
+    }
+
+    /// Whether a webhook may store no more today, or its workspace. Not known counts as no: the
+    /// ceilings are generous, and a database that does not answer takes nothing anyway.
+    pub(crate) async fn is_reached(&self, address: WebhookAddress) -> bool {
+        if let Some(is_full) = self.cache.get(&address) {
+            return is_full;
+        }
+        let is_full = self.lookup.look_up(address).await.unwrap_or(false);
+        self.cache.insert(address, is_full);
+        is_full
+    }
+}

@@ -1,0 +1,56 @@
+//! The look-up of what is stored: one statement for all that are asked for at one moment.
+
+use letterbox_common::{
+    ids::{WebhookId, WorkspaceId},
+    webhook::WebhookAddress,
+};
+use letterbox_database::{Database, DatabaseError, statements};
+
+use super::DailyBytes;
+use crate::batcher::LookUp;
+
+statements! {
+    /// Of each webhook whether it ($3), or its workspace ($4), has stored as much today as it may.
+    FIND_FULL = find_full_webhooks "
+SELECT wanted.place,
+       coalesce(own.bytes >= $3, false) OR coalesce(everything.bytes >= $4, false) AS is_full
+FROM unnest($1::uuid[], $2::uuid[])
+     WITH ORDINALITY AS wanted (workspace_id, webhook_id, place)
+LEFT JOIN stored_bytes own ON own.workspace_id = wanted.workspace_id
+    AND own.day = (now() AT TIME ZONE 'UTC')::date AND own.webhook_id = wanted.webhook_id
+LEFT JOIN stored_bytes everything ON everything.workspace_id = wanted.workspace_id
+    AND everything.day = (now() AT TIME ZONE 'UTC')::date
+    AND everything.webhook_id = '00000000-0000-0000-0000-000000000000'
+ORDER BY wanted.place";
+}
+
+/// Looks up which webhooks are full.
+pub(super) struct FullWebhooks {
+    pub(super) database: Database,
+    pub(super) most: DailyBytes,
+}
+
+impl LookUp for FullWebhooks {
+    type Item = WebhookAddress;
+    type Output = bool;
+    type Error = DatabaseError;
+
+    async fn look_up(&self, items: Vec<WebhookAddress>) -> Result<Vec<bool>, DatabaseError> {
+        let workspaces: Vec<WorkspaceId> = items.iter().map(|one| one.workspace).collect();
+        let webhooks: Vec<WebhookId> = items.iter().map(|one| one.webhook).collect();
+        let most = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let rows = self
+            .database
+            .query(
+                &FIND_FULL,
+                &[
+                    /* $1 workspace_id */ &workspaces,
+                    /* $2 webhook_id */ &webhooks,
+                    /* $3 webhook_bytes */ &most(self.most.webhook),
+                    /* $4 workspace_bytes */ &most(self.most.workspace),
+                ],
+            )
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get("is_full")?)).collect()
+    }
+}

@@ -1,0 +1,272 @@
+//! What is stored, and for how long: ceilings that strangers can't get past, and what is forgotten
+//! when its owner wants that.
+
+use letterbox_database::Role;
+use letterbox_tests::{Peer, Reply, Scene, World, eventually, payload, post};
+use serde_json::json;
+
+/// Lets everything be so many days old: ids begin with their time.
+async fn age(world: &World, days: i32) {
+    let older = |table: &str, id: &str| {
+        format!(
+            "UPDATE {table} SET {id} = (lpad(to_hex((('x' || substr(replace({id}::text, '-', ''), 1,
+                12))::bit(48)::bigint - {days}::bigint * 86400000)), 12, '0')
+                || substr(replace({id}::text, '-', ''), 13))::uuid;"
+        )
+    };
+    let tables = [
+        ("signals", "signal_id"),
+        ("runs", "run_id"),
+        ("run_actions", "run_id"),
+        ("approvals", "run_id"),
+        ("run_wakes", "run_id"),
+        ("form_submissions", "submission_id"),
+        ("webhook_deliveries", "delivery_id"),
+    ];
+    let updates: String = tables.iter().map(|(table, id)| older(table, id)).collect();
+    let aging = format!(
+        "SET session_replication_role = replica; {updates}
+        SET session_replication_role = origin"
+    );
+    world.database.batch_execute(&aging).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_run_keeps_no_input() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let operator = scene.world.operator().await;
+    let workspace = scene.form.workspace;
+    operator.set_allowance(workspace, Some(0)).await.unwrap();
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("refused", 1).await;
+    let kept = "SELECT coalesce(sum(octet_length(input)), 0) FROM runs";
+    assert_eq!(scene.world.count(kept).await, 0);
+    assert_eq!(scene.the_run().await.input, None);
+    // It is not a new one when it comes again.
+    scene.form.assert_accepts("k").await;
+    assert_eq!(scene.world.runs().await, 1);
+}
+
+/// Beyond the ceiling of a webhook its sender hears 503; beyond that of the workspace runs are
+/// refused, which no submitter learns.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_in_a_day_has_a_ceiling() {
+    let world = World::new().await;
+    let ceilings = [
+        ("LETTERBOX_WEBHOOK_DAILY_MEGABYTES", "1"),
+        ("LETTERBOX_WORKSPACE_DAILY_MEGABYTES", "2"),
+    ];
+    let mut worker = world.worker_with(&ceilings[1..]).await;
+    let first = world.gateway_with(&ceilings).await;
+    let (webhook, form) = (world.webhook(&first).await, world.form(&first).await);
+    let body = |n: usize| format!("[{n}, \"{}\"]", "x".repeat(60_000));
+    for n in 0..18 {
+        assert!(webhook.send(body(n)).await.is_first());
+    }
+    world.await_signals(18).await;
+    // A stop notes what was counted; a new gateway knows it at once.
+    worker.terminate();
+    worker.ended().await;
+    let stored = "SELECT bytes / 1000 FROM stored_bytes ORDER BY webhook_id DESC LIMIT 1";
+    assert_eq!(world.count(stored).await, 1080);
+    let gateway = world.gateway_with(&ceilings).await;
+    let full = webhook.at(&gateway).send("\"more\"").await;
+    assert_eq!(
+        (full.status, full.code().as_str()),
+        (503, "temporarily_unavailable")
+    );
+    assert_eq!(full.header("retry-after"), Some("600"));
+    let wrong = webhook.at(&gateway).request("\"more\"");
+    let wrong = wrong.header("x-service-signature", "0".repeat(64));
+    let told = wrong.send().await.unwrap().status();
+    assert_eq!(told, 401, "who can't sign learns nothing");
+    let other = world.webhook(&gateway).await;
+    assert!(
+        other.send("\"more\"").await.is_first(),
+        "of another workspace"
+    );
+
+    let fill = "INSERT INTO stored_bytes VALUES ($1, (now() AT TIME ZONE 'UTC')::date,
+        '00000000-0000-0000-0000-000000000000', 2 << 20)";
+    world
+        .database
+        .execute(fill, &[&form.workspace])
+        .await
+        .unwrap();
+    let _worker = world.worker_with(&ceilings[1..]).await;
+    form.at(&gateway).assert_accepts("k").await;
+    world.await_state("refused", 1).await;
+    let reason = "SELECT count(*) FROM runs WHERE refused_reason = 'storage_exhausted'
+        AND input IS NULL";
+    assert_eq!(world.count(reason).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_old_is_forgotten_and_stays_known() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let mut scene = Scene::new(&peer, json!([post("send")])).await;
+    let webhook = scene.world.webhook(&scene.gateway).await;
+    assert!(webhook.send("\"old\"").await.is_first());
+    scene.form.assert_accepts("old").await;
+    scene.world.await_state("succeeded", 1).await;
+    scene.world.await_signals(1).await;
+    scene.worker.kill().await;
+    age(&scene.world, 10).await;
+
+    let world = &scene.world;
+    for (setting, forgotten) in [
+        (
+            "LETTERBOX_KEEP_BODIES_DAYS",
+            "SELECT count(*) FROM signals WHERE body IS NULL",
+        ),
+        (
+            "LETTERBOX_KEEP_INPUTS_DAYS",
+            "SELECT count(*) FROM runs WHERE input IS NULL",
+        ),
+        (
+            "LETTERBOX_KEEP_REQUESTS_DAYS",
+            "SELECT count(*) FROM run_actions WHERE request IS NULL",
+        ),
+        (
+            "LETTERBOX_KEEP_RUNS_DAYS",
+            "SELECT count(*) FROM erased_runs",
+        ),
+    ] {
+        assert_eq!(world.count(forgotten).await, 0, "{setting}");
+        let kept = world.worker_with(&[(setting, "11")]).await;
+        let _sweeping = world.worker_with(&[(setting, "9")]).await;
+        eventually(setting, async || world.count(forgotten).await == 1).await;
+        drop(kept);
+    }
+    assert_eq!(world.runs().await, 0);
+    assert_eq!(world.signals().await, 1);
+    // Repeats are repeats.
+    assert!(webhook.send("\"old\"").await.is_duplicate());
+    scene.form.assert_accepts("old").await;
+    scene.form.assert_accepts("new").await;
+    let _worker = world.worker().await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!((world.runs().await, peer.received().len()), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_forgets_nothing_of_today_and_nothing_that_goes_on() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    scene.the_approval().await;
+    let world = &scene.world;
+    age(world, 10).await;
+    let worker = world.session(Role::Worker).await;
+    for what in ["bodies", "inputs", "requests", "runs"] {
+        let forget = "SELECT forget($1, $2, $3, 500)";
+        let workspace = scene.form.workspace;
+        let today = worker.query_one(forget, &[&workspace, &what, &0]).await;
+        let refused = today.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "42501", "{what}");
+        let looked_at = worker.query_one(forget, &[&workspace, &what, &1]).await;
+        assert_eq!(looked_at.unwrap().get::<_, i32>(0), 0, "{what}");
+    }
+    let kept = "SELECT count(*) FROM runs JOIN run_actions USING (run_id)
+        WHERE input IS NOT NULL AND request IS NOT NULL";
+    assert_eq!(world.count(kept).await, 1);
+}
+
+/// Everything that a person has given away is gone, and the run is still known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_erased_on_order() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let body = json!({"id": "send", "type": "http.request", "account": "crm", "method": "POST",
+        "path": "/x", "body": "{{ form.message }}"});
+    let scene = Scene::new(&peer, json!([body])).await;
+    let mut values = payload();
+    values["message"] = "canary-person".into();
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    assert_eq!(scene.form.submit("k", &values).await.status, 200);
+    let approval = scene.the_approval().await;
+    let world = &scene.world;
+    let erase = format!("run erase {}", approval.run_id);
+    assert!(world.refusal(&erase).1.contains("not over"));
+    let operator = world.operator().await;
+    operator
+        .approve(approval.approval_id, scene.form.owner)
+        .await
+        .unwrap();
+    world.await_state("succeeded", 1).await;
+    let erased = world.order(&erase);
+    assert_eq!(
+        (&erased["state"], &erased["input"]),
+        (&json!("succeeded"), &json!(null))
+    );
+    let held = "SELECT count(*) FROM runs r JOIN run_actions a USING (run_id)
+        WHERE r::text || a::text || coalesce(encode(r.input, 'escape'), '') LIKE '%canary%'";
+    assert_eq!(world.count(held).await, 0);
+    let unknown = "run erase 00000000-0000-7000-8000-000000000000";
+    assert!(world.refusal(unknown).1.contains("no such run"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_is_deleted_with_everything_in_it() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    let operator = world.operator().await;
+    let workspace = scene.form.workspace;
+    let hook = world.webhook_in(&scene.gateway, workspace).await;
+    assert!(hook.send("1").await.is_first());
+    scene.form.assert_accepts("1").await;
+    world.await_state("succeeded", 1).await;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("2").await;
+    scene.the_approval().await;
+    world.await_signals(1).await;
+    // Of another workspace.
+    let other = world.form(&scene.gateway).await;
+    operator
+        .set_member(
+            other.workspace,
+            scene.form.owner,
+            letterbox_common::states::MemberRole::Viewer,
+            false,
+        )
+        .await
+        .unwrap();
+    other.assert_accepts("1").await;
+    world.await_state("succeeded", 2).await;
+
+    let wrong = format!("workspace delete {workspace} --name Testing");
+    assert!(world.refusal(&wrong).1.contains("no such workspace"));
+    scene.form.assert_lives().await;
+    world.order(format!("workspace delete {workspace} --name Test"));
+    scene.form.assert_dead().await;
+    assert_eq!(hook.send("2").await.status, 401);
+    let tables = "SELECT relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE a.attname = 'workspace_id' AND c.relkind = 'r'";
+    let tables = world.database.query(tables, &[]).await.unwrap();
+    assert!(tables.len() > 15);
+    for table in tables.iter().map(|row| row.get::<_, String>(0)) {
+        let left = format!("SELECT count(*) FROM {table} WHERE workspace_id = '{workspace}'");
+        assert_eq!(world.count(&left).await, 0, "{table}");
+    }
+    assert_eq!(world.runs().await, 1, "of the other workspace");
+    let owner = format!(
+        "SELECT count(*) FROM users WHERE user_id = '{}'",
+        scene.form.owner
+    );
+    assert_eq!(
+        world.count(&owner).await,
+        1,
+        "a member of the other workspace"
+    );
+    let other_delete = format!("workspace delete {} --name Test", other.workspace);
+    world.order(other_delete);
+    assert_eq!(world.count("SELECT count(*) FROM users").await, 0);
+}

@@ -1,0 +1,69 @@
+//! Retention: what is older than its owner wants to keep it is forgotten, in small pieces, one
+//! workspace after the other. What makes a repeat a repeat is never forgotten.
+
+mod store;
+
+use std::time::Duration;
+
+use letterbox_common::states::Forgotten;
+use letterbox_database::{Database, DatabaseError};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::store::STATEMENTS;
+
+/// How often everything is gone through.
+const EVERY: Duration = Duration::from_secs(3600);
+/// Signals or runs that one statement looks at.
+const PIECE: i32 = 500;
+
+/// For how many days things are kept; `None` is for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Retention {
+    /// Bodies of signals.
+    pub(crate) bodies: Option<u16>,
+    /// Inputs of runs that are over.
+    pub(crate) inputs: Option<u16>,
+    /// Requests that such runs have sent.
+    pub(crate) requests: Option<u16>,
+    /// Such runs as a whole.
+    pub(crate) runs: Option<u16>,
+}
+
+impl Retention {
+    /// What is not kept for ever, with its days.
+    fn limits(self) -> impl Iterator<Item = (Forgotten, i32)> {
+        let limits = [
+            (Forgotten::Bodies, self.bodies),
+            (Forgotten::Inputs, self.inputs),
+            (Forgotten::Requests, self.requests),
+            (Forgotten::Runs, self.runs),
+        ];
+        limits
+            .into_iter()
+            .filter_map(|(what, days)| Some((what, i32::from(days?))))
+    }
+
+    /// Forgets what is due, every hour, until told to stop. Several workers may do it at once.
+    pub(crate) async fn keep(self, database: Database, stop: CancellationToken) {
+        if self.limits().next().is_none() {
+            return;
+        }
+        let sweeping = async {
+            loop {
+                // A failure is logged where it happens, and the rest is due the next time.
+                let _ = self.sweep(&database).await;
+                tokio::time::sleep(EVERY).await;
+            }
+        };
+        stop.run_until_cancelled(sweeping).await;
+    }
+
+    async fn sweep(self, database: &Database) -> Result<(), DatabaseError> {
+        for workspace in store::workspaces(database).await? {
+            for (what, days) in self.limits() {
+                while store::forget(database, workspace, what, days, PIECE).await? > 0 {}
+            }
+        }
+        Ok(())
+    }
+}

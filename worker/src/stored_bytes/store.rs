@@ -1,0 +1,53 @@
+//! The statements over `stored_bytes`.
+
+use letterbox_common::ids::{WebhookId, WorkspaceId};
+use letterbox_database::{Database, DatabaseError, statements};
+
+use super::Counts;
+
+statements! {
+    /// Adds to what was stored today.
+    NOTE_STORED_BYTES = note_stored_bytes "
+INSERT INTO stored_bytes AS s (workspace_id, day, webhook_id, bytes)
+SELECT workspace_id, (now() AT TIME ZONE 'UTC')::date,
+       coalesce(webhook_id, '00000000-0000-0000-0000-000000000000'), bytes
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS new (workspace_id, webhook_id, bytes)
+ORDER BY workspace_id, webhook_id NULLS FIRST
+ON CONFLICT (workspace_id, day, webhook_id) DO UPDATE SET bytes = s.bytes + EXCLUDED.bytes";
+
+    /// Deletes what was counted long ago.
+    SWEEP_STORED_BYTES = sweep_stored_bytes "
+DELETE FROM stored_bytes WHERE day < (now() AT TIME ZONE 'UTC')::date - 7";
+}
+
+/// Notes counts, all or none.
+///
+/// # Errors
+/// When the database did not answer: they may be noted all the same.
+pub(super) async fn note(database: &Database, counts: &Counts) -> Result<(), DatabaseError> {
+    let workspaces: Vec<WorkspaceId> = counts.keys().map(|(workspace, _)| *workspace).collect();
+    let webhooks: Vec<Option<WebhookId>> = counts.keys().map(|(_, webhook)| *webhook).collect();
+    let bytes: Vec<i64> = counts
+        .values()
+        .map(|bytes| i64::try_from(*bytes).unwrap_or(i64::MAX))
+        .collect();
+    database
+        .execute(
+            &NOTE_STORED_BYTES,
+            &[
+                /* $1 workspace_id */ &workspaces,
+                /* $2 webhook_id */ &webhooks,
+                /* $3 bytes */ &bytes,
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
+/// Deletes what was counted long ago.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn sweep(database: &Database) -> Result<(), DatabaseError> {
+    database.execute(&SWEEP_STORED_BYTES, &[]).await.map(drop)
+}
