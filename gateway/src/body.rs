@@ -24,16 +24,22 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 /// it arrives.
 pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > MAX_BYTES as u64 {
-        discard(headers, body);
-        return Err(Refusal::payload_too_large());
+        return Err(refuse(headers, body, Refusal::payload_too_large()));
     }
     let refusal = match tokio::time::timeout(DEADLINE, gather(&mut body)).await {
         Ok(Ok(gathered)) => return Ok(gathered),
         Ok(Err(refusal)) => refusal,
         Err(_) => Refusal::request_timeout(),
     };
-    discard(headers, body);
-    Err(refusal)
+    Err(refuse(headers, body, refusal))
+}
+
+/// Refuses a request whose body is not read to its end, which ends the connection.
+pub(crate) fn refuse(headers: &HeaderMap, body: Incoming, refusal: Refusal) -> Refusal {
+    match discard(headers, body) {
+        true => refusal.closing(),
+        false => refusal,
+    }
 }
 
 /// Copies what arrives into one buffer: kept as they arrive, small chunks would hold many times
@@ -54,16 +60,21 @@ async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
     Ok(gathered.freeze())
 }
 
-/// Discards the body of a request that is refused. Closing a connection with unread bytes resets
-/// it, and the reset can overtake the answer.
-pub(crate) fn discard(headers: &HeaderMap, body: Incoming) {
+/// Discards the body of a request that is answered without it; false where there is nothing to
+/// discard. Closing a connection with unread bytes resets it, and the reset can overtake the
+/// answer.
+pub(crate) fn discard(headers: &HeaderMap, body: Incoming) -> bool {
+    if body.is_end_stream() {
+        return false;
+    }
     // Reading from a sender that waits for "100 Continue" would tell it to send.
-    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
-        return;
+    if headers.contains_key(header::EXPECT) {
+        return true;
     }
     tokio::spawn(async move {
         let mut rest = Limited::new(body, DRAIN_LIMIT);
         let reading = async { while let Some(Ok(_)) = rest.frame().await {} };
         let _ = tokio::time::timeout(DRAIN_DEADLINE, reading).await;
     });
+    true
 }

@@ -28,6 +28,8 @@ pub struct Refusal {
     message: Cow<'static, str>,
     retry_after: Option<u64>,
     allow: Option<&'static str>,
+    /// The connection ends with it.
+    closes: bool,
 }
 
 #[derive(Serialize)]
@@ -49,6 +51,16 @@ impl Refusal {
             message: message.into(),
             retry_after: None,
             allow: None,
+            closes: false,
+        }
+    }
+
+    /// The same, where the connection ends with it.
+    #[must_use]
+    pub(crate) fn closing(self) -> Self {
+        Self {
+            closes: true,
+            ..self
         }
     }
 
@@ -165,6 +177,10 @@ impl Refusal {
         Self::new(status, code, message)
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The envelope's bytes.
     #[expect(clippy::expect_used, reason = "two strings always serialize")]
     pub(crate) fn body(&self) -> Vec<u8> {
@@ -185,6 +201,9 @@ impl From<Refusal> for Response {
         }
         if let Some(methods) = refusal.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        if refusal.closes {
+            response::announce_close(headers);
         }
         response
     }

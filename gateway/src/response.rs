@@ -36,6 +36,11 @@ pub(crate) fn no_content() -> Response {
     response
 }
 
+/// Says that the connection ends with this response.
+pub(crate) fn announce_close(headers: &mut HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+}
+
 /// Adds the headers of every response.
 pub(crate) fn add_common_headers(headers: &mut HeaderMap) {
     // All at once, and those of CORS.

@@ -114,7 +114,8 @@ async fn dispatch(
         return Err(refuse(request, Refusal::not_found()));
     };
     if cors::is_preflight(request.method(), request.headers()) {
-        return Ok(cors::preflight(route.allowed_methods()));
+        let answer = cors::preflight(route.allowed_methods());
+        return Ok(without_body(request, answer));
     }
     if !route.allows(request.method()) {
         return Err(refuse(
@@ -126,15 +127,23 @@ async fn dispatch(
         Route::IncomingWebhook { token } => incoming_webhook::handle(gateway, token, request).await,
         Route::FormRead => form_read::handle(gateway, peer, request).await,
         Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
-        Route::FormPage => Ok(gateway.page.html()),
-        Route::FormStyle => Ok(FormPage::style()),
-        Route::FormScript => Ok(FormPage::script()),
+        Route::FormPage => Ok(without_body(request, gateway.page.html())),
+        Route::FormStyle => Ok(without_body(request, FormPage::style())),
+        Route::FormScript => Ok(without_body(request, FormPage::script())),
     }
 }
 
 /// Refuses a request whose body has not been read.
 fn refuse(request: Request<Incoming>, refusal: Refusal) -> Refusal {
     let (head, incoming) = request.into_parts();
-    body::discard(&head.headers, incoming);
-    refusal
+    body::refuse(&head.headers, incoming, refusal)
+}
+
+/// An answer to a request whose body nobody asks for.
+fn without_body(request: Request<Incoming>, mut response: Response) -> Response {
+    let (head, incoming) = request.into_parts();
+    if body::discard(&head.headers, incoming) {
+        response::announce_close(response.headers_mut());
+    }
+    response
 }

@@ -46,7 +46,9 @@ pub async fn run(bench: &Bench, round: &mut Round) {
     let address = bench.webhook.address;
     let entry = || (delivery(address), event());
     bench.sql("TRUNCATE signals").await;
-    let lost = publishing.publish_all(NUMBER_OF_SIGNALS, entry).await;
+    let lost = publishing
+        .publish_all(&bench.world, NUMBER_OF_SIGNALS, entry)
+        .await;
     round.of(SECTION, SIGNALS).failed("not published", lost);
     let signals = Task {
         name: SIGNALS,
@@ -102,7 +104,9 @@ async fn publish_runs(bench: &Bench, publishing: &Publishing, peer: &Bare) -> u6
         };
         (submission, payload.clone())
     };
-    publishing.publish_all(NUMBER_OF_RUNS, entry).await
+    publishing
+        .publish_all(&bench.world, NUMBER_OF_RUNS, entry)
+        .await
 }
 
 /// Starts a worker, and measures from the moment in which it has begun.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use letterbox_broker::{
-    BatchBody, BrokerTarget, Entry, Publisher, Receipt, WebhookDelivery, publisher, supervise,
+    BatchBody, BrokerTarget, Entry, Message, Publisher, Receipt, WebhookDelivery, publisher,
+    supervise,
 };
 use letterbox_common::{ids::DeliveryId, process::readiness::Readiness, webhook::WebhookAddress};
 use letterbox_tests::{World, eventually};
@@ -43,9 +44,10 @@ impl Publishing {
         }
     }
 
-    /// Publishes `number` entries in full messages; how many of them were not confirmed.
+    /// Claims and publishes `number` entries in full messages; how many of them were not confirmed.
     pub async fn publish_all<E: Entry + Send>(
         &self,
+        world: &World,
         number: usize,
         entry: impl Fn() -> (E, Bytes),
     ) -> u64 {
@@ -53,8 +55,15 @@ impl Publishing {
         let sizes = sizes.map(|at| ENTRIES.min(number - at));
         let publishing = stream::iter(sizes).map(|size| {
             let entries: Vec<_> = (0..size).map(|_| entry()).collect();
-            let publishing = publish(&self.publisher, &entries);
-            async move { if publishing.await { 0 } else { size as u64 } }
+            let message = message(&entries);
+            let publisher = self.publisher.clone();
+            async move {
+                world.claim(&message).await;
+                match publisher.publish(message).await {
+                    Ok(()) => 0,
+                    Err(_) => size as u64,
+                }
+            }
         });
         let lost = publishing.buffer_unordered(UNCONFIRMED);
         lost.fold(0, async |sum, lost| sum + lost).await
@@ -71,10 +80,13 @@ pub fn publish<E: Entry>(
     publisher: &Publisher,
     entries: &[(E, Bytes)],
 ) -> impl Future<Output = bool> + Send + use<E> {
-    let (key, id) = (E::QUEUES.routing_key(1), Uuid::new_v4().to_string());
-    let message = BatchBody::encode(entries).into_message(key, id, "bench");
-    let publisher = publisher.clone();
+    let (message, publisher) = (message(entries), publisher.clone());
     async move { publisher.publish(message).await.is_ok() }
+}
+
+fn message<E: Entry>(entries: &[(E, Bytes)]) -> Message {
+    let (key, id) = (E::QUEUES.routing_key(1), Uuid::new_v4().to_string());
+    BatchBody::encode(entries).into_message(key, id, "bench")
 }
 
 /// A delivery of an event.

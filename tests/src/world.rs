@@ -278,33 +278,43 @@ impl World {
     /// Publishes a message as a gateway does: what it holds is claimed first. Knows that it has
     /// arrived.
     pub async fn publish(&self, message: Message) {
+        self.claim(&message).await;
+        self.publish_unclaimed(message).await;
+    }
+
+    /// Settled claims of what a message holds, though no gateway has seen it.
+    pub async fn claim(&self, message: &Message) {
+        let (mut deliveries, mut submissions) = (Vec::new(), Vec::new());
         for entry in decode(&message.properties, message.body.clone()) {
             match &entry.content {
-                Ok(Content::Delivery(delivery)) => {
-                    let key = KeyHash::of_content(delivery.webhook.as_bytes(), &entry.body);
-                    let id = Uuid::from_bytes(*delivery.delivery.as_bytes());
-                    self.claim("webhook_deliveries", delivery.workspace, key, id)
-                        .await;
+                Ok(Content::Delivery(one)) => {
+                    let key = KeyHash::of_content(one.webhook.as_bytes(), &entry.body);
+                    let id = Uuid::from_bytes(*one.delivery.as_bytes());
+                    deliveries.push((one.workspace, key.halves(), id));
                 }
-                Ok(Content::Submission(submission)) => {
-                    let id = Uuid::from_bytes(*submission.run.as_bytes());
-                    let key = KeyHash::of_content(submission.workflow.as_bytes(), id.as_bytes());
-                    self.claim("form_submissions", submission.workspace, key, id)
-                        .await;
+                Ok(Content::Submission(one)) => {
+                    let id = Uuid::from_bytes(*one.run.as_bytes());
+                    let key = KeyHash::of_content(one.workflow.as_bytes(), id.as_bytes());
+                    submissions.push((one.workspace, key.halves(), id));
                 }
                 _ => {}
             }
         }
-        self.publish_unclaimed(message).await;
-    }
-
-    /// A settled claim, of an entry that no gateway has seen.
-    async fn claim(&self, table: &str, workspace: WorkspaceId, key: KeyHash, id: Uuid) {
-        let (high, low) = key.halves();
-        let claim =
-            format!("INSERT INTO {table} VALUES (0, $1, $2, $3, $4) ON CONFLICT DO NOTHING");
-        let values: [&(dyn ToSql + Sync); 4] = [&workspace, &high, &low, &id];
-        self.database.execute(&claim, &values).await.unwrap();
+        for (table, claims) in [
+            ("webhook_deliveries", deliveries),
+            ("form_submissions", submissions),
+        ] {
+            let workspaces: Vec<WorkspaceId> = claims.iter().map(|one| one.0).collect();
+            let highs: Vec<Uuid> = claims.iter().map(|one| one.1.0).collect();
+            let lows: Vec<Uuid> = claims.iter().map(|one| one.1.1).collect();
+            let ids: Vec<Uuid> = claims.iter().map(|one| one.2).collect();
+            let claim = format!(
+                "INSERT INTO {table} SELECT 0, * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[],
+                    $4::uuid[]) ON CONFLICT DO NOTHING"
+            );
+            let values: [&(dyn ToSql + Sync); 4] = [&workspaces, &highs, &lows, &ids];
+            self.database.execute(&claim, &values).await.unwrap();
+        }
     }
 
     /// Publishes a message, and knows that it has arrived.

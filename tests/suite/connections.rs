@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use letterbox_tests::{Process, World, eventually};
+use letterbox_tests::{Process, World, eventually, raw};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
@@ -138,4 +138,75 @@ async fn one_peer_does_not_take_all_places() {
         again.read(&mut [0]).await.unwrap_or(0) == 1
     })
     .await;
+}
+
+/// Where a body is left unread the connection ends, and the answer says so; everywhere else the
+/// next request is answered.
+#[tokio::test]
+async fn an_answer_says_when_the_connection_ends() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let path = webhook.url.split_once("/webhooks").unwrap().1.to_owned();
+    let path = format!("/webhooks{path}");
+    let next = "GET /forms/form.js HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for (head, body, status, ends) in [
+        ("POST /nothing", "length: 5", "404", true),
+        ("PUT /forms", "length: 5", "405", true),
+        ("GET /forms", "length: 5", "200", true),
+        ("POST /webhooks/incoming/x", "length: 5", "404", true),
+        (path.as_str(), "length: 70000", "413", true),
+        (path.as_str(), "length: 18446744073709551615", "413", true),
+        (path.as_str(), "length: 18446744073709551614", "413", true),
+        (path.as_str(), "length: 18446744073709551616", "400", true),
+        (path.as_str(), "length: 0", "401", false),
+        (
+            "POST /public/workflow-forms/forms/submit",
+            "length: 0",
+            "400",
+            false,
+        ),
+        (
+            "GET /public/workflow-forms/forms",
+            "length: 0",
+            "404",
+            false,
+        ),
+        ("GET /nothing", "length: 0", "404", false),
+    ] {
+        let head = match head.starts_with('/') {
+            true => format!("POST {head}"),
+            false => head.to_owned(),
+        };
+        let request = format!("{head} HTTP/1.1\r\nhost: x\r\ncontent-{body}\r\n\r\n");
+        let bytes = match ends {
+            true => request.clone(),
+            false => request.clone() + next,
+        };
+        let told = raw(&gateway.public_address(), bytes.as_bytes()).await;
+        assert!(
+            told.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request}{told}"
+        );
+        let (first, rest) = told.split_once("\r\n\r\n").unwrap();
+        assert_eq!(first.contains("connection: close"), ends, "{request}{told}");
+        assert_eq!(rest.contains("HTTP/1.1 200"), !ends, "{request}{told}");
+    }
+    let waits = "POST /nothing HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
+        content-length: 5\r\n\r\n";
+    let told = raw(&gateway.public_address(), waits.as_bytes()).await;
+    assert!(
+        told.contains(" 404 ") && told.contains("connection: close"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn http2_is_answered_in_http1() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let told = raw(&gateway.public_address(), preface).await;
+    assert!(told.starts_with("HTTP/1.1 400 "), "{told}");
+    assert!(told.contains("not valid HTTP/1.1"), "{told}");
 }

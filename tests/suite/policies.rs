@@ -97,3 +97,38 @@ async fn a_model_must_answer_yes_or_no_and_can_be_forbidden() {
     scene.world.await_state("denied", 1).await;
     assert_eq!(peer.received().len(), 1);
 }
+
+/// Before a policy is set: which of its rules are good for nothing, and what it would change.
+#[tokio::test]
+async fn a_new_policy_says_what_it_changes() {
+    let peer = Peer::start(script("no")).await;
+    let get = json!({"id": "get", "type": "http.request", "account": "crm", "method": "GET",
+        "path": "/fixed"});
+    let scene = Scene::new(&peer, json!([get, post("send"), post("later")])).await;
+    let workspace = scene.form.workspace;
+    let file = letterbox_tests::command_file(
+        &format!("{workspace}.policy.json"),
+        &json!({"rules": [
+            {"when": {"account": "CRM"}, "decision": "deny"},
+            {"when": {"host": ["127.0.0.1"], "steered_by": "outcome"}, "decision": "approve"},
+            {"when": {"method": ["GET"]}, "decision": "allow"}], "default": "deny"})
+        .to_string(),
+    );
+    let order = format!("workspace policy {workspace} --set {file}");
+    let told = scene.world.order(format!("{order} --dry-run"));
+    assert_eq!(told["version"], 0, "nothing is set");
+    let id = scene.form.workflow.to_string();
+    let change = |action: &str, after: &str| json!({"workflow_id": id, "action_id": action, "before": "allow", "after": after});
+    let changes = json!([change("send", "deny"), change("later", "approve")]);
+    assert_eq!(told["changes"], changes);
+    let warnings = json!(["rules[0]: nobody has connected an account \"CRM\""]);
+    assert_eq!(told["warnings"], warnings);
+
+    let set = scene.world.order(&order);
+    assert_eq!((&set["version"], &set["changes"]), (&json!(1), &changes));
+    let again = scene.world.order(format!("{order} --dry-run"));
+    assert_eq!(
+        (&again["version"], &again["changes"]),
+        (&json!(1), &json!([]))
+    );
+}

@@ -22,10 +22,6 @@ async fn every_statement_fits_the_schema_under_its_role() {
 async fn the_gateway_finds_rows_by_their_keys_only() {
     let world = World::new().await;
     let client = world.session(Role::Gateway).await;
-    client
-        .batch_execute("SET plan_cache_mode = force_generic_plan")
-        .await
-        .unwrap();
     let (in_functions, own): (Vec<_>, Vec<_>) = letterbox_gateway::keyed_statements()
         .map(|one| one.sql)
         .partition(|sql| sql.starts_with("SELECT id FROM "));

@@ -47,11 +47,13 @@ impl Role {
     }
 
     /// The gateway touches rows by their keys and never scans a table. Its sessions say so, because
-    /// a plan that was made while a table was small, and is kept, would scan it for every batch.
+    /// a plan that was made while a table was small, and is kept, would scan it for every batch. And
+    /// its plans do not depend on what is looked for, so that nothing is planned twice.
     fn planner_options(self) -> &'static str {
         match self {
             Self::Gateway => {
-                " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+                " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
+                 -c plan_cache_mode=force_generic_plan"
             }
             _ => "",
         }

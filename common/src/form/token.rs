@@ -52,6 +52,12 @@ impl FormToken {
 }
 
 impl TokenHash {
+    /// Of a text that may be no token: then no link has it.
+    #[must_use]
+    pub fn of_text(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
     /// The 32 bytes, as they are stored.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use hyper::{Request, StatusCode, body::Incoming};
-use letterbox_common::form::FormToken;
+use letterbox_common::form::TokenHash;
 use url::form_urlencoded;
 
 use crate::{
@@ -28,11 +28,11 @@ pub(crate) async fn handle(
     Ok(response::json(StatusCode::OK, definition))
 }
 
-/// The token of a query; none where there are two.
-fn token(query: &str) -> Option<FormToken> {
+/// The token of a query, hashed; that of an empty text where there are none or two.
+fn token(query: &str) -> TokenHash {
     let mut given = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "token");
     match (given.next(), given.next()) {
-        (Some((_, token)), None) => FormToken::parse(&token),
-        _ => None,
+        (Some((_, token)), None) => TokenHash::of_text(&token),
+        _ => TokenHash::of_text(""),
     }
 }

@@ -33,15 +33,15 @@ use crate::{
 const DUPLICATE_PAUSE: Duration = Duration::from_millis(50);
 const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
-/// Reads the form behind a token: its definition, as JSON. `token` is what the URL contains, if it
-/// contains one.
+/// Reads the form behind a token: its definition, as JSON. A text that can be no token has a hash
+/// as well, behind which there is nothing.
 ///
 /// # Errors
 /// The first stage that fails answers.
 pub(crate) async fn read(
     gateway: &Gateway,
     client: ClientAddress,
-    token: Option<FormToken>,
+    token: TokenHash,
     request: Request<Incoming>,
 ) -> Result<String, Refusal> {
     // Size.
@@ -53,8 +53,7 @@ pub(crate) async fn read(
         check(gateway, client)?;
 
         // Token and rate limits: malformed, unknown and dead tokens are alike.
-        let token = token.map(|token| token.hash());
-        Ok(admit(gateway, client, token).await?.definition)
+        Ok(admit(gateway, client, Some(token)).await?.definition)
     };
     with_deadline(gateway, reading).await
 }

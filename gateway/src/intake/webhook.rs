@@ -42,8 +42,7 @@ pub(crate) async fn receive(
     // The shape of the URL.
     let (head, incoming) = request.into_parts();
     let Ok(address) = token.parse() else {
-        body::discard(&head.headers, incoming);
-        return Err(Refusal::not_found());
+        return Err(body::refuse(&head.headers, incoming, Refusal::not_found()));
     };
 
     // Size.

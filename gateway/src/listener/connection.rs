@@ -11,7 +11,9 @@
 use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hyper::{Request, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, body::Incoming, header::CONNECTION, server::conn::http1, service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio_io_timeout::TimeoutStream;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     activity::{Activity, ObservedStream},
-    unreadable::ErrorEnvelopeStream,
+    unreadable::{self, ErrorEnvelopeStream},
 };
 use crate::{response::Response, router, state::Gateway};
 
@@ -36,6 +38,9 @@ const MAX_HEADERS: usize = 64;
 /// Read buffer of one connection; bodies arrive through it in pieces.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// How a connection of HTTP/2 begins, which hyper would leave without an answer.
+const HTTP2: [u8; 14] = *b"PRI * HTTP/2.0";
+
 /// A stream as it is kept while hyper does not have it.
 type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
 
@@ -49,7 +54,14 @@ pub(super) async fn serve(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let (mut stream, mut unread) = (Box::pin(stream), Bytes::new());
-    while !unread.is_empty() || speaks(&stream, &stop).await {
+    loop {
+        if unread.is_empty() {
+            match first_bytes(&stream, &stop).await {
+                None => return,
+                Some(HTTP2) => return unreadable::refuse(stream).await,
+                Some(_) => {}
+            }
+        }
         match serve_until_quiet(stream, unread, peer, &gateway, &stop).await {
             Some(quiet) => (stream, unread) = quiet,
             None => return,
@@ -57,12 +69,13 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits for a byte. False if none came in time.
-async fn speaks(stream: &Stream, stop: &CancellationToken) -> bool {
-    let mut first = [0];
-    let first = stream.get_ref().peek(&mut first);
-    let first = stop.run_until_cancelled(tokio::time::timeout(IDLE_TIMEOUT, first));
-    matches!(first.await, Some(Ok(Ok(1))))
+/// Waits until the peer says something, and gives the beginning of it; none if it does not in time.
+async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; HTTP2.len()]> {
+    let mut first = [0; HTTP2.len()];
+    let peeking = stream.get_ref().peek(&mut first);
+    let peeking = stop.run_until_cancelled(tokio::time::timeout(IDLE_TIMEOUT, peeking));
+    let length = peeking.await?.ok()?.ok()?;
+    (length > 0).then_some(first)
 }
 
 /// Serves requests. Gives the stream back when it is quiet, with what was read of a next request;
@@ -125,23 +138,10 @@ async fn respond(
     activity: &Arc<Activity>,
 ) -> Response {
     let in_progress = activity.begin();
-    let has_body = !hyper::body::Body::is_end_stream(request.body());
     let answer = router::respond(gateway, peer, request).await;
-    if !has_body || is_after_body(answer.status()) {
+    // Otherwise there may be more of a body to come.
+    if !answer.headers().contains_key(CONNECTION) {
         in_progress.answered();
     }
     answer
-}
-
-/// Whether an answer with this status is given only when the body was read. The rest of another
-/// one may still be coming.
-fn is_after_body(status: StatusCode) -> bool {
-    status.is_success()
-        || matches!(
-            status,
-            StatusCode::UNAUTHORIZED
-                | StatusCode::CONFLICT
-                | StatusCode::TOO_MANY_REQUESTS
-                | StatusCode::SERVICE_UNAVAILABLE
-        )
 }

@@ -13,13 +13,19 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use hyper::{StatusCode, header::HeaderMap};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use memchr::memmem;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{error::Refusal, response};
+
+/// How lengths begin that are too long for hyper and are numbers of 64 bits.
+const ABSURD_LENGTH: &[u8] = b"1844674407370955161";
 
 /// A stream that replaces hyper's bare refusals by error envelopes.
 pub(super) struct ErrorEnvelopeStream<S> {
     stream: S,
+    /// A length was announced that hyper takes for a head that is too large.
+    absurd_length: bool,
     /// Written instead of a response that hyper believes it has written.
     envelope: Bytes,
 }
@@ -28,6 +34,7 @@ impl<S> ErrorEnvelopeStream<S> {
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
+            absurd_length: false,
             envelope: Bytes::new(),
         }
     }
@@ -62,7 +69,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ErrorEnvelopeStream<S> {
         ready!(self.poll_envelope(cx))?;
         match bare_refusal(bytes) {
             Some(status) => {
-                self.envelope = render(status);
+                let is_head = status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                self.envelope = match is_head && self.absurd_length {
+                    true => render(&Refusal::payload_too_large()),
+                    false => render(&Refusal::unreadable(status)),
+                };
                 // The rest of it, if any, follows with the next write or flush.
                 let _ = self.poll_envelope(cx)?;
                 Poll::Ready(Ok(bytes.len()))
@@ -88,7 +99,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for ErrorEnvelopeStream<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.absurd_length |= memmem::find(&buffer.filled()[before..], ABSURD_LENGTH).is_some();
+        polled
     }
 }
 
@@ -112,8 +126,16 @@ fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
     }
 }
 
-fn render(status: StatusCode) -> Bytes {
-    let body = Refusal::unreadable(status).body();
+/// Answers a peer that does not speak HTTP/1.1, and ends.
+pub(super) async fn refuse(mut stream: impl AsyncWrite + Unpin) {
+    let envelope = render(&Refusal::unreadable(StatusCode::BAD_REQUEST));
+    // The peer may be gone; it has nothing to say that could be understood.
+    let _ = stream.write_all(&envelope).await;
+    let _ = stream.shutdown().await;
+}
+
+fn render(refusal: &Refusal) -> Bytes {
+    let (status, body) = (refusal.status(), refusal.body());
     let mut headers = HeaderMap::new();
     response::add_common_headers(&mut headers);
     let mut bytes = format!(

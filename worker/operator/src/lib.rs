@@ -34,6 +34,7 @@ pub use self::{
     demo::Demo,
     error::{OperatorError, Reason},
     form_links::NewFormLink,
+    policies::{PolicyChange, RulingChange},
     sealing_keys::{KeyRings, Rotation},
     store::{
         AccountRow, ActionApproval, Allowance, ApprovalRow, Member, PolicyRow, RunAction,

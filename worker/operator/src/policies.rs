@@ -1,10 +1,35 @@
 //! Orders about the policy of a workspace.
 
-use letterbox_common::ids::WorkspaceId;
-use letterbox_workflow::Policy;
+use letterbox_common::ids::{WorkflowId, WorkspaceId};
+use letterbox_workflow::{ActionFacts, Decision, Policy, preview::sending_actions, release};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
+use url::Url;
 
 use crate::{Operator, OperatorError, PolicyRow, Reason, error::Explain, store};
+
+/// What a new policy would change.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyChange {
+    /// Rules that can match nothing, each with the reason.
+    pub warnings: Vec<String>,
+    /// Actions of deployed workflows about which it decides otherwise than the policy that holds
+    /// now, where untrusted text has as much to do with them as it can.
+    pub changes: Vec<RulingChange>,
+}
+
+/// An action about which two policies differ.
+#[derive(Debug, Clone, Serialize)]
+pub struct RulingChange {
+    /// The workflow.
+    pub workflow_id: WorkflowId,
+    /// The id of the action in its release.
+    pub action_id: String,
+    /// What the policy that holds now decides.
+    pub before: Decision,
+    /// What the new one would decide.
+    pub after: Decision,
+}
 
 impl Operator {
     /// The policy of a workspace that holds now.
@@ -26,6 +51,62 @@ impl Operator {
         }))
     }
 
+    /// What setting a policy would change for the workflows that are deployed now. Sets nothing.
+    ///
+    /// # Errors
+    /// When the policy is invalid, or there is no such workspace.
+    pub async fn preview_policy(
+        &self,
+        workspace: WorkspaceId,
+        policy: &str,
+    ) -> Result<PolicyChange, OperatorError> {
+        let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
+        self.need_workspace(workspace).await?;
+        let current = store::policy(&self.database, workspace).await?;
+        let before = current.map_or_else(
+            || Ok(Policy::default()),
+            |current| Policy::parse(&current.policy.to_string()),
+        );
+        let before = before.map_err(Reason::InvalidPolicy)?;
+        let accounts = store::accounts(&self.database, workspace).await?;
+        let accounts = accounts.iter().filter(|one| one.disconnected_at.is_none());
+        let accounts: Vec<_> = accounts
+            .map(|one| (one.user_id, one.name.clone(), host(&one.base_url)))
+            .collect();
+        let deployed = store::deployed_actions(&self.database, workspace).await?;
+        let mut changes = Vec::new();
+        for workflow in &deployed {
+            let Ok(actions) = release::load(&workflow.actions) else {
+                continue;
+            };
+            for action in sending_actions(&actions) {
+                let mut of_owner = accounts.iter().filter(|one| one.0 == workflow.owner);
+                let account = of_owner.find(|one| one.1 == action.account);
+                let facts = ActionFacts {
+                    action: action.kind,
+                    account: action.account,
+                    method: action.method,
+                    host: account.map(|one| one.2.as_str()).unwrap_or_default(),
+                    taint: action.taint,
+                };
+                let (before, after) = (before.decide(&facts), after.decide(&facts));
+                if before.decision != after.decision {
+                    changes.push(RulingChange {
+                        workflow_id: workflow.workflow,
+                        action_id: action.id.to_owned(),
+                        before: before.decision,
+                        after: after.decision,
+                    });
+                }
+            }
+        }
+        let named: Vec<_> = accounts.into_iter().map(|one| (one.1, one.2)).collect();
+        Ok(PolicyChange {
+            warnings: after.useless_rules(&named),
+            changes,
+        })
+    }
+
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.
     ///
     /// # Errors
@@ -42,4 +123,11 @@ impl Operator {
             .await
             .explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)
     }
+}
+
+/// The host of a base URL; nothing where it has none.
+fn host(base_url: &str) -> String {
+    let url = Url::parse(base_url).ok();
+    let host = url.as_ref().and_then(Url::host_str);
+    host.unwrap_or_default().to_owned()
 }

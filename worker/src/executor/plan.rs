@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use letterbox_common::states::ActionState;
-use letterbox_workflow::{Steered, Steering, Taint, actions::Action};
+use letterbox_workflow::{Steered, Taint, actions::Action};
 
 use super::store::{ActionRecord, ActionUpdate};
 
@@ -53,19 +53,12 @@ fn descend<'a>(
     outcome: &mut bool,
 ) -> Option<Next<'a>> {
     for action in actions {
-        let taint = Taint {
-            data: action.references_form(),
-            steered: match *outcome {
-                true => steered.with(Steering::Outcome),
-                false => steered,
-            },
-        };
+        let taint = action.taint(steered, *outcome);
         let Some(record) = records.get(&action.id).filter(|record| record.is_done) else {
             return Some(Next { action, taint });
         };
         if let Some(branch) = record.branch {
-            let steering = action.kind.steering.filter(|_| taint.data);
-            let steered = steering.map_or(steered, |steering| steered.with(steering));
+            let steered = action.steers(steered);
             let next = descend(action.branches.of(branch), records, steered, outcome);
             if next.is_some() {
                 return next;

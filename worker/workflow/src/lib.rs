@@ -8,6 +8,7 @@ pub mod actions;
 mod definition;
 mod diagnostics;
 mod policy;
+pub mod preview;
 pub mod release;
 mod taint;
 mod template;

@@ -138,6 +138,31 @@ impl Policy {
 }
 
 impl Policy {
+    /// Rules that can match nothing, each with its path and the reason. `accounts` are the names
+    /// of connected accounts with the hosts where they are.
+    #[must_use]
+    pub fn useless_rules(&self, accounts: &[(String, String)]) -> Vec<String> {
+        let mut found = Vec::new();
+        for (index, rule) in self.rules.iter().enumerate() {
+            let mut add = |problem: String| found.push(format!("rules[{index}]: {problem}"));
+            if let Some(account) = &rule.when.account
+                && !accounts.iter().any(|(name, _)| name == account)
+            {
+                add(format!("nobody has connected an account {account:?}"));
+            }
+            for host in rule.when.host.iter().flatten() {
+                if !accounts.iter().any(|(_, at)| at == host) {
+                    add(format!("no connected account is at {host}"));
+                }
+            }
+            let mut before = self.rules[..index].iter();
+            if let Some(earlier) = before.position(|earlier| earlier.when.covers(&rule.when)) {
+                add(format!("rules[{earlier}] decides all of it"));
+            }
+        }
+        found
+    }
+
     /// The default. What a model let a submitter decide needs approval all the same, unless the
     /// policy speaks of it anywhere.
     fn unless_steered_by_a_model(&self, facts: &ActionFacts<'_>) -> Decision {
@@ -179,6 +204,27 @@ impl When {
             Some(_) => Err(format!("method: must be a list of {}", METHODS.join(", "))),
             None => Ok(()),
         }
+    }
+
+    /// Whether this matches whenever the other does, as far as their members tell.
+    fn covers(&self, other: &Self) -> bool {
+        fn one<T: PartialEq>(mine: &Option<T>, other: &Option<T>) -> bool {
+            mine.is_none() || mine == other
+        }
+        fn any(mine: &Option<Vec<String>>, other: &Option<Vec<String>>) -> bool {
+            let Some(mine) = mine else { return true };
+            let others = other.as_deref();
+            others.is_some_and(|others| others.iter().all(|other| mine.contains(other)))
+        }
+        // What is steered is under control.
+        let untrusted = one(&self.untrusted, &other.untrusted)
+            || self.untrusted == Some(Untrusted::Control) && other.steered_by.is_some();
+        one(&self.action, &other.action)
+            && one(&self.account, &other.account)
+            && any(&self.method, &other.method)
+            && any(&self.host, &other.host)
+            && one(&self.steered_by, &other.steered_by)
+            && untrusted
     }
 
     fn matches(&self, facts: &ActionFacts<'_>) -> bool {
@@ -250,6 +296,31 @@ mod tests {
         assert_eq!(decide(&[Steering::AiCondition]), Decision::Approve);
         let text = serde_json::to_string(&Policy::default()).unwrap();
         assert_eq!(Policy::parse(&text), Ok(Policy::default()));
+    }
+
+    #[test]
+    fn rules_that_can_match_nothing_are_found() {
+        let policy = Policy::parse(
+            r#"{"rules":[
+            {"when":{"account":"CRM"},"decision":"deny"},
+            {"when":{"host":["crm.example.com","bank.example.com"]},"decision":"deny"},
+            {"when":{"method":["PUT","DELETE"]},"decision":"deny"},
+            {"when":{"method":["PUT"],"account":"crm"},"decision":"allow"},
+            {"when":{"method":["PUT","POST"]},"decision":"allow"},
+            {"when":{"untrusted":"control"},"decision":"deny"},
+            {"when":{"steered_by":"outcome"},"decision":"allow"}],
+            "default":"allow"}"#,
+        );
+        let accounts = [("crm".to_owned(), "crm.example.com".to_owned())];
+        assert_eq!(
+            policy.unwrap().useless_rules(&accounts),
+            [
+                "rules[0]: nobody has connected an account \"CRM\"",
+                "rules[1]: no connected account is at bank.example.com",
+                "rules[3]: rules[2] decides all of it",
+                "rules[6]: rules[5] decides all of it",
+            ]
+        );
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) use self::{
     claims::{claim_delivery, claim_submission},
     form_links::create_form_link,
     members::{members, remove_member, set_member},
-    policies::{policy, set_policy},
+    policies::{deployed_actions, policy, set_policy},
     runs::{erase_run, run, runs},
     sealing_keys::{SealedValue, replace_sealed, sealed_values},
     signals::{signal, signals},

@@ -1,6 +1,6 @@
 //! Policies of workspaces, by version.
 
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +13,14 @@ statements! {
     POLICY = policy "
 SELECT workspace_id, version, policy FROM policies
 WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
+
+    /// The actions of every deployed workflow of a workspace.
+    DEPLOYED_ACTIONS = deployed_actions "
+SELECT f.workflow_id, f.owner_id, r.actions
+FROM workflows f JOIN releases r
+    ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+    AND r.release_id = f.live_release_id
+WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.workflow_id";
 
     /// Adds the next version of a policy.
     SET_POLICY = set_policy "
@@ -60,4 +68,27 @@ pub(crate) async fn set_policy(
         .query_one(&SET_POLICY, &[&workspace, &policy])
         .await?;
     Ok(PolicyRow::decode(&row)?)
+}
+
+/// A workflow that is deployed, its actions as JSON text.
+pub(crate) struct DeployedActions {
+    pub(crate) workflow: WorkflowId,
+    pub(crate) owner: UserId,
+    pub(crate) actions: String,
+}
+
+pub(crate) async fn deployed_actions(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Vec<DeployedActions>, DatabaseError> {
+    let rows = database.query(&DEPLOYED_ACTIONS, &[&workspace]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(DeployedActions {
+                workflow: row.try_get("workflow_id")?,
+                owner: row.try_get("owner_id")?,
+                actions: row.try_get("actions")?,
+            })
+        })
+        .collect()
 }

@@ -62,6 +62,10 @@ impl Outgoing for AiCondition {
         &self.account
     }
 
+    fn method(&self) -> &str {
+        "POST"
+    }
+
     fn references_form(&self) -> bool {
         self.input.references_form()
     }

@@ -20,6 +20,9 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     /// Name of the account that it calls.
     fn account(&self) -> &str;
 
+    /// The method of its request, in capital letters.
+    fn method(&self) -> &str;
+
     /// Whether text that a submitter wrote gets into the request.
     fn references_form(&self) -> bool;
 

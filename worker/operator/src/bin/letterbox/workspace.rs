@@ -43,6 +43,9 @@ pub(crate) enum WorkspaceCommand {
         /// "default": ...}; - reads standard input
         #[arg(long, value_name = "FILE")]
         set: Option<PathBuf>,
+        /// Say what would change, and set nothing
+        #[arg(long, requires = "set")]
+        dry_run: bool,
     },
 }
 
@@ -88,14 +91,26 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Policy {
             workspace_id,
             set: None,
+            ..
         } => Output::one(&operator.policy(workspace_id).await?),
         WorkspaceCommand::Policy {
             workspace_id,
             set: Some(file),
-        } => Output::one(
-            &operator
-                .set_policy(workspace_id, &file::read_text(&file)?)
-                .await?,
-        ),
+            dry_run,
+        } => {
+            let policy = file::read_text(&file)?;
+            let change = operator.preview_policy(workspace_id, &policy).await?;
+            let row = match dry_run {
+                true => operator.policy(workspace_id).await?,
+                false => operator.set_policy(workspace_id, &policy).await?,
+            };
+            Output::one(&json!({
+                "workspace_id": row.workspace_id,
+                "version": row.version,
+                "policy": row.policy,
+                "warnings": change.warnings,
+                "changes": change.changes,
+            }))
+        }
     })
 }

@@ -185,6 +185,10 @@ impl Outgoing for HttpRequest {
         &self.account
     }
 
+    fn method(&self) -> &str {
+        self.method
+    }
+
     fn references_form(&self) -> bool {
         let mut named = self.query.iter().chain(&self.headers);
         self.path.references_form()
