@@ -35,6 +35,7 @@ mod runs;
 mod schema;
 mod secret_settings;
 mod signal_mapping;
+mod silence;
 mod source_tree;
 mod submission_once;
 mod taken_over_gateway;

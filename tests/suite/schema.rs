@@ -161,7 +161,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         SELECT count(*) FROM pg_class c JOIN pg_namespace
             n ON n.oid = relnamespace AND nspname = 'public'
         WHERE relkind = 'r'
-        AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
+        AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues', 'decoy_webhooks',
             'refinery_schema_history') AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

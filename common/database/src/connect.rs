@@ -47,8 +47,8 @@ impl Role {
     }
 
     /// The gateway touches rows by their keys and never scans a table. Its sessions say so, because
-    /// a plan that was made while a table was small, and is kept, would scan it for every batch. And
-    /// its plans do not depend on what is looked for, so that nothing is planned twice.
+    /// a plan that was made while a table was small, and is kept, would scan it for every batch.
+    /// And its plans do not depend on what is looked for, so that nothing is planned twice.
     fn planner_options(self) -> &'static str {
         match self {
             Self::Gateway => {

@@ -7,25 +7,22 @@
 //! nothing that a sender could measure. A request with a valid signature is served from the cache;
 //! should its webhook be gone by then, the claim says so.
 
+mod look_up;
 mod store;
 
 use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{
-    RandomError,
-    sealing::{KeyRing, Place, SealError},
-    webhook::{Signature, SigningKey, WebhookAddress, generate_secret},
+    sealing::KeyRing,
+    webhook::{Signature, SigningKey, WebhookAddress},
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::store::STATEMENTS;
-use self::store::{SecretsByAddress, StoredSecret};
-use crate::{
-    batcher::{Batcher, Limits, LookUps},
-    metrics,
-};
+use self::look_up::{Found, KeysByAddress, Trouble};
+pub(crate) use self::{look_up::DecoyError, store::STATEMENTS};
+use crate::batcher::{Batcher, Limits, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
 const CACHE_TTL: Duration = Duration::from_secs(60);
@@ -46,28 +43,13 @@ pub(crate) enum VerifyError {
     Unavailable,
 }
 
-/// The decoy could not be made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DecoyError {
-    #[error(transparent)]
-    Random(#[from] RandomError),
-    #[error(transparent)]
-    Seal(#[from] SealError),
-}
-
 /// Verifies signatures.
 pub(crate) struct WebhookSecrets {
-    lookup: Batcher<LookUps<SecretsByAddress>>,
-    keys: KeyRing,
+    lookup: Batcher<LookUps<KeysByAddress>>,
     cache: Cache<WebhookAddress, Arc<SigningKey>>,
-    decoy: Decoy,
-}
-
-/// Stands in for a webhook that does not exist, so that its absence takes no less work.
-struct Decoy {
-    key: SigningKey,
-    address: WebhookAddress,
-    sealed: Vec<u8>,
+    /// Checked where nothing is cached.
+    decoy: SigningKey,
+    trouble: Trouble,
 }
 
 impl WebhookSecrets {
@@ -80,19 +62,16 @@ impl WebhookSecrets {
         keys: KeyRing,
         tasks: &TaskTracker,
     ) -> Result<Self, DecoyError> {
-        let decoy = Decoy::new(&keys)?;
-        let lookup = LookUps(SecretsByAddress {
-            database,
-            decoy: decoy.sealed.clone(),
-        });
+        let (lookup, decoy) = KeysByAddress::new(database, keys)?;
+        let trouble = lookup.trouble.clone();
         Ok(Self {
-            lookup: Batcher::start("webhook_secrets", LOOKUPS, lookup, tasks),
-            decoy,
-            keys,
+            trouble,
+            lookup: Batcher::start("webhook_secrets", LOOKUPS, LookUps(lookup), tasks),
             cache: Cache::builder()
                 .max_capacity(MAX_CACHED)
                 .time_to_live(CACHE_TTL)
                 .build(),
+            decoy,
         })
     }
 
@@ -108,16 +87,23 @@ impl WebhookSecrets {
         signature: Option<Signature>,
     ) -> Result<(), VerifyError> {
         let cached = self.cache.get(&address);
-        if check(cached.as_deref(), &self.decoy.key, body, signature) {
+        if check(cached.as_deref(), &self.decoy, body, signature) {
             return Ok(());
         }
         let found = self.look_up(address).await?;
-        let key = self.open(address, &found)?;
-        if !check(found.is_live.then_some(&key), &key, body, signature) {
-            return Err(VerifyError::Refused);
+        let key = found.key.ok_or(VerifyError::Unavailable)?;
+        if !check(found.is_live.then_some(&*key), &key, body, signature) {
+            return Err(self.refuse());
         }
-        self.cache.insert(address, Arc::new(key));
+        self.cache.insert(address, key);
         Ok(())
+    }
+
+    fn refuse(&self) -> VerifyError {
+        match self.trouble.is_recent() {
+            true => VerifyError::Unavailable,
+            false => VerifyError::Refused,
+        }
     }
 
     /// Looks whether the webhook is there now, whatever is cached.
@@ -132,7 +118,7 @@ impl WebhookSecrets {
         Err(VerifyError::Refused)
     }
 
-    async fn look_up(&self, address: WebhookAddress) -> Result<StoredSecret, VerifyError> {
+    async fn look_up(&self, address: WebhookAddress) -> Result<Found, VerifyError> {
         let found = self.lookup.look_up(address).await;
         found.map_err(|_| VerifyError::Unavailable)
     }
@@ -140,36 +126,6 @@ impl WebhookSecrets {
     /// Forgets a webhook that turned out to be gone.
     pub(crate) fn forget(&self, address: WebhookAddress) {
         self.cache.invalidate(&address);
-    }
-
-    /// The key of what was found: the webhook's, or the decoy's.
-    fn open(
-        &self,
-        address: WebhookAddress,
-        found: &StoredSecret,
-    ) -> Result<SigningKey, VerifyError> {
-        let sealed_for = if found.is_live {
-            address
-        } else {
-            self.decoy.address
-        };
-        let place = place(sealed_for);
-        let opened = self.keys.open(place, &found.sealed);
-        opened
-            .map(|secret| SigningKey::new(&secret))
-            .map_err(|error| {
-                metrics::UNSEALING_FAILURES.increment(1);
-                tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook,
-                %error, "a webhook's secret does not open");
-                VerifyError::Unavailable
-            })
-    }
-}
-
-fn place(address: WebhookAddress) -> Place<'static> {
-    Place::WebhookSecret {
-        workspace: address.workspace,
-        webhook: address.webhook,
     }
 }
 
@@ -184,17 +140,4 @@ fn check(
         .unwrap_or(decoy)
         .verifies(body, &signature.unwrap_or(Signature::ZERO));
     verified && key.is_some() && signature.is_some()
-}
-
-impl Decoy {
-    fn new(keys: &KeyRing) -> Result<Self, DecoyError> {
-        let secret = generate_secret()?;
-        let address = WebhookAddress::generate();
-        let sealed = keys.seal(place(address), secret.expose())?;
-        Ok(Self {
-            key: SigningKey::new(&secret),
-            address,
-            sealed,
-        })
-    }
 }

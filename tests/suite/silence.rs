@@ -1,0 +1,175 @@
+//! Silence: what is not there answers as late as what is. Requests of two kinds are interleaved at
+//! random and their times compared by rank: the chance that one of the first kind took longer than
+//! one of the second is a half, where nothing can be told.
+//!
+//! `LETTERBOX_TEST_SILENCE` sets how many requests of each kind are made.
+
+use std::time::Instant;
+
+use letterbox_operator::Move;
+use letterbox_tests::{Process, World, sign};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const REQUESTS: usize = 5_000;
+/// Connections on which requests are made at once, one after the other on each.
+const CONNECTIONS: usize = 4;
+/// Five standard deviations of what chance does with 5,000 of each kind, and not less.
+const MOST: f64 = 0.03;
+
+fn requests() -> usize {
+    let given = std::env::var("LETTERBOX_TEST_SILENCE").ok();
+    given.map_or(REQUESTS, |given| given.parse().unwrap())
+}
+
+/// Kinds of requests: a name, and the nth request of it.
+type Kinds = Vec<(&'static str, Box<dyn Fn(usize) -> String + Send + Sync>)>;
+
+/// The time of every request, by kind; all answers have this status.
+async fn measure(gateway: &Process, kinds: &Kinds, status: u16) -> Vec<Vec<f64>> {
+    let mut times = vec![Vec::new(); kinds.len()];
+    let each = requests() / CONNECTIONS;
+    let lines = (0..CONNECTIONS).map(|line| async move {
+        let mut stream = TcpStream::connect(gateway.public_address()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut order: Vec<usize> = (0..kinds.len()).flat_map(|kind| vec![kind; each]).collect();
+        fastrand::shuffle(&mut order);
+        let mut taken = Vec::new();
+        for (number, kind) in order.into_iter().enumerate() {
+            let request = kinds[kind].1(line * each * kinds.len() + number);
+            let (mut answer, mut read) = ([0; 2_048], 0);
+            let began = Instant::now();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            while !answer[..read].ends_with(b"}") {
+                read += stream.read(&mut answer[read..]).await.unwrap();
+            }
+            taken.push((kind, began.elapsed().as_secs_f64()));
+            let head = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(head.as_bytes()), "{}", kinds[kind].0);
+        }
+        taken
+    });
+    for (kind, time) in futures_util::future::join_all(lines).await.concat() {
+        times[kind].push(time);
+    }
+    times
+}
+
+/// The chance that a time of the first kind is longer than one of the second.
+fn longer(first: &[f64], second: &[f64]) -> f64 {
+    let times = first.iter().map(|time| (*time, true));
+    let mut all: Vec<_> = times
+        .chain(second.iter().map(|time| (*time, false)))
+        .collect();
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (mut shorter, mut wins) = (0_u64, 0_u64);
+    for (_, is_first) in all {
+        match is_first {
+            true => wins += shorter,
+            false => shorter += 1,
+        }
+    }
+    wins as f64 / (first.len() * second.len()) as f64
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2] * 1e6
+}
+
+/// Every kind is like the first one.
+fn assert_alike(kinds: &Kinds, times: &[Vec<f64>]) {
+    let chances: Vec<f64> = times.iter().map(|one| longer(one, &times[0])).collect();
+    for (((name, _), chance), times) in kinds.iter().zip(&chances).zip(times) {
+        println!(
+            "{name}: longer than {} {chance:.4}, median {:.1} us",
+            kinds[0].0,
+            median(times)
+        );
+    }
+    for ((name, _), chance) in kinds.iter().zip(&chances).skip(1) {
+        assert!((chance - 0.5).abs() < MOST, "{name}: {chance}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_learns_which_webhooks_there_are() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (used, unused) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let (deleted, broken) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    assert!(used.send("1").await.is_first());
+    assert!(deleted.send("1").await.is_first());
+    let operator = world.operator().await;
+    let deleting = operator.delete_webhook(deleted.address.webhook);
+    deleting.await.unwrap();
+
+    let post = |address: String| -> Box<dyn Fn(usize) -> String + Send + Sync> {
+        let signature = sign("another secret", b"[1]");
+        let request = format!(
+            "POST /webhooks/incoming/{address} HTTP/1.1\r\nhost: x\r\n\
+             content-type: application/json\r\nx-service-signature: {signature}\r\n\
+             content-length: 3\r\n\r\n[1]"
+        );
+        Box::new(move |_| request.clone())
+    };
+    let foreign = format!("{}.{}", used.address.workspace, unused.address.webhook);
+    let nobody = "b3b5c3a6-3f0a-4c7e-9d8c-0f5d2f6f7a11.0d6e0a50-6f3c-4c37-8a59-5a2f6d6b7c22";
+    let kinds: Kinds = vec![
+        ("unknown", post(nobody.to_owned())),
+        ("in use", post(used.address.to_string())),
+        ("never used", post(unused.address.to_string())),
+        ("deleted", post(deleted.address.to_string())),
+        ("of another workspace", post(foreign)),
+    ];
+    let times = measure(&gateway, &kinds, 401).await;
+    assert_alike(&kinds, &times);
+
+    // Keys that do not open: nobody can be blamed, whatever is there.
+    let spoil =
+        "UPDATE webhooks SET secret_sealed = secret_sealed || '\\x00' WHERE webhook_id = $1";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&broken.address.webhook];
+    world.database.execute(spoil, &values).await.unwrap();
+    assert_eq!(broken.send("2").await.status, 503);
+    for (name, request) in &kinds {
+        let told = letterbox_tests::raw(&gateway.public_address(), request(0).as_bytes()).await;
+        assert!(told.starts_with("HTTP/1.1 503 "), "{name}: {told}");
+    }
+    assert!(unused.send("2").await.is_first());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_learns_which_form_tokens_there_were() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (paused, replaced) = (world.form(&gateway).await, world.form(&gateway).await);
+    let operator = world.operator().await;
+    let pausing = operator.move_workflow(paused.workflow, Move::Pause);
+    pausing.await.unwrap();
+    operator.create_form_link(replaced.workflow).await.unwrap();
+
+    let read = |token: &str| -> Box<dyn Fn(usize) -> String + Send + Sync> {
+        let path = format!("/public/workflow-forms/forms?token={token}");
+        Box::new(move |number| {
+            // A client of its own, so that none is limited.
+            let client = format!(
+                "10.{}.{}.{}",
+                number >> 16 & 255,
+                number >> 8 & 255,
+                number & 255
+            );
+            format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-forwarded-for: {client}\r\n\r\n")
+        })
+    };
+    let kinds: Kinds = vec![
+        ("unknown", read(&"0".repeat(64))),
+        ("paused", read(&paused.token)),
+        ("replaced", read(&replaced.token)),
+        ("malformed", read("short")),
+    ];
+    let times = measure(&gateway, &kinds, 404).await;
+    assert_alike(&kinds, &times);
+}
