@@ -114,8 +114,10 @@ text_enum! {
         Approved = "approved",
         /// The request must not be sent
         Denied = "denied",
-        /// Nobody answered in time, or the answer is no longer needed
+        /// Nobody answered in time, or the run is over
         Expired = "expired",
+        /// The policy did not ask any more; if it does again, the question is pending again
+        Withdrawn = "withdrawn",
     }
 }
 

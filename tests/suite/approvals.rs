@@ -361,7 +361,7 @@ async fn a_question_that_is_no_longer_needed_is_closed() {
         operator.approve(asked, owner).await,
         operator.deny(asked, owner).await,
     ] {
-        assert!(answer.unwrap_err().to_string().contains("expired"));
+        assert!(answer.unwrap_err().to_string().contains("withdrawn"));
     }
     assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
     peer.await_received(1).await;

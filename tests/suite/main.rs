@@ -44,3 +44,4 @@ mod turns;
 mod upgrade;
 mod webhook_contract;
 mod work_queues;
+mod worker_outages;

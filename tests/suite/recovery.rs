@@ -21,7 +21,8 @@ async fn retries_send_the_same_under_the_same_key() {
         _ => Reply::Status(200),
     })
     .await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let quick = [("LETTERBOX_RETRY_MILLISECONDS", "5")];
+    let (gateway, _worker) = (world.gateway().await, world.worker_with(&quick).await);
     let form = world
         .acting_form(&gateway, &peer.url, json!([post("send")]))
         .await;
@@ -42,7 +43,7 @@ async fn retries_send_the_same_under_the_same_key() {
         (3, Some(200), None)
     );
 
-    for (id, attempts) in [("gone", 1), ("never", 6)] {
+    for (id, attempts) in [("gone", 1), ("never", 10)] {
         let form = world
             .form_of(
                 &gateway,

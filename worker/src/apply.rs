@@ -9,6 +9,7 @@ use std::{
 
 use letterbox_broker::{Content, ReceivedEntry, RunWake};
 use letterbox_database::{Database, DatabaseError, Fault};
+use tokio_postgres::error::SqlState;
 
 use crate::{
     claims, executor,
@@ -130,30 +131,19 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
 
 /// Stores the items of one kind that were claimed, and sets the outcomes of all.
 async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut Outcome)>) {
-    if items.is_empty() {
-        return;
-    }
-    let batch: Vec<&T> = items.iter().map(|(item, _)| *item).collect();
-    // All wait where this can't be told.
-    let Ok(unclaimed) = T::unclaimed(&recorder.database, &batch).await else {
-        return;
-    };
-    let mut claimed = Vec::new();
-    for (place, (item, outcome)) in items.into_iter().enumerate() {
-        match unclaimed.contains(&place) {
-            true => *outcome = Outcome::Reject(claims::reason()),
-            false => claimed.push((item, outcome)),
-        }
-    }
     // What is left to do, the first part last.
-    let mut parts = vec![claimed];
+    let mut parts = vec![items];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
-        let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
-        let stored = T::store(recorder, &batch).await;
+        let stored = store_claimed(recorder, &mut part).await;
         match stored {
             Ok(()) => part
                 .into_iter()
                 .for_each(|(_, outcome)| *outcome = Outcome::Done),
+            // Perhaps it was too much at once.
+            Err(error) if is_too_slow(&error) && part.len() > 1 => {
+                let second = part.split_off(part.len() / 2);
+                parts.extend([second, part]);
+            }
             // All that is left waits.
             Err(error) if error.fault == Fault::Transient => return,
             // One of the items is at fault, not the database.
@@ -167,4 +157,31 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
             }
         }
     }
+}
+
+/// Stores what was claimed, all or none; takes away what was not, and sets its outcome.
+async fn store_claimed<T: StoredInBatches>(
+    recorder: &Recorder,
+    part: &mut Vec<(&T, &mut Outcome)>,
+) -> Result<(), DatabaseError> {
+    let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
+    let unclaimed = T::unclaimed(&recorder.database, &batch).await?;
+    let mut place = 0..;
+    part.retain_mut(|(_, outcome)| {
+        let is_claimed = place.next().is_none_or(|place| !unclaimed.contains(&place));
+        if !is_claimed {
+            **outcome = Outcome::Reject(claims::reason());
+        }
+        is_claimed
+    });
+    let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
+    match batch.is_empty() {
+        true => Ok(()),
+        false => T::store(recorder, &batch).await,
+    }
+}
+
+/// The server's own time limit was reached.
+fn is_too_slow(error: &DatabaseError) -> bool {
+    error.code.as_ref() == Some(&SqlState::QUERY_CANCELED)
 }

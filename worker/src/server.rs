@@ -19,7 +19,7 @@ use crate::{
 
 /// Wakes of runs and dead letters are few: one channel is enough.
 const PUBLISH_CHANNELS: u16 = 1;
-/// Less than a database call may take: the relay waits for confirms inside a transaction.
+/// Less than the time for which the relay takes a wake.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Runs until `stop`, then shuts down in order.

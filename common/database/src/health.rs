@@ -21,9 +21,9 @@ pub async fn watch(database: Database, component: Component, stop: CancellationT
     }
 }
 
-/// One check: the database answers, and its schema is at least as new as this program. A newer one
-/// is accepted, because migrations only add what older programs do not need, and are applied before
-/// new programs are rolled out.
+/// One check: the database answers, takes writes, and its schema is at least as new as this
+/// program. A newer one is accepted, because migrations only add what older programs do not need,
+/// and are applied before new programs are rolled out.
 ///
 /// # Errors
 /// What is wrong, for operators.
@@ -36,7 +36,11 @@ pub async fn check(database: &Database) -> Result<(), String> {
     if version < known {
         return Err(OldSchema { version, known }.to_string());
     }
-    Ok(())
+    match database.attempt(&TakesWrites).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the database is read-only".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// The schema lacks migrations that this program needs.
@@ -65,5 +69,20 @@ impl Call for SchemaVersion {
 
     async fn call(&self, connection: &mut Connection) -> Result<i32, DatabaseError> {
         migrations::database_version(connection).await
+    }
+}
+
+/// Whether a transaction may write: not on a standby, and not where an operator has forbidden it.
+struct TakesWrites;
+
+impl Call for TakesWrites {
+    type Output = bool;
+
+    async fn call(&self, connection: &mut Connection) -> Result<bool, DatabaseError> {
+        let row = connection
+            .query_one("SHOW transaction_read_only", &[])
+            .await?;
+        let is_read_only: &str = row.try_get("transaction_read_only")?;
+        Ok(is_read_only == "off")
     }
 }

@@ -1,5 +1,5 @@
-//! What a batch of look-ups gives: the key of each webhook that was asked for, found and opened once
-//! however many ask for it at one moment; the decoy's key where there is none.
+//! What a batch of look-ups gives: the key of each webhook that was asked for, found and opened
+//! once however many ask for it at one moment; the decoy's key where there is none.
 
 use std::{
     collections::HashMap,

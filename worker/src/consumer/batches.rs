@@ -7,7 +7,7 @@
 //! back alone too often is given up. Messages that come back are done in random order: one that
 //! kills its worker each time can't keep the same others waiting, and so has no company at the end.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::try_join_all;
 use lapin::{message::Delivery, types::AMQPValue};
@@ -15,16 +15,20 @@ use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, d
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, subscription::Subscription};
+use super::{MAX_HOLD, patience::Patience, subscription::Subscription};
 use crate::{
     apply::{self, DecodedEntry},
     dead_letters, metrics,
-    outcome::{self, Outcome},
+    outcome::Outcome,
     recorder::Recorder,
 };
 
 /// From this return on, the entries of a message are separated.
 const SEPARATED_FROM: i64 = 3;
+/// Pause before a dead letter that the broker does not take is published again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Why a consumer ended that held dead letters.
+const DEAD_LETTERS_AWAY: &str = "dead letters could not be published for too long";
 /// At this return, a single entry is given up. Less than the broker's own limit, which would give
 /// no reason.
 const GIVEN_UP_AT: i64 = 20;
@@ -70,104 +74,169 @@ fn returns(delivery: &Delivery) -> i64 {
     }
 }
 
+/// An entry that can't be processed, and that the dead-letter exchange does not take now.
+struct DeadLetter {
+    /// The place of its message among those that were processed with it.
+    message: usize,
+    entry: DecodedEntry,
+    reason: String,
+}
+
+/// A message that is held until its dead letters are published; everything else in it is stored.
+struct HeldMessage {
+    delivery: Delivery,
+    letters: Vec<DeadLetter>,
+    since: Instant,
+}
+
 impl BatchConsumer<'_> {
     pub(super) async fn consume(
         &self,
         mut subscription: Subscription,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        while let Some(batch) = subscription.next(stop).await? {
+        let queue = subscription.queue.clone();
+        let queue = queue.as_str();
+        let mut held: Vec<HeldMessage> = Vec::new();
+        loop {
+            let batch = tokio::select! {
+                batch = subscription.next(stop) => batch?,
+                () = tokio::time::sleep(TRY_AGAIN), if !held.is_empty() => {
+                    held = self.publish_held(queue, held).await?;
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { return Ok(()) };
             let (fresh, mut returned): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|delivery| returns(delivery) == 0);
-            let queue = subscription.queue.as_str();
-            let is_all = returned.is_empty();
+            let is_all = returned.is_empty() && held.is_empty();
             if !fresh.is_empty() {
-                self.process(queue, fresh, is_all, stop).await?;
+                held.extend(self.process(queue, fresh, is_all, stop).await?);
             }
             fastrand::shuffle(&mut returned);
             for delivery in returned {
-                self.process_returned(queue, delivery, stop).await?;
+                held.extend(self.process_returned(queue, delivery, stop).await?);
             }
         }
-        Ok(())
     }
 
     /// Stores the entries of all messages together and acknowledges the messages; at once, where
-    /// they are all that was fetched.
+    /// they are all that was fetched. Gives those that must be held.
     async fn process(
         &self,
         queue: &str,
         batch: Vec<Delivery>,
         is_all: bool,
         stop: &CancellationToken,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<Vec<HeldMessage>, BrokerError> {
         let (mut deliveries, mut entries) = (Vec::new(), Vec::new());
-        for received in batch.into_iter().map(Received::new) {
+        for (message, received) in batch.into_iter().map(Received::new).enumerate() {
             deliveries.push(received.delivery);
-            entries.extend(received.entries);
+            entries.extend(received.entries.into_iter().map(|entry| (message, entry)));
         }
-        self.store(queue, entries, stop).await?;
-        if let (true, Some(last)) = (is_all, deliveries.last()) {
-            return Subscription::acknowledge(last, true).await;
+        let letters = self.store(queue, entries, stop).await?;
+        if let (true, true, Some(last)) = (is_all, letters.is_empty(), deliveries.last()) {
+            Subscription::acknowledge(last, true).await?;
+            return Ok(Vec::new());
         }
-        for delivery in &deliveries {
-            Subscription::acknowledge(delivery, false).await?;
+        let mut of_message: HashMap<usize, Vec<DeadLetter>> = HashMap::new();
+        for letter in letters {
+            of_message.entry(letter.message).or_default().push(letter);
         }
-        Ok(())
+        let mut held = Vec::new();
+        for (message, delivery) in deliveries.into_iter().enumerate() {
+            match of_message.remove(&message) {
+                None => Subscription::acknowledge(&delivery, false).await?,
+                Some(letters) => held.push(HeldMessage {
+                    delivery,
+                    letters,
+                    since: Instant::now(),
+                }),
+            }
+        }
+        Ok(held)
     }
 
-    /// Does one message that has come back.
+    /// Does one message that has come back. Gives it if it must be held.
     async fn process_returned(
         &self,
         queue: &str,
         delivery: Delivery,
         stop: &CancellationToken,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<Option<HeldMessage>, BrokerError> {
         let Received {
             delivery,
             mut entries,
             returns,
         } = Received::new(delivery);
         let may_separate = entries.len() > 1 && returns >= SEPARATED_FROM;
+        let mut letters = Vec::new();
         if may_separate && self.separate(&delivery, &entries).await {
             // Each comes back by itself.
         } else if returns >= GIVEN_UP_AT && entries.len() == 1 {
             let reason = format!("it has come back {returns} times: its workers died");
             for entry in entries {
-                let alone = entry.entry.alone();
-                let mut patience = Patience::new(stop);
-                while dead_letters::publish(self.publisher, queue, &alone, &reason)
-                    .await
-                    .is_err()
-                {
-                    patience.pause().await?;
-                }
+                letters.extend(self.dead_letter(queue, 0, entry, reason.clone()).await);
             }
         } else {
             // In another order each time: one that kills its worker comes before others only now
             // and then.
             fastrand::shuffle(&mut entries);
             for entry in entries {
-                self.store(queue, vec![entry], stop).await?;
+                letters.extend(self.store(queue, vec![(0, entry)], stop).await?);
             }
         }
-        Subscription::acknowledge(&delivery, false).await
+        if letters.is_empty() {
+            Subscription::acknowledge(&delivery, false).await?;
+            return Ok(None);
+        }
+        Ok(Some(HeldMessage {
+            delivery,
+            letters,
+            since: Instant::now(),
+        }))
     }
 
-    /// Brings every entry to its end.
+    /// Tries once more to publish what is held; gives what still is. What the broker does not take
+    /// for too long returns to its queue.
+    async fn publish_held(
+        &self,
+        queue: &str,
+        held: Vec<HeldMessage>,
+    ) -> Result<Vec<HeldMessage>, BrokerError> {
+        let mut left = Vec::new();
+        for mut message in held {
+            let mut letters = Vec::new();
+            for DeadLetter { entry, reason, .. } in message.letters {
+                letters.extend(self.dead_letter(queue, 0, entry, reason).await);
+            }
+            message.letters = letters;
+            if message.letters.is_empty() {
+                Subscription::acknowledge(&message.delivery, false).await?;
+            } else if message.since.elapsed() > MAX_HOLD {
+                return Err(BrokerError::Ended(DEAD_LETTERS_AWAY.into()));
+            } else {
+                left.push(message);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Brings every entry to its end; gives the dead letters that could not be published. `open`
+    /// are entries with the places of their messages.
     async fn store(
         &self,
         queue: &str,
-        mut open: Vec<DecodedEntry>,
+        mut open: Vec<(usize, DecodedEntry)>,
         stop: &CancellationToken,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<Vec<DeadLetter>, BrokerError> {
         metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], open.len());
-        let mut patience = Patience::new(stop);
+        let (mut letters, mut patience) = (Vec::new(), Patience::new(stop));
         loop {
-            open = self.attempt(queue, open).await;
+            open = self.attempt(queue, open, &mut letters).await;
             if open.is_empty() {
-                return Ok(());
+                return Ok(letters);
             }
             patience.pause().await?;
         }
@@ -184,27 +253,44 @@ impl BatchConsumer<'_> {
     }
 
     /// One try. Gives the entries that must be tried again.
-    async fn attempt(&self, queue: &str, open: Vec<DecodedEntry>) -> Vec<DecodedEntry> {
-        let outcomes = apply::apply(self.recorder, &open).await;
+    async fn attempt(
+        &self,
+        queue: &str,
+        open: Vec<(usize, DecodedEntry)>,
+        letters: &mut Vec<DeadLetter>,
+    ) -> Vec<(usize, DecodedEntry)> {
+        let (places, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
+        let outcomes = apply::apply(self.recorder, &entries).await;
         let mut again = Vec::new();
-        for (entry, outcome) in open.into_iter().zip(outcomes) {
-            let outcome = match outcome {
-                Outcome::Reject(reason) => self.dead_letter(queue, &entry, reason).await,
-                other => other,
-            };
-            metrics::ENTRIES.add([queue.to_owned(), outcome.label().to_owned()], 1);
-            if outcome == Outcome::Retry {
-                again.push(entry);
+        for ((message, entry), outcome) in places.into_iter().zip(entries).zip(outcomes) {
+            let label = outcome.label();
+            metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Retry => again.push((message, entry)),
+                Outcome::Reject(reason) => {
+                    letters.extend(self.dead_letter(queue, message, entry, reason).await);
+                }
             }
         }
         again
     }
 
-    async fn dead_letter(&self, queue: &str, entry: &DecodedEntry, reason: String) -> Outcome {
-        match dead_letters::publish(self.publisher, queue, &entry.entry.alone(), &reason).await {
-            Ok(()) => Outcome::Reject(reason),
-            Err(_) => Outcome::Retry,
-        }
+    /// Publishes a dead letter; gives it back if the broker does not take it.
+    async fn dead_letter(
+        &self,
+        queue: &str,
+        message: usize,
+        entry: DecodedEntry,
+        reason: String,
+    ) -> Option<DeadLetter> {
+        let alone = entry.entry.alone();
+        let published = dead_letters::publish(self.publisher, queue, &alone, &reason).await;
+        published.is_err().then_some(DeadLetter {
+            message,
+            entry,
+            reason,
+        })
     }
 }
 
@@ -215,35 +301,5 @@ fn separated(delivery: &Delivery, alone: Alone) -> Message {
         routing_key: delivery.routing_key.to_string(),
         properties: alone.properties,
         body: alone.body,
-    }
-}
-
-/// Waits for a server that is away, as long as a message may be held. What is not done by then
-/// returns to the queue.
-struct Patience<'s> {
-    began: Instant,
-    pauses: Box<dyn Iterator<Item = Duration> + Send>,
-    stop: &'s CancellationToken,
-}
-
-impl<'s> Patience<'s> {
-    fn new(stop: &'s CancellationToken) -> Self {
-        Self {
-            began: Instant::now(),
-            pauses: Box::new(outcome::pauses()),
-            stop,
-        }
-    }
-
-    /// Waits before the next try.
-    async fn pause(&mut self) -> Result<(), BrokerError> {
-        if self.began.elapsed() > MAX_HOLD {
-            return Err(BrokerError::Ended(AWAY_TOO_LONG.into()));
-        }
-        let pause = self.pauses.next().unwrap_or(MAX_HOLD);
-        tokio::select! {
-            () = tokio::time::sleep(pause) => Ok(()),
-            () = self.stop.cancelled() => Err(BrokerError::Ended(STOPPED_WHILE_AWAY.into())),
-        }
     }
 }

@@ -9,6 +9,7 @@
 //! declared again every few seconds.
 
 mod batches;
+mod patience;
 mod store;
 mod subscription;
 mod wakes;
@@ -31,7 +32,7 @@ use crate::{executor::Executor, outcome, recorder::Recorder};
 
 /// How long messages are held while the database is away. Well under the time (30 minutes) after
 /// which the broker takes every unacknowledged message back.
-const MAX_HOLD: Duration = Duration::from_secs(600);
+const MAX_HOLD: Duration = Duration::from_secs(1_500);
 /// How often to look whether a gateway uses more queues than before, and to declare again what may
 /// have been deleted or unbound.
 const DECLARE_EVERY: Duration = Duration::from_secs(5);

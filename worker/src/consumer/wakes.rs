@@ -8,7 +8,9 @@ use letterbox_database::Fault;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, subscription::Subscription};
+use super::{
+    AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, patience::Patience, subscription::Subscription,
+};
 use crate::{
     dead_letters,
     executor::{Executor, FencingToken},
@@ -75,10 +77,14 @@ impl WakeConsumer<'_> {
                     properties: message.properties.clone(),
                     body: message.data.clone().into(),
                 };
-                let publishing = dead_letters::publish(self.publisher, queue, &alone, &reason);
-                publishing.await.map_err(|error| {
-                    BrokerError::Ended(format!("a dead letter could not be published: {error}"))
-                })?;
+                // Held by itself: the other wakes go on.
+                let mut patience = Patience::new(stop);
+                while dead_letters::publish(self.publisher, queue, &alone, &reason)
+                    .await
+                    .is_err()
+                {
+                    patience.pause().await?;
+                }
                 "rejected"
             }
         };

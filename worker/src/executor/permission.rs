@@ -12,6 +12,8 @@ pub(super) enum ApprovalStatus {
     Approved,
     Denied,
     Expired,
+    /// The policy did not ask any more.
+    Withdrawn,
 }
 
 /// Whether an action may be sent now.
@@ -31,7 +33,7 @@ pub(super) fn permission(
     approval: Option<ApprovalStatus>,
     time_limit: Duration,
 ) -> Permission {
-    use ApprovalStatus::{Approved, Denied, Expired, Pending};
+    use ApprovalStatus::{Approved, Denied, Expired, Pending, Withdrawn};
     match (decision, approval) {
         (Decision::Deny, _) => Permission::Denied("denied by the policy"),
         // A person's no outlives a policy that would not ask any more.
@@ -39,7 +41,7 @@ pub(super) fn permission(
         (Decision::Allow, _) | (Decision::Approve, Some(Approved)) => Permission::Granted,
         (Decision::Approve, Some(Expired)) => Permission::Denied("not approved in time"),
         (Decision::Approve, Some(Pending(time_left))) => Permission::Awaited(time_left),
-        (Decision::Approve, None) => Permission::Awaited(time_limit),
+        (Decision::Approve, None | Some(Withdrawn)) => Permission::Awaited(time_limit),
     }
 }
 
@@ -49,7 +51,7 @@ mod tests {
 
     #[test]
     fn every_decision_with_every_answer() {
-        use ApprovalStatus::{Approved, Denied, Expired, Pending};
+        use ApprovalStatus::{Approved, Denied, Expired, Pending, Withdrawn};
         let (limit, left) = (Duration::from_secs(60), Duration::from_secs(5));
         let by_policy = Permission::Denied("denied by the policy");
         let by_member = Permission::Denied("denied by a member");
@@ -60,12 +62,13 @@ mod tests {
             Some(Approved),
             Some(Denied),
             Some(Expired),
+            Some(Withdrawn),
         ];
         let granted = Permission::Granted;
         for (decision, expected) in [
             (
                 Decision::Allow,
-                [granted, granted, granted, by_member, granted],
+                [granted, granted, granted, by_member, granted, granted],
             ),
             (
                 Decision::Approve,
@@ -75,9 +78,10 @@ mod tests {
                     granted,
                     by_member,
                     late,
+                    Permission::Awaited(limit),
                 ],
             ),
-            (Decision::Deny, [by_policy; 5]),
+            (Decision::Deny, [by_policy; 6]),
         ] {
             let given = answers.map(|answer| permission(decision, answer, limit));
             assert_eq!(given, expected, "{decision}");

@@ -7,7 +7,7 @@ use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
 use crate::egress::{EgressError, HttpResponse};
 
 /// Attempts at one action.
-pub(super) const MAX_ATTEMPTS: i32 = 6;
+pub(super) const MAX_ATTEMPTS: i32 = 10;
 
 /// What becomes of an action after an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]

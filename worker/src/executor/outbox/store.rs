@@ -2,21 +2,34 @@
 //! (`executor/store/step.rs`, `runs/store.rs`, the answer to an approval); here is what the relay
 //! does with them.
 
+use std::time::SystemTime;
+
 use letterbox_common::ids::{RunId, WorkspaceId};
-use letterbox_database::{Database, DatabaseError, Transaction, statements};
+use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// Runs that a worker must look at by now, kept from other relays until the transaction ends.
-    DUE_WAKES = due_wakes "
-SELECT workspace_id, run_id FROM run_wakes WHERE due_at <= clock_timestamp()
-ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED";
+    /// Takes wakes that are due, the oldest first, for 30 seconds: nobody else hands them over
+    /// meanwhile. $2 is whether to look at those, too, that have been due for long. Usually there
+    /// are none, and where an old snapshot keeps dead entries from being cleared away, to look
+    /// through them takes its time.
+    TAKE_DUE_WAKES = take_due_wakes "
+UPDATE run_wakes w SET due_at = clock_timestamp() + interval '30 seconds'
+FROM (SELECT workspace_id, run_id FROM run_wakes
+      WHERE due_at <= clock_timestamp()
+        AND due_at > CASE WHEN $2 THEN '-infinity' ELSE clock_timestamp() - interval '5 minutes' END
+      ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS due
+WHERE w.workspace_id = due.workspace_id AND w.run_id = due.run_id
+RETURNING w.workspace_id, w.run_id, w.due_at";
 
-    /// Puts off wakes that the broker has. Should one get lost there, it is due again later;
-    /// whoever takes the run sets the time anew.
+    /// Puts off wakes that the broker has, by five minutes, or else lets them be due again at once,
+    /// unless somebody has set their time meanwhile. Should a wake get lost at the broker, it is
+    /// due again later; whoever takes the run sets the time anew.
     PUT_OFF_WAKES = put_off_wakes "
-UPDATE run_wakes w SET due_at = clock_timestamp() + interval '5 minutes'
-FROM unnest($1::uuid[], $2::uuid[]) AS confirmed (workspace_id, run_id)
-WHERE w.workspace_id = confirmed.workspace_id AND w.run_id = confirmed.run_id";
+UPDATE run_wakes w SET due_at = clock_timestamp()
+    + CASE WHEN taken.is_confirmed THEN interval '5 minutes' ELSE interval '0' END
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::boolean[])
+     AS taken (workspace_id, run_id, due_at, is_confirmed)
+WHERE w.workspace_id = taken.workspace_id AND w.run_id = taken.run_id AND w.due_at = taken.due_at";
 
     /// Wakes again what arrived where no executor is. After a while, so that it does not go round
     /// in a circle.
@@ -30,25 +43,56 @@ ORDER BY r.workspace_id, r.run_id
 ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = least(run_wakes.due_at, EXCLUDED.due_at)";
 }
 
-/// Runs that a worker must look at by now, at most `max` of them.
-pub(super) async fn due_wakes(
-    transaction: &Transaction<'_>,
+/// A wake that was taken, until a time.
+#[derive(Debug, Clone)]
+pub(super) struct TakenWake {
+    pub(super) workspace: WorkspaceId,
+    pub(super) run: RunId,
+    due_at: SystemTime,
+}
+
+/// Takes wakes that are due, at most `max` of them; also those that have been due for long, where
+/// it shall look at `all`.
+pub(super) async fn take_due(
+    database: &Database,
     max: usize,
-) -> Result<Vec<(WorkspaceId, RunId)>, DatabaseError> {
-    let rows = transaction.query(&DUE_WAKES, &[&(max as i64)]).await?;
+    all: bool,
+) -> Result<Vec<TakenWake>, DatabaseError> {
+    let max = max as i64;
+    let rows = database.query(&TAKE_DUE_WAKES, &[&max, &all]).await?;
     rows.iter()
-        .map(|row| Ok((row.try_get("workspace_id")?, row.try_get("run_id")?)))
+        .map(|row| {
+            Ok(TakenWake {
+                workspace: row.try_get("workspace_id")?,
+                run: row.try_get("run_id")?,
+                due_at: row.try_get("due_at")?,
+            })
+        })
         .collect()
 }
 
-/// Puts off wakes that the broker has confirmed.
+/// Puts off what the broker has confirmed, and gives back the rest.
 pub(super) async fn put_off(
-    transaction: &Transaction<'_>,
-    wakes: &[(WorkspaceId, RunId)],
+    database: &Database,
+    wakes: &[(TakenWake, bool)],
 ) -> Result<(), DatabaseError> {
-    let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = wakes.iter().copied().unzip();
-    transaction
-        .execute(&PUT_OFF_WAKES, &[&workspaces, &runs])
+    let workspaces: Vec<WorkspaceId> = wakes.iter().map(|(wake, _)| wake.workspace).collect();
+    let runs: Vec<RunId> = wakes.iter().map(|(wake, _)| wake.run).collect();
+    let times: Vec<SystemTime> = wakes.iter().map(|(wake, _)| wake.due_at).collect();
+    let confirmed: Vec<bool> = wakes
+        .iter()
+        .map(|(_, is_confirmed)| *is_confirmed)
+        .collect();
+    database
+        .execute(
+            &PUT_OFF_WAKES,
+            &[
+                /* $1 workspace_id */ &workspaces,
+                /* $2 run_id */ &runs,
+                /* $3 due_at */ &times,
+                /* $4 is_confirmed */ &confirmed,
+            ],
+        )
         .await
         .map(drop)
 }

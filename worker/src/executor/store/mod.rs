@@ -147,6 +147,7 @@ impl ActionRecord {
             retry_in: seconds(row, "retry_in")?,
             approval: approval.map(|state| match (state, expires_in) {
                 (ApprovalState::Approved, _) => ApprovalStatus::Approved,
+                (ApprovalState::Withdrawn, _) => ApprovalStatus::Withdrawn,
                 (ApprovalState::Denied, _) => ApprovalStatus::Denied,
                 (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
                 (ApprovalState::Pending, None) | (ApprovalState::Expired, _) => {

@@ -56,20 +56,22 @@ UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, 
     attempts = attempts + $8, retry_at = clock_timestamp() + $7::float8 * interval '1 second'
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
-    /// Asks for an approval, once for each action.
+    /// Asks for an approval, once for each action, or again where the question was withdrawn.
     ASK_APPROVAL = ask_approval "
 INSERT INTO approvals (workspace_id, approval_id, run_id, action_id, expires_at)
 VALUES ($1, $2, $3, $4, clock_timestamp() + $5::float8 * interval '1 second')
-ON CONFLICT (workspace_id, run_id, action_id) DO NOTHING";
+ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE
+SET state = 'pending', decided_at = NULL, expires_at = EXCLUDED.expires_at
+WHERE approvals.state = 'withdrawn'";
 
     /// Closes the question of a run that is over.
     CLOSE_APPROVALS = close_approvals "
 UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
 WHERE workspace_id = $1 AND run_id = $2 AND state = 'pending'";
 
-    /// Closes the question of an action that goes ahead, and says if it was denied meanwhile.
+    /// Withdraws the question of an action that goes ahead, and says if it was denied meanwhile.
     GO_AHEAD = go_ahead "
-UPDATE approvals SET state = CASE state WHEN 'pending' THEN 'expired' ELSE state END,
+UPDATE approvals SET state = CASE state WHEN 'pending' THEN 'withdrawn' ELSE state END,
     decided_at = coalesce(decided_at, clock_timestamp())
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3 AND state IN ('pending', 'denied')
 RETURNING state = 'denied' AS is_denied";

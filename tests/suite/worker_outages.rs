@@ -1,0 +1,154 @@
+//! What a worker does while something is wrong that will not pass by itself: one entry, one batch,
+//! one question does not stop the others.
+
+use std::sync::Arc;
+
+use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery};
+use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
+use letterbox_tests::{Peer, PrivateBroker, Reply, Scene, World, eventually, post};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+/// A message with so many deliveries of a webhook, each of a body of its own.
+fn deliveries(address: WebhookAddress, number: usize) -> Message {
+    let entries: Vec<_> = (0..number)
+        .map(|_| {
+            let delivery = WebhookDelivery {
+                delivery: DeliveryId::generate(),
+                workspace: address.workspace,
+                webhook: address.webhook,
+                receipt: Receipt {
+                    received_at: jiff::Timestamp::now(),
+                    traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+                },
+            };
+            let body = format!("\"{}\"", uuid::Uuid::new_v4());
+            (delivery, body.into())
+        })
+        .collect();
+    BatchBody::encode(&entries).into_message("webhooks".into(), "test".into(), "test")
+}
+
+/// The broker takes no messages for lack of memory, and a message is there that can't be processed:
+/// the others are, so that there is room again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_that_nobody_takes_holds_up_nothing() {
+    let broker = PrivateBroker::start("");
+    let mut world = World::new().await;
+    world = World::on(world.database_url, broker.url()).await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let poison = Message {
+        body: "neither a line nor a body".into(),
+        ..deliveries(webhook.address, 1)
+    };
+    world.publish_unclaimed(poison.clone()).await;
+    for _ in 0..50 {
+        world.publish(deliveries(webhook.address, 1)).await;
+    }
+    let wake = Message {
+        routing_key: "runs".into(),
+        ..poison
+    };
+    world.publish_unclaimed(wake).await;
+    broker.ctl(&["set_vm_memory_high_watermark", "0.000001"]);
+    let few = [("LETTERBOX_PREFETCH", "8")];
+    let worker = world.start("letterbox-worker", &few);
+    world.await_signals(50).await;
+    assert_eq!(world.consumers("letterbox.v1.webhooks").await, 1);
+    assert!(!worker.log().contains("broker connection ended"));
+    broker.ctl(&["set_vm_memory_high_watermark", "0.6"]);
+    eventually("dead letters", async || {
+        world.messages("letterbox.v1.dead-letters").await == 2
+    })
+    .await;
+}
+
+/// What is too much for one statement is done in halves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_takes_too_long_is_done_in_parts() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let slow = "
+        CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END';
+        CREATE TRIGGER slow BEFORE INSERT ON signals FOR EACH ROW EXECUTE FUNCTION wait();";
+    world.database.batch_execute(slow).await.unwrap();
+    world.publish(deliveries(webhook.address, 60)).await;
+    let _worker = world.worker().await;
+    world.await_signals(60).await;
+}
+
+/// The policy allows what a person was asked about, an attempt fails, and the policy asks again:
+/// the question is open again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_was_withdrawn_can_be_asked_again() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let peer = Peer::start(move |_, before| match before {
+        0 => Reply::When(held.clone(), 503),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let policy = |decision: &str| json!({"rules": [], "default": decision});
+    scene.set_policy(policy("approve")).await;
+    scene.form.assert_accepts("k").await;
+    let first = scene.the_approval().await;
+    scene.set_policy(policy("allow")).await;
+    let wake = "UPDATE run_wakes SET due_at = clock_timestamp()";
+    scene.world.database.execute(wake, &[]).await.unwrap();
+    peer.await_received(1).await;
+    scene.set_policy(policy("approve")).await;
+    gate.add_permits(1);
+    scene.world.await_state("waiting_approval", 1).await;
+    let second = scene.the_approval().await;
+    assert_eq!(second.approval_id, first.approval_id);
+    let operator = scene.world.operator().await;
+    let approving = operator.approve(second.approval_id, scene.form.owner);
+    approving.await.unwrap();
+    scene.world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 2);
+}
+
+/// A database that only answers questions is not one that a worker can work with.
+#[tokio::test]
+async fn a_read_only_database_is_waited_for() {
+    let world = World::new().await;
+    let name = world.database_url.rsplit('/').next().unwrap().to_owned();
+    let set = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    world.database.batch_execute(&set).await.unwrap();
+    let worker = world.start("letterbox-worker", &[]);
+    eventually("it says so", async || {
+        let answer = worker.admin("/readyz").await;
+        matches!(answer, Some((503, text)) if text.contains("read-only"))
+    })
+    .await;
+    assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
+    let reset = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+    world.database.batch_execute(&reset).await.unwrap();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'letterbox-worker%'";
+    world.database.execute(end, &[]).await.unwrap();
+    worker.await_ready().await;
+}
+
+/// The database's clock is set back by an hour: nobody is refused for an hour.
+#[tokio::test]
+async fn hits_of_the_future_expire_like_those_of_now() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    for _ in 0..20 {
+        assert_eq!(form.read().await.status, 200);
+    }
+    let shift = "UPDATE rate_limits
+        SET hits = ARRAY(SELECT hit + interval '1 hour' FROM unnest(hits) AS hit ORDER BY hit)";
+    world.database.execute(shift, &[]).await.unwrap();
+    let other = world.gateway().await;
+    let limited = form.at(&other).read().await;
+    assert_eq!(limited.status, 429);
+    let seconds: u64 = limited.header("retry-after").unwrap().parse().unwrap();
+    assert!(seconds <= 60, "{seconds}");
+}
