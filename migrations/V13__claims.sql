@@ -7,8 +7,8 @@
 
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 
-ALTER TABLE form_submissions ADD COLUMN release_id uuid;
-COMMENT ON COLUMN form_submissions.release_id IS 'Release of the link that it came through; null for what was claimed before this was kept';
+ALTER TABLE form_submissions ADD COLUMN release_ids uuid[];
+COMMENT ON COLUMN form_submissions.release_ids IS 'Releases of the links that it came through, each at an attempt of its own; null for what was claimed before this was kept';
 CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
 
 CREATE FUNCTION is_key_of(door uuid, sha256 bytea, key_high uuid, key_low uuid) RETURNS boolean LANGUAGE sql IMMUTABLE
@@ -79,8 +79,8 @@ BEGIN
     WITH closed AS (
         DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
     ), claimed AS (
-        INSERT INTO form_submissions AS s (workspace_id, key_high, key_low, batch_id, submission_id, release_id)
-        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, l.release_id
+        INSERT INTO form_submissions AS s (workspace_id, key_high, key_low, batch_id, submission_id, release_ids)
+        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, ARRAY[l.release_id]
         FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids)
              AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id)
         JOIN live_form_links l ON l.token_sha256 = n.token_sha256 AND l.workspace_id = n.workspace_id
@@ -114,7 +114,9 @@ BEGIN
           AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
         FOR UPDATE OF s SKIP LOCKED
     ), taken AS (
-        UPDATE form_submissions s SET batch_id = f.batch_id, release_id = f.release_id FROM free f
+        UPDATE form_submissions s SET batch_id = f.batch_id, release_ids =
+            CASE WHEN f.release_id = ANY (s.release_ids) THEN s.release_ids ELSE s.release_ids || f.release_id END
+        FROM free f
         WHERE s.workspace_id = f.workspace_id AND s.key_high = f.key_high AND s.key_low = f.key_low
         RETURNING s.batch_id, s.submission_id
     ), opened AS (
@@ -125,7 +127,7 @@ BEGIN
     SELECT submission_id FROM taken;
 END
 $$;
-COMMENT ON FUNCTION take_over_submissions IS 'As take_over_deliveries; what is published now was validated against the release of this link';
+COMMENT ON FUNCTION take_over_submissions IS 'As take_over_deliveries; what is published now was validated against the release of this link, and what an earlier attempt may have published against that of its own';
 
 REVOKE EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, claim_submissions, take_over_submissions FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, claim_submissions, take_over_submissions
@@ -133,7 +135,7 @@ GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, claim_submissi
 REVOKE INSERT, UPDATE ON webhook_deliveries, form_submissions FROM letterbox_gateway;
 REVOKE INSERT ON open_batches FROM letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, delivery_id) ON webhook_deliveries TO letterbox_worker;
-GRANT SELECT (workspace_id, submission_id, release_id) ON form_submissions TO letterbox_worker;
+GRANT SELECT (workspace_id, submission_id, release_ids) ON form_submissions TO letterbox_worker;
 
 CREATE FUNCTION gateways_only_add_queues() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -143,3 +145,15 @@ $$;
 COMMENT ON FUNCTION gateways_only_add_queues IS 'Without it a gateway could take workers away from queues of others';
 CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues FOR EACH ROW
 WHEN (NEW.queues < OLD.queues AND NOT pg_has_role(current_user, 'letterbox_operator', 'MEMBER')) EXECUTE FUNCTION gateways_only_add_queues();
+
+-- Where the tables are in another schema than public, so are the functions, and there they search.
+DO $$
+DECLARE
+    definer regprocedure;
+BEGIN
+    FOR definer IN SELECT oid::regprocedure FROM pg_proc
+        WHERE prosecdef AND pronamespace = current_schema()::regnamespace LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', definer, current_schema());
+    END LOOP;
+END
+$$;

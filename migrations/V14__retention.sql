@@ -37,58 +37,72 @@ COMMENT ON COLUMN erased_runs.workspace_id IS 'Tenant';
 COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
 GRANT SELECT ON erased_runs TO letterbox_worker;
 
-CREATE TABLE forgotten (
-    workspace_id uuid NOT NULL,
-    what         text NOT NULL CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
-    until_id     uuid NOT NULL,
-    PRIMARY KEY (workspace_id, what)
-);
-COMMENT ON TABLE forgotten IS 'How far retention has come. Ids of signals and runs begin with their time';
-COMMENT ON COLUMN forgotten.workspace_id IS 'Tenant';
-COMMENT ON COLUMN forgotten.what IS 'Bodies of signals, inputs of runs, requests of actions, or whole runs';
-COMMENT ON COLUMN forgotten.until_id IS 'Last signal or run that was looked at';
+-- What is retained is found by when it was stored, or was over, by the database's clock: rows come to the end of these
+-- indexes. A run that was refused is over at once.
+UPDATE runs SET finished_at = created_at WHERE state = 'refused' AND finished_at IS NULL;
+CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
+CREATE INDEX runs_by_end ON runs (finished_at, run_id) WHERE finished_at IS NOT NULL;
 
--- Workers decide when, the functions what: nothing younger than a day, and no run that is not over.
-CREATE FUNCTION forget(tenant uuid, wanted text, days integer, most integer) RETURNS integer
+CREATE TABLE forgotten (
+    what     text PRIMARY KEY CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
+    until_at timestamptz NOT NULL DEFAULT '-infinity',
+    until_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000'
+);
+INSERT INTO forgotten (what) VALUES ('bodies'), ('inputs'), ('requests'), ('runs');
+COMMENT ON TABLE forgotten IS 'How far retention has come';
+COMMENT ON COLUMN forgotten.what IS 'Bodies of signals, inputs of runs, requests of actions, or whole runs';
+COMMENT ON COLUMN forgotten.until_at IS 'When the last signal or run was stored, or was over, that was looked at';
+COMMENT ON COLUMN forgotten.until_id IS 'Its id';
+
+-- Workers decide when, the function what: nothing younger than a day, and no run that is not over.
+CREATE FUNCTION forget(wanted text, days integer, most integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    milliseconds bigint := (extract(epoch FROM clock_timestamp() - make_interval(days => days)) * 1000)::bigint;
-    first_kept uuid := (lpad(to_hex(milliseconds), 12, '0') || repeat('0', 20))::uuid;
-    since uuid;
+    since forgotten;
+    tenants uuid[];
     ids uuid[];
+    times timestamptz[];
 BEGIN
-    IF days IS NULL OR days < 1 THEN
-        RAISE EXCEPTION 'nothing is forgotten within a day' USING ERRCODE = 'insufficient_privilege';
+    IF days IS NULL OR days < 1 OR days > 36500 THEN
+        RAISE EXCEPTION 'things are kept from 1 to 36500 days' USING ERRCODE = 'insufficient_privilege';
     END IF;
-    INSERT INTO forgotten (workspace_id, what, until_id) VALUES (tenant, wanted, '00000000-0000-0000-0000-000000000000')
-    ON CONFLICT (workspace_id, what) DO UPDATE SET until_id = forgotten.until_id RETURNING until_id INTO since;
+    SELECT * INTO since FROM forgotten WHERE what = wanted FOR UPDATE;
     IF wanted = 'bodies' THEN
-        ids := ARRAY(SELECT signal_id FROM signals WHERE workspace_id = tenant AND signal_id > since
-            AND signal_id < first_kept ORDER BY signal_id LIMIT most);
-        UPDATE signals SET body = NULL WHERE workspace_id = tenant AND signal_id = ANY (ids) AND body IS NOT NULL;
+        SELECT array_agg(workspace_id), array_agg(signal_id), array_agg(stored_at) INTO tenants, ids, times
+        FROM (SELECT workspace_id, signal_id, stored_at FROM signals
+              WHERE (stored_at, signal_id) > (since.until_at, since.until_id)
+                AND stored_at < now() - make_interval(days => days)
+              ORDER BY stored_at, signal_id LIMIT most) AS next;
+        UPDATE signals s SET body = NULL FROM unnest(tenants, ids) AS old (workspace_id, signal_id)
+        WHERE s.workspace_id = old.workspace_id AND s.signal_id = old.signal_id AND s.body IS NOT NULL;
     ELSE
-        -- Up to the first run that is not over.
-        ids := ARRAY(SELECT run_id FROM (
-                SELECT run_id, bool_and(state IN ('succeeded', 'failed', 'denied', 'refused')) OVER (ORDER BY run_id) AS over
-                FROM (SELECT run_id, state FROM runs WHERE workspace_id = tenant AND run_id > since
-                      AND run_id < first_kept ORDER BY run_id LIMIT most) AS next) AS all_before
-            WHERE over ORDER BY run_id);
-        IF wanted = 'inputs' THEN
-            UPDATE runs SET input = NULL WHERE workspace_id = tenant AND run_id = ANY (ids) AND input IS NOT NULL;
-        ELSIF wanted = 'requests' THEN
-            UPDATE run_actions SET request = NULL
-            WHERE workspace_id = tenant AND run_id = ANY (ids) AND request IS NOT NULL;
-        ELSE
-            INSERT INTO erased_runs SELECT tenant, unnest(ids) ON CONFLICT DO NOTHING;
-            DELETE FROM approvals WHERE workspace_id = tenant AND run_id = ANY (ids);
-            DELETE FROM run_actions WHERE workspace_id = tenant AND run_id = ANY (ids);
-            DELETE FROM run_wakes WHERE workspace_id = tenant AND run_id = ANY (ids);
-            DELETE FROM runs WHERE workspace_id = tenant AND run_id = ANY (ids);
-        END IF;
+        SELECT array_agg(workspace_id), array_agg(run_id), array_agg(finished_at) INTO tenants, ids, times
+        FROM (SELECT workspace_id, run_id, finished_at FROM runs
+              WHERE (finished_at, run_id) > (since.until_at, since.until_id)
+                AND finished_at < now() - make_interval(days => days)
+              ORDER BY finished_at, run_id LIMIT most) AS next;
     END IF;
-    IF cardinality(ids) > 0 THEN
-        UPDATE forgotten SET until_id = ids[cardinality(ids)] WHERE workspace_id = tenant AND what = wanted;
+    IF wanted = 'inputs' THEN
+        UPDATE runs r SET input = NULL FROM unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id AND r.input IS NOT NULL;
+    ELSIF wanted = 'requests' THEN
+        UPDATE run_actions a SET request = NULL FROM unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE a.workspace_id = old.workspace_id AND a.run_id = old.run_id AND a.request IS NOT NULL;
+    ELSIF wanted = 'runs' THEN
+        INSERT INTO erased_runs SELECT * FROM unnest(tenants, ids) ON CONFLICT DO NOTHING;
+        DELETE FROM approvals p USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE p.workspace_id = old.workspace_id AND p.run_id = old.run_id;
+        DELETE FROM run_actions a USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE a.workspace_id = old.workspace_id AND a.run_id = old.run_id;
+        DELETE FROM run_wakes w USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE w.workspace_id = old.workspace_id AND w.run_id = old.run_id;
+        DELETE FROM runs r USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id;
     END IF;
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    UPDATE forgotten SET until_at = times[cardinality(times)], until_id = ids[cardinality(ids)] WHERE what = wanted;
     RETURN cardinality(ids);
 END
 $$;
@@ -128,7 +142,6 @@ DECLARE
     emptied text;
     deleted bigint;
     former uuid[];
-    person uuid;
 BEGIN
     IF EXISTS (SELECT FROM webhooks WHERE workspace_id = tenant AND deleted_at IS NULL)
         OR EXISTS (SELECT FROM workflows WHERE workspace_id = tenant AND state <> 'deleted') THEN
@@ -136,7 +149,7 @@ BEGIN
     END IF;
     -- What refers to others comes before them.
     FOREACH emptied IN ARRAY ARRAY['approvals', 'run_actions', 'run_wakes', 'runs', 'erased_runs', 'run_usage',
-        'signals', 'stored_bytes', 'forgotten', 'webhook_deliveries', 'form_submissions', 'form_links', 'workflows',
+        'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'form_links', 'workflows',
         'webhooks', 'connected_accounts', 'policies'] LOOP
         IF emptied = 'workflows' THEN
             -- They and their releases refer to each other.
@@ -157,19 +170,17 @@ BEGIN
             RETURN deleted;
         END IF;
     END LOOP;
+    -- Of people who belong to no other workspace nothing is left but an id, which others may still name.
     WITH gone AS (
-        DELETE FROM members WHERE workspace_id = tenant RETURNING user_id
+        DELETE FROM members WHERE ctid = ANY (ARRAY(SELECT ctid FROM members WHERE workspace_id = tenant LIMIT most))
+        RETURNING user_id
     ) SELECT array_agg(user_id) INTO former FROM gone;
+    IF former IS NOT NULL THEN
+        UPDATE users u SET email = u.user_id || '@deleted.invalid', name = 'deleted' WHERE u.user_id = ANY (former)
+            AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = u.user_id);
+        RETURN cardinality(former);
+    END IF;
     DELETE FROM workspaces WHERE workspace_id = tenant;
-    -- People of other workspaces stay.
-    FOREACH person IN ARRAY coalesce(former, '{}') LOOP
-        BEGIN
-            DELETE FROM users u WHERE u.user_id = person
-                AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = person);
-        EXCEPTION WHEN foreign_key_violation THEN
-            NULL; -- What they did elsewhere still names them.
-        END;
-    END LOOP;
     RETURN 0;
 END
 $$;
@@ -178,3 +189,15 @@ REVOKE EXECUTE ON FUNCTION erase_run, close_workspace, empty_workspace FROM PUBL
 GRANT EXECUTE ON FUNCTION erase_run, close_workspace, empty_workspace TO letterbox_operator;
 
 CREATE INDEX approvals_pending ON approvals (workspace_id, created_at) WHERE state = 'pending';
+
+-- Where the tables are in another schema than public, so are the functions, and there they search.
+DO $$
+DECLARE
+    definer regprocedure;
+BEGIN
+    FOR definer IN SELECT oid::regprocedure FROM pg_proc
+        WHERE prosecdef AND pronamespace = current_schema()::regnamespace LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', definer, current_schema());
+    END LOOP;
+END
+$$;

@@ -1,5 +1,6 @@
 //! What makes an accepted entry unique in its workspace.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -32,5 +33,22 @@ impl KeyHash {
                 .fold(0, |half, byte| half << 8 | u128::from(*byte))
         };
         (Uuid::from_u128(half(high)), Uuid::from_u128(half(low)))
+    }
+}
+
+/// 64 hexadecimal digits.
+impl Serialize for KeyHash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&hex::encode(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyHash {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(&text, &mut bytes)
+            .map_err(|_| D::Error::custom("a key must be 64 hexadecimal digits"))?;
+        Ok(Self(bytes))
     }
 }

@@ -3,6 +3,10 @@
 # run.
 # shellcheck shell=bash
 
+# A program is given the secrets that it needs, whatever the caller's environment holds.
+SECRETS=(DATABASE_URL AMQP_URL LETTERBOX_SEALING_KEYS LETTERBOX_WEBHOOK_KEYS LETTERBOX_ACCOUNT_KEYS
+    LETTERBOX_WEBHOOK_SECRET LETTERBOX_DASHBOARD_URL)
+
 program_pid() { cat "$LOCAL/$1.pid" 2>/dev/null || true; }
 
 copy_program() { # NAME PROGRAM
@@ -33,7 +37,7 @@ start_program() {
     local copy
     copy=$(copy_program "$name" "$program")
     # shellcheck disable=SC2163 # "$@" is NAME=VALUE…
-    (cd / && export "$@" && exec_as "letterbox-$name" setsid "$copy" "${command[@]}") \
+    (cd / && unset "${SECRETS[@]}" "${SECRETS[@]/%/_FILE}" && export "$@" && exec_as "letterbox-$name" setsid "$copy" "${command[@]}") \
         >>"$LOCAL/$name.log" 2>&1 </dev/null 9>&- &
     echo $! >"$LOCAL/$name.pid"
     echo "$print" >"$LOCAL/$name.print"

@@ -3,7 +3,12 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use letterbox_broker::{Publisher, publisher, supervise};
-use letterbox_common::process::{admin, bind, readiness::Readiness, shutdown::Deadline};
+use letterbox_common::process::{
+    admin, bind,
+    readiness::Readiness,
+    shutdown::Deadline,
+    vital::{spawn_vital, vital},
+};
 use letterbox_database::{Database, health};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -61,11 +66,12 @@ pub(crate) async fn run(
         metrics,
         tasks.stop_background.clone(),
     ));
-    tasks.background.spawn(health::watch(
+    let watching = health::watch(
         config.database.clone(),
         readiness.component("database"),
         tasks.stop_background.clone(),
-    ));
+    );
+    tasks.background.spawn(vital("health", watching));
     // One channel for each lane of the two doors, and one for the relay.
     let (publisher, session) = publisher(2 * config.lanes + 1, config.publish_timeout);
     let publishing = {
@@ -73,7 +79,9 @@ pub(crate) async fn run(
         // What can't be published is spilled.
         let broker = readiness.dispensable("broker");
         let stop = tasks.stop_publishing.clone();
-        tokio::spawn(async move { supervise(target, &name, broker, session, stop).await })
+        spawn_vital("publisher", async move {
+            supervise(target, &name, broker, session, stop).await;
+        })
     };
 
     let (database, max_connections) = (config.database.clone(), config.max_connections);
@@ -154,7 +162,7 @@ fn assemble(
     let writing = settlements
         .clone()
         .run(database.clone(), tasks.stop_writing.clone());
-    tasks.writers.spawn(writing);
+    tasks.writers.spawn(vital("settlements", writing));
 
     let outlet = Arc::new(Outlet::new(
         publisher,
@@ -168,7 +176,8 @@ fn assemble(
         outlet: outlet.clone(),
         lease: config.claim_lease,
     };
-    tasks.writers.spawn(relay.run(tasks.stop_writing.clone()));
+    let relaying = relay.run(tasks.stop_writing.clone());
+    tasks.writers.spawn(vital("relay", relaying));
 
     let work_queues = Arc::new(WorkQueues::default());
     let (announced, stop) = (work_queues.clone(), tasks.stop_background.clone());

@@ -100,6 +100,7 @@ async fn publish_runs(bench: &Bench, publishing: &Publishing, peer: &Bare) -> u6
             workspace: form.workspace,
             workflow: form.workflow,
             release,
+            key: None,
             receipt: receipt(),
         };
         (submission, payload.clone())

@@ -362,3 +362,36 @@ async fn the_page_is_static_and_strict() {
     })
     .await;
 }
+
+/// What a browser is told of the page and its files, beside the policy of its content.
+#[tokio::test]
+async fn the_page_keeps_to_itself() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    for (path, headers) in [
+        (
+            "/forms",
+            vec![
+                ("cross-origin-opener-policy", "same-origin"),
+                ("cross-origin-resource-policy", "same-origin"),
+                ("permissions-policy", "camera=()"),
+            ],
+        ),
+        (
+            "/forms/form.css",
+            vec![("cross-origin-resource-policy", "same-origin")],
+        ),
+        (
+            "/forms/form.js",
+            vec![("cross-origin-resource-policy", "same-origin")],
+        ),
+    ] {
+        let url = format!("{}{path}", gateway.public_url());
+        let answer = Answer::of(gateway.http.get(url).send().await.unwrap()).await;
+        assert_eq!(answer.status, 200);
+        for (name, value) in headers {
+            let given = answer.header(name).unwrap_or_default();
+            assert!(given.contains(value), "{path}: {name}: {given}");
+        }
+    }
+}

@@ -110,7 +110,8 @@ async fn a_new_policy_says_what_it_changes() {
         &format!("{workspace}.policy.json"),
         &json!({"rules": [
             {"when": {"account": "CRM"}, "decision": "deny"},
-            {"when": {"host": ["127.0.0.1"], "steered_by": "outcome"}, "decision": "approve"},
+            {"when": {"host": ["127.0.0.1"], "steered_by": "outcome"},
+                "decision": "approve"},
             {"when": {"method": ["GET"]}, "decision": "allow"}], "default": "deny"})
         .to_string(),
     );
@@ -118,7 +119,10 @@ async fn a_new_policy_says_what_it_changes() {
     let told = scene.world.order(format!("{order} --dry-run"));
     assert_eq!(told["version"], 0, "nothing is set");
     let id = scene.form.workflow.to_string();
-    let change = |action: &str, after: &str| json!({"workflow_id": id, "action_id": action, "before": "allow", "after": after});
+    let change = |action: &str, after: &str| {
+        let before = "allow";
+        json!({"workflow_id": id, "action_id": action, "before": before, "after": after})
+    };
     let changes = json!([change("send", "deny"), change("later", "approve")]);
     assert_eq!(told["changes"], changes);
     let warnings = json!(["rules[0]: nobody has connected an account \"CRM\""]);
@@ -131,4 +135,30 @@ async fn a_new_policy_says_what_it_changes() {
         (&again["version"], &again["changes"]),
         (&json!(1), &json!([]))
     );
+}
+
+/// A policy that an earlier version took and this one does not read can be replaced.
+#[tokio::test]
+async fn a_policy_that_cant_be_read_can_be_replaced() {
+    let peer = Peer::start(script("no")).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let workspace = scene.form.workspace;
+    let old = "INSERT INTO policies (workspace_id, version, policy)
+        VALUES ($1, 1, '{\"rules\":[{\"when\":{\"host\":null},\"decision\":\"deny\"}],
+            \"default\":\"allow\"}')";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&workspace];
+    scene.world.database.execute(old, &values).await.unwrap();
+    let policy = json!({"rules": [], "default": "allow"}).to_string();
+    let file = letterbox_tests::command_file(&format!("{workspace}.new.json"), &policy);
+    let set = scene
+        .world
+        .order(format!("workspace policy {workspace} --set {file}"));
+    assert_eq!(set["version"], 2);
+    assert!(
+        set["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("can't be read")
+    );
+    assert_eq!(set["changes"][0]["before"], "deny");
 }

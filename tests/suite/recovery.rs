@@ -211,6 +211,7 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
             workspace,
             workflow,
             release,
+            key: None,
             receipt,
         };
         (submission, body.clone().into())

@@ -85,7 +85,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Gateway, "UPDATE webhook_deliveries SET batch_id = 0"),
         (
             Role::Gateway,
-            "UPDATE form_submissions SET release_id = NULL",
+            "UPDATE form_submissions SET release_ids = NULL",
         ),
         (
             Role::Gateway,
@@ -161,8 +161,8 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         SELECT count(*) FROM pg_class c JOIN pg_namespace
             n ON n.oid = relnamespace AND nspname = 'public'
         WHERE relkind = 'r'
-        AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues', 'decoy_webhooks',
-            'refinery_schema_history') AND NOT EXISTS (
+        AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
+            'decoy_webhooks', 'forgotten', 'refinery_schema_history') AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
             WHERE i.indrelid = c.oid AND i.indisprimary AND a.attname = 'workspace_id')";

@@ -72,11 +72,23 @@ impl Intruder {
     }
 
     async fn publish_submission(&self, form: &Form, release: ReleaseId, id: RunId) {
+        self.publish_under(form, release, id, None).await;
+    }
+
+    /// Publishes a submission that says it was claimed under this key.
+    async fn publish_under(
+        &self,
+        form: &Form,
+        release: ReleaseId,
+        id: RunId,
+        key: Option<KeyHash>,
+    ) {
         let submission = FormSubmission {
             run: id,
             workspace: form.workspace,
             workflow: form.workflow,
             release,
+            key,
             receipt: receipt(),
         };
         let batch = BatchBody::encode(&[(submission, payload().to_string().into())]);
@@ -193,6 +205,38 @@ async fn what_nobody_has_claimed_is_not_believed() {
     world.await_state("succeeded", 1).await;
 }
 
+/// A gateway dies with a submission that the broker has; after a redeploy its sender tries again
+/// through the new link, and that attempt comes to nothing: what was accepted first is believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_release_that_was_claimed_for_is_believed() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    let operator = world.operator().await;
+    let workflow = operator.workflow(form.workflow).await.unwrap();
+    let first = workflow.row.release_id.unwrap();
+    let intruder = Intruder::of(&world).await;
+    let run = RunId::generate();
+    assert_eq!(intruder.claim_submission(&form, &form.token, run).await, 1);
+    operator.deploy(form.workflow, None).await.unwrap();
+    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let over = "UPDATE open_batches SET lease_until = clock_timestamp()";
+    world.database.execute(over, &[]).await.unwrap();
+    let (high, low) = KeyHash::of_content(form.workflow.as_bytes(), b"key").halves();
+    let sha256 = Sha256::digest(b"key").to_vec();
+    let token = Sha256::digest(link.token.expose()).to_vec();
+    let take_over = "SELECT take_over_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid],
+        ARRAY[$3::uuid], ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[9::bigint], 60)";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&form.workspace, &high, &low, &token, &sha256];
+    let taken = intruder.database.query(take_over, &values).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    let _worker = world.worker().await;
+    intruder.publish_submission(&form, first, run).await;
+    world.await_runs(1).await;
+    assert_eq!(world.messages(DEAD_LETTERS).await, 0);
+}
+
 /// The database was restored to an earlier state: what the broker still had is taken on the word of
 /// an operator, and its sender's retry is a repeat.
 #[tokio::test(flavor = "multi_thread")]
@@ -210,22 +254,27 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
             .await;
         intruder.publish_submission(&form, retired, run).await;
     }
-    assert_not_believed(&world, &worker, 4).await;
+    let key = KeyHash::of_content(form.workflow.as_bytes(), b"sent again");
+    let run = RunId::generate();
+    intruder.publish_under(&form, retired, run, Some(key)).await;
+    assert_not_believed(&world, &worker, 5).await;
+    form.assert_accepts("sent again").await;
+    world.await_state("succeeded", 1).await;
 
     let redrive = || {
         let broker = [("AMQP_URL", world.amqp_url.as_str())];
         world.order_with(&broker, "dead-letters redrive --unclaimed")
     };
-    // Of two deliveries of one body one is taken.
-    assert_eq!(redrive(), json!({"redriven": 3, "left": 1}));
+    // Of two deliveries of one body one is taken, and what was submitted again is not.
+    assert_eq!(redrive(), json!({"redriven": 3, "left": 2}));
     world.await_signals(1).await;
-    world.await_state("succeeded", 2).await;
+    world.await_state("succeeded", 3).await;
     assert!(webhook.send("1").await.is_duplicate());
     eventually("the others are back", async || {
-        world.messages(DEAD_LETTERS).await == 1
+        world.messages(DEAD_LETTERS).await == 2
     })
     .await;
-    assert_eq!(redrive(), json!({"redriven": 0, "left": 1}));
+    assert_eq!(redrive(), json!({"redriven": 0, "left": 2}));
 }
 
 #[tokio::test]

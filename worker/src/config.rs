@@ -7,7 +7,6 @@ use clap::Parser;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     process::{
-        networks::Networks,
         secret_setting::{SecretSetting, help},
         settings::{ProcessSettings, SettingError, milliseconds, seconds},
     },
@@ -16,7 +15,7 @@ use letterbox_common::{
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 
 use crate::{
-    egress::{self, Egress},
+    egress::{self, AllowList, Egress},
     executor::Timeouts,
     retention::Retention,
 };
@@ -71,7 +70,7 @@ pub(crate) struct WorkerSettings {
         "604800", value_parser = seconds)]
     pub approval: Duration,
 
-    /// Private networks that actions may reach, as CIDR[,CIDR...] [default: none]
+    /// Private networks that actions may reach, as CIDR[:PORT][,CIDR[:PORT]...] [default: none]
     #[arg(
         long,
         env = "LETTERBOX_EGRESS_ALLOW",
@@ -89,22 +88,22 @@ pub(crate) struct WorkerSettings {
 
     /// Days for which the bodies of signals are kept [default: for ever]
     #[arg(long, env = "LETTERBOX_KEEP_BODIES_DAYS", value_name = "DAYS",
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_bodies: Option<u16>,
 
     /// Days for which the inputs of runs are kept [default: for ever]
     #[arg(long, env = "LETTERBOX_KEEP_INPUTS_DAYS", value_name = "DAYS",
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_inputs: Option<u16>,
 
     /// Days for which the requests that runs have sent are kept [default: for ever]
     #[arg(long, env = "LETTERBOX_KEEP_REQUESTS_DAYS", value_name = "DAYS",
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_requests: Option<u16>,
 
     /// Days for which runs that are over are kept [default: for ever]
     #[arg(long, env = "LETTERBOX_KEEP_RUNS_DAYS", value_name = "DAYS",
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_runs: Option<u16>,
 
     #[command(flatten)]
@@ -156,7 +155,7 @@ impl Config {
             );
             return Err(SettingError::new("LETTERBOX_SHUTDOWN_SECONDS", problem));
         }
-        let allowed = settings.egress_allow.parse::<Networks>();
+        let allowed = settings.egress_allow.parse::<AllowList>();
         let allowed =
             allowed.map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?;
         let name = letterbox_common::process::name("letterbox-worker");
@@ -173,7 +172,7 @@ impl Config {
                 approval: settings.approval,
             },
             keys: key_ring(SealedColumn::AccountCredential)?,
-            egress: Egress::new(allowed)
+            egress: Egress::new(&allowed)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
             max_daily_bytes: settings.workspace_daily_megabytes << 20,
             retention: Retention {

@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use letterbox_broker::{Publisher, publisher, supervise};
-use letterbox_common::process::{admin, readiness::Readiness, shutdown::Deadline};
+use letterbox_common::process::{
+    admin,
+    readiness::Readiness,
+    shutdown::Deadline,
+    vital::{spawn_vital, vital},
+};
 use letterbox_database::health;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -39,21 +44,24 @@ pub(crate) async fn run(
         metrics,
         stop_background.clone(),
     ));
-    background.spawn(health::watch(
+    let watching = health::watch(
         config.database.clone(),
         readiness.component("database"),
         stop_background.clone(),
-    ));
+    );
+    background.spawn(vital("health", watching));
 
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let publishing = {
         let (target, name) = (config.broker.clone(), format!("{} (publish)", config.name));
         let (broker, stop) = (readiness.component("publisher"), stop_publishing.clone());
-        tokio::spawn(async move { supervise(target, &name, broker, session, stop).await })
+        spawn_vital("publisher", async move {
+            supervise(target, &name, broker, session, stop).await;
+        })
     };
     let (database, name) = (config.database.clone(), config.name.clone());
     let relaying = relay(database.clone(), publisher.clone(), name, stop.clone());
-    let relaying = tokio::spawn(relaying);
+    let relaying = spawn_vital("relay", relaying);
     let deadline = config.shutdown_timeout;
     let recorder = Recorder {
         database: database.clone(),
@@ -61,14 +69,17 @@ pub(crate) async fn run(
         max_daily_bytes: config.max_daily_bytes,
     };
     let noting = recorder.stored_bytes.clone();
-    let noting = tokio::spawn(noting.note(database.clone(), stop_publishing.clone()));
+    let noting = noting.note(database.clone(), stop_publishing.clone());
+    let noting = spawn_vital("stored bytes", noting);
     let retention = config.retention.keep(database.clone(), stop.clone());
-    background.spawn(retention);
+    background.spawn(vital("retention", retention));
     let consuming = {
         let broker = readiness.component("consumer");
         let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
         let consumer = assemble(config, recorder, publisher, stop.clone());
-        tokio::spawn(async move { supervise(target, &name, broker, consumer, stop).await })
+        spawn_vital("consumer", async move {
+            supervise(target, &name, broker, consumer, stop).await;
+        })
     };
     process.ready();
     stop.cancelled().await;

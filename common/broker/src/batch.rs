@@ -34,7 +34,7 @@ pub const RETURNS_HEADER: &str = "x-delivery-count";
 /// that can't be read.
 const MAX_ENTRIES: usize = 1_024;
 /// What a line and its two line breaks take at most, in bytes: for estimates before encoding.
-pub const MAX_LINE: usize = 400;
+pub const MAX_LINE: usize = 512;
 
 /// The line of an entry, as it is written.
 #[derive(Serialize)]

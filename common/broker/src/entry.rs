@@ -2,7 +2,10 @@
 //! is one line of JSON before its body.
 
 use jiff::Timestamp;
-use letterbox_common::ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId};
+use letterbox_common::{
+    KeyHash,
+    ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId},
+};
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 use crate::{MessageType, topology::QueueFamily};
@@ -39,6 +42,9 @@ pub struct FormSubmission {
     /// The release that the payload was validated against.
     #[serde(rename = "release_id")]
     pub release: ReleaseId,
+    /// The key that it was claimed under; messages of before do not tell it.
+    #[serde(rename = "claim_key", default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyHash>,
     /// Of the request that this entry comes from; another attempt has its own.
     #[serde(flatten)]
     pub receipt: Receipt,

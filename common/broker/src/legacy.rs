@@ -22,6 +22,7 @@ pub(crate) fn decode(properties: &BasicProperties) -> Result<Content, MalformedM
             workspace: header(properties, "workspace_id")?,
             workflow: header(properties, "workflow_id")?,
             release: header(properties, "release_id")?,
+            key: None,
             receipt: receipt(properties)?,
         })),
         _ => Err(MalformedMessage::Type),

@@ -38,7 +38,7 @@ pub async fn check(database: &Database) -> Result<(), String> {
     }
     match database.attempt(&TakesWrites).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err("the database is read-only".to_owned()),
+        Ok(false) => Err("the database is read-only, or synchronous_commit is off".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -72,17 +72,18 @@ impl Call for SchemaVersion {
     }
 }
 
-/// Whether a transaction may write: not on a standby, and not where an operator has forbidden it.
+/// takes_writes: whether a transaction may write, and is durable when it has: not on a standby, not
+/// where an operator has forbidden it, and not where commits are not waited for.
+const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'off'
+    AND current_setting('synchronous_commit') <> 'off' AS takes_writes";
+
 struct TakesWrites;
 
 impl Call for TakesWrites {
     type Output = bool;
 
     async fn call(&self, connection: &mut Connection) -> Result<bool, DatabaseError> {
-        let row = connection
-            .query_one("SHOW transaction_read_only", &[])
-            .await?;
-        let is_read_only: &str = row.try_get("transaction_read_only")?;
-        Ok(is_read_only == "off")
+        let row = connection.query_one(TAKES_WRITES, &[]).await?;
+        Ok(row.try_get("takes_writes")?)
     }
 }

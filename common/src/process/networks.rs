@@ -32,6 +32,12 @@ impl FromStr for Networks {
     }
 }
 
+impl FromIterator<IpNet> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        Self(networks.into_iter().collect())
+    }
+}
+
 impl Networks {
     /// Whether one of them contains the address. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]

@@ -68,9 +68,6 @@ pub enum OpenError {
     /// It does not have the format of a sealed value.
     #[error("the sealed value is damaged or of an unknown version")]
     Malformed,
-    /// It was sealed when values of its column were bound to less.
-    #[error("sealed by an older version: 'letterbox keys rotate' seals it again")]
-    Outdated,
     /// No key of the ring has the id of the key that sealed it.
     #[error("sealed with key '{id}', which is not in {setting}")]
     UnknownKey {
@@ -151,14 +148,22 @@ impl KeyRing {
         Ok(out)
     }
 
-    /// Opens what was sealed to this place, with whichever key sealed it.
+    /// Opens what was sealed to this place, with whichever key sealed it; also what the former
+    /// version sealed, which bound a value to its row alone.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Secret, OpenError> {
         let parts = Parts::of(sealed)?;
-        if parts.version != current_version(&place) {
-            return Err(OpenError::Outdated);
+        match (parts.version, current_version(&place)) {
+            (ROW, ROW_AND_COLUMNS) => {
+                tracing::warn!(
+                    table = place.column().table(),
+                    "sealed by the former version: 'letterbox keys rotate' binds it to its columns"
+                );
+            }
+            (version, current) if version != current => return Err(OpenError::Malformed),
+            _ => {}
         }
         self.decrypt(&place, &parts)
     }
@@ -414,7 +419,7 @@ mod tests {
         }
     }
 
-    /// A credential that is bound to its row alone opens for nobody but a rotation.
+    /// A credential that is bound to its row alone opens until it is sealed again.
     #[test]
     fn credentials_of_version_1_are_sealed_again() {
         let keys = ring(OLD);
@@ -433,7 +438,7 @@ mod tests {
         let nonce = [7; NONCE_BYTES];
         let encrypted = keys.first.cipher.encrypt(&Nonce::from(nonce), payload);
         let sealed = [&[ROW, 3], b"old".as_slice(), &nonce, &encrypted.unwrap()].concat();
-        assert_eq!(keys.open(here, &sealed).unwrap_err(), OpenError::Outdated);
+        assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the token");
         let fresh = keys.reseal(here, &sealed).unwrap().unwrap();
         assert_eq!(keys.open(here, &fresh).unwrap().expose(), b"the token");
         assert_eq!(keys.reseal(here, &fresh), Ok(None));

@@ -5,7 +5,10 @@ use letterbox_broker::{FormSubmission, Receipt};
 use letterbox_common::ids::{RunId, WorkspaceId};
 
 use super::IntakeItem;
-use crate::{admission::LiveRelease, claims::SubmissionKey};
+use crate::{
+    admission::LiveRelease,
+    claims::{ClaimKey, SubmissionKey},
+};
 
 /// A validated payload.
 #[derive(Clone)]
@@ -46,6 +49,7 @@ impl IntakeItem for Submission {
             workspace,
             workflow,
             release,
+            key: Some(self.key.key_hash()),
             receipt: self.receipt,
         };
         (entry, self.payload)

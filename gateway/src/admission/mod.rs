@@ -15,6 +15,7 @@ mod subject;
 use std::time::Duration;
 
 use letterbox_common::form::TokenHash;
+use letterbox_common::process::vital::vital;
 use letterbox_database::Database;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -67,7 +68,7 @@ impl Admission {
         background: &TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        background.spawn(sweep::sweep(database.clone(), stop));
+        background.spawn(vital("sweep", sweep::sweep(database.clone(), stop)));
         let requests = LookUps(Requests { database });
         Self {
             requests: Batcher::start("admission", REQUESTS, requests, tasks),

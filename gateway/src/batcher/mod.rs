@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::look_ups::{LookUp, LookUps};
 use crate::metrics;
+use letterbox_common::process::vital::vital;
 
 /// The bounds of a batcher.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +118,7 @@ impl<W: BatchWork> Batcher<W> {
         let (waiting, work) = (Arc::new(Mutex::new(waiting)), Arc::new(work));
         for _ in 0..limits.max_in_flight {
             let working = work_in_batches(name, limits, waiting.clone(), work.clone());
-            tasks.spawn(working);
+            tasks.spawn(vital(name, working));
         }
         Self {
             asked: sender,

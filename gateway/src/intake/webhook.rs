@@ -14,6 +14,7 @@ use super::content_type;
 use crate::{
     acceptance::{Accepted, Delivery},
     body,
+    claims::{DeliveryKey, KeyState},
     error::Refusal,
     json,
     state::Gateway,
@@ -72,9 +73,9 @@ async fn accept(
         return Err(refusal);
     }
 
-    // Room.
+    // Room. What was recorded before needs none.
     if gateway.ceilings.is_reached(address).await {
-        return Err(Refusal::storage_exhausted());
+        return without_room(gateway, address, &body).await;
     }
 
     // Claim, publish, confirm.
@@ -95,6 +96,28 @@ async fn accept(
             gateway.secrets.forget(address);
             Err(Refusal::invalid_signature())
         }
+    }
+}
+
+/// Answers a delivery of a webhook that may store no more today.
+async fn without_room(
+    gateway: &Gateway,
+    address: WebhookAddress,
+    body: &[u8],
+) -> Result<Recorded, Refusal> {
+    let found = gateway
+        .claims
+        .find(&[DeliveryKey::new(address, body)])
+        .await;
+    let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
+    match found.first() {
+        Some(KeyState::Recorded) => Ok(Recorded::Duplicate),
+        Some(KeyState::InProgress) => Err(Refusal::delivery_in_progress()),
+        Some(KeyState::Gone) => {
+            gateway.secrets.forget(address);
+            Err(Refusal::invalid_signature())
+        }
+        Some(KeyState::New) | None => Err(Refusal::storage_exhausted()),
     }
 }
 

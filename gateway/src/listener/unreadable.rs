@@ -9,15 +9,19 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use hyper::{StatusCode, header::HeaderMap};
 use memchr::memmem;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{error::Refusal, response};
 
+/// What is read, and how long, of a peer that was answered and is left.
+const MAX_UNREAD: u64 = 1 << 20;
+const UNREAD_DEADLINE: Duration = Duration::from_secs(2);
 /// How lengths begin that are too long for hyper and are numbers of 64 bits.
 const ABSURD_LENGTH: &[u8] = b"1844674407370955161";
 
@@ -127,11 +131,15 @@ fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
 }
 
 /// Answers a peer that does not speak HTTP/1.1, and ends.
-pub(super) async fn refuse(mut stream: impl AsyncWrite + Unpin) {
+pub(super) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let envelope = render(&Refusal::unreadable(StatusCode::BAD_REQUEST));
     // The peer may be gone; it has nothing to say that could be understood.
     let _ = stream.write_all(&envelope).await;
     let _ = stream.shutdown().await;
+    // Closing with unread bytes would reset the connection, and overtake the answer.
+    let (mut rest, mut nowhere) = ((&mut stream).take(MAX_UNREAD), tokio::io::sink());
+    let reading = tokio::io::copy(&mut rest, &mut nowhere);
+    let _ = tokio::time::timeout(UNREAD_DEADLINE, reading).await;
 }
 
 fn render(refusal: &Refusal) -> Bytes {

@@ -46,8 +46,7 @@ impl Operator {
                 store::claim_delivery(database, delivery, &letter.entry.body).await?
             }
             Ok(Content::Submission(submission)) => {
-                store::claim_submission(database, submission).await?;
-                true
+                store::claim_submission(database, submission).await?
             }
             _ => false,
         })

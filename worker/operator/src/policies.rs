@@ -63,11 +63,16 @@ impl Operator {
         let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
         let current = store::policy(&self.database, workspace).await?;
-        let before = current.map_or_else(
-            || Ok(Policy::default()),
-            |current| Policy::parse(&current.policy.to_string()),
-        );
-        let before = before.map_err(Reason::InvalidPolicy)?;
+        let mut warnings = Vec::new();
+        // One that can't be read denies everything; it must be possible to replace it.
+        let before = match current.map(|current| Policy::parse(&current.policy.to_string())) {
+            None => Some(Policy::default()),
+            Some(Ok(policy)) => Some(policy),
+            Some(Err(error)) => {
+                warnings.push(format!("the policy that holds now can't be read: {error}"));
+                None
+            }
+        };
         let accounts = store::accounts(&self.database, workspace).await?;
         let accounts = accounts.iter().filter(|one| one.disconnected_at.is_none());
         let accounts: Vec<_> = accounts
@@ -89,22 +94,22 @@ impl Operator {
                     host: account.map(|one| one.2.as_str()).unwrap_or_default(),
                     taint: action.taint,
                 };
-                let (before, after) = (before.decide(&facts), after.decide(&facts));
-                if before.decision != after.decision {
+                let before = before.as_ref().map(|before| before.decide(&facts).decision);
+                let before = before.unwrap_or(Decision::Deny);
+                let after = after.decide(&facts).decision;
+                if before != after {
                     changes.push(RulingChange {
                         workflow_id: workflow.workflow,
                         action_id: action.id.to_owned(),
-                        before: before.decision,
-                        after: after.decision,
+                        before,
+                        after,
                     });
                 }
             }
         }
         let named: Vec<_> = accounts.into_iter().map(|one| (one.1, one.2)).collect();
-        Ok(PolicyChange {
-            warnings: after.useless_rules(&named),
-            changes,
-        })
+        warnings.extend(after.useless_rules(&named));
+        Ok(PolicyChange { warnings, changes })
     }
 
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.

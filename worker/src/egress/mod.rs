@@ -5,10 +5,11 @@
 //! used, and answers are read up to a limit.
 
 mod addresses;
+mod allow_list;
 
-use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
-use letterbox_common::{process::networks::Networks, sealing::Secret};
+use letterbox_common::sealing::Secret;
 use letterbox_workflow::actions::Request;
 use reqwest::{
     Method,
@@ -20,6 +21,7 @@ use url::{Host, Url};
 use uuid::Uuid;
 
 use self::addresses::{AllowedAddresses, ForbiddenAddress};
+pub(crate) use self::allow_list::AllowList;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first byte sent to the last one read.
@@ -31,10 +33,12 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Egress {
-    /// To public addresses and allowed networks: by https on its ports.
-    anywhere: Way,
-    /// To allowed networks: everything else.
-    allowed_only: Way,
+    /// By https on its ports: to public addresses, too.
+    public: HashMap<u16, Way>,
+    /// On these ports to what is allowed there.
+    allowed: HashMap<u16, Way>,
+    /// On every other port to what is allowed at any.
+    others: Way,
 }
 
 /// A client, and the addresses that it reaches.
@@ -78,33 +82,33 @@ pub(crate) enum EgressError {
 
 impl Egress {
     /// Reaches public addresses by https, and those of `allowed` networks by whatever it is told.
+    /// Each port has a client of its own, because only addresses are known where names are
+    /// resolved.
     ///
     /// # Errors
     /// When TLS can't be set up.
-    pub(crate) fn new(allowed: Networks) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(allowed: &AllowList) -> Result<Self, reqwest::Error> {
         // Fails where it is installed already, which is as good.
         let _ = rustls::crypto::CryptoProvider::install_default(
             rustls::crypto::ring::default_provider(),
         );
+        let way = |networks, public| Way::new(AllowedAddresses { networks, public });
+        let public = PUBLIC_PORTS.map(|port| Ok((port, way(allowed.at(port), true)?)));
+        let ports = allowed.ports().into_iter();
+        let by_port = ports.map(|port| Ok((port, way(allowed.at(port), false)?)));
         Ok(Self {
-            anywhere: Way::new(AllowedAddresses {
-                networks: allowed.clone(),
-                public: true,
-            })?,
-            allowed_only: Way::new(AllowedAddresses {
-                networks: allowed,
-                public: false,
-            })?,
+            public: public.into_iter().collect::<Result<_, reqwest::Error>>()?,
+            allowed: by_port.collect::<Result<_, reqwest::Error>>()?,
+            others: way(allowed.at_any_port(), false)?,
         })
     }
 
     /// A credential does not leave in clear, and nothing is sent to where no API is.
     fn way_to(&self, url: &Url) -> &Way {
         let port = url.port_or_known_default().unwrap_or_default();
-        match url.scheme() == "https" && PUBLIC_PORTS.contains(&port) {
-            true => &self.anywhere,
-            false => &self.allowed_only,
-        }
+        let public = self.public.get(&port).filter(|_| url.scheme() == "https");
+        let allowed = || self.allowed.get(&port);
+        public.or_else(allowed).unwrap_or(&self.others)
     }
 
     /// Sends a request once.

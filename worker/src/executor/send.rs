@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use letterbox_common::{
     ids::AccountId,
-    sealing::Place,
+    sealing::{OpenError, Place},
     states::{ActionState, RefusedReason},
 };
 use letterbox_database::DatabaseError;
@@ -116,7 +116,7 @@ impl Executor {
                 let request = &prepared.rendered.request;
                 self.egress.send(request, &credential, key).await
             }
-            Err(error) => Err(EgressError::Failed(error)),
+            Err(error) => Err(error),
         };
 
         // Verdict.
@@ -245,12 +245,13 @@ impl Executor {
         pause.mul_f64(f64::from(random) / 512.0 + 0.75)
     }
 
-    /// Opens a credential, for the moment of its use.
+    /// Opens a credential, for the moment of its use. A missing key may come back; what was altered
+    /// stays so.
     fn open_credential(
         &self,
         run: &RunInProgress,
         account: &Account,
-    ) -> Result<Credential, String> {
+    ) -> Result<Credential, EgressError> {
         let place = Place::AccountCredential {
             workspace: run.lease.workspace,
             account: account.id,
@@ -263,7 +264,11 @@ impl Executor {
             .open(place, &account.credential_sealed)
             .map_err(|error| {
                 tracing::error!(account_id = %account.id, %error, "a credential does not open");
-                format!("the account's credential does not open: {error}")
+                let reason = format!("the account's credential does not open: {error}");
+                match error {
+                    OpenError::UnknownKey { .. } => EgressError::Failed(reason),
+                    OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
+                }
             })?;
         Ok(Credential {
             header: account.header.clone(),

@@ -1,12 +1,12 @@
-//! Retention: what is older than its owner wants to keep it is forgotten, in small pieces, one
-//! workspace after the other. What makes a repeat a repeat is never forgotten.
+//! Retention: what is older than its owner wants to keep it is forgotten, in small pieces. What
+//! makes a repeat a repeat is never forgotten.
 
 mod store;
 
 use std::time::Duration;
 
 use letterbox_common::states::Forgotten;
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::Database;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::store::STATEMENTS;
@@ -50,20 +50,26 @@ impl Retention {
         }
         let sweeping = async {
             loop {
-                // A failure is logged where it happens, and the rest is due the next time.
-                let _ = self.sweep(&database).await;
+                self.sweep(&database).await;
                 tokio::time::sleep(EVERY).await;
             }
         };
         stop.run_until_cancelled(sweeping).await;
     }
 
-    async fn sweep(self, database: &Database) -> Result<(), DatabaseError> {
-        for workspace in store::workspaces(database).await? {
-            for (what, days) in self.limits() {
-                while store::forget(database, workspace, what, days, PIECE).await? > 0 {}
+    /// Goes through everything once. What fails is due the next time, and holds up nothing else.
+    async fn sweep(self, database: &Database) {
+        for (what, days) in self.limits() {
+            let mut piece = PIECE;
+            loop {
+                match store::forget(database, what, days, piece).await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    // Perhaps it was too much at once. A failure is logged where it happens.
+                    Err(_) if piece > 1 => piece /= 2,
+                    Err(_) => break,
+                }
             }
         }
-        Ok(())
     }
 }

@@ -59,10 +59,11 @@ WITH new AS (
     FROM counted
 ), inserted AS (
     INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason,
-                      input, received_at)
+                      input, received_at, finished_at)
     SELECT workspace_id, run_id, workflow_id, release_id, owner_id,
            CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused,
-           CASE WHEN refused IS NULL THEN input END, received_at
+           CASE WHEN refused IS NULL THEN input END, received_at,
+           CASE WHEN refused IS NOT NULL THEN clock_timestamp() END
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
     RETURNING workspace_id, run_id, state, coalesce(octet_length(input), 0) AS bytes
@@ -170,7 +171,7 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $4 release_id */ &self.releases)
                 .bind(/* $5 received_at */ &self.received)
                 .bind(/* $6 input */ &self.inputs)
-                .bind(/* $7 max_daily_bytes */ &self.max_daily_bytes),
+                .bind(/* $7 max_daily_bytes */ self.max_daily_bytes),
         ];
         let results = transaction.pipeline(&statements).await?;
         // The last statement counts; the lock before it gives no counts.

@@ -47,8 +47,12 @@ fn walk<'a>(
             });
         }
         let below = action.steers(steered);
+        // A run takes one branch only.
+        let before = *outcome;
         for branch in Branch::ALL {
-            walk(action.branches.of(*branch), below, outcome, found);
+            let mut in_branch = before;
+            walk(action.branches.of(*branch), below, &mut in_branch, found);
+            *outcome |= in_branch;
         }
         *outcome |= taint.is_any();
     }

@@ -13,12 +13,15 @@ ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE SET batch_id = 0
 WHERE d.delivery_id = EXCLUDED.delivery_id
 RETURNING delivery_id";
 
-    /// Claims a submission, settled. Its idempotency key is not known any more: its own id stands
-    /// in for it.
+    /// Claims a submission, settled, unless its key was claimed under another id.
     CLAIM_SUBMISSION = claim_lost_submission "
-INSERT INTO form_submissions (batch_id, workspace_id, key_high, key_low, submission_id, release_id)
-VALUES (0, $1, $2, $3, $4, $5)
-ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE SET batch_id = 0";
+INSERT INTO form_submissions AS s
+    (batch_id, workspace_id, key_high, key_low, submission_id, release_ids)
+VALUES (0, $1, $2, $3, $4, ARRAY[$5::uuid])
+ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE
+SET batch_id = 0, release_ids = s.release_ids || EXCLUDED.release_ids
+WHERE s.submission_id = EXCLUDED.submission_id
+RETURNING submission_id";
 }
 
 /// False when the body was claimed meanwhile: its sender has delivered it again.
@@ -42,14 +45,17 @@ pub(crate) async fn claim_delivery(
     Ok(claimed.is_some())
 }
 
+/// False when the key was claimed meanwhile: its sender has submitted it again. Where a message of
+/// before does not tell the key, the id stands in for it.
 pub(crate) async fn claim_submission(
     database: &Database,
     submission: &FormSubmission,
-) -> Result<(), DatabaseError> {
-    let id = submission.run.as_bytes();
-    let (high, low) = KeyHash::of_content(submission.workflow.as_bytes(), id).halves();
-    database
-        .execute(
+) -> Result<bool, DatabaseError> {
+    let stand_in =
+        || KeyHash::of_content(submission.workflow.as_bytes(), submission.run.as_bytes());
+    let (high, low) = submission.key.unwrap_or_else(stand_in).halves();
+    let claimed = database
+        .query_opt(
             &CLAIM_SUBMISSION,
             &[
                 /* $1 workspace_id */ &submission.workspace,
@@ -60,5 +66,5 @@ pub(crate) async fn claim_submission(
             ],
         )
         .await?;
-    Ok(())
+    Ok(claimed.is_some())
 }

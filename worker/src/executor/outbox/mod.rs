@@ -1,5 +1,6 @@
-//! The relay: takes what is due in the outbox, hands it to RabbitMQ, and puts it off when the broker
-//! has confirmed. If it dies in between it is due again, which wakes a run twice and changes nothing. If the broker loses it (somebody empties a queue), it is due again some minutes later.
+//! The relay: takes what is due in the outbox, hands it to RabbitMQ, and puts it off when the
+//! broker has confirmed. If it dies in between it is due again, which wakes a run twice and changes
+//! nothing. If the broker loses it (somebody empties a queue), it is due again some minutes later.
 
 mod store;
 

@@ -182,7 +182,7 @@ Letterbox is up.
 Open the form in a browser, or submit it from here:
 
   curl -i '{base}/public/workflow-forms/forms/submit' -H 'Content-Type: application/json' \
-    -d '{{"token":"{token}","idempotencyKey":"'$(date +%s%N)'",
+    -d '{{"token":"{token}","idempotencyKey":"'$(cat /proc/sys/kernel/random/uuid)'",
          "payload":{{"name":"Ada","email":"ada@example.com","terms":true}}}}'
 
 Send an event:
