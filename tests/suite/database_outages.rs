@@ -31,7 +31,7 @@ async fn the_worker_waits_for_the_database() {
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
 }
 
-/// A read-only database is an outage, too.
+/// A read-only database is an outage, too: a worker does not even subscribe.
 #[tokio::test]
 async fn a_read_only_database_is_waited_out() {
     let world = World::new().await;
@@ -46,11 +46,13 @@ async fn a_read_only_database_is_waited_out() {
         ))
         .await
         .unwrap();
-    let worker = world.worker().await;
-    eventually("the worker has tried", async || {
-        worker.metric("letterbox_entries_total").await >= 2.0
+    let worker = world.start("letterbox-worker", &[]);
+    eventually("it says so", async || {
+        let answer = worker.admin("/readyz").await;
+        matches!(answer, Some((503, text)) if text.contains("read-only"))
     })
     .await;
+    assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
     world
         .database
         .batch_execute(&format!(
@@ -58,7 +60,7 @@ async fn a_read_only_database_is_waited_out() {
         ))
         .await
         .unwrap();
-    // Sessions keep their setting; the worker has closed those that failed.
+    // Sessions keep their setting; the worker has closed those.
     world.await_signals(1).await;
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
 }

@@ -112,28 +112,6 @@ async fn a_question_that_was_withdrawn_can_be_asked_again() {
     assert_eq!(peer.received().len(), 2);
 }
 
-/// A database that only answers questions is not one that a worker can work with.
-#[tokio::test]
-async fn a_read_only_database_is_waited_for() {
-    let world = World::new().await;
-    let name = world.database_url.rsplit('/').next().unwrap().to_owned();
-    let set = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
-    world.database.batch_execute(&set).await.unwrap();
-    let worker = world.start("letterbox-worker", &[]);
-    eventually("it says so", async || {
-        let answer = worker.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("read-only"))
-    })
-    .await;
-    assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
-    let reset = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
-    world.database.batch_execute(&reset).await.unwrap();
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name LIKE 'letterbox-worker%'";
-    world.database.execute(end, &[]).await.unwrap();
-    worker.await_ready().await;
-}
-
 /// The database's clock is set back by an hour: nobody is refused for an hour.
 #[tokio::test]
 async fn hits_of_the_future_expire_like_those_of_now() {

@@ -69,6 +69,12 @@ impl DatabaseError {
         Self::without_code(Fault::Transient, &format!("{name} was rolled back"))
     }
 
+    /// A session does not write, or not durably. It is not used again.
+    pub(crate) fn read_only() -> Self {
+        let message = "the database is read-only, or synchronous_commit is off";
+        Self::without_code(Fault::Transient, message)
+    }
+
     pub(crate) fn no_row(name: &str) -> Self {
         Self::without_code(Fault::Permanent, &format!("{name} gave no row"))
     }

@@ -28,7 +28,12 @@ pub async fn watch(database: Database, component: Component, stop: CancellationT
 /// # Errors
 /// What is wrong, for operators.
 pub async fn check(database: &Database) -> Result<(), String> {
-    let version = tokio::time::timeout(TIME_LIMIT, schema_version(database))
+    let asking = async {
+        let version = schema_version(database).await?;
+        database.attempt(&TakesWrites).await?;
+        Ok::<_, DatabaseError>(version)
+    };
+    let version = tokio::time::timeout(TIME_LIMIT, asking)
         .await
         .map_err(|_| "the database does not answer".to_owned())?
         .map_err(|error| error.to_string())?;
@@ -36,11 +41,7 @@ pub async fn check(database: &Database) -> Result<(), String> {
     if version < known {
         return Err(OldSchema { version, known }.to_string());
     }
-    match database.attempt(&TakesWrites).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err("the database is read-only, or synchronous_commit is off".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    Ok(())
 }
 
 /// The schema lacks migrations that this program needs.
@@ -80,10 +81,13 @@ const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'o
 struct TakesWrites;
 
 impl Call for TakesWrites {
-    type Output = bool;
+    type Output = ();
 
-    async fn call(&self, connection: &mut Connection) -> Result<bool, DatabaseError> {
+    async fn call(&self, connection: &mut Connection) -> Result<(), DatabaseError> {
         let row = connection.query_one(TAKES_WRITES, &[]).await?;
-        Ok(row.try_get("takes_writes")?)
+        match row.try_get("takes_writes")? {
+            true => Ok(()),
+            false => Err(DatabaseError::read_only()),
+        }
     }
 }
