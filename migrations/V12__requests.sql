@@ -1,6 +1,4 @@
--- Why: what was approved is what is sent. The request of an action could be rewritten while its run waited for a person;
--- and a worker whose login is a member of its role could take off the role, and with it the name that the trigger of
--- approvals looked for.
+-- Why: what was approved is what is sent. The request of an action could be rewritten while its run waited for a person.
 
 CREATE FUNCTION keep_request() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -14,15 +12,3 @@ $$;
 COMMENT ON FUNCTION keep_request IS 'A recorded request can be forgotten, not replaced';
 CREATE TRIGGER keep_request BEFORE UPDATE OF request ON run_actions FOR EACH ROW
 WHEN (OLD.request IS NOT NULL AND NEW.request IS DISTINCT FROM OLD.request) EXECUTE FUNCTION keep_request();
-
-CREATE OR REPLACE FUNCTION worker_only_asks() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT pg_has_role(current_user, 'letterbox_operator', 'MEMBER') AND (
-        (TG_OP = 'INSERT' AND NEW.state <> 'pending')
-        OR (TG_OP = 'UPDATE' AND NEW.state <> OLD.state AND NEW.state <> 'expired')
-    ) THEN
-        RAISE EXCEPTION 'a worker asks for approvals and does not give them' USING ERRCODE = 'insufficient_privilege';
-    END IF;
-    RETURN NEW;
-END
-$$;

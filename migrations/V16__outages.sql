@@ -1,6 +1,7 @@
 -- Why: a clock that was set back counted hits of the future for as long as it took to come there again; a question that the
--- policy did not ask any more was closed as if nobody had answered it in time, and could not be asked again; and the
--- index of the outbox is the busiest of all.
+-- policy did not ask any more was closed as if nobody had answered it in time, and could not be asked again; the index
+-- of the outbox is the busiest of all; and a worker whose login is a member of its role could take off the role, and with
+-- it the name that the trigger of approvals looked for.
 
 CREATE OR REPLACE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN hits[cardinality(hits)] > clock_timestamp()

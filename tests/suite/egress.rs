@@ -1,7 +1,15 @@
 //! Where requests of runs may go.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
 use letterbox_tests::{Peer, Reply, World, definition_with, post};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn requests_leave_for_the_open_internet_only() {
@@ -95,4 +103,101 @@ async fn a_redirect_is_not_followed() {
             .contains("307")
     );
     assert_eq!((peer.received().len(), target.received().len()), (1, 0));
+}
+
+/// A server behind TLS that answers 200 to whatever it gets; how many requests it has got.
+async fn https(certificate: &CertifiedIssuer<'_, KeyPair>, params: CertificateParams) -> Https {
+    let key = KeyPair::generate().unwrap();
+    let own = params.signed_by(&key, certificate).unwrap();
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.der().clone()], key.into())
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!(
+        "https://localhost:{}",
+        listener.local_addr().unwrap().port()
+    );
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = requests.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
+            if stream
+                .read(&mut [0; 4_096])
+                .await
+                .is_ok_and(|read| read > 0)
+            {
+                counted.fetch_add(1, Relaxed);
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+                let _ = stream.shutdown().await;
+            }
+        }
+    });
+    Https { url, requests }
+}
+
+struct Https {
+    url: String,
+    requests: Arc<AtomicUsize>,
+}
+
+/// A credential goes to a server that proves who it is, and to no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_certificate_gets_nothing() {
+    let authority = || {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (trusted, unknown) = (authority(), authority());
+    let roots = letterbox_tests::command_file(
+        &format!("roots-{}.pem", uuid::Uuid::new_v4()),
+        &trusted.pem(),
+    );
+    let roots = letterbox_tests::Servers::shared().folder.join(roots);
+    let named = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let mut expired = named("localhost");
+    expired.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    expired.not_after = rcgen::date_time_ymd(2001, 1, 2);
+
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let settings = [
+        ("SSL_CERT_FILE", roots.to_str().unwrap()),
+        ("LETTERBOX_EGRESS_ALLOW", "127.0.0.1,::1"),
+        ("LETTERBOX_RETRY_MILLISECONDS", "2"),
+    ];
+    let _worker = world.worker_with(&settings).await;
+    for (number, (certificate, params)) in [
+        (&trusted, expired),
+        (&trusted, named("other.example")),
+        (&unknown, named("localhost")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let server = https(certificate, params).await;
+        let actions = json!([post("send")]);
+        let form = world.acting_form(&gateway, &server.url, actions).await;
+        form.assert_accepts("k").await;
+        world.await_state("failed", number as i64 + 1).await;
+        let failure = world.run_of(&form).await.row.failure.unwrap();
+        assert!(failure.contains("certificate"), "{failure}");
+        assert_eq!(server.requests.load(Relaxed), 0, "{failure}");
+    }
+    let server = https(&trusted, named("localhost")).await;
+    let actions = json!([post("send")]);
+    let form = world.acting_form(&gateway, &server.url, actions).await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!(server.requests.load(Relaxed), 1);
 }

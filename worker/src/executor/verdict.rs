@@ -147,7 +147,7 @@ mod tests {
             ),
             (
                 answer(500, ""),
-                5,
+                9,
                 retry("answered with status 500", Some(500)),
             ),
             (
@@ -157,9 +157,9 @@ mod tests {
             ),
             (
                 answer(503, ""),
-                6,
+                10,
                 fail(
-                    "answered with status 503; given up after 6 attempts",
+                    "answered with status 503; given up after 10 attempts",
                     Some(503),
                 ),
             ),
@@ -167,8 +167,8 @@ mod tests {
             (broken(), 1, retry("no connection", None)),
             (
                 broken(),
-                6,
-                fail("no connection; given up after 6 attempts", None),
+                10,
+                fail("no connection; given up after 10 attempts", None),
             ),
         ] {
             let shown = format!("{sent:?} at attempt {attempt}");
