@@ -8,6 +8,7 @@
 use std::{
     io,
     pin::Pin,
+    sync::LazyLock,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -23,7 +24,8 @@ use crate::{error::Refusal, response};
 const MAX_UNREAD: u64 = 1 << 20;
 const UNREAD_DEADLINE: Duration = Duration::from_secs(2);
 /// How lengths begin that are too long for hyper and are numbers of 64 bits.
-const ABSURD_LENGTH: &[u8] = b"1844674407370955161";
+static ABSURD_LENGTH: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(b"1844674407370955161"));
 
 /// A stream that replaces hyper's bare refusals by error envelopes.
 pub(super) struct ErrorEnvelopeStream<S> {
@@ -105,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ErrorEnvelopeStream<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.absurd_length |= memmem::find(&buffer.filled()[before..], ABSURD_LENGTH).is_some();
+        self.absurd_length |= ABSURD_LENGTH.find(&buffer.filled()[before..]).is_some();
         polled
     }
 }
