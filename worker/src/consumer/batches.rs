@@ -12,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 use futures_util::future::try_join_all;
 use lapin::{message::Delivery, types::AMQPValue};
 use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, topology};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::{MAX_HOLD, patience::Patience, subscription::Subscription};
@@ -98,13 +98,17 @@ impl BatchConsumer<'_> {
         let queue = subscription.queue.clone();
         let queue = queue.as_str();
         let mut held: Vec<HeldMessage> = Vec::new();
+        // Also while messages keep coming in: a pause of its own would begin anew with each.
+        let mut try_again = tokio::time::interval(TRY_AGAIN);
+        try_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let batch = tokio::select! {
-                batch = subscription.next(stop) => batch?,
-                () = tokio::time::sleep(TRY_AGAIN), if !held.is_empty() => {
+                biased;
+                _ = try_again.tick(), if !held.is_empty() => {
                     held = self.publish_held(queue, held).await?;
                     continue;
                 }
+                batch = subscription.next(stop) => batch?,
             };
             let Some(batch) = batch else { return Ok(()) };
             let (fresh, mut returned): (Vec<_>, Vec<_>) = batch

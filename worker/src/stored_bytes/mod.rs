@@ -28,11 +28,9 @@ pub(crate) struct StoredBytes(Arc<Mutex<Counts>>);
 impl StoredBytes {
     /// Counts bytes of a workspace and, where they came from one, of its webhook.
     pub(crate) fn add(&self, workspace: WorkspaceId, webhook: Option<WebhookId>, bytes: u64) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((workspace, None)).or_default() += bytes;
-        if webhook.is_some() {
-            *counts.entry((workspace, webhook)).or_default() += bytes;
-        }
+        let both = [None, webhook];
+        let keys = both.into_iter().take(1 + usize::from(webhook.is_some()));
+        self.count(keys.map(|webhook| ((workspace, webhook), bytes)));
     }
 
     /// Notes what was counted, every few seconds, and once more when told to stop.
@@ -43,9 +41,7 @@ impl StoredBytes {
             let counts = self.take();
             // What could not be noted is counted on.
             if !counts.is_empty() && store::note(&database, &counts).await.is_err() {
-                for ((workspace, webhook), bytes) in counts {
-                    self.put_back(workspace, webhook, bytes);
-                }
+                self.count(counts);
             }
             if !goes_on {
                 return;
@@ -61,8 +57,10 @@ impl StoredBytes {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put_back(&self, workspace: WorkspaceId, webhook: Option<WebhookId>, bytes: u64) {
+    fn count(&self, more: impl IntoIterator<Item = ((WorkspaceId, Option<WebhookId>), u64)>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((workspace, webhook)).or_default() += bytes;
+        for (key, bytes) in more {
+            *counts.entry(key).or_default() += bytes;
+        }
     }
 }

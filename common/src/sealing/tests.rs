@@ -1,0 +1,170 @@
+//! Values open where they belong, and nowhere else; key rings are checked.
+
+use super::*;
+use crate::ids::{AccountId, UserId, WebhookId, WorkspaceId};
+
+const OLD: &str = "old:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+const NEW: &str = "new:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
+
+fn ring(text: &str) -> KeyRing {
+    text.parse().unwrap()
+}
+
+fn webhook() -> Place<'static> {
+    Place::WebhookSecret {
+        workspace: WorkspaceId::generate(),
+        webhook: WebhookId::generate(),
+    }
+}
+
+fn assert_refused(keys: &KeyRing, place: Place<'_>, sealed: &[u8]) {
+    let opened = keys.open(place, sealed);
+    assert_eq!(opened.unwrap_err(), OpenError::Refused, "{place:?}");
+}
+
+#[test]
+fn a_sealed_value_opens_in_its_place_only() {
+    let (keys, workspace) = (ring(OLD), WorkspaceId::generate());
+    let webhook = WebhookId::generate();
+    let here = Place::WebhookSecret { workspace, webhook };
+    let sealed = keys.seal(here, b"the secret").unwrap();
+    assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the secret");
+
+    let elsewhere = WorkspaceId::generate();
+    let other = WebhookId::generate();
+    for (workspace, webhook) in [(elsewhere, webhook), (workspace, other)] {
+        assert_refused(&keys, Place::WebhookSecret { workspace, webhook }, &sealed);
+    }
+}
+
+#[test]
+fn a_credential_is_bound_to_its_user_header_and_address() {
+    let keys = ring(OLD);
+    let (workspace, account, user) = (
+        WorkspaceId::generate(),
+        AccountId::generate(),
+        UserId::generate(),
+    );
+    let place = |account, user, header, base_url| Place::AccountCredential {
+        workspace,
+        account,
+        user,
+        header,
+        base_url,
+    };
+    let here = place(account, user, "authorization", "https://a.example/");
+    let sealed = keys.seal(here, b"the token").unwrap();
+    assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the token");
+    for other in [
+        place(
+            AccountId::generate(),
+            user,
+            "authorization",
+            "https://a.example/",
+        ),
+        place(
+            account,
+            UserId::generate(),
+            "authorization",
+            "https://a.example/",
+        ),
+        place(account, user, "cookie", "https://a.example/"),
+        place(account, user, "authorization", "https://b.example/"),
+        place(account, user, "authorizationh", "ttps://a.example/"),
+    ] {
+        assert_refused(&keys, other, &sealed);
+    }
+}
+
+/// A credential that is bound to its row alone opens until it is sealed again.
+#[test]
+fn credentials_of_version_1_are_sealed_again() {
+    let keys = ring(OLD);
+    let here = Place::AccountCredential {
+        workspace: WorkspaceId::generate(),
+        account: AccountId::generate(),
+        user: UserId::generate(),
+        header: "authorization",
+        base_url: "https://a.example/",
+    };
+    let aad = associated_data(ROW, &here, "old");
+    let payload = Payload {
+        msg: b"the token",
+        aad: &aad,
+    };
+    let nonce = [7; NONCE_BYTES];
+    let encrypted = keys.first.cipher.encrypt(&Nonce::from(nonce), payload);
+    let sealed = [&[ROW, 3], b"old".as_slice(), &nonce, &encrypted.unwrap()].concat();
+    assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the token");
+    let fresh = keys.reseal(here, &sealed).unwrap().unwrap();
+    assert_eq!(keys.open(here, &fresh).unwrap().expose(), b"the token");
+    assert_eq!(keys.reseal(here, &fresh), Ok(None));
+}
+
+#[test]
+fn any_altered_or_missing_byte_is_noticed() {
+    let (keys, place) = (ring(OLD), webhook());
+    let sealed = keys.seal(place, b"the secret").unwrap();
+    for index in 0..sealed.len() {
+        let mut altered = sealed.clone();
+        altered[index] ^= 1;
+        assert!(keys.open(place, &altered).is_err(), "byte {index}");
+        assert!(
+            keys.open(place, &sealed[..index]).is_err(),
+            "cut at {index}"
+        );
+    }
+}
+
+#[test]
+fn the_first_key_seals_and_all_open() {
+    let (here, both) = (webhook(), ring(&format!("{NEW},{OLD}")));
+    let old = ring(OLD).seal(here, b"s").unwrap();
+    assert_eq!(both.open(here, &old).unwrap().expose(), b"s");
+
+    let new = both.reseal(here, &old).unwrap().unwrap();
+    assert_eq!(both.reseal(here, &new), Ok(None));
+    let missing = OpenError::UnknownKey {
+        id: "new".to_owned(),
+        setting: "LETTERBOX_WEBHOOK_KEYS",
+    };
+    assert_eq!(ring(OLD).open(here, &new).unwrap_err(), missing);
+}
+
+#[test]
+fn two_seals_of_one_secret_differ() {
+    let (keys, place) = (ring(OLD), webhook());
+    assert_ne!(keys.seal(place, b"s"), keys.seal(place, b"s"));
+}
+
+#[test]
+fn key_rings_are_checked_and_never_printed() {
+    let cases = [
+        ("", KeyRingError::Empty),
+        (" , ", KeyRingError::Empty),
+        ("abc", KeyRingError::NoColon(1)),
+        (":00", KeyRingError::Id(1)),
+        ("a b:00", KeyRingError::Id(1)),
+        ("a:00", KeyRingError::Key(1)),
+        (
+            "a:zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+            KeyRingError::Key(1),
+        ),
+        (
+            "a:0000000000000000000000000000000000000000000000000000000000000000",
+            KeyRingError::Key(1),
+        ),
+    ];
+    for (text, error) in cases {
+        assert_eq!(text.parse::<KeyRing>().unwrap_err(), error, "{text}");
+    }
+    assert_eq!(
+        format!("{OLD},{OLD}").parse::<KeyRing>().unwrap_err(),
+        KeyRingError::Repeated(2)
+    );
+    assert_eq!(
+        format!("{:?}", ring(&format!("{NEW},{OLD}"))),
+        r#"["new", "old"]"#
+    );
+    assert!(!format!("{:?}", Secret::new(b"canary".to_vec())).contains("canary"));
+}
