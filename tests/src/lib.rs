@@ -1,6 +1,7 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and
 //! worker processes — on servers that `deploy/test` has started once.
 
+mod broker;
 mod command_line;
 mod form;
 mod peer;

@@ -226,22 +226,9 @@ async fn what_a_full_queue_refuses_waits() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
-    let vhost = world.amqp_url.rsplit('/').next().unwrap();
-    let policy = format!(
-        "{}api/policies/{vhost}/full",
-        letterbox_tests::Servers::shared().dashboard_url
-    );
-    let definition = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
+    let few = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
         "apply-to":"queues"}"#;
-    let set = gateway
-        .http
-        .put(&policy)
-        .header("content-type", "application/json")
-        .body(definition)
-        .send()
-        .await
-        .unwrap();
-    assert!(set.status().is_success());
+    world.set_queue_policy(Some(few)).await;
     let spilled = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
     let mut sent = 0;
     while world.count(spilled).await < 20 {
@@ -266,8 +253,7 @@ async fn what_a_full_queue_refuses_waits() {
     .await;
     assert!(world.count(spilled).await >= 20);
     // The broker goes on refusing on a channel although the limit is gone: not for long.
-    let lifted = gateway.http.delete(&policy).send().await.unwrap();
-    assert!(lifted.status().is_success());
+    world.set_queue_policy(None).await;
     let _worker = world.worker().await;
     world.await_signals(sent).await;
     eventually("nothing waits", async || world.count(spilled).await == 0).await;

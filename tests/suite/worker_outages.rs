@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery};
+use letterbox_broker::{
+    BatchBody, Message, Receipt, WebhookDelivery,
+    topology::{DEAD_EXCHANGE, DEAD_LETTERS_QUEUE},
+};
 use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
 use letterbox_tests::{Peer, PrivateBroker, Reply, Scene, World, eventually, post};
 use serde_json::json;
@@ -59,9 +62,55 @@ async fn a_dead_letter_that_nobody_takes_holds_up_nothing() {
     assert!(!worker.log().contains("broker connection ended"));
     broker.ctl(&["set_vm_memory_high_watermark", "0.6"]);
     eventually("dead letters", async || {
-        world.messages("letterbox.v1.dead-letters").await == 2
+        world.messages(DEAD_LETTERS_QUEUE).await == 2
     })
     .await;
+}
+
+/// Each new signal takes so many seconds.
+async fn slow_signals(world: &World, seconds: &str) {
+    let slow = format!(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_sleep({seconds}); RETURN NEW; END';
+        CREATE TRIGGER slow BEFORE INSERT ON signals FOR EACH ROW EXECUTE FUNCTION wait();"
+    );
+    world.database.batch_execute(&slow).await.unwrap();
+}
+
+/// A worker that always has something to do tries its held dead letters again all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_that_is_held_is_tried_again_under_load() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let full = r#"{"pattern":"dead-letters$","definition":{"max-length":1,
+        "overflow":"reject-publish"},"apply-to":"queues"}"#;
+    world.set_queue_policy(Some(full)).await;
+    let poison = || Message {
+        body: "neither a line nor a body".into(),
+        ..deliveries(webhook.address, 1)
+    };
+    let letter = || Message {
+        exchange: DEAD_EXCHANGE,
+        ..poison()
+    };
+    eventually("a full queue", async || !world.offer(letter()).await).await;
+    let full = world.messages(DEAD_LETTERS_QUEUE).await;
+    world.publish_unclaimed(poison()).await;
+    for _ in 0..40 {
+        world.publish(deliveries(webhook.address, 5)).await;
+    }
+    slow_signals(&world, "0.05").await;
+    let _worker = world.start("letterbox-worker", &[("LETTERBOX_PREFETCH", "4")]);
+    eventually("signals", async || world.signals().await > 0).await;
+    assert_eq!(world.messages(DEAD_LETTERS_QUEUE).await, full);
+    world.set_queue_policy(None).await;
+    eventually("a dead letter", async || {
+        world.messages(DEAD_LETTERS_QUEUE).await > full
+    })
+    .await;
+    assert!(world.signals().await < 200, "tried again only when idle");
+    world.await_signals(200).await;
 }
 
 /// What is too much for one statement is done in halves.
@@ -70,11 +119,7 @@ async fn a_batch_that_takes_too_long_is_done_in_parts() {
     let world = World::new().await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
-    let slow = "
-        CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
-            'BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END';
-        CREATE TRIGGER slow BEFORE INSERT ON signals FOR EACH ROW EXECUTE FUNCTION wait();";
-    world.database.batch_execute(slow).await.unwrap();
+    slow_signals(&world, "0.1").await;
     world.publish(deliveries(webhook.address, 60)).await;
     let _worker = world.worker().await;
     world.await_signals(60).await;
