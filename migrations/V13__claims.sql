@@ -145,3 +145,15 @@ $$;
 COMMENT ON FUNCTION gateways_only_add_queues IS 'Without it a gateway could take workers away from queues of others';
 CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues FOR EACH ROW
 WHEN (NEW.queues < OLD.queues AND NOT pg_has_role(current_user, 'letterbox_operator', 'MEMBER')) EXECUTE FUNCTION gateways_only_add_queues();
+
+-- Where the tables are in another schema than public, so are the functions, and there they search.
+DO $$
+DECLARE
+    definer regprocedure;
+BEGIN
+    FOR definer IN SELECT oid::regprocedure FROM pg_proc
+        WHERE prosecdef AND pronamespace = current_schema()::regnamespace LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', definer, current_schema());
+    END LOOP;
+END
+$$;

@@ -15,9 +15,6 @@ CREATE OR REPLACE FUNCTION hit_expires_in(subject bytea, nth integer, clock time
     FROM rate_limits WHERE key = subject
 $$;
 
--- Of gateways that claim through functions none uses it any more.
-DROP FUNCTION take_hits(bytea[], integer[], integer[], integer[]);
-
 ALTER TABLE approvals DROP CONSTRAINT approvals_state_check, ADD CONSTRAINT approvals_state_check
     CHECK (state IN ('pending', 'approved', 'denied', 'expired', 'withdrawn'));
 CREATE OR REPLACE FUNCTION worker_only_asks() RETURNS trigger LANGUAGE plpgsql AS $$

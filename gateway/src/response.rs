@@ -13,6 +13,9 @@ pub(crate) type Response = hyper::Response<Full<Bytes>>;
 /// Present in every response of the service, and in none that hyper writes by itself.
 pub(crate) const MARKER_HEADER: HeaderName = header::X_CONTENT_TYPE_OPTIONS;
 
+/// Headers of a response, with those of CORS and the date that hyper adds.
+const MOST_HEADERS: usize = 12;
+
 /// A response with a JSON body.
 pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
     let mut response = content("application/json", body);
@@ -22,7 +25,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
 
 /// A response with a body of any type.
 pub(crate) fn content(media_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = empty(body.into());
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -31,8 +34,15 @@ pub(crate) fn content(media_type: &'static str, body: impl Into<Bytes>) -> Respo
 
 /// A response without a body.
 pub(crate) fn no_content() -> Response {
-    let mut response = Response::new(Full::default());
+    let mut response = empty(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// A response with room for all headers that it will have, so that they are allocated once.
+fn empty(body: Bytes) -> Response {
+    let mut response = Response::new(Full::new(body));
+    *response.headers_mut() = HeaderMap::with_capacity(MOST_HEADERS);
     response
 }
 
@@ -43,8 +53,6 @@ pub(crate) fn announce_close(headers: &mut HeaderMap) {
 
 /// Adds the headers of every response.
 pub(crate) fn add_common_headers(headers: &mut HeaderMap) {
-    // All at once, and those of CORS.
-    headers.reserve(6);
     headers.insert(MARKER_HEADER, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(

@@ -108,7 +108,24 @@ pub struct Seconds(pub Metric);
 impl Seconds {
     /// Records one duration under these label values.
     pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], time: Duration) {
-        metrics::histogram!(self.0.name, self.0.labels(values)).record(time.as_secs_f64());
+        self.under(values).record(time);
+    }
+
+    /// The histogram under these label values, for whoever records so often that finding it each
+    /// time would cost.
+    pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> SecondsUnder {
+        SecondsUnder(metrics::histogram!(self.0.name, self.0.labels(values)))
+    }
+}
+
+/// A histogram of durations, under certain label values.
+#[derive(Debug, Clone)]
+pub struct SecondsUnder(metrics::Histogram);
+
+impl SecondsUnder {
+    /// Records one duration.
+    pub fn record(&self, time: Duration) {
+        self.0.record(time.as_secs_f64());
     }
 }
 
