@@ -21,6 +21,7 @@ mod listener;
 mod metrics;
 pub mod open_batches;
 mod program;
+mod repeats;
 mod response;
 mod router;
 mod server;

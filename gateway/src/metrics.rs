@@ -19,6 +19,8 @@ letterbox_common::metrics! {
     SPILL_BYTES: Gauge = "letterbox_spill_bytes" [];
     /// Requests refused by a rate limit, by what was limited: client or token
     RATE_LIMITED: Counter = "letterbox_rate_limited_total" [subject];
+    /// Submissions that came under a used idempotency key with another payload than the first
+    CHANGED_REPEATS: Counter = "letterbox_changed_repeats_total" [];
     /// Webhook secrets that could not be opened with the sealing keys
     UNSEALING_FAILURES: Counter = "letterbox_unsealing_failures_total" [];
 }

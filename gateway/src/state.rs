@@ -10,6 +10,7 @@ use crate::{
     client_address::TrustedProxies,
     cors::AllowedOrigins,
     form_page::FormPage,
+    repeats::Repeats,
     webhook_secrets::WebhookSecrets,
 };
 
@@ -22,6 +23,7 @@ pub(crate) struct Gateway {
     pub(crate) ceilings: Ceilings,
     pub(crate) admission: Admission,
     pub(crate) claims: Claims,
+    pub(crate) repeats: Repeats,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,
     /// A sender gets an answer within this time after its body has arrived.

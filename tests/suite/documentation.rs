@@ -145,6 +145,19 @@ fn links_lead_somewhere() {
     }
 }
 
+#[test]
+fn every_migration_is_documented() {
+    let readme = read("migrations/README.md");
+    for file in root().join("migrations").read_dir().unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let row = format!("| `{name}` |");
+        assert!(
+            readme.contains(&row) || !name.ends_with(".sql"),
+            "{name} is missing"
+        );
+    }
+}
+
 /// Paths in backticks that begin with a folder of the project exist.
 #[test]
 fn named_files_exist() {

@@ -42,6 +42,51 @@ async fn concurrent_duplicates_are_all_accepted_and_run_once() {
     assert_eq!(world.runs().await, 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn another_payload_under_a_used_key_is_counted_and_not_told() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world.form(&gateway).await;
+    let named = |name: &str| json!({"name": name, "email": "a@b", "terms": true});
+    // The same, in another order and with more space.
+    let rearranged = format!(
+        r#"{{"payload": {{"terms" : true, "email": "a@b", "name": "Ada"}},
+            "idempotencyKey": "key", "token": "{}"}}"#,
+        form.token
+    );
+    let first = form.submit("key", &named("Ada")).await;
+    assert_accepted(&first);
+    for answer in [
+        form.submit("key", &named("Ada")).await,
+        form.post(rearranged).await,
+        form.submit("key", &named("Eve")).await,
+        form.submit("key", &named("Mallory")).await,
+        form.submit("key", &json!({"neither": "nor"})).await,
+    ] {
+        assert_eq!(
+            (answer.status, answer.body, answer.headers),
+            (first.status, first.body.clone(), first.headers.clone())
+        );
+    }
+    let changed = "letterbox_changed_repeats_total";
+    eventually("counted", async || gateway.metric(changed).await == 3.0).await;
+    world.await_runs(1).await;
+    let operator = world.operator().await;
+    let runs = operator.runs(form.workspace, None, 1).await.unwrap();
+    let run = operator.run(runs[0].run_id).await.unwrap();
+    assert_eq!(run.changed_repeats, 3);
+    assert_eq!(run.input.unwrap()["name"], "Ada");
+
+    // Of a run that is erased no hash is left to compare with.
+    let kept = "SELECT count(payload_hash) FROM form_submissions";
+    assert_eq!(world.count(kept).await, 1);
+    eventually("over", async || {
+        operator.erase_run(runs[0].run_id).await.is_ok()
+    })
+    .await;
+    assert_eq!(world.count(kept).await, 0);
+}
+
 #[tokio::test]
 async fn a_key_belongs_to_the_workflow_not_to_the_link() {
     let world = World::new().await;

@@ -1,6 +1,9 @@
 //! What can be claimed, and in which table: a body of a webhook, an idempotency key of a workflow.
 
-use std::{fmt, hash::Hash};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use letterbox_common::{
     KeyHash,
@@ -33,6 +36,8 @@ pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     fn sha256(&self) -> &[u8];
     /// The row that must exist for the claim to succeed.
     fn door(&self) -> Self::Door<'_>;
+    /// What a claim keeps of what comes with its key; none where the key says it all.
+    fn payload_hash(&self) -> Option<i64>;
 }
 
 /// One distinct body of one webhook.
@@ -61,7 +66,7 @@ impl ClaimKey for DeliveryKey {
     type Door<'a> = WebhookId;
 
     const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid",
+        name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid", kept: "",
         door_row: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
     AND w.deleted_at IS NULL",
     );
@@ -81,16 +86,35 @@ impl ClaimKey for DeliveryKey {
     fn door(&self) -> WebhookId {
         self.address.webhook
     }
+    fn payload_hash(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// One idempotency key of one workflow, through one form link. The link is not part of the row: a
-/// retry through a newer link finds the same row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// retry through a newer link finds the same row. Nor is the payload: keys that came with different
+/// ones are equal.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmissionKey {
     workspace: WorkspaceId,
     key_sha256: [u8; 32],
     hash: KeyHash,
     token: TokenHash,
+    payload_hash: i64,
+}
+
+impl PartialEq for SubmissionKey {
+    fn eq(&self, other: &Self) -> bool {
+        (self.workspace, self.hash, self.token) == (other.workspace, other.hash, other.token)
+    }
+}
+
+impl Eq for SubmissionKey {}
+
+impl Hash for SubmissionKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.workspace, self.hash, self.token).hash(state);
+    }
 }
 
 impl SubmissionKey {
@@ -100,12 +124,16 @@ impl SubmissionKey {
         workflow: WorkflowId,
         key_sha256: [u8; 32],
         token: TokenHash,
+        payload: &[u8],
     ) -> Self {
+        let salted = Sha256::new_with_prefix(key_sha256).chain_update(payload);
+        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = salted.finalize().into();
         Self {
             workspace,
             key_sha256,
             hash: KeyHash::of(workflow.as_bytes(), &key_sha256),
             token,
+            payload_hash: i64::from_be_bytes([a, b, c, d, e, f, g, h]),
         }
     }
 }
@@ -116,6 +144,7 @@ impl ClaimKey for SubmissionKey {
 
     const STATEMENTS: ClaimStatements = claim_statements!(
         name: "submissions", table: "form_submissions", id: "submission_id", door: "bytea",
+        kept: ", $10",
         door_row: "live_form_links l ON l.token_sha256 = wanted.door
     AND l.workspace_id = wanted.workspace_id",
     );
@@ -134,5 +163,8 @@ impl ClaimKey for SubmissionKey {
     }
     fn door(&self) -> &[u8] {
         self.token.as_bytes()
+    }
+    fn payload_hash(&self) -> Option<i64> {
+        Some(self.payload_hash)
     }
 }

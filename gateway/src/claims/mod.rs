@@ -27,6 +27,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         .all()
         .into_iter()
         .chain(SubmissionKey::STATEMENTS.all())
+        .chain(store::STATEMENTS.iter().copied())
 }
 
 /// The answer to a claim.

@@ -6,11 +6,18 @@
 use std::collections::{HashMap, HashSet};
 
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{DatabaseError, Statement};
+use letterbox_database::{DatabaseError, Statement, statements};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{ClaimKey, Claims};
+use super::{ClaimKey, Claims, SubmissionKey};
 use crate::open_batches::BatchId;
+
+statements! {
+    /// Counts repeats with another payload than the first, by a function of the database.
+    COUNT_CHANGED_REPEATS = count_changed_repeats "
+SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
+}
 
 /// The statements of one kind of claim.
 #[derive(Debug, Clone, Copy)]
@@ -33,18 +40,20 @@ impl ClaimStatements {
 }
 
 /// The statements over `table`. `door` is the type of a door's key, `door_row` what a wanted key is
-/// joined with to find that its door is open. What writes is a function of the database, which has
-/// rights that the gateway has not.
+/// joined with to find that its door is open, `kept` the argument with what a claim keeps besides.
+/// What writes is a function of the database, which has rights that the gateway has not.
 macro_rules! claim_statements {
     (name: $name:literal, table: $table:literal, id: $id:literal, door: $door:literal,
-     door_row: $door_row:literal,) => {
+     kept: $kept:literal, door_row: $door_row:literal,) => {
         ClaimStatements {
             claim_new: &letterbox_database::Statement {
                 name: concat!("claim_new_", $name),
                 sql: concat!(
                     "SELECT id FROM claim_",
                     $name,
-                    "($1, $2, $3, $4, $5, $6, $7, $8, $9) AS id"
+                    "($1, $2, $3, $4, $5, $6, $7, $8, $9",
+                    $kept,
+                    ") AS id"
                 ),
             },
             find_claims: &letterbox_database::Statement {
@@ -114,6 +123,7 @@ struct Columns<'a, K: ClaimKey> {
     lows: Vec<Uuid>,
     doors: Vec<K::Door<'a>>,
     hashes: Vec<&'a [u8]>,
+    payloads: Vec<i64>,
 }
 
 impl<'a, K: ClaimKey> Columns<'a, K> {
@@ -124,6 +134,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             lows: vec![],
             doors: vec![],
             hashes: vec![],
+            payloads: vec![],
         };
         for key in keys {
             let (high, low) = key.key_hash().halves();
@@ -132,6 +143,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             columns.lows.push(low);
             columns.doors.push(key.door());
             columns.hashes.push(key.sha256());
+            columns.payloads.extend(key.payload_hash());
         }
         columns
     }
@@ -147,22 +159,24 @@ impl Claims {
         let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
         let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
         let closing = self.settlements.take_confirmed();
+        let (lease, closing_ids) = (self.lease.as_secs_f64(), closing.ids());
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![
+            /* $1 workspace_id */ &columns.workspaces,
+            /* $2 key_high */ &columns.highs,
+            /* $3 key_low */ &columns.lows,
+            /* $4 door */ &columns.doors,
+            /* $5 sha256 */ &columns.hashes,
+            /* $6 batch_id */ &batches,
+            /* $7 id */ &ids,
+            /* $8 lease_seconds */ &lease,
+            /* $9 closing */ &closing_ids,
+        ];
+        if !columns.payloads.is_empty() {
+            values.push(/* $10 payload_hash */ &columns.payloads);
+        }
         let rows = self
             .database
-            .query(
-                K::STATEMENTS.claim_new,
-                &[
-                    /* $1 workspace_id */ &columns.workspaces,
-                    /* $2 key_high */ &columns.highs,
-                    /* $3 key_low */ &columns.lows,
-                    /* $4 door */ &columns.doors,
-                    /* $5 sha256 */ &columns.hashes,
-                    /* $6 batch_id */ &batches,
-                    /* $7 id */ &ids,
-                    /* $8 lease_seconds */ &self.lease.as_secs_f64(),
-                    /* $9 closing */ &closing.ids(),
-                ],
-            )
+            .query(K::STATEMENTS.claim_new, &values)
             .await?;
         closing.are_closed();
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
@@ -228,5 +242,33 @@ impl Claims {
             )
             .await?;
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
+    }
+
+    /// Counts, of keys that were known, those that came with another payload than the first; gives
+    /// how many they were.
+    ///
+    /// # Errors
+    /// When the database did not answer.
+    pub(crate) async fn count_changed_repeats(
+        &self,
+        repeats: &[SubmissionKey],
+    ) -> Result<u64, DatabaseError> {
+        let columns = Columns::of(repeats.iter());
+        let row = self
+            .database
+            .query_one(
+                &COUNT_CHANGED_REPEATS,
+                &[
+                    /* $1 workspace_id */ &columns.workspaces,
+                    /* $2 key_high */ &columns.highs,
+                    /* $3 key_low */ &columns.lows,
+                    /* $4 token_sha256 */ &columns.doors,
+                    /* $5 sha256 */ &columns.hashes,
+                    /* $6 payload_hash */ &columns.payloads,
+                ],
+            )
+            .await?;
+        let changed: i64 = row.try_get("changed")?;
+        Ok(u64::try_from(changed).unwrap_or(0))
     }
 }

@@ -105,13 +105,21 @@ async fn accept(
         workflow,
         ..
     } = form.release;
-    let key = SubmissionKey::new(workspace, workflow, posted.key_sha256, posted.token);
+    let key = |payload: &[u8]| {
+        SubmissionKey::new(
+            workspace,
+            workflow,
+            posted.key_sha256,
+            posted.token,
+            payload,
+        )
+    };
     match validated(&form, posted.payload) {
         // Claim, publish, confirm. A known key answers as before: the claim says so.
         Ok(payload) => {
             let submission = Submission {
                 release: form.release,
-                key,
+                key: key(&payload),
                 payload,
                 receipt: Receipt {
                     received_at,
@@ -121,11 +129,17 @@ async fn accept(
             record(gateway, submission).await
         }
         // The payload does not fit; a known key answers as before all the same.
-        Err(refusal) => match await_outcome(gateway, key).await? {
-            KeyState::Recorded => Ok(()),
-            KeyState::Gone => Err(Refusal::form_unavailable()),
-            KeyState::New | KeyState::InProgress => Err(refusal),
-        },
+        Err(refusal) => {
+            let key = key(posted.payload.get().as_bytes());
+            match await_outcome(gateway, key).await? {
+                KeyState::Recorded => {
+                    gateway.repeats.note(key);
+                    Ok(())
+                }
+                KeyState::Gone => Err(Refusal::form_unavailable()),
+                KeyState::New | KeyState::InProgress => Err(refusal),
+            }
+        }
     }
 }
 
@@ -133,7 +147,11 @@ async fn accept(
 async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal> {
     loop {
         match gateway.submissions.accept(submission.clone()).await {
-            Accepted::First | Accepted::Duplicate => return Ok(()),
+            Accepted::First => return Ok(()),
+            Accepted::Duplicate => {
+                gateway.repeats.note(submission.key);
+                return Ok(());
+            }
             Accepted::Gone => return Err(Refusal::form_unavailable()),
             Accepted::Unavailable => return Err(Refusal::temporarily_unavailable()),
             Accepted::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,

@@ -22,6 +22,8 @@ use crate::{
     webhook_secrets::VerifyError,
 };
 
+const SIGNATURE: HeaderName = HeaderName::from_static(SIGNATURE_HEADER);
+
 /// An accepted delivery, as its sender is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
@@ -137,9 +139,7 @@ fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), Refusal> {
 
 /// The signature of a request. A missing, a repeated and a malformed one are alike.
 fn signature(headers: &HeaderMap) -> Option<Signature> {
-    let mut given = headers
-        .get_all(HeaderName::from_static(SIGNATURE_HEADER))
-        .iter();
+    let mut given = headers.get_all(SIGNATURE).iter();
     match (given.next(), given.next()) {
         (Some(value), None) => Signature::parse(value.as_bytes()).ok(),
         _ => None,

@@ -30,8 +30,10 @@ FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = 
     /// One run with its input.
     RUN = run "
 SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
-       r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust, r.input
-FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
+       r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust, r.input,
+       coalesce(s.changed_repeats, 0) AS changed_repeats
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
+LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission_id = r.run_id";
 
     /// What a run has done, in order.
     RUN_ACTIONS = run_actions "
@@ -206,6 +208,8 @@ pub struct RunDetail {
     /// The validated payload: values by the keys of their fields; None for a refused run, and when
     /// it was forgotten.
     pub input: Option<Value>,
+    /// How often its idempotency key came back with another payload, which changed nothing.
+    pub changed_repeats: i32,
 }
 
 pub(crate) async fn runs(
@@ -228,7 +232,11 @@ pub(crate) async fn run(
     let Some(row) = row else { return Ok(None) };
     let input: Option<&[u8]> = row.try_get("input")?;
     let input = input.map(|input| json(&String::from_utf8_lossy(input)));
-    let (input_trust, row) = (row.try_get("input_trust")?, RunRow::decode(&row)?);
+    let (input_trust, changed_repeats, row) = (
+        row.try_get("input_trust")?,
+        row.try_get("changed_repeats")?,
+        RunRow::decode(&row)?,
+    );
     let actions = database
         .query(&RUN_ACTIONS, &[&row.workspace_id, &row.run_id])
         .await?;
@@ -241,6 +249,7 @@ pub(crate) async fn run(
         actions,
         input_trust,
         input,
+        changed_repeats,
     }))
 }
 
