@@ -1,6 +1,6 @@
 //! Reading a body: at most 65,536 bytes, in bounded time.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Limited};
@@ -26,7 +26,7 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Byte
     if body.size_hint().lower() > MAX_BYTES as u64 {
         return Err(refuse(headers, body, Refusal::payload_too_large()));
     }
-    let refusal = match tokio::time::timeout(DEADLINE, gather(&mut body)).await {
+    let refusal = match tokio::time::timeout(DEADLINE, pin!(gather(&mut body))).await {
         Ok(Ok(gathered)) => return Ok(gathered),
         Ok(Err(refusal)) => refusal,
         Err(_) => Refusal::request_timeout(),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::{
     arguments::Section,
-    bench::{Bench, measure},
+    bench::{Bench, add_speed, measure},
     figures::{Measurement, Round},
     form_requests::{OneClient, Tokens},
     forms::forget_hits,
-    load::{Load, Measured},
+    load::{Load, Measured, Window},
     requests::{Forged, Repeated},
 };
 
@@ -16,6 +16,8 @@ pub const REPEATS: &str = "repeats";
 pub const BAD_SIGNATURES: &str = "bad signatures";
 pub const UNKNOWN: &str = "unknown webhooks";
 pub const LIMITED: &str = "a client known to be limited";
+pub const BESIDE_LIMITED: &str = "one look-up, beside a limited client";
+pub const BESIDE_FORGED: &str = "one look-up, beside bad signatures";
 pub const CALLS: &str = "database calls, by the gateway's count";
 pub const COMMITS: &str = "transactions, by the database's count";
 
@@ -40,6 +42,7 @@ pub async fn run(bench: &Bench, tokens: &Tokens, round: &mut Round) {
 
     let forged = bench.load(CONNECTIONS, Forged::for_webhook(&bench.webhook));
     refuse(bench, &forged, round, BAD_SIGNATURES).await;
+    look_up_beside(bench, &forged, round, BESIDE_FORGED).await;
     let unknown = bench.load(CONNECTIONS, Forged::for_nobody());
     refuse(bench, &unknown, round, UNKNOWN).await;
 
@@ -55,6 +58,16 @@ pub async fn run(bench: &Bench, tokens: &Tokens, round: &mut Round) {
     let commits = bench.commits().await - before;
     let mut into = round.of(SECTION, LIMITED);
     into.add(COMMITS, commits as f64 / refused.answered.max(1) as f64);
+    look_up_beside(bench, &limited, round, BESIDE_LIMITED).await;
+}
+
+/// How long a sender waits whose webhook must be looked up, while others are refused.
+async fn look_up_beside(bench: &Bench, others: &Load, round: &mut Round, name: &str) {
+    let window = Window::from_now(bench.times);
+    let others = others.start(window);
+    let one = bench.load(1, Forged::for_nobody()).start(window);
+    let (one, _) = (one.finish().await, others.finish().await);
+    add_speed(&one, bench.times, &mut round.of(SECTION, name));
 }
 
 /// Brings about what is then measured.

@@ -11,7 +11,7 @@ use crate::{
     intake::{SECONDS_BEHIND, running, stopped},
     limits::{BOUND, HYPER, SENDER},
     memory::{CONNECTED, IDLE, PEAK, RESIDENT, STALLED},
-    refusals::{BAD_SIGNATURES, COMMITS, LIMITED, REPEATS, UNKNOWN},
+    refusals::{BAD_SIGNATURES, BESIDE_FORGED, BESIDE_LIMITED, COMMITS, LIMITED, REPEATS, UNKNOWN},
     summary::{Former, Values},
 };
 
@@ -166,6 +166,13 @@ impl Judge<'_> {
             AtMost(1.5),
             limited,
             hyper(),
+        );
+        let beside = |others| figure(Refusals, others, P50);
+        self.ratio(
+            "p50 of a look-up beside bad signatures, beside a limited client",
+            AtMost(2.0),
+            beside(BESIDE_FORGED),
+            beside(BESIDE_LIMITED),
         );
         // What the database does in the background is counted, too.
         let commits = figure(Refusals, LIMITED, COMMITS);

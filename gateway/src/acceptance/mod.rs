@@ -83,8 +83,8 @@ impl<I: IntakeItem> Acceptance<I> {
 
     /// Puts an item into the next batch. Dropping this future before the batch is taken leaves
     /// nothing behind; later it changes nothing.
-    pub(crate) async fn accept(&self, item: I) -> Accepted {
-        let answer = self.0.ask(item).await;
-        answer.unwrap_or(Accepted::Unavailable)
+    pub(crate) fn accept(&self, item: I) -> impl Future<Output = Accepted> + use<I> {
+        let answer = self.0.ask(item);
+        async { answer.await.unwrap_or(Accepted::Unavailable) }
     }
 }

@@ -51,10 +51,16 @@ impl<L: LookUp> Batcher<LookUps<L>> {
     ///
     /// # Errors
     /// See [`LookUpError`].
-    pub(crate) async fn look_up(&self, item: L::Item) -> Result<L::Output, LookUpError<L::Error>> {
-        self.ask(item)
-            .await
-            .map_err(LookUpError::Unanswered)?
-            .map_err(LookUpError::Failed)
+    pub(crate) fn look_up(
+        &self,
+        item: L::Item,
+    ) -> impl Future<Output = Result<L::Output, LookUpError<L::Error>>> + use<L> {
+        let asked = self.ask(item);
+        async {
+            asked
+                .await
+                .map_err(LookUpError::Unanswered)?
+                .map_err(LookUpError::Failed)
+        }
     }
 }

@@ -131,7 +131,17 @@ impl<W: BatchWork> Batcher<W> {
     ///
     /// # Errors
     /// See [`Unanswered`].
-    pub(crate) async fn ask(&self, item: W::Item) -> Result<W::Answer, Unanswered> {
+    pub(crate) fn ask(
+        &self,
+        item: W::Item,
+    ) -> impl Future<Output = Result<W::Answer, Unanswered>> + use<W> {
+        let added = self.add(item);
+        // Holds the way back only: futures of requests are as large as what they might hold.
+        async { added?.await.map_err(|_| Unanswered::Lost) }
+    }
+
+    /// Adds one item to the next batch. Gives the way on which its answer comes.
+    fn add(&self, item: W::Item) -> Result<oneshot::Receiver<W::Answer>, Unanswered> {
         let bytes = u32::try_from(W::bytes(&item)).map_err(|_| Unanswered::Overloaded)?;
         let permit = self.bytes.clone().try_acquire_many_owned(bytes);
         let bytes = permit.map_err(|_| Unanswered::Overloaded)?;
@@ -144,7 +154,7 @@ impl<W: BatchWork> Batcher<W> {
         self.asked
             .try_send(asked)
             .map_err(|_| Unanswered::Overloaded)?;
-        answered.await.map_err(|_| Unanswered::Lost)
+        Ok(answered)
     }
 }
 

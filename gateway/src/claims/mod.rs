@@ -146,7 +146,8 @@ impl Claims {
         &self,
         keys: &[K],
     ) -> Result<Vec<KeyState>, DatabaseError> {
-        let known = self.find_claims(keys.iter()).await?;
+        // Boxed: few requests come here, and all of them would have room for it.
+        let known = Box::pin(self.find_claims(keys.iter())).await?;
         let states = (0..keys.len()).map(|place| match known.get(&place) {
             Some(Some(Known::Settled)) => KeyState::Recorded,
             Some(Some(Known::Open {

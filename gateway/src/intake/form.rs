@@ -3,7 +3,7 @@
 //! What is live is asked of the database for every request; nothing about links or forms is cached
 //! here.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use hyper::{Request, body::Incoming, header::HeaderMap};
@@ -55,7 +55,7 @@ pub(crate) async fn read(
         // Token and rate limits: malformed, unknown and dead tokens are alike.
         Ok(admit(gateway, client, Some(token)).await?.definition)
     };
-    with_deadline(gateway, reading).await
+    with_deadline(gateway, pin!(reading)).await
 }
 
 /// Takes one submission.
@@ -74,11 +74,8 @@ pub(crate) async fn submit(
     let body = body::read(&head.headers, incoming).await?;
 
     // Everything that needs a server, within the time that a sender waits.
-    with_deadline(
-        gateway,
-        accept(gateway, client, &head.headers, &body, received_at),
-    )
-    .await
+    let accepting = pin!(accept(gateway, client, &head.headers, &body, received_at));
+    with_deadline(gateway, accepting).await
 }
 
 async fn accept(

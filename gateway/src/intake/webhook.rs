@@ -1,5 +1,7 @@
 //! A signed delivery, from its URL to its answer. The order of the stages is the contract's.
 
+use std::pin::pin;
+
 use bytes::Bytes;
 use hyper::{
     Request,
@@ -52,7 +54,7 @@ pub(crate) async fn receive(
     let body = body::read(&head.headers, incoming).await?;
 
     // Everything that needs a server, within the time that a sender waits.
-    let accepting = accept(gateway, address, &head.headers, body, received_at);
+    let accepting = pin!(accept(gateway, address, &head.headers, body, received_at));
     tokio::time::timeout(gateway.answer_deadline, accepting)
         .await
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
