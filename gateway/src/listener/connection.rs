@@ -8,13 +8,25 @@
 //! nothing; those it has are set here, the others are added here and in `body`. Its time-out for
 //! heads is silently off without a timer.
 
-use std::{convert::Infallible, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use hyper::{
-    Request, body::Incoming, header::CONNECTION, server::conn::http1, service::service_fn,
+    Request,
+    body::Incoming,
+    header::CONNECTION,
+    rt::{Sleep, Timer},
+    server::conn::http1,
+    service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +43,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take to read any part of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is looked whether a connection has become quiet.
+/// How often it is looked whether a connection has become quiet, has been stopped, or waits for a
+/// head for too long.
 const LOOK: Duration = Duration::from_millis(200);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
@@ -101,7 +114,7 @@ async fn serve_until_quiet(
         activity: activity.clone(),
     };
     let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(Looked)
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
@@ -110,12 +123,10 @@ async fn serve_until_quiet(
     let outcome = loop {
         tokio::select! {
             outcome = &mut connection => break outcome,
-            () = stop.cancelled() => {
-                Pin::new(&mut connection).graceful_shutdown();
-                break connection.await;
-            }
             () = tokio::time::sleep(LOOK) => {
-                if activity.is_quiet() {
+                if stop.is_cancelled() {
+                    Pin::new(&mut connection).graceful_shutdown();
+                } else if activity.is_quiet() {
                     let parts = connection.into_parts();
                     let stream = parts.io.into_inner().into_inner().stream;
                     // A copy: the whole buffer would live on with its last byte.
@@ -129,6 +140,36 @@ async fn serve_until_quiet(
         tracing::debug!(%error, "connection ended");
     }
     None
+}
+
+/// Timers of a connection that is looked after anyway, every [`LOOK`]: none has to be set, and
+/// taken back, for the head of every request.
+struct Looked;
+
+impl Timer for Looked {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(Instant::now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        Box::pin(Until(deadline))
+    }
+}
+
+/// Over when it is polled after its time. Wakes nobody.
+struct Until(Instant);
+
+impl Sleep for Until {}
+
+impl Future for Until {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        match Instant::now() >= self.0 {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
 }
 
 async fn respond(
