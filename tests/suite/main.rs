@@ -19,6 +19,7 @@ mod egress;
 mod execution;
 mod form_contract;
 mod form_limits;
+mod form_link_interleavings;
 mod form_link_isolation;
 mod form_links;
 mod form_page;
