@@ -11,14 +11,15 @@ statements! {
     /// Takes wakes that are due, the oldest first, for 30 seconds: nobody else hands them over
     /// meanwhile. $2 is whether to look at those, too, that have been due for long. Usually there
     /// are none, and where an old snapshot keeps dead entries from being cleared away, to look
-    /// through them takes its time.
+    /// through them takes its time. The index is searched by `now()`, which does not change while
+    /// the statement runs, as `clock_timestamp()` does.
     TAKE_DUE_WAKES = take_due_wakes "
 UPDATE run_wakes w SET due_at = clock_timestamp() + interval '30 seconds'
-FROM (SELECT workspace_id, run_id FROM run_wakes
-      WHERE due_at <= clock_timestamp()
-        AND due_at > CASE WHEN $2 THEN '-infinity' ELSE clock_timestamp() - interval '5 minutes' END
-      ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS due
-WHERE w.workspace_id = due.workspace_id AND w.run_id = due.run_id
+WHERE w.ctid = ANY (ARRAY(
+    SELECT ctid FROM run_wakes
+    WHERE due_at <= now()
+      AND due_at > CASE WHEN $2 THEN '-infinity' ELSE now() - interval '5 minutes' END
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED))
 RETURNING w.workspace_id, w.run_id, w.due_at";
 
     /// Puts off wakes that the broker has, by five minutes, or else lets them be due again at once,
