@@ -1,7 +1,7 @@
 //! Runs go on: retries, killed workers, lost leases and wakes; each action is sent once, or again
 //! under the same key.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use lapin::options::BasicPublishOptions;
 use letterbox_broker::{BatchBody, FormSubmission, Receipt, RunWake};
@@ -9,6 +9,11 @@ use letterbox_common::{ids::RunId, states::RunState};
 use letterbox_tests::{Peer, Received, Reply, World, definition_with, eventually, payload, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
+
+/// Ends every lease, and wakes every run.
+const EXPIRE: &str = "
+    UPDATE runs SET lease_until = clock_timestamp();
+    UPDATE run_wakes SET due_at = clock_timestamp()";
 
 #[tokio::test]
 async fn retries_send_the_same_under_the_same_key() {
@@ -115,10 +120,7 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
     })
     .await;
     assert_eq!(peer.received().len(), 2);
-    let expire = "
-        UPDATE runs SET lease_until = clock_timestamp();
-        UPDATE run_wakes SET due_at = clock_timestamp()";
-    world.database.batch_execute(expire).await.unwrap();
+    world.database.batch_execute(EXPIRE).await.unwrap();
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(4).await;
     let targets: Vec<_> = received
@@ -180,6 +182,87 @@ async fn a_worker_that_lost_its_lease_writes_nothing() {
         serde_json::to_value(world.run_of(&form).await).unwrap(),
         before
     );
+}
+
+/// A holder that fails when its lease is over does not end the run that somebody else has now.
+#[tokio::test]
+async fn a_worker_that_lost_its_lease_ends_nothing() {
+    let world = World::new().await;
+    let [first, second] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+    let gates = [first.clone(), second.clone()];
+    let peer = Peer::start(move |_, before| Reply::When(gates[before].clone(), 200)).await;
+    let gateway = world.gateway().await;
+    let _slow = world.worker().await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    let _other = world.worker().await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    peer.await_received(2).await;
+    // The first answer that is recorded now is refused by the database, which is nobody's outage.
+    let refuse = "
+        CREATE SEQUENCE refusals;
+        GRANT USAGE ON SEQUENCE refusals TO PUBLIC;
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('refusals') = 1 THEN
+                RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception';
+            END IF;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON runs FOR EACH STATEMENT EXECUTE FUNCTION refuse();";
+    world.database.batch_execute(refuse).await.unwrap();
+    first.add_permits(1);
+    // Refused, and then it tries to end the run.
+    eventually("refused", async || {
+        world.count("SELECT last_value FROM refusals").await >= 2
+    })
+    .await;
+    second.add_permits(1);
+    world.await_state("succeeded", 1).await;
+}
+
+/// A process that was paused between recording an attempt and sending it has lost its lease when
+/// it goes on: it sends nothing. The clock that it asks can't be moved on, so this takes a while.
+#[tokio::test]
+async fn a_worker_that_was_paused_sends_nothing() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let short = [("LETTERBOX_RUN_LEASE_SECONDS", "35")];
+    let paused = world.worker_with(&short).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    let wait = "
+        CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_advisory_xact_lock_shared(35);
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER wait_here BEFORE INSERT OR UPDATE ON run_actions FOR EACH ROW
+        WHEN (NEW.state = 'running') EXECUTE FUNCTION wait_here();
+        SELECT pg_advisory_lock(35)";
+    world.database.batch_execute(wait).await.unwrap();
+    form.assert_accepts("k").await;
+    eventually("the attempt is being recorded", async || {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        world.count(waiting).await == 1
+    })
+    .await;
+    paused.pause();
+    let go_on = "SELECT pg_advisory_unlock(35)";
+    world.database.batch_execute(go_on).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(18)).await;
+    let _other = world.worker_with(&short).await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let mut paused = paused;
+    paused.resume();
+    paused.terminate();
+    assert!(paused.ended().await.success());
+    assert_eq!(peer.received().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use letterbox_broker::{
 };
 use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
 use letterbox_database::Role;
-use letterbox_tests::{Peer, PrivateBroker, Reply, Scene, World, eventually, post};
+use letterbox_tests::{Peer, PrivateBroker, Proxy, Reply, Scene, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -230,4 +230,35 @@ async fn an_old_snapshot_does_not_slow_the_outbox_down() {
         .map(|pages| pages.parse::<u64>().unwrap())
         .sum();
     assert!((1..100).contains(&pages), "{pages} pages: {plan:#?}");
+}
+
+/// A broker that answers nothing holds no locks: a person can approve meanwhile.
+#[tokio::test]
+async fn nothing_is_locked_while_the_broker_is_waited_for() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    let operator = world.operator().await;
+    let policy = json!({"rules": [], "default": "approve"}).to_string();
+    operator.set_policy(form.workspace, &policy).await.unwrap();
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+    broker.stall();
+    let due = "UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.execute(due, &[]).await.unwrap();
+    let taken = "SELECT count(*) FROM run_wakes WHERE due_at > clock_timestamp() + interval '20 s'
+        AND due_at < clock_timestamp() + interval '31 s'";
+    eventually("taken", async || world.count(taken).await == 1).await;
+    let waiting = operator.approvals(form.workspace, 1).await.unwrap();
+    let approving = operator.approve(waiting[0].approval_id, form.owner);
+    approving.await.unwrap();
+    // It is still waiting for the broker.
+    assert!(!worker.log().contains("can't be published"));
+    broker.pass();
+    world.await_state("succeeded", 1).await;
 }
