@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
 use serde_json::{Value, json};
 
-use crate::{Answer, Process, http_client};
+use crate::{Answer, Process, http_client, marks::mark};
 
 /// A workflow with a field of every type.
 pub const DEFINITION: &str = r#"{
@@ -58,6 +58,7 @@ impl Form {
         workflow: WorkflowId,
         token: &str,
     ) -> Self {
+        mark(token);
         let (base, token) = (gateway.to_owned(), token.to_owned());
         Self {
             workspace,
@@ -88,6 +89,7 @@ impl Form {
 
     /// The same form through another token.
     pub fn with_token(&self, token: &str) -> Self {
+        mark(token);
         Self {
             token: token.to_owned(),
             ..self.clone()

@@ -4,6 +4,7 @@
 mod broker;
 mod command_line;
 mod form;
+pub mod marks;
 mod peer;
 mod process;
 mod proxy;

@@ -11,7 +11,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::{eventually, http_client};
+use crate::{eventually, http_client, marks::assert_unmarked};
 
 /// A program that `cargo build` has made, in the profile of the running one.
 pub fn binary(program: &str) -> PathBuf {
@@ -102,7 +102,9 @@ impl Process {
     pub async fn admin(&self, path: &str) -> Option<(u16, String)> {
         let url = format!("{}{path}", self.admin.lock().unwrap().clone()?);
         let answer = self.http.get(url).send().await.ok()?;
-        Some((answer.status().as_u16(), answer.text().await.ok()?))
+        let (status, text) = (answer.status().as_u16(), answer.text().await.ok()?);
+        assert_unmarked(path, &text);
+        Some((status, text))
     }
 
     pub async fn is_ready(&self) -> bool {
@@ -191,5 +193,13 @@ impl Process {
     pub async fn kill(&mut self) {
         self.signal("-KILL");
         self.ended().await;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_unmarked("a log", &self.log());
+        }
     }
 }

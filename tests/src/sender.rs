@@ -9,6 +9,8 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::marks::{assert_unmarked, mark};
+
 /// An HTTP client. It speaks to 127.0.0.1 only, but is built for TLS and wants to know with what.
 pub fn http_client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -17,9 +19,9 @@ pub fn http_client() -> reqwest::Client {
 
 /// The signature of a body.
 pub fn sign(secret: &str, body: &[u8]) -> String {
-    SigningKey::new(&Secret::new(secret.as_bytes().to_vec()))
-        .sign(body)
-        .to_string()
+    let signature = SigningKey::new(&Secret::new(secret.as_bytes().to_vec())).sign(body);
+    mark(&signature.to_string());
+    signature.to_string()
 }
 
 /// What came back.
@@ -37,12 +39,14 @@ impl Answer {
             .headers()
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
-        let headers = headers.filter(|(name, _)| name != "date").collect();
-        Self {
+        let headers: Vec<_> = headers.filter(|(name, _)| name != "date").collect();
+        let answer = Self {
             status: response.status().as_u16(),
             headers,
             body: response.text().await.unwrap(),
-        }
+        };
+        assert_unmarked("an answer", &format!("{answer:?}"));
+        answer
     }
 
     pub fn is_first(&self) -> bool {
@@ -84,6 +88,7 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(gateway: &str, address: WebhookAddress, secret: String) -> Self {
+        mark(&secret);
         Self {
             url: format!("{gateway}/webhooks/incoming/{address}"),
             address,

