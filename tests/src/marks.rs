@@ -45,8 +45,8 @@ pub fn assert_unmarked(place: &str, text: &str) {
     }
 }
 
-/// The runs of letters and digits of at least [`LENGTH`]. Logs are long: only what may be part of one
-/// is looked at.
+/// The runs of letters and digits of at least [`LENGTH`]. Logs are long: only what may be part of
+/// one is looked at.
 fn words(text: &str) -> Vec<&str> {
     let (bytes, mut found, mut from) = (text.as_bytes(), Vec::new(), 0);
     while from + LENGTH <= bytes.len() {
