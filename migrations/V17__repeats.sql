@@ -10,7 +10,7 @@ SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', t
 ALTER TABLE form_submissions
     ADD COLUMN payload_hash bigint,
     ADD COLUMN changed_repeats integer NOT NULL DEFAULT 0;
-COMMENT ON COLUMN form_submissions.payload_hash IS 'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that nobody who does not know the key can guess at the payload; null for what was claimed before this was kept, and when the run was erased';
+COMMENT ON COLUMN form_submissions.payload_hash IS 'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that nobody who does not know the key can guess at the payload; null for what was claimed before this was kept or was taken over, and when the input of its run is not kept';
 COMMENT ON COLUMN form_submissions.changed_repeats IS 'How often the key came back with another payload, which changed nothing';
 
 DROP FUNCTION claim_submissions(uuid[], uuid[], uuid[], bytea[], bytea[], bigint[], uuid[], double precision, bigint[]);
@@ -74,18 +74,55 @@ COMMENT ON FUNCTION count_changed_repeats IS 'Counts, of submissions whose keys 
 REVOKE EXECUTE ON FUNCTION claim_submissions, count_changed_repeats FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION claim_submissions, count_changed_repeats TO letterbox_gateway;
 
-CREATE OR REPLACE FUNCTION erase_run(tenant uuid, erased uuid) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- What was sent first was perhaps not recorded: what is recorded now is not compared.
+CREATE OR REPLACE FUNCTION take_over_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[], hashes bytea[],
+    batches bigint[], lease_seconds double precision)
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    UPDATE runs SET input = NULL WHERE workspace_id = tenant AND run_id = erased
-        AND state IN ('succeeded', 'failed', 'denied', 'refused');
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    UPDATE run_actions SET request = NULL, error = NULL WHERE workspace_id = tenant AND run_id = erased;
-    UPDATE form_submissions SET payload_hash = NULL WHERE workspace_id = tenant AND submission_id = erased;
-    RETURN true;
+    RETURN QUERY
+    WITH free AS (
+        SELECT s.workspace_id, s.key_high, s.key_low, n.batch_id, l.release_id
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches)
+             AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id)
+        JOIN live_form_links l ON l.token_sha256 = n.token_sha256 AND l.workspace_id = n.workspace_id
+        JOIN form_submissions s
+            ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
+        JOIN open_batches o ON o.batch_id = s.batch_id
+        WHERE o.spilled_at IS NULL AND o.lease_until <= clock_timestamp()
+          AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+        FOR UPDATE OF s SKIP LOCKED
+    ), taken AS (
+        UPDATE form_submissions s SET batch_id = f.batch_id, payload_hash = NULL, release_ids =
+            CASE WHEN f.release_id = ANY (s.release_ids) THEN s.release_ids ELSE s.release_ids || f.release_id END
+        FROM free f
+        WHERE s.workspace_id = f.workspace_id AND s.key_high = f.key_high AND s.key_low = f.key_low
+        RETURNING s.batch_id, s.submission_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second' FROM taken t GROUP BY t.batch_id
+        ON CONFLICT DO NOTHING
+    )
+    SELECT submission_id FROM taken;
 END
 $$;
+
+CREATE FUNCTION forget_payload_hash() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE form_submissions SET payload_hash = NULL
+    WHERE workspace_id = coalesce(NEW.workspace_id, OLD.workspace_id) AND submission_id = coalesce(NEW.run_id, OLD.run_id)
+      AND payload_hash IS NOT NULL;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION forget_payload_hash IS 'Of an input that is not kept no hash is kept either';
+CREATE TRIGGER forget_payload_hash_of_refused AFTER INSERT ON runs FOR EACH ROW
+WHEN (NEW.input IS NULL) EXECUTE FUNCTION forget_payload_hash();
+CREATE TRIGGER forget_payload_hash_of_erased AFTER UPDATE OF input ON runs FOR EACH ROW
+WHEN (NEW.input IS NULL) EXECUTE FUNCTION forget_payload_hash();
+CREATE TRIGGER forget_payload_hash_of_deleted AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION forget_payload_hash();
+
+REVOKE SELECT ON form_submissions FROM letterbox_gateway;
+GRANT SELECT (workspace_id, key_high, key_low, submission_id, batch_id) ON form_submissions TO letterbox_gateway;
 
 -- Of gateways that claim through functions none uses it any more.
 DROP FUNCTION take_hits(bytea[], integer[], integer[], integer[]);

@@ -38,7 +38,8 @@ impl Repeats {
 
 async fn compare(claims: Claims, mut waiting: Receiver<SubmissionKey>) {
     let mut keys = Vec::with_capacity(MAX_BATCH);
-    while waiting.recv_many(&mut keys, MAX_BATCH).await > 0 {
+    // Who stops does not wait for what is best effort.
+    while waiting.recv_many(&mut keys, MAX_BATCH).await > 0 && !waiting.is_closed() {
         match claims.count_changed_repeats(&keys).await {
             Ok(changed) => metrics::CHANGED_REPEATS.increment(changed),
             Err(error) => tracing::debug!(%error, "repeats are not compared"),

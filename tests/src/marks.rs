@@ -28,7 +28,9 @@ pub fn mark(secret: &str) {
 /// Marks the password of a server's URL.
 pub fn mark_password(url: &str) {
     let url: Url = url.parse().unwrap();
-    mark(url.password().unwrap_or_default());
+    let password = url.password().unwrap();
+    assert!(password.len() >= LENGTH, "too short to be looked for");
+    mark(password);
 }
 
 /// # Panics

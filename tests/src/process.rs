@@ -165,16 +165,6 @@ impl Process {
         self.signal("-TERM");
     }
 
-    /// Pauses it, as a machine does that is moved.
-    pub fn pause(&self) {
-        self.signal("-STOP");
-    }
-
-    /// Lets it go on after a pause.
-    pub fn resume(&self) {
-        self.signal("-CONT");
-    }
-
     /// Waits for its end, and for the last line of its log.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
         let ending = async {

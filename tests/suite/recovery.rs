@@ -1,7 +1,7 @@
 //! Runs go on: retries, killed workers, lost leases and wakes; each action is sent once, or again
 //! under the same key.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
 use lapin::options::BasicPublishOptions;
 use letterbox_broker::{BatchBody, FormSubmission, Receipt, RunWake};
@@ -221,48 +221,6 @@ async fn a_worker_that_lost_its_lease_ends_nothing() {
     .await;
     second.add_permits(1);
     world.await_state("succeeded", 1).await;
-}
-
-/// A process that was paused between recording an attempt and sending it has lost its lease when
-/// it goes on: it sends nothing. The clock that it asks can't be moved on, so this takes a while.
-#[tokio::test]
-async fn a_worker_that_was_paused_sends_nothing() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
-    let short = [("LETTERBOX_RUN_LEASE_SECONDS", "35")];
-    let paused = world.worker_with(&short).await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    let wait = "
-        CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            PERFORM pg_advisory_xact_lock_shared(35);
-            RETURN NEW;
-        END $$;
-        CREATE TRIGGER wait_here BEFORE INSERT OR UPDATE ON run_actions FOR EACH ROW
-        WHEN (NEW.state = 'running') EXECUTE FUNCTION wait_here();
-        SELECT pg_advisory_lock(35)";
-    world.database.batch_execute(wait).await.unwrap();
-    form.assert_accepts("k").await;
-    eventually("the attempt is being recorded", async || {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        world.count(waiting).await == 1
-    })
-    .await;
-    paused.pause();
-    let go_on = "SELECT pg_advisory_unlock(35)";
-    world.database.batch_execute(go_on).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(18)).await;
-    let _other = world.worker_with(&short).await;
-    world.database.batch_execute(EXPIRE).await.unwrap();
-    world.await_state("succeeded", 1).await;
-    let mut paused = paused;
-    paused.resume();
-    paused.terminate();
-    assert!(paused.ended().await.success());
-    assert_eq!(peer.received().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,6 +107,7 @@ async fn each_role_can_do_its_work_and_no_more() {
             Role::Gateway,
             "UPDATE form_submissions SET changed_repeats = 0",
         ),
+        (Role::Gateway, "SELECT payload_hash FROM form_submissions"),
         (Role::Gateway, "INSERT INTO open_batches DEFAULT VALUES"),
         (Role::Gateway, "CREATE TABLE mine ()"),
         (Role::Worker, "SELECT * FROM webhook_deliveries"),

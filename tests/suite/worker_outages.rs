@@ -222,7 +222,7 @@ async fn an_old_snapshot_does_not_slow_the_outbox_down() {
     let taking = "EXPLAIN (ANALYZE, BUFFERS) EXECUTE taking(200, false)";
     let rows = world.database.query(taking, &[]).await.unwrap();
     let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    assert!(plan[0].contains("rows=1 "), "{plan:#?}");
+    assert!(plan[0].ends_with("rows=1 loops=1)"), "{plan:#?}");
     // All pages that were looked at: "Buffers: shared hit=5 dirtied=1".
     let buffers = plan.iter().find(|line| line.contains("Buffers:")).unwrap();
     let pages: u64 = buffers
@@ -240,7 +240,7 @@ async fn nothing_is_locked_while_the_broker_is_waited_for() {
     let broker = Proxy::before(&world.amqp_url).await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let gateway = world.gateway().await;
-    let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
+    let _worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
     let form = world
         .acting_form(&gateway, &peer.url, json!([post("send")]))
         .await;
@@ -258,8 +258,6 @@ async fn nothing_is_locked_while_the_broker_is_waited_for() {
     let waiting = operator.approvals(form.workspace, 1).await.unwrap();
     let approving = operator.approve(waiting[0].approval_id, form.owner);
     approving.await.unwrap();
-    // It is still waiting for the broker.
-    assert!(!worker.log().contains("can't be published"));
     broker.pass();
     world.await_state("succeeded", 1).await;
 }

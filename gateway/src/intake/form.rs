@@ -3,7 +3,7 @@
 //! What is live is asked of the database for every request; nothing about links or forms is cached
 //! here.
 
-use std::{ops::RangeInclusive, pin::pin, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use hyper::{Request, body::Incoming, header::HeaderMap};
@@ -102,21 +102,14 @@ async fn accept(
         workflow,
         ..
     } = form.release;
-    let key = |payload: &[u8]| {
-        SubmissionKey::new(
-            workspace,
-            workflow,
-            posted.key_sha256,
-            posted.token,
-            payload,
-        )
-    };
+    let said = members(posted.payload);
+    let key = SubmissionKey::new(workspace, workflow, posted.key_sha256, posted.token, &said);
     match validated(&form, posted.payload) {
         // Claim, publish, confirm. A known key answers as before: the claim says so.
         Ok(payload) => {
             let submission = Submission {
                 release: form.release,
-                key: key(&payload),
+                key,
                 payload,
                 receipt: Receipt {
                     received_at,
@@ -126,17 +119,14 @@ async fn accept(
             record(gateway, submission).await
         }
         // The payload does not fit; a known key answers as before all the same.
-        Err(refusal) => {
-            let key = key(posted.payload.get().as_bytes());
-            match await_outcome(gateway, key).await? {
-                KeyState::Recorded => {
-                    gateway.repeats.note(key);
-                    Ok(())
-                }
-                KeyState::Gone => Err(Refusal::form_unavailable()),
-                KeyState::New | KeyState::InProgress => Err(refusal),
+        Err(refusal) => match await_outcome(gateway, key).await? {
+            KeyState::Recorded => {
+                gateway.repeats.note(key);
+                Ok(())
             }
-        }
+            KeyState::Gone => Err(Refusal::form_unavailable()),
+            KeyState::New | KeyState::InProgress => Err(refusal),
+        },
     }
 }
 
@@ -167,6 +157,21 @@ async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<KeyState
             None => return Ok(KeyState::New),
         }
     }
+}
+
+/// What a payload says, whatever the form: its members by name, each with its value as it was
+/// written. Of duplicate names the last one wins.
+fn members(payload: &RawValue) -> Vec<u8> {
+    let members = json_object::all(payload.get()).unwrap_or_default();
+    let by_name: BTreeMap<_, _> = members.into_iter().collect();
+    let mut said = Vec::new();
+    for (name, value) in by_name {
+        said.extend_from_slice(name.as_deref().unwrap_or_default().as_bytes());
+        said.push(0);
+        said.extend_from_slice(value.get().as_bytes());
+        said.push(0);
+    }
+    said
 }
 
 /// The payload, if it fits the form.

@@ -120,12 +120,16 @@ async fn serve_until_quiet(
         .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(ErrorEnvelopeStream::new(observed)), service);
+    let mut is_ending = false;
     let outcome = loop {
         tokio::select! {
             outcome = &mut connection => break outcome,
             () = tokio::time::sleep(LOOK) => {
                 if stop.is_cancelled() {
-                    Pin::new(&mut connection).graceful_shutdown();
+                    // Once: the second time hyper would cut off a body that is being discarded.
+                    if !std::mem::replace(&mut is_ending, true) {
+                        Pin::new(&mut connection).graceful_shutdown();
+                    }
                 } else if activity.is_quiet() {
                     let parts = connection.into_parts();
                     let stream = parts.io.into_inner().into_inner().stream;

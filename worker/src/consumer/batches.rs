@@ -105,7 +105,9 @@ impl BatchConsumer<'_> {
             let batch = tokio::select! {
                 biased;
                 _ = try_again.tick(), if !held.is_empty() => {
-                    held = self.publish_held(queue, held).await?;
+                    held = self.publish_held(queue, held, stop).await?;
+                    // However long that took: first the others have their turn.
+                    try_again.reset();
                     continue;
                 }
                 batch = subscription.next(stop) => batch?,
@@ -208,9 +210,14 @@ impl BatchConsumer<'_> {
         &self,
         queue: &str,
         held: Vec<HeldMessage>,
+        stop: &CancellationToken,
     ) -> Result<Vec<HeldMessage>, BrokerError> {
         let mut left = Vec::new();
         for mut message in held {
+            if stop.is_cancelled() {
+                left.push(message);
+                continue;
+            }
             let mut letters = Vec::new();
             for DeadLetter { entry, reason, .. } in message.letters {
                 letters.extend(self.dead_letter(queue, 0, entry, reason).await);

@@ -12,7 +12,8 @@ statements! {
     /// meanwhile. $2 is whether to look at those, too, that have been due for long. Usually there
     /// are none, and where an old snapshot keeps dead entries from being cleared away, to look
     /// through them takes its time. The index is searched by `now()`, which does not change while
-    /// the statement runs, as `clock_timestamp()` does.
+    /// the statement runs, as `clock_timestamp()` does. What somebody changes meanwhile is left for
+    /// the next time.
     TAKE_DUE_WAKES = take_due_wakes "
 UPDATE run_wakes w SET due_at = clock_timestamp() + interval '30 seconds'
 WHERE w.ctid = ANY (ARRAY(
