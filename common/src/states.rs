@@ -52,6 +52,18 @@ text_enum! {
 }
 
 text_enum! {
+    /// Where the wake of a run is.
+    pub enum WakeState {
+        /// Waits for its time
+        Scheduled = "scheduled",
+        /// Its time has come; waits for its turn
+        Ready = "ready",
+        /// The broker or a worker has it
+        HandedOver = "handed_over",
+    }
+}
+
+text_enum! {
     /// Why a run never started.
     pub enum RefusedReason {
         /// The owner left, was deactivated, or became a viewer

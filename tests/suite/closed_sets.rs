@@ -8,7 +8,7 @@ use letterbox_common::{
     sealing::SealedColumn,
     states::{
         ActionState, ApprovalState, Forgotten, InputTrust, MemberRole, RefusedReason, RunState,
-        SignalKind, WorkflowState,
+        SignalKind, WakeState, WorkflowState,
     },
 };
 use letterbox_database::{Role, Statement};
@@ -107,6 +107,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("members", "role"), MemberRole::WORDS),
         (("workflows", "state"), WorkflowState::WORDS),
         (("runs", "state"), RunState::WORDS),
+        (("run_wakes", "state"), WakeState::WORDS),
         (("runs", "refused_reason"), RefusedReason::WORDS),
         (("runs", "input_trust"), InputTrust::WORDS),
         (("forgotten", "what"), Forgotten::WORDS),

@@ -8,12 +8,9 @@ use letterbox_broker::{
     topology::{DEAD_EXCHANGE, DEAD_LETTERS_QUEUE},
 };
 use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
-use letterbox_database::Role;
 use letterbox_tests::{Peer, PrivateBroker, Proxy, Reply, Scene, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
-
-use crate::closed_sets::statements;
 
 /// A message with so many deliveries of a webhook, each of a body of its own.
 fn deliveries(address: WebhookAddress, number: usize) -> Message {
@@ -178,59 +175,6 @@ async fn hits_of_the_future_expire_like_those_of_now() {
     assert_eq!(limited.status, 429);
     let seconds: u64 = limited.header("retry-after").unwrap().parse().unwrap();
     assert!(seconds <= 60, "{seconds}");
-}
-
-/// While a transaction with an old view is open, nothing that it may still see is cleared away. The
-/// relay does not look through all of it each time.
-#[tokio::test]
-async fn an_old_snapshot_does_not_slow_the_outbox_down() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let form = world.form(&gateway).await;
-    form.assert_accepts("k").await;
-    let mut worker = world.worker().await;
-    world.await_state("succeeded", 1).await;
-    worker.kill().await;
-    let of_any_run = "ALTER TABLE run_wakes DROP CONSTRAINT run_wakes_workspace_id_run_id_fkey";
-    world.database.batch_execute(of_any_run).await.unwrap();
-    let old = world.session(Role::Login).await;
-    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM runs")
-        .await
-        .unwrap();
-    let wakes_of_an_hour = "
-        INSERT INTO run_wakes (workspace_id, run_id, due_at)
-        SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 second'
-        FROM generate_series(400, 50000) AS n;
-        DELETE FROM run_wakes;
-        INSERT INTO run_wakes (workspace_id, run_id, due_at)
-        SELECT workspace_id, run_id, now() FROM runs;
-        ANALYZE run_wakes";
-    world
-        .database
-        .batch_execute(wakes_of_an_hour)
-        .await
-        .unwrap();
-    let (_, taking) = statements()
-        .into_iter()
-        .find(|(_, one)| one.name == "take_due_wakes")
-        .unwrap();
-    world
-        .database
-        .batch_execute(&format!("PREPARE taking AS {}", taking.sql))
-        .await
-        .unwrap();
-    let taking = "EXPLAIN (ANALYZE, BUFFERS) EXECUTE taking(200, false)";
-    let rows = world.database.query(taking, &[]).await.unwrap();
-    let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    assert!(plan[0].ends_with("rows=1 loops=1)"), "{plan:#?}");
-    // All pages that were looked at: "Buffers: shared hit=5 dirtied=1".
-    let buffers = plan.iter().find(|line| line.contains("Buffers:")).unwrap();
-    let pages: u64 = buffers
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix("hit=").or(word.strip_prefix("read=")))
-        .map(|pages| pages.parse::<u64>().unwrap())
-        .sum();
-    assert!((1..100).contains(&pages), "{pages} pages: {plan:#?}");
 }
 
 /// A broker that answers nothing holds no locks: a person can approve meanwhile.

@@ -16,7 +16,7 @@ use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarge
 
 use crate::{
     egress::{self, AllowList, Egress},
-    executor::Timeouts,
+    executor::{Limits, Timeouts},
     retention::Retention,
 };
 
@@ -53,6 +53,16 @@ pub(crate) struct WorkerSettings {
     #[arg(long, env = "LETTERBOX_RUN_CONCURRENCY", value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub run_concurrency: u16,
+
+    /// Runs of one workspace that may be in the queue and in workers' places at once
+    #[arg(long, env = "LETTERBOX_RUNS_PER_WORKSPACE", value_name = "N", default_value_t = 24,
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub runs_per_workspace: u16,
+
+    /// Requests to one account that may be under way at once
+    #[arg(long, env = "LETTERBOX_REQUESTS_PER_ACCOUNT", value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub requests_per_account: u16,
 
     /// How long a worker may be silent about a run before another one takes it over, in seconds; at
     /// least 35
@@ -120,6 +130,7 @@ pub(crate) struct Config {
     pub prefetch: u16,
     pub max_batch: usize,
     pub run_concurrency: u16,
+    pub limits: Limits,
     pub timeouts: Timeouts,
     pub keys: KeyRing,
     pub egress: Egress,
@@ -166,6 +177,10 @@ impl Config {
             prefetch: settings.prefetch,
             max_batch: usize::from(settings.batch_size),
             run_concurrency: settings.run_concurrency,
+            limits: Limits {
+                workspace: usize::from(settings.runs_per_workspace),
+                account: usize::from(settings.requests_per_account),
+            },
             timeouts: Timeouts {
                 lease,
                 retry: settings.retry,

@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     config::Config,
     consumer::Consumer,
-    executor::{Executor, relay},
+    executor::{Executor, Relay, RelayHints},
     recorder::Recorder,
     stored_bytes::StoredBytes,
 };
@@ -59,14 +59,22 @@ pub(crate) async fn run(
             supervise(target, &name, broker, session, stop).await;
         })
     };
-    let (database, name) = (config.database.clone(), config.name.clone());
-    let relaying = relay(database.clone(), publisher.clone(), name, stop.clone());
-    let relaying = spawn_vital("relay", relaying);
+    let (database, hints) = (config.database.clone(), RelayHints::default());
+    let relay = Relay {
+        database: database.clone(),
+        publisher: publisher.clone(),
+        name: config.name.clone(),
+        places: config.run_concurrency,
+        limits: config.limits,
+        hints: hints.clone(),
+    };
+    let relaying = spawn_vital("relay", relay.run(stop.clone()));
     let deadline = config.shutdown_timeout;
     let recorder = Recorder {
         database: database.clone(),
         stored_bytes: StoredBytes::default(),
         max_daily_bytes: config.max_daily_bytes,
+        relay: hints,
     };
     let noting = recorder.stored_bytes.clone();
     let noting = noting.note(database.clone(), stop_publishing.clone());
@@ -110,6 +118,7 @@ fn assemble(
     publisher: Publisher,
     stop: CancellationToken,
 ) -> Consumer {
+    let relay = recorder.relay.clone();
     Consumer {
         recorder,
         publisher,
@@ -118,6 +127,7 @@ fn assemble(
             keys: config.keys,
             egress: config.egress,
             timeouts: config.timeouts,
+            relay,
             stop,
         },
         prefetch: config.prefetch,

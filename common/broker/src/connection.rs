@@ -112,7 +112,7 @@ pub(crate) async fn connect(
     let connection = with_timeout(CONNECT_TIMEOUT, connecting).await?;
 
     match target.declares {
-        true => topology::declare_on(&connection, 1).await?,
+        true => drop(topology::declare_on(&connection, 1).await?),
         false => topology::find_on(&connection).await?,
     }
     Ok(connection)

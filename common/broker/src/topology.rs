@@ -149,10 +149,11 @@ pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
 const DELIVERY_LIMIT: i64 = 50;
 
 /// Declares everything, with `queues` queues in each family. Does nothing where it exists already.
+/// Gives the number of wakes that are ready in their queue.
 ///
 /// # Errors
 /// When something of the same name has other properties (406), or the connection breaks.
-async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
+async fn declare(channel: &Channel, queues: u16) -> lapin::Result<u32> {
     exchange(
         channel,
         DEAD_EXCHANGE,
@@ -172,22 +173,26 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
     .await?;
     let alternate = arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]);
     exchange(channel, EXCHANGE, ExchangeKind::Direct, alternate).await?;
+    let mut ready_wakes = 0;
     for work in work_queues(queues) {
-        queue(channel, &work.name, work_arguments()).await?;
+        let ready = queue(channel, &work.name, work_arguments()).await?;
+        if work.consumption == Consumption::Wakes {
+            ready_wakes += ready;
+        }
         bind(channel, &work.name, work.exchange, &work.routing_key).await?;
     }
-    Ok(())
+    Ok(ready_wakes)
 }
 
 /// As [`declare`], on a channel of its own: a refusal (406) closes the channel it happens on.
 ///
 /// # Errors
 /// When something of the same name has other properties, or the broker does not answer.
-pub async fn declare_on(connection: &Connection, queues: u16) -> Result<(), BrokerError> {
+pub async fn declare_on(connection: &Connection, queues: u16) -> Result<u32, BrokerError> {
     let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
-    with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
+    let ready_wakes = with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
     let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "declared".into())).await;
-    Ok(())
+    Ok(ready_wakes)
 }
 
 /// Whether the exchange is there that everything is published to. Needs no rights.
@@ -268,7 +273,8 @@ async fn exchange(
         .await
 }
 
-async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::Result<()> {
+/// Gives the number of messages that are ready in it.
+async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::Result<u32> {
     let durable = QueueDeclareOptions {
         durable: true,
         ..Default::default()
@@ -276,7 +282,7 @@ async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::R
     channel
         .queue_declare(name.into(), durable, arguments)
         .await
-        .map(drop)
+        .map(|queue| queue.message_count())
 }
 
 /// How many messages are ready in a queue.

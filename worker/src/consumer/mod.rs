@@ -70,7 +70,8 @@ impl Session for Consumer {
         loop {
             tokio::select! {
                 (known, queues) = &mut looking, if !stop.is_cancelled() => {
-                    topology::declare_on(connection, queues).await?;
+                    let ready_wakes = topology::declare_on(connection, queues).await?;
+                    self.executor.relay.note_backlog(ready_wakes);
                     let former = if known == 0 { Vec::new() } else { work_queues(known) };
                     let new = work_queues(queues)
                         .into_iter()

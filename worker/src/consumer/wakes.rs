@@ -67,7 +67,11 @@ impl WakeConsumer<'_> {
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         let ended = match RunWake::decode(&message.properties) {
-            Ok(wake) => self.advance(wake, stop).await?,
+            Ok(wake) => {
+                let advanced = self.advance(wake, stop).await?;
+                self.executor.relay.look();
+                advanced
+            }
             Err(error) => Ended::Unprocessable(error.to_string()),
         };
         let label = match ended {

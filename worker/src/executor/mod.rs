@@ -25,7 +25,7 @@ use std::{
 };
 
 use letterbox_common::{
-    ids::{RunId, UserId, WorkspaceId},
+    ids::{AccountId, RunId, UserId, WorkspaceId},
     sealing::KeyRing,
     states::{ActionState, RunState},
 };
@@ -38,7 +38,7 @@ use letterbox_workflow::{
 use tokio::task::block_in_place;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::outbox::{relay, wake_again};
+pub(crate) use self::outbox::{Limits, Relay, RelayHints, wake_again};
 use self::store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition};
 use crate::{egress::Egress, metrics};
 
@@ -76,6 +76,8 @@ pub(crate) struct Executor {
     pub(crate) keys: KeyRing,
     pub(crate) egress: Egress,
     pub(crate) timeouts: Timeouts,
+    /// Told when a run is let go of: there is room for another one.
+    pub(crate) relay: RelayHints,
     /// Cancelled when the process is told to stop: no action begins any more.
     pub(crate) stop: CancellationToken,
 }
@@ -89,6 +91,8 @@ struct RunInProgress {
     lease: Lease,
     /// The user under whose identity it runs.
     owner: UserId,
+    /// The account that it may call: the relay counts how many do.
+    account: Option<AccountId>,
     context: TemplateContext,
     actions: Vec<Action>,
     records: HashMap<String, ActionRecord>,
@@ -203,10 +207,10 @@ impl Executor {
             Err(error) => return Ok(Err(format!("the input can't be read: {error}"))),
         };
         let records = store::action_records(&self.database, workspace, run).await?;
-        let (lease, owner) = (leased.lease, leased.owner);
         Ok(Ok(RunInProgress {
-            lease,
-            owner,
+            lease: leased.lease,
+            owner: leased.owner,
+            account: leased.account,
             context,
             actions,
             records,

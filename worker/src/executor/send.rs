@@ -98,6 +98,17 @@ impl Executor {
             update.decided = Some(decided);
             return self.pause(run, &update, pause).await;
         }
+
+        // A place at the account: the relay gives it, when it is this run's turn.
+        let account = prepared.account.id;
+        if run.account != Some(account) {
+            let waiting = Transition::AwaitAccount(account);
+            return self
+                .record(run, None, &waiting)
+                .await
+                .map(|_| Progress::Stop);
+        }
+
         // Record: before the request leaves, so that after a crash its outcome is known to be
         // unknown.
         let recorded = Instant::now();

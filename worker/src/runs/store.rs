@@ -66,10 +66,18 @@ WITH new AS (
            CASE WHEN refused IS NOT NULL THEN clock_timestamp() END
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
-    RETURNING workspace_id, run_id, state, coalesce(octet_length(input), 0) AS bytes
+    RETURNING workspace_id, run_id, workflow_id, release_id, run_as, state,
+        coalesce(octet_length(input), 0) AS bytes
 ), wakes AS (
-    INSERT INTO run_wakes (workspace_id, run_id, due_at)
-    SELECT workspace_id, run_id, clock_timestamp() FROM inserted WHERE state = 'queued'
+    INSERT INTO run_wakes (workspace_id, run_id, due_at, account_id)
+    SELECT i.workspace_id, i.run_id, clock_timestamp(),
+           coalesce(a.account_id, '00000000-0000-0000-0000-000000000000')
+    FROM inserted i
+    LEFT JOIN releases r USING (workspace_id, workflow_id, release_id)
+    LEFT JOIN connected_accounts a
+        ON a.workspace_id = i.workspace_id AND a.user_id = i.run_as AND a.name = r.first_account
+        AND a.disconnected_at IS NULL
+    WHERE i.state = 'queued'
 ), used AS (
     UPDATE run_usage u SET started = u.started + i.started
     FROM (SELECT workspace_id, count(*) AS started
@@ -100,6 +108,9 @@ pub(crate) async fn store(recorder: &Recorder, runs: &[&NewRun]) -> Result<(), D
     } = recorded.ok_or_else(|| DatabaseError::rolled_back(name))?;
     for (workspace, bytes) in bytes {
         recorder.stored_bytes.add(workspace, None, bytes);
+    }
+    if queued > 0 {
+        recorder.relay.look();
     }
     let repeated = batch.runs.len() as u64 - queued - refused;
     for (outcome, count) in [

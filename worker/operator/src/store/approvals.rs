@@ -51,7 +51,8 @@ WITH answered AS (
 ), wake AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at)
     SELECT workspace_id, run_id, clock_timestamp() FROM answered
-    ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at
+    ON CONFLICT (workspace_id, run_id) DO UPDATE
+    SET due_at = EXCLUDED.due_at, state = 'scheduled', handovers = 0
 )
 SELECT ", columns!(), "
 FROM answered p JOIN run_actions a USING (workspace_id, run_id, action_id)");

@@ -6,7 +6,7 @@ use letterbox_common::{
     states::WorkflowState,
 };
 use letterbox_database::{Database, DatabaseError, Transaction, statements};
-use letterbox_workflow::Definition;
+use letterbox_workflow::{Definition, actions::Action};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::{Error, Row};
@@ -35,8 +35,8 @@ WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
 
     /// Adds the next release of a workflow.
     CREATE_RELEASE = create_release "
-INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions)
-SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4
+INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account)
+SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
 GROUP BY f.workspace_id, f.workflow_id";
@@ -171,12 +171,16 @@ pub(crate) async fn create_release(
     definition: &Definition,
 ) -> Result<(), DatabaseError> {
     let (form, actions) = (definition.form_json(), definition.actions_json());
+    let first_account = definition.actions.first().and_then(Action::account);
     transaction
         .execute(
             &CREATE_RELEASE,
             &[
-                /* $1 workflow_id */ &workflow, /* $2 release_id */ &release,
-                /* $3 form */ &form, /* $4 actions */ &actions,
+                /* $1 workflow_id */ &workflow,
+                /* $2 release_id */ &release,
+                /* $3 form */ &form,
+                /* $4 actions */ &actions,
+                /* $5 first_account */ &first_account,
             ],
         )
         .await

@@ -1,94 +1,154 @@
-//! The relay: takes what is due in the outbox, hands it to RabbitMQ, and puts it off when the
-//! broker has confirmed. If it dies in between it is due again, which wakes a run twice and changes
-//! nothing. If the broker loses it (somebody empties a queue), it is due again some minutes later.
+//! The relay: hands due wakes to RabbitMQ, in turn for each workspace, and no more than workers
+//! have places for. What is over that waits in the outbox. If the relay dies before it publishes,
+//! or the broker loses a wake (somebody empties a queue), it is due again some time later; a run
+//! that is woken twice is taken once.
+//!
+//! Every worker has a relay, and one of them is at work. Another one takes its place within
+//! seconds when its lease is over.
 
+mod dispatcher;
+mod fairness;
 mod store;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use futures_util::future;
-use letterbox_broker::{Message, Publisher, RunWake};
-use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_broker::{Publisher, RunWake};
 use letterbox_database::{Database, DatabaseError};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-use crate::metrics;
+use uuid::Uuid;
 
 pub(super) use self::store::STATEMENTS;
-pub(crate) use self::store::wake_again;
+use self::{
+    dispatcher::{Look, Memory},
+    store::HandedOver,
+};
+pub(crate) use self::{fairness::Limits, store::wake_again};
+use crate::metrics;
 
-/// How often to look at wakes, too, that have been due for long.
-const ALL_EVERY: Duration = Duration::from_secs(60);
-/// Maximum number of wakes that are taken at once.
-const PAGE: usize = 200;
 /// Pause when nothing is due.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
+/// Pause when something was, or waits for room.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// How often to look whether nobody relays.
+const STANDBY_PAUSE: Duration = Duration::from_millis(250);
 /// Pause when a server is away.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
+/// How often to say that this worker is alive.
+const NOTE_EVERY: Duration = Duration::from_secs(5);
 
-/// Relays until `stop`. `app_id` names the publishing process.
-pub(crate) async fn relay(
-    database: Database,
-    publisher: Publisher,
-    app_id: String,
-    stop: CancellationToken,
-) {
-    let mut looked_at_all: Option<Instant> = None;
-    while !stop.is_cancelled() {
-        let all = looked_at_all.is_none_or(|at| at.elapsed() > ALL_EVERY);
-        let pause = match relay_page(&database, &publisher, &app_id, all).await {
-            Ok(page) if page.due > page.confirmed => OUTAGE_PAUSE,
-            // There may be more.
-            Ok(page) if page.due == PAGE => continue,
-            Ok(_) => {
-                looked_at_all = if all {
-                    Some(Instant::now())
-                } else {
-                    looked_at_all
-                };
-                IDLE_PAUSE
+/// What the rest of the worker tells its relay. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RelayHints {
+    more: Arc<Notify>,
+    backlog: Arc<AtomicU32>,
+}
+
+impl RelayHints {
+    /// A run is due, or a place is free: to look now saves the pause.
+    pub(crate) fn look(&self) {
+        self.more.notify_one();
+    }
+
+    /// How many wakes are in the queue that no worker has.
+    pub(crate) fn note_backlog(&self, wakes: u32) {
+        self.backlog.store(wakes, Ordering::Relaxed);
+    }
+}
+
+/// Hands over wakes.
+pub(crate) struct Relay {
+    pub(crate) database: Database,
+    pub(crate) publisher: Publisher,
+    /// Names this process.
+    pub(crate) name: String,
+    /// Runs that this worker executes at once.
+    pub(crate) places: u16,
+    pub(crate) limits: Limits,
+    pub(crate) hints: RelayHints,
+}
+
+impl Relay {
+    /// Relays until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let worker = Uuid::new_v4();
+        let (mut memory, mut noted): (Option<Memory>, Option<Instant>) = (None, None);
+        while !stop.is_cancelled() {
+            if noted.is_none_or(|at| at.elapsed() > NOTE_EVERY) {
+                let noting = store::note_worker(&self.database, worker, &self.name, self.places);
+                noted = noting.await.is_ok().then(Instant::now);
             }
-            Err(_) => OUTAGE_PAUSE,
+            let pause = match self.turn(worker, &mut memory).await {
+                Ok(pause) => pause,
+                Err(_) => {
+                    // Whether the last look was committed is not known.
+                    memory = None;
+                    OUTAGE_PAUSE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.hints.more.notified(), if memory.is_some() => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        // Where this fails, others find out by the time.
+        let _ = store::forget_worker(&self.database, worker).await;
+    }
+
+    /// Looks at the outbox, and publishes what that gives. Gives the pause until the next turn.
+    /// Nothing is locked while the broker is waited for.
+    async fn turn(
+        &self,
+        worker: Uuid,
+        memory: &mut Option<Memory>,
+    ) -> Result<Duration, DatabaseError> {
+        if memory.is_none() && !store::may_lead(&self.database, worker).await? {
+            return Ok(STANDBY_PAUSE);
+        }
+        let look = Look {
+            worker,
+            limits: self.limits,
+            has_backlog: self.hints.backlog.load(Ordering::Relaxed) > 0,
+            memory: memory.as_ref(),
         };
-        stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+        let Some(looked) = self.database.transaction("relay", &look).await? else {
+            // Another relay leads.
+            *memory = None;
+            return Ok(STANDBY_PAUSE);
+        };
+        *memory = Some(looked.memory);
+        let lost = self.publish(&looked.handed_over).await;
+        if !lost.is_empty() {
+            store::take_back(&self.database, &lost).await?;
+            return Ok(OUTAGE_PAUSE);
+        }
+        Ok(match looked.is_busy {
+            true => BUSY_PAUSE,
+            false => IDLE_PAUSE,
+        })
     }
-}
 
-/// How many wakes were due, and how many of them the broker has confirmed.
-struct Page {
-    due: usize,
-    confirmed: usize,
-}
-
-/// Takes, publishes and puts off one page. Nothing is locked while the broker is waited for.
-async fn relay_page(
-    database: &Database,
-    publisher: &Publisher,
-    app_id: &str,
-    all: bool,
-) -> Result<Page, DatabaseError> {
-    let due = store::take_due(database, PAGE, all).await?;
-    let publishing = due
-        .iter()
-        .map(|wake| publisher.publish(message(wake.workspace, wake.run, app_id)));
-    let results = future::join_all(publishing).await;
-    let is_confirmed = results.iter().map(Result::is_ok);
-    let wakes: Vec<_> = due.into_iter().zip(is_confirmed).collect();
-    if !wakes.is_empty() {
-        // Where this fails they are due in 30 seconds.
-        store::put_off(database, &wakes).await?;
+    /// Publishes wakes; gives those that the broker has not confirmed.
+    async fn publish<'w>(&self, wakes: &'w [HandedOver]) -> Vec<&'w HandedOver> {
+        let publishing = wakes.iter().map(|wake| {
+            let (workspace, run) = (wake.lane.workspace, wake.run);
+            let message = RunWake { workspace, run }.message(&self.name);
+            self.publisher.publish(message)
+        });
+        let results = future::join_all(publishing).await;
+        let confirmed = results.iter().filter(|result| result.is_ok()).count();
+        metrics::RUN_WAKES.increment(confirmed as u64);
+        let lost = wakes.iter().zip(&results);
+        lost.filter(|(_, result)| result.is_err())
+            .map(|(wake, _)| wake)
+            .collect()
     }
-    let confirmed = wakes
-        .iter()
-        .filter(|(_, is_confirmed)| *is_confirmed)
-        .count();
-    metrics::RUN_WAKES.increment(confirmed as u64);
-    Ok(Page {
-        due: wakes.len(),
-        confirmed,
-    })
-}
-
-fn message(workspace: WorkspaceId, run: RunId, app_id: &str) -> Message {
-    RunWake { workspace, run }.message(app_id)
 }

@@ -18,8 +18,8 @@ pub(super) use self::step::{ActionUpdate, Decided, Transition, write_step};
 use super::permission::ApprovalStatus;
 
 statements! {
-    /// Leases a run that is not over and that nobody has, for one more holder. Removes the wake of
-    /// a run that is over.
+    /// Leases a run that is not over and that nobody has, for one more holder, if its wake was
+    /// handed over: else it is not its turn. Removes the wake of a run that is over.
     TAKE_RUN = take_run "
 WITH taken AS (
     UPDATE runs SET state = CASE state WHEN 'queued' THEN 'running' ELSE state END, turn = turn + 1,
@@ -29,19 +29,21 @@ WITH taken AS (
     WHERE workspace_id = $1 AND run_id = $2
       AND state IN ('queued', 'running', 'waiting_approval')
       AND coalesce(lease_until, '-infinity') <= clock_timestamp()
+      AND EXISTS (SELECT FROM run_wakes WHERE workspace_id = $1 AND run_id = $2
+                    AND state = 'handed_over')
     RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, idle_turns, received_at,
               input, lease_until
 ), wake AS (
-    INSERT INTO run_wakes (workspace_id, run_id, due_at)
-    SELECT workspace_id, run_id, lease_until FROM taken
-    ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at
+    UPDATE run_wakes w SET due_at = t.lease_until, state = 'handed_over', handovers = 0
+    FROM taken t WHERE w.workspace_id = t.workspace_id AND w.run_id = t.run_id
+    RETURNING nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 ), no_wake AS (
     DELETE FROM run_wakes w USING runs r
     WHERE w.workspace_id = $1 AND w.run_id = $2 AND r.workspace_id = $1 AND r.run_id = $2
       AND r.state NOT IN ('queued', 'running', 'waiting_approval')
 )
 SELECT t.turn AS fencing_token, t.idle_turns, t.run_as, t.release_id, t.received_at, t.input,
-       r.actions
+       r.actions, (SELECT account_id FROM wake) AS account_id
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
     /// What a run has done, with the answers of people.
@@ -106,6 +108,8 @@ pub(super) struct LeasedRun {
     pub(super) idle_turns: i32,
     pub(super) owner: UserId,
     pub(super) release: ReleaseId,
+    /// The account that it may call.
+    pub(super) account: Option<AccountId>,
     pub(super) received_at: Timestamp,
     /// JSON text that a stranger wrote; never missing while a run is not over.
     pub(super) input: Vec<u8>,
@@ -204,6 +208,7 @@ pub(super) async fn take_run(
         idle_turns: row.try_get("idle_turns")?,
         owner: row.try_get("run_as")?,
         release: row.try_get("release_id")?,
+        account: row.try_get("account_id")?,
         received_at: row.try_get("received_at")?,
         input: row.try_get("input")?,
         actions: row.try_get("actions")?,

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use letterbox_common::{
-    ids::ApprovalId,
-    states::{ActionState, RunState},
+    ids::{AccountId, ApprovalId},
+    states::{ActionState, RunState, WakeState},
 };
 use letterbox_database::{
     BoundStatement, Database, DatabaseError, Transaction, Work, replace_nul, statements,
@@ -76,11 +76,13 @@ UPDATE approvals SET state = CASE state WHEN 'pending' THEN 'withdrawn' ELSE sta
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3 AND state IN ('pending', 'denied')
 RETURNING state = 'denied' AS is_denied";
 
-    /// Wakes the run after this time.
+    /// Wakes the run after this time. Where no account is given, the run calls the same one.
     SET_WAKE = set_wake "
-INSERT INTO run_wakes (workspace_id, run_id, due_at)
-VALUES ($1, $2, clock_timestamp() + $3::float8 * interval '1 second')
-ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at";
+INSERT INTO run_wakes AS w (workspace_id, run_id, due_at, state, account_id)
+VALUES ($1, $2, clock_timestamp() + $3::float8 * interval '1 second', $4,
+        coalesce($5::uuid, '00000000-0000-0000-0000-000000000000'))
+ON CONFLICT (workspace_id, run_id) DO UPDATE SET due_at = EXCLUDED.due_at, state = EXCLUDED.state,
+    handovers = 0, account_id = coalesce($5::uuid, w.account_id)";
 
     /// Lets a run that is over sleep.
     CLEAR_WAKE = clear_wake "
@@ -89,7 +91,7 @@ DELETE FROM run_wakes WHERE workspace_id = $1 AND run_id = $2";
     /// Wakes a run at once whose question was answered while it was being asked. A statement of its
     /// own, because only a new one sees the answer.
     WAKE_IF_ANSWERED = wake_if_answered "
-UPDATE run_wakes w SET due_at = clock_timestamp()
+UPDATE run_wakes w SET due_at = clock_timestamp(), state = 'scheduled'
 FROM approvals p
 WHERE w.workspace_id = $1 AND w.run_id = $2
   AND p.workspace_id = w.workspace_id AND p.run_id = w.run_id
@@ -103,6 +105,8 @@ pub(in crate::executor) enum Transition {
     Continue(Duration),
     /// Continues after this time, with any worker.
     Pause(Duration),
+    /// Continues when it is its turn to call this account.
+    AwaitAccount(AccountId),
     /// Waits for a person, at most for this time.
     AwaitApproval(Duration),
     Succeed,
@@ -115,7 +119,7 @@ pub(in crate::executor) enum Transition {
 impl Transition {
     pub(in crate::executor) fn run_state(&self) -> RunState {
         match self {
-            Self::Continue(_) | Self::Pause(_) => RunState::Running,
+            Self::Continue(_) | Self::Pause(_) | Self::AwaitAccount(_) => RunState::Running,
             Self::AwaitApproval(_) => RunState::WaitingApproval,
             Self::Succeed => RunState::Succeeded,
             Self::Fail(_) => RunState::Failed,
@@ -126,7 +130,11 @@ impl Transition {
     fn failure(&self) -> Option<String> {
         match self {
             Self::Fail(reason) | Self::Deny(reason) => Some(replace_nul(reason)),
-            Self::Continue(_) | Self::Pause(_) | Self::AwaitApproval(_) | Self::Succeed => None,
+            Self::Continue(_)
+            | Self::Pause(_)
+            | Self::AwaitAccount(_)
+            | Self::AwaitApproval(_)
+            | Self::Succeed => None,
         }
     }
 
@@ -144,7 +152,23 @@ impl Transition {
             Self::Continue(time) | Self::Pause(time) | Self::AwaitApproval(time) => {
                 Some(time.as_secs_f64())
             }
+            Self::AwaitAccount(_) => Some(0.0),
             Self::Succeed | Self::Fail(_) | Self::Deny(_) => None,
+        }
+    }
+
+    /// Who has the wake from now on.
+    fn wake_state(&self) -> WakeState {
+        match self {
+            Self::Continue(_) => WakeState::HandedOver,
+            _ => WakeState::Scheduled,
+        }
+    }
+
+    fn account(&self) -> Option<AccountId> {
+        match self {
+            Self::AwaitAccount(account) => Some(*account),
+            _ => None,
         }
     }
 }
@@ -346,7 +370,7 @@ fn approval_statement<'p>(
                 .bind(/* $5 expires_in_seconds */ time_left.as_secs_f64());
             Some(ask)
         }
-        Transition::Continue(_) | Transition::Pause(_) => None,
+        Transition::Continue(_) | Transition::Pause(_) | Transition::AwaitAccount(_) => None,
         Transition::Succeed | Transition::Fail(_) | Transition::Deny(_) => {
             let close = BoundStatement::new(&CLOSE_APPROVALS)
                 .bind(/* $1 workspace_id */ lease.workspace)
@@ -369,7 +393,11 @@ fn wake_statements<'p>(
     let Some(seconds) = transition.wake_seconds() else {
         return vec![of_run(&CLEAR_WAKE)];
     };
-    let mut statements = vec![of_run(&SET_WAKE).bind(/* $3 due_in_seconds */ seconds)];
+    let set_wake = of_run(&SET_WAKE)
+        .bind(/* $3 due_in_seconds */ seconds)
+        .bind(/* $4 state */ transition.wake_state())
+        .bind(/* $5 account_id */ transition.account());
+    let mut statements = vec![set_wake];
     if let (Transition::AwaitApproval(_), Some(update)) = (transition, update) {
         let action_id = update.action.id.as_str();
         statements.push(of_run(&WAKE_IF_ANSWERED).bind(/* $3 action_id */ action_id));

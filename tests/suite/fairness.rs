@@ -1,0 +1,209 @@
+//! One workspace's or account's trouble does not hold up another's runs; what waits is in nobody's
+//! way.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use letterbox_common::states::RunState;
+use letterbox_tests::{Form, Peer, Received, Reply, World, definition_with, eventually, post};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+const RUNS: &str = "letterbox.v1.runs";
+
+/// Adds many runs at once.
+struct Crowd<'w>(&'w World);
+
+impl Crowd<'_> {
+    /// Adds runs like the newest one of a form, due one after the other.
+    async fn add(&self, form: &Form, runs: u32) {
+        let sql = format!(
+            "WITH like_it AS (
+                SELECT * FROM runs WHERE workflow_id = '{}' ORDER BY run_id DESC LIMIT 1
+            ), added AS (
+                INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state,
+                    input, received_at)
+                SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, 'queued',
+                    input, received_at
+                FROM like_it, generate_series(1, {runs})
+                RETURNING workspace_id, run_id
+            )
+            INSERT INTO run_wakes (workspace_id, run_id, due_at, account_id)
+            SELECT a.workspace_id, a.run_id,
+                   now() + row_number() OVER () * interval '1 microsecond', c.account_id
+            FROM added a JOIN connected_accounts c USING (workspace_id)",
+            form.workflow
+        );
+        self.0.database.batch_execute(&sql).await.unwrap();
+    }
+}
+
+/// A form of a workspace of its own, with one run that is over.
+async fn tried(world: &World, form: Form) -> Form {
+    form.assert_accepts("first").await;
+    eventually("the first run is over", async || {
+        let run = format!(
+            "SELECT count(*) FROM runs WHERE workflow_id = '{}' AND finished_at IS NOT NULL",
+            form.workflow
+        );
+        world.count(&run).await == 1
+    })
+    .await;
+    form
+}
+
+/// Thousands of runs of one workspace wait for an account that does not answer. A run of another
+/// one has its turn, the queue stays short, and the account is not asked more than it may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_account_holds_up_its_own_runs_only() {
+    let world = World::new().await;
+    let silent = Peer::start(|_, before| match before {
+        0 => Reply::Status(200),
+        _ => Reply::Silence,
+    })
+    .await;
+    let lively = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let actions = json!([post("send")]);
+    let theirs = world
+        .acting_form(&gateway, &silent.url, actions.clone())
+        .await;
+    let theirs = tried(&world, theirs).await;
+    let ours = world.acting_form(&gateway, &lively.url, actions).await;
+    Crowd(&world).add(&theirs, 2_000).await;
+    // The first one, and eight that hang.
+    silent.await_received(9).await;
+    ours.assert_accepts("k").await;
+    lively.await_received(1).await;
+    eventually("our run is over", async || {
+        world.run_of(&ours).await.row.state == RunState::Succeeded
+    })
+    .await;
+    assert_eq!(silent.received().len(), 9);
+    assert!(
+        world.messages(RUNS).await <= 32,
+        "more than workers have places for"
+    );
+    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    assert!(world.count(ready).await > 1_900);
+}
+
+/// An action that calls an account finds it busy: its run waits for its turn, in nobody's place,
+/// and nothing is sent twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_to_an_account_are_bounded_exactly() {
+    let world = World::new().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let gates: Vec<_> = (0..4).map(|_| Arc::new(Semaphore::new(0))).collect();
+    let (held, counted) = (gates.clone(), asked.clone());
+    let script = move |request: &Received, _: usize| match request.target.as_str() {
+        "/second" => {
+            let before = counted.fetch_add(1, Ordering::SeqCst);
+            Reply::When(held[before / 3].clone(), 200)
+        }
+        _ => Reply::Status(200),
+    };
+    let peer = Peer::start(script).await;
+    let settings = [
+        ("LETTERBOX_REQUESTS_PER_ACCOUNT", "3"),
+        ("LETTERBOX_RUNS_PER_WORKSPACE", "20"),
+    ];
+    let gateway = world.gateway().await;
+    let _workers = [
+        world.worker_with(&settings).await,
+        world.worker_with(&settings).await,
+    ];
+    let form = world.form(&gateway).await;
+    let (workspace, owner) = (form.workspace, form.owner);
+    world.connect(workspace, owner, "crm", &peer.url).await;
+    world.connect(workspace, owner, "other", &peer.url).await;
+    let mut second = post("second");
+    second["account"] = "other".into();
+    let definition = definition_with(json!([post("first"), second]));
+    let form = world.form_of(&gateway, workspace, owner, &definition).await;
+    for n in 0..12 {
+        form.assert_accepts(&n.to_string()).await;
+    }
+    let waiting = "SELECT count(*) FROM run_wakes w JOIN connected_accounts USING (account_id)
+        WHERE w.state = 'ready' AND name = 'other'";
+    for (round, gate) in (0_i64..).zip(&gates) {
+        eventually("three are asked, the others wait for it", async || {
+            let asked = asked.load(Ordering::SeqCst) as i64;
+            assert!(asked <= 3 * (round + 1));
+            asked == 3 * (round + 1) && world.count(waiting).await == 9 - 3 * round
+        })
+        .await;
+        gate.add_permits(1);
+        world.await_state("succeeded", 3 * (round + 1)).await;
+    }
+    assert_eq!(peer.received().len(), 24);
+}
+
+/// Two workspaces with more runs than there are places take turns, whoever came first.
+#[tokio::test(flavor = "multi_thread")]
+async fn workspaces_take_turns() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let mut worker = world.worker().await;
+    let mut forms = Vec::new();
+    for _ in 0..2 {
+        let form = world.acting_form(&gateway, &peer.url, json!([post("send")]));
+        forms.push(tried(&world, form.await).await);
+    }
+    worker.terminate();
+    assert!(worker.ended().await.success());
+    for form in &forms {
+        Crowd(&world).add(form, 40).await;
+    }
+    let _one = world
+        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
+        .await;
+    world.await_state("succeeded", 82).await;
+    let began = "SELECT workflow_id::text FROM runs ORDER BY started_at";
+    let rows = world.database.query(began, &[]).await.unwrap();
+    let order: Vec<String> = rows.iter().skip(2).map(|row| row.get(0)).collect();
+    for pair in order.chunks(10) {
+        let first = pair
+            .iter()
+            .filter(|one| **one == forms[0].workflow.to_string());
+        assert!((3..=7).contains(&first.count()), "{order:#?}");
+    }
+}
+
+/// A wake that the queue still holds, because every place is taken, is not handed over again and
+/// again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_queue_holds_is_not_handed_over_again() {
+    let world = World::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let peer = Peer::start(move |_, _| Reply::When(held.clone(), 200)).await;
+    let gateway = world.gateway().await;
+    let worker = world
+        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
+        .await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("first").await;
+    peer.await_received(1).await;
+    form.assert_accepts("second").await;
+    eventually("in the queue", async || world.messages(RUNS).await == 1).await;
+    let published = async || worker.metric("letterbox_run_wakes_total").await;
+    // The relay learns every few seconds what the queue holds.
+    eventually("put off without being published", async || {
+        let before = published().await;
+        let due = "UPDATE run_wakes SET due_at = now() WHERE handovers > 0";
+        world.database.execute(due, &[]).await.unwrap();
+        let put_off = "SELECT count(*) FROM run_wakes WHERE handovers > 0 AND due_at > now()";
+        eventually("put off", async || world.count(put_off).await == 1).await;
+        published().await == before
+    })
+    .await;
+    gate.add_permits(2);
+    world.await_state("succeeded", 2).await;
+    peer.await_received(2).await;
+}

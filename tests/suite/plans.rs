@@ -1,0 +1,94 @@
+//! What statements cost: how many pages they look at, where there is much that they must not look
+//! at.
+
+use letterbox_database::Role;
+use letterbox_tests::World;
+
+use crate::closed_sets::statements;
+
+/// What executing a statement came to.
+struct Executed {
+    rows: u64,
+    /// Pages that were looked at.
+    pages: u64,
+    plan: Vec<String>,
+}
+
+/// Executes a statement with these arguments, and explains it.
+async fn execute(world: &World, name: &str, arguments: &str) -> Executed {
+    let all = statements();
+    let (_, found) = all.iter().find(|(_, one)| one.name == name).unwrap();
+    let prepare = format!("PREPARE {name} AS {}", found.sql);
+    world.database.batch_execute(&prepare).await.unwrap();
+    let call = match arguments {
+        "" => String::new(),
+        given => format!("({given})"),
+    };
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name}{call}");
+    let rows = world.database.query(&explain, &[]).await.unwrap();
+    let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    // "Limit  (cost=… rows=3 …) (actual time=… rows=1 loops=1)"
+    let actual = plan[0].rsplit("rows=").next().unwrap();
+    let rows = actual.split(' ').next().unwrap().parse::<f64>().unwrap() as u64;
+    // "Buffers: shared hit=5 dirtied=1"
+    let buffers = plan.iter().find(|line| line.contains("Buffers:")).unwrap();
+    let pages = buffers
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("hit=").or(word.strip_prefix("read=")))
+        .map(|pages| pages.parse::<u64>().unwrap())
+        .sum();
+    Executed { rows, pages, plan }
+}
+
+/// What waits costs nothing: however many runs are ready or scheduled, and however many were before
+/// an old snapshot, each statement of the relay looks at few pages.
+#[tokio::test]
+async fn waiting_runs_cost_nothing() {
+    let world = World::new().await;
+    let of_any_run = "ALTER TABLE run_wakes DROP CONSTRAINT run_wakes_workspace_id_run_id_fkey";
+    world.database.batch_execute(of_any_run).await.unwrap();
+    let old = world.session(Role::Login).await;
+    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM runs")
+        .await
+        .unwrap();
+    let crowd = "
+        INSERT INTO run_wakes (workspace_id, run_id, due_at, state)
+        SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 second', 'handed_over'
+        FROM generate_series(400, 30000) AS n;
+        DELETE FROM run_wakes;
+        INSERT INTO run_wakes (workspace_id, run_id, due_at, state)
+        SELECT md5((n % 5)::text)::uuid, gen_random_uuid(), now() - n * interval '1 second', 'ready'
+        FROM generate_series(1, 60000) AS n;
+        INSERT INTO run_wakes (workspace_id, run_id, due_at)
+        SELECT md5((n % 5)::text)::uuid, gen_random_uuid(), now() + n * interval '1 second'
+        FROM generate_series(60, 60000) AS n;
+        INSERT INTO run_wakes (workspace_id, run_id, due_at)
+        SELECT md5('6')::uuid, gen_random_uuid(), now();
+        ANALYZE run_wakes";
+    world.database.batch_execute(crowd).await.unwrap();
+    let lane = "ARRAY[md5('1')::uuid], ARRAY[NULL::uuid]";
+    let cases = [
+        ("due_wakes", "1000, false".to_owned(), 1),
+        (
+            "landed_wakes",
+            "ARRAY[md5('1')::uuid], ARRAY[md5('1')::uuid]".into(),
+            1,
+        ),
+        (
+            "ready_wakes",
+            format!("{lane}, ARRAY['-infinity'::timestamptz], ARRAY[24]"),
+            24,
+        ),
+        ("ready_lanes", String::new(), 5),
+    ];
+    for (statement, arguments, rows) in cases {
+        let executed = execute(&world, statement, &arguments).await;
+        assert_eq!(executed.rows, rows, "{statement}: {:#?}", executed.plan);
+        assert!(
+            (1..100).contains(&executed.pages),
+            "{statement}: {} pages: {:#?}",
+            executed.pages,
+            executed.plan
+        );
+    }
+}
