@@ -78,6 +78,16 @@ id!(/** A delivery, the message that carries it and the signal it becomes. */ De
 id!(/** A form submission, the message that carries it and the run that it starts. */ RunId,
     now_v7);
 
+impl RunId {
+    /// The least id that a run can have that was received `milliseconds` after 1970 began, or
+    /// later.
+    #[must_use]
+    pub fn earliest_at(milliseconds: u64) -> Self {
+        // A UUIDv7 begins with 48 bits of time.
+        Self(Uuid::from_u128(u128::from(milliseconds) << 80))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +112,12 @@ mod tests {
         let first = DeliveryId::generate();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(first < DeliveryId::generate());
+        let seconds = |seconds| {
+            let time = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);
+            let since = time.duration_since(std::time::UNIX_EPOCH).unwrap();
+            RunId::earliest_at(since.as_millis() as u64)
+        };
+        let run = RunId::generate();
+        assert!(RunId::earliest_at(0) < seconds(0) && seconds(0) <= run && run < seconds(5));
     }
 }

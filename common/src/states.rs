@@ -46,6 +46,8 @@ text_enum! {
         Failed = "failed",
         /// Over: the policy or a person denied an action
         Denied = "denied",
+        /// Over: somebody cancelled it
+        Cancelled = "cancelled",
         /// Never started
         Refused = "refused",
     }
@@ -114,6 +116,8 @@ text_enum! {
         Failed = "failed",
         /// Over, and the run with it
         Denied = "denied",
+        /// Not done, or not done again: the run was cancelled
+        Cancelled = "cancelled",
     }
 }
 

@@ -1,7 +1,7 @@
 //! A peer that runs call: an HTTP server that answers by a script and remembers what it was asked.
 
 use std::{
-    convert::Infallible,
+    io,
     sync::{Arc, Mutex},
 };
 
@@ -44,6 +44,8 @@ pub enum Reply {
     With(u16, Vec<(&'static str, String)>, String),
     /// No answer at all.
     Silence,
+    /// The connection is closed instead of an answer.
+    HangUp,
     /// This status, when the gate is opened.
     When(Arc<Semaphore>, u16),
 }
@@ -117,7 +119,7 @@ async fn answer(
     request: Request<Incoming>,
     kept: Arc<Mutex<Vec<Received>>>,
     script: Arc<impl Fn(&Received, usize) -> Reply>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let body = body
         .collect()
@@ -148,6 +150,7 @@ async fn answer(
         Reply::Status(status) => (status, Vec::new(), String::new()),
         Reply::With(status, headers, body) => (status, headers, body),
         Reply::Silence => std::future::pending().await,
+        Reply::HangUp => return Err(io::Error::other("hung up")),
         Reply::When(gate, status) => {
             drop(gate.acquire().await);
             (status, Vec::new(), String::new())

@@ -1,6 +1,6 @@
 //! Runs that act: a form whose owner's account `crm` is a peer, and what became of its run.
 
-use letterbox_operator::{ApprovalRow, RunDetail};
+use letterbox_operator::{ApprovalRow, RunDetail, RunFilter};
 use serde_json::{Value, json};
 
 use crate::{Form, Peer, Process, Received, Reply, World, definition_with};
@@ -47,7 +47,8 @@ impl World {
     /// The newest run of a form.
     pub async fn run_of(&self, form: &Form) -> RunDetail {
         let operator = self.operator().await;
-        let runs = operator.runs(form.workspace, Some(form.workflow), 10);
+        let of_form = RunFilter::of(form.workspace).with_workflow(Some(form.workflow));
+        let runs = operator.runs(&of_form, None, 10);
         operator.run(runs.await.unwrap()[0].run_id).await.unwrap()
     }
 }

@@ -10,7 +10,7 @@ use letterbox_common::{
     states::MemberRole,
 };
 use letterbox_database::{Role, connect_once};
-use letterbox_operator::{AccountRow, NewAccount, Operator, migrate};
+use letterbox_operator::{AccountRow, NewAccount, Operator, Orderer, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -86,6 +86,13 @@ impl World {
 
     pub async fn operator(&self) -> Operator {
         Operator::connect(&self.database_url.parse().unwrap())
+            .await
+            .unwrap()
+    }
+
+    /// An operator whose orders somebody answers for.
+    pub async fn operator_as(&self, orderer: Orderer) -> Operator {
+        Operator::connect_as(&self.database_url.parse().unwrap(), orderer)
             .await
             .unwrap()
     }

@@ -2,6 +2,7 @@
 //! `deploy/test`.
 
 mod approvals;
+mod audit;
 mod broker_confirms;
 mod broker_outages;
 mod browser;
@@ -34,6 +35,7 @@ mod policies;
 mod process_life;
 mod recovery;
 mod retention;
+mod run_control;
 mod runs;
 mod schema;
 mod secret_settings;

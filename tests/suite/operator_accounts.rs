@@ -80,12 +80,17 @@ async fn accounts_policies_and_approvals() {
     let waiting = world.order(format!("approval list --workspace {workspace}"));
     assert_eq!(waiting[0]["request"]["url"], format!("{}/Ada", peer.url));
     let id = waiting[0]["approval_id"].as_str().unwrap();
-    assert!(
-        world
-            .refusal(format!("approval approve {id} --by {id}"))
-            .1
-            .contains("owner or editor")
-    );
+    let stranger = world.order("user create --email stranger@example.com --name Stranger");
+    let stranger = stranger["user_id"].as_str().unwrap();
+    for (by, refusal) in [
+        (String::new(), "--by USER is required"),
+        (format!("--by {id}"), "no such user"),
+        (format!("--by {stranger}"), "owner or editor"),
+        ("--by Stranger@example.com".into(), "owner or editor"),
+    ] {
+        let (_, message) = world.refusal(format!("approval approve {id} {by}").trim());
+        assert!(message.contains(refusal), "{by}: {message}");
+    }
     assert_eq!(
         world.order(format!("approval approve {id} --by {user}"))["state"],
         "approved"

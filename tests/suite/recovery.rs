@@ -48,7 +48,7 @@ async fn retries_send_the_same_under_the_same_key() {
         (3, Some(200), None)
     );
 
-    for (id, attempts) in [("gone", 1), ("never", 10)] {
+    for (id, attempts) in [("gone", 1), ("never", 11)] {
         let form = world
             .form_of(
                 &gateway,

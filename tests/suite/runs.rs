@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 use letterbox_common::states::{MemberRole, RefusedReason, RunState};
 use letterbox_database::Role;
 use letterbox_operator::Move;
+use letterbox_operator::RunFilter;
 use letterbox_tests::{DEFINITION, World, eventually, payload};
 
 const STARTED: &str = "SELECT count(*) FROM runs WHERE state <> 'refused'";
@@ -165,7 +166,11 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
     ];
     for ((form, reason), case) in forms.iter().zip(expected).zip(cases) {
         let runs = operator
-            .runs(form.workspace, Some(form.workflow), 10)
+            .runs(
+                &RunFilter::of(form.workspace).with_workflow(Some(form.workflow)),
+                None,
+                10,
+            )
             .await
             .unwrap();
         assert_eq!(runs.len(), 1, "{case}");
@@ -188,7 +193,10 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
         );
     }
     // Pinned to the release that the payload was checked against.
-    let run = &operator.runs(forms[6].workspace, None, 10).await.unwrap()[0];
+    let run = &operator
+        .runs(&RunFilter::of(forms[6].workspace), None, 10)
+        .await
+        .unwrap()[0];
     let number = "SELECT number::bigint FROM releases WHERE release_id = ";
     assert_eq!(
         world.count(&format!("{number}'{}'", run.release_id)).await,

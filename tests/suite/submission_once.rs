@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use lapin::options::BasicPublishOptions;
+use letterbox_operator::RunFilter;
 use letterbox_tests::{Answer, Proxy, World, eventually, payload};
 use serde_json::json;
 
@@ -72,7 +73,10 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
     eventually("counted", async || gateway.metric(changed).await == 3.0).await;
     world.await_runs(1).await;
     let operator = world.operator().await;
-    let runs = operator.runs(form.workspace, None, 1).await.unwrap();
+    let runs = operator
+        .runs(&RunFilter::of(form.workspace), None, 1)
+        .await
+        .unwrap();
     let run = operator.run(runs[0].run_id).await.unwrap();
     assert_eq!(run.changed_repeats, 3);
     assert_eq!(run.input.unwrap()["name"], "Ada");

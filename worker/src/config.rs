@@ -71,7 +71,7 @@ pub(crate) struct WorkerSettings {
     pub run_lease: Duration,
 
     /// Pause before the second attempt at an action, in milliseconds; doubled for each further one
-    #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "2000",
+    #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "3500",
         value_parser = milliseconds)]
     pub retry: Duration,
 

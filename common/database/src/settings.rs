@@ -63,6 +63,22 @@ impl DatabaseTarget {
         Ok(target)
     }
 
+    /// The same, with a setting that every session begins with.
+    #[must_use]
+    pub fn with_session_setting(mut self, name: &str, value: &str) -> Self {
+        let given = self.config.get_options().unwrap_or_default();
+        let mut options = format!("{given} -c {name}=");
+        for character in value.chars() {
+            // The server splits its options at white space.
+            if character == '\\' || character.is_whitespace() {
+                options.push('\\');
+            }
+            options.push(character);
+        }
+        self.config.options(options);
+        self
+    }
+
     fn is_on_this_machine(&self) -> bool {
         self.config.get_hosts().iter().all(|host| match host {
             Host::Tcp(host) => is_loopback(host),

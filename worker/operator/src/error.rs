@@ -125,6 +125,15 @@ pub enum Reason {
     /// The approval is no longer open. Holds its state.
     #[error("the approval is {0} already")]
     AlreadyAnswered(ApprovalState),
+    /// The order is for runs that are not over.
+    #[error("the run is over already")]
+    RunOver,
+    /// The order is for runs that ended before they had done everything.
+    #[error("only a run that failed, was denied or was cancelled can be retried")]
+    NotRetryable,
+    /// A run can't go on without what was submitted to it.
+    #[error("what was submitted to the run was forgotten: it can't be retried")]
+    InputForgotten,
     /// A stored secret does not open, or could not be sealed again.
     #[error("{table}.{column} of {id}: {problem}")]
     SealedValue {
@@ -201,6 +210,9 @@ mod tests {
             MayNotAnswer,
             ApprovalExpired,
             AlreadyAnswered(ApprovalState::Denied),
+            RunOver,
+            NotRetryable,
+            InputForgotten,
             SealedValue {
                 table: "webhooks",
                 column: "secret_sealed",
@@ -251,6 +263,13 @@ mod tests {
                 MayNotAnswer => "only an active owner or editor of the workspace may answer",
                 ApprovalExpired => "the approval has expired",
                 AlreadyAnswered(_) => "the approval is denied already",
+                RunOver => "the run is over already",
+                NotRetryable => {
+                    "only a run that failed, was denied or was cancelled can be retried"
+                }
+                InputForgotten => {
+                    "what was submitted to the run was forgotten: it can't be retried"
+                }
                 SealedValue { .. } => "webhooks.secret_sealed of 1: no key",
             };
             assert_eq!(reason.to_string(), expected);

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod approvals;
+mod audit;
 mod dead_letters;
 mod demo;
 mod error;
@@ -22,7 +23,7 @@ mod webhooks;
 mod workflows;
 mod workspaces;
 
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::ids::{UserId, WorkspaceId};
 use letterbox_database::{
     Database, DatabaseTarget, Role, Statement, connect_once, health, migrations, role_exists,
 };
@@ -35,11 +36,12 @@ pub use self::{
     error::{OperatorError, Reason},
     form_links::NewFormLink,
     policies::{PolicyChange, RulingChange},
+    runs::{Cancelled, Retried},
     sealing_keys::{KeyRings, Rotation},
     store::{
-        AccountRow, ActionApproval, Allowance, ApprovalRow, Member, PolicyRow, RunAction,
-        RunDetail, RunRow, SignalDetail, SignalRow, User, WebhookRow, WorkflowDetail, WorkflowRow,
-        Workspace,
+        AccountRow, ActionApproval, Allowance, ApprovalRow, AuditEntry, AuditFilter, CancelOutcome,
+        Member, PolicyRow, Retries, RetryOutcome, RunAction, RunDetail, RunFilter, RunRow,
+        SignalDetail, SignalRow, User, WebhookRow, WorkflowDetail, WorkflowRow, Workspace,
     },
     webhooks::NewWebhook,
     workflows::{DeployedWorkflow, Move},
@@ -77,9 +79,21 @@ pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError>
     })
 }
 
+/// Who orders, by what, and why: what the audit log says beside what was changed.
+#[derive(Debug, Clone, Default)]
+pub struct Orderer {
+    /// The user who answers for it.
+    pub by: Option<UserId>,
+    /// The command, such as `run cancel`.
+    pub command: Option<String>,
+    /// In their own words.
+    pub reason: Option<String>,
+}
+
 /// Takes orders.
 pub struct Operator {
     database: Database,
+    orderer: Orderer,
 }
 
 impl Operator {
@@ -88,7 +102,30 @@ impl Operator {
     /// # Errors
     /// When the database can't be reached, or has no schema or an older one.
     pub async fn connect(target: &DatabaseTarget) -> Result<Self, OperatorError> {
-        let database = Database::single(target, Role::Operator, PROGRAM)?;
+        Self::connect_as(target, Orderer::default()).await
+    }
+
+    /// As [`Self::connect`], for orders that this orderer answers for.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_as(
+        target: &DatabaseTarget,
+        orderer: Orderer,
+    ) -> Result<Self, OperatorError> {
+        let by = orderer.by.map(|by| by.to_string());
+        let said = [
+            ("letterbox.ordered_by", by.as_ref()),
+            ("letterbox.command", orderer.command.as_ref()),
+            ("letterbox.reason", orderer.reason.as_ref()),
+        ];
+        let said = said
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let session = said.fold(target.clone(), |target, (name, value)| {
+            target.with_session_setting(name, value)
+        });
+        let database = Database::single(&session, Role::Operator, PROGRAM)?;
         let version = match health::schema_version(&database).await {
             Ok(version) => version,
             // Before the first migration there is no role to take.
@@ -101,7 +138,13 @@ impl Operator {
         if version < known {
             return Err(Reason::from(health::OldSchema { version, known }).into());
         }
-        Ok(Self { database })
+        Ok(Self { database, orderer })
+    }
+
+    /// The user who answers for what is ordered.
+    #[must_use]
+    pub fn ordered_by(&self) -> Option<UserId> {
+        self.orderer.by
     }
 
     async fn need_workspace(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {

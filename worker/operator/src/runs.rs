@@ -1,22 +1,119 @@
-//! A look at runs, and the order to forget what one was given.
+//! A look at runs, and the orders about them: to cancel one, to retry it, and to forget what it was
+//! given.
 
-use letterbox_common::ids::{RunId, WorkflowId, WorkspaceId};
+use letterbox_common::ids::{RunId, WorkspaceId};
+use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, RunDetail, RunRow, store};
+use crate::{
+    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunDetail, RunFilter, RunRow,
+    store,
+};
+
+/// What an order to cancel came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cancelled {
+    /// The run.
+    pub run_id: RunId,
+    /// None where it was over already.
+    pub outcome: Option<CancelOutcome>,
+}
+
+/// What an order to retry came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Retried {
+    /// The run.
+    pub run_id: RunId,
+    /// Whether it goes on, or why not.
+    pub outcome: Option<RetryOutcome>,
+}
 
 impl Operator {
-    /// The newest runs of a workspace, or of one of its workflows, at most `limit`.
+    /// The newest runs that a filter lets through, at most `limit`; those before one of them.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn runs(
         &self,
-        workspace: WorkspaceId,
-        workflow: Option<WorkflowId>,
+        filter: &RunFilter,
+        before: Option<RunId>,
         limit: u32,
     ) -> Result<Vec<RunRow>, OperatorError> {
-        self.need_workspace(workspace).await?;
-        Ok(store::runs(&self.database, workspace, workflow, limit).await?)
+        self.need_workspace(filter.workspace).await?;
+        Ok(store::runs(&self.database, filter, before, limit).await?)
+    }
+
+    /// Cancels runs of one workspace. What was sent stays sent. A run that a worker has in hand is
+    /// cancelled after the action that was begun.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn cancel_runs(
+        &self,
+        workspace: WorkspaceId,
+        runs: &[RunId],
+    ) -> Result<Vec<Cancelled>, OperatorError> {
+        let why = match &self.orderer.reason {
+            Some(reason) => format!("cancelled: {reason}"),
+            None => "cancelled".to_owned(),
+        };
+        let outcomes = store::cancel_runs(&self.database, workspace, runs, &why).await?;
+        let outcomes = outcomes.into_iter();
+        Ok(outcomes
+            .map(|(run_id, outcome)| Cancelled { run_id, outcome })
+            .collect())
+    }
+
+    /// Cancels one run, wherever it is.
+    ///
+    /// # Errors
+    /// When there is no such run, or it is over.
+    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome, OperatorError> {
+        let workspace = self.workspace_of_run(run).await?;
+        let cancelled = self.cancel_runs(workspace, &[run]).await?;
+        let outcome = cancelled.first().and_then(|one| one.outcome);
+        outcome.ok_or(Reason::RunOver.into())
+    }
+
+    /// Lets runs of one workspace go on that failed, were denied or cancelled, at the action that
+    /// ended them. `pace` is how many of them each second, and how many have gone before these; all
+    /// at once where it is None.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn retry_runs(
+        &self,
+        workspace: WorkspaceId,
+        runs: &[RunId],
+        pace: Option<(f64, u32)>,
+    ) -> Result<Vec<Retried>, OperatorError> {
+        let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
+        let places = (before..).take(runs.len());
+        let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();
+        let outcomes = store::retry_runs(&self.database, workspace, runs, &due_in).await?;
+        let outcomes = outcomes.into_iter();
+        Ok(outcomes
+            .map(|(run_id, outcome)| Retried { run_id, outcome })
+            .collect())
+    }
+
+    /// Lets one run go on.
+    ///
+    /// # Errors
+    /// When there is no such run, it has not ended so that it could go on, or what was submitted
+    /// to it was forgotten.
+    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail, OperatorError> {
+        let workspace = self.workspace_of_run(run).await?;
+        let retried = self.retry_runs(workspace, &[run], None).await?;
+        match retried.first().and_then(|one| one.outcome) {
+            Some(RetryOutcome::Queued) => self.run(run).await,
+            Some(RetryOutcome::Forgotten) => Err(Reason::InputForgotten.into()),
+            Some(RetryOutcome::NotEnded) | None => Err(Reason::NotRetryable.into()),
+        }
+    }
+
+    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
+        let found = store::run_workspace(&self.database, run).await?;
+        found.ok_or(Reason::NotFound("run").into())
     }
 
     /// One run with its input and what it has done.

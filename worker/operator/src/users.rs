@@ -6,6 +6,26 @@ use tokio_postgres::error::SqlState;
 use crate::{Operator, OperatorError, Reason, User, check_name, error::Explain, store};
 
 impl Operator {
+    /// The user with this id or e-mail address.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn user(&self, id_or_email: &str) -> Result<User, OperatorError> {
+        let found = match id_or_email.parse() {
+            Ok(id) => store::user(&self.database, id).await?,
+            Err(_) => store::user_by_email(&self.database, id_or_email).await?,
+        };
+        found.ok_or(Reason::NotFound("user").into())
+    }
+
+    /// All users, the oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn users(&self, limit: u32) -> Result<Vec<User>, OperatorError> {
+        Ok(store::users(&self.database, limit).await?)
+    }
+
     /// Creates a user.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use letterbox_common::ids::WorkspaceId;
 
-use crate::{Allowance, Operator, OperatorError, Reason, Workspace, check_name, store};
+use crate::{Allowance, Operator, OperatorError, Reason, Retries, Workspace, check_name, store};
 
 /// Rows that one statement deletes.
 const PIECE: i32 = 1_000;
@@ -56,6 +56,49 @@ impl Operator {
 }
 
 impl Operator {
+    /// How often a workspace has its actions tried.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
+        let found = store::retries(&self.database, workspace).await?;
+        found.ok_or(Reason::NotFound("workspace").into())
+    }
+
+    /// Sets how often a workspace has its actions tried: 1 to 30 attempts, and 1 ms to an hour
+    /// before the second one.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
+        store::set_retries(&self.database, retries).await?;
+        self.retries(retries.workspace_id).await
+    }
+
+    /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
+    /// go on. False where it was held already.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn hold(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
+        if let Some(workspace) = workspace {
+            self.need_workspace(workspace).await?;
+        }
+        Ok(store::hold(&self.database, workspace).await?)
+    }
+
+    /// Lets the runs of a workspace, or of all, begin actions again. Questions that waited for an
+    /// answer meanwhile wait for so much longer. False where it was not held.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn release(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
+        if let Some(workspace) = workspace {
+            self.need_workspace(workspace).await?;
+        }
+        Ok(store::release(&self.database, workspace).await?)
+    }
+
     /// Deletes a workspace with everything in it, and the users who belong to no other. Its forms,
     /// webhooks and accounts end first; the rest goes in small pieces. To repeat the order after a
     /// failure is safe.

@@ -7,7 +7,13 @@
 mod addresses;
 mod allow_list;
 
-use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    error::Error,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use letterbox_common::sealing::Secret;
 use letterbox_workflow::actions::Request;
@@ -173,7 +179,10 @@ impl Way {
 /// Reads an answer up to the limit. A body that breaks off is no error: the status tells what
 /// became of the request.
 async fn receive(mut response: reqwest::Response) -> HttpResponse {
-    let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
+    let (status, retry_after) = (
+        response.status().as_u16(),
+        retry_after(response.headers(), SystemTime::now()),
+    );
     let (mut body, mut is_complete) = (Vec::new(), true);
     while body.len() < MAX_BODY_BYTES {
         match response.chunk().await {
@@ -213,16 +222,16 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
     Some(headers)
 }
 
-/// Seconds only: the other form, a date, is rare outside of caches.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
-        .map(Duration::from_secs)
+/// Seconds, or a date; none of a date that has passed.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text)
+            .ok()?
+            .duration_since(now)
+            .ok(),
+    }
 }
 
 /// The chain of causes, without the URL, which contains what a submitter wrote.
@@ -266,5 +275,33 @@ impl Resolve for Resolver {
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_asks_for_patience_in_seconds_or_until_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let given = |text: &'static str| {
+            let headers = [(RETRY_AFTER, HeaderValue::from_static(text))];
+            retry_after(&headers.into_iter().collect(), now).map(|after| after.as_secs())
+        };
+        for (text, expected) in [
+            ("120", Some(120)),
+            (" 7 ", Some(7)),
+            ("Sun, 09 Sep 2001 01:48:40 GMT", Some(120)),
+            ("Sunday, 09-Sep-01 01:48:40 GMT", Some(120)),
+            ("Sun, 09 Sep 2001 01:46:39 GMT", None),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(given(text), expected, "{text}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
     }
 }

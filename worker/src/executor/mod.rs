@@ -27,7 +27,7 @@ use std::{
 use letterbox_common::{
     ids::{AccountId, RunId, UserId, WorkspaceId},
     sealing::KeyRing,
-    states::{ActionState, RunState},
+    states::ActionState,
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{
@@ -137,6 +137,9 @@ impl Executor {
         let lease = leased.lease;
         // Nobody else sets it.
         let _ = token.set(lease.fencing_token);
+        if leased.is_cancelled {
+            return store::cancel_run(&self.database, &lease).await.map(drop);
+        }
         if leased.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row came to nothing");
             return self.end(&lease, Transition::Fail(reason)).await;
@@ -283,7 +286,8 @@ impl Executor {
     }
 
     /// Records a step, and tries again for as long as the database is away: what became of a
-    /// request is known here and nowhere else. False when the lease is lost.
+    /// request is known here and nowhere else. False when the lease is lost, or the run was
+    /// cancelled meanwhile.
     async fn record(
         &self,
         run: &RunInProgress,
@@ -291,30 +295,33 @@ impl Executor {
         transition: &Transition,
     ) -> Result<bool, DatabaseError> {
         let mut pause = MAX_RECORD_PAUSE / 16;
-        let holds_lease = loop {
+        let written = loop {
             let written = store::write_step(&self.database, &run.lease, update, transition).await;
             match written {
                 Err(error) if error.fault == Fault::Transient => {
                     tracing::warn!(run_id = %run.lease.run, %error, "a step is not recorded yet");
                 }
-                written => break written?.is_some(),
+                written => break written?,
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_RECORD_PAUSE);
         };
-        note_end(holds_lease, transition);
-        Ok(holds_lease)
+        note_end(written.is_some(), transition);
+        let Some(written) = written else {
+            return Ok(false);
+        };
+        // What is over stays so; else this was the last step.
+        if written.is_cancelled && !transition.is_end() {
+            store::cancel_run(&self.database, &run.lease).await?;
+            return Ok(false);
+        }
+        Ok(true)
     }
 }
 
 /// Counts a run that is over.
 fn note_end(holds_lease: bool, transition: &Transition) {
-    let state = transition.run_state();
-    let over = matches!(
-        state,
-        RunState::Succeeded | RunState::Failed | RunState::Denied
-    );
-    if holds_lease && over {
-        metrics::RUNS_FINISHED.add([state.as_str()], 1);
+    if holds_lease && transition.is_end() {
+        metrics::RUNS_FINISHED.add([transition.run_state().as_str()], 1);
     }
 }

@@ -27,7 +27,7 @@ impl<'a> Next<'a> {
             state,
             decided: None,
             begins_attempt: false,
-            ends_attempt: false,
+            ended: None,
             branch: None,
             status: None,
             error: None,

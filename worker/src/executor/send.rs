@@ -20,15 +20,17 @@ use super::{
     Executor, Progress, RunInProgress,
     permission::{Permission, permission},
     plan::Next,
-    store::{self, Account, ActionRecord, ActionUpdate, Circumstances, Decided, Transition},
+    store::{
+        self, Account, ActionRecord, ActionUpdate, AttemptEnd, Circumstances, Decided, Transition,
+    },
     verdict::{Verdict, judge},
 };
 use crate::egress::{Credential, EgressError};
 
-/// Longest pause between two attempts that an account asks for and gets.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
-/// Longest pause between two attempts otherwise.
-const MAX_PAUSE: Duration = Duration::from_secs(300);
+/// Attempts at one action, unless its workspace says otherwise.
+const MAX_ATTEMPTS: i32 = 11;
+/// Longest pause between two attempts, whether an account asks for it or not.
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
 /// used by every attempt.
@@ -73,7 +75,17 @@ impl Executor {
         let circumstances =
             store::circumstances(&self.database, workspace, run.owner, account).await?;
 
+        // Held: what is to be sent waits until it is released.
+        if circumstances.is_held {
+            let waiting = Transition::Pause(Duration::ZERO);
+            return self
+                .record(run, None, &waiting)
+                .await
+                .map(|_| Progress::Stop);
+        }
+
         // Account, request, policy.
+        let retries = circumstances.retries;
         let prepare = || prepare(run, next, outgoing, &record, circumstances);
         let prepared = match tokio::task::block_in_place(prepare) {
             Ok(prepared) => prepared,
@@ -113,6 +125,8 @@ impl Executor {
         // unknown.
         let recorded = Instant::now();
         let Some(key) = self.begin_attempt(run, next, decided).await? else {
+            // The lease is lost, or the run was cancelled.
+            store::cancel_run(&self.database, &run.lease).await?;
             return Ok(Progress::Stop);
         };
 
@@ -132,8 +146,11 @@ impl Executor {
 
         // Verdict.
         let attempt = record.attempts + 1;
-        let verdict = judge(outgoing, sent, attempt);
-        self.record_verdict(run, next, verdict, attempt).await
+        let max_attempts = retries.attempts.unwrap_or(MAX_ATTEMPTS);
+        let verdict = judge(outgoing, sent, attempt, max_attempts);
+        let first_pause = retries.first_pause.unwrap_or(self.timeouts.retry);
+        let pause = retry_pause(first_pause, attempt);
+        self.record_verdict(run, next, verdict, pause).await
     }
 
     async fn record_verdict(
@@ -141,19 +158,23 @@ impl Executor {
         run: &RunInProgress,
         next: &Next<'_>,
         verdict: Verdict,
-        attempt: i32,
+        pause: Duration,
     ) -> Result<Progress, DatabaseError> {
         match verdict {
             Verdict::Done { branch, status } => {
                 let update = ActionUpdate {
-                    ends_attempt: true,
+                    ended: Some(AttemptEnd::Answered),
                     ..next.update(ActionState::Succeeded)
                 };
                 self.done(run, update, branch, Some(status)).await
             }
-            Verdict::Fail { reason, status } => {
+            Verdict::Fail {
+                reason,
+                status,
+                end,
+            } => {
                 let update = ActionUpdate {
-                    ends_attempt: true,
+                    ended: Some(end),
                     ..next.update(ActionState::Failed)
                 };
                 self.fail(run, update, reason, status).await
@@ -162,14 +183,15 @@ impl Executor {
                 error,
                 status,
                 after,
+                end,
             } => {
                 // An account may ask for patience, within limits.
-                let after = after.map(|after| after.min(MAX_RETRY_AFTER));
-                let pause = after.unwrap_or_else(|| self.retry_pause(attempt));
+                let after = after.map(|after| after.min(MAX_PAUSE));
+                let pause = after.unwrap_or(pause);
                 let update = ActionUpdate {
                     status,
                     error: Some(error),
-                    ends_attempt: true,
+                    ended: Some(end),
                     ..next.update(ActionState::Retrying)
                 };
                 self.pause(run, &update, pause).await
@@ -243,19 +265,6 @@ impl Executor {
         Ok(written.and_then(|written| written.idempotency_key))
     }
 
-    /// Doubled after each attempt, and jittered by up to a quarter, so that many runs do not come
-    /// back together.
-    fn retry_pause(&self, attempts: i32) -> Duration {
-        let doublings = attempts.clamp(1, 16).saturating_sub(1);
-        let pause = self
-            .timeouts
-            .retry
-            .saturating_mul(1 << doublings)
-            .min(MAX_PAUSE);
-        let random = Uuid::new_v4().as_bytes()[0];
-        pause.mul_f64(f64::from(random) / 512.0 + 0.75)
-    }
-
     /// Opens a credential, for the moment of its use. A missing key may come back; what was altered
     /// stays so.
     fn open_credential(
@@ -296,6 +305,15 @@ impl RenderedRequest {
     fn to_json(&self) -> String {
         serde_json::to_string(self).expect("ids, strings and lists of them always serialize")
     }
+}
+
+/// Doubled after each attempt, and jittered by up to a quarter, so that many runs do not come back
+/// together.
+fn retry_pause(first: Duration, attempts: i32) -> Duration {
+    let doublings = attempts.clamp(1, 16).saturating_sub(1);
+    let pause = first.saturating_mul(1 << doublings).min(MAX_PAUSE);
+    let random = Uuid::new_v4().as_bytes()[0];
+    pause.mul_f64(f64::from(random) / 512.0 + 0.75)
 }
 
 /// The account, the request and the policy's ruling; or why the action fails.

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
 
+use super::store::AttemptEnd;
 use crate::egress::{EgressError, HttpResponse};
-
-/// Attempts at one action.
-pub(super) const MAX_ATTEMPTS: i32 = 10;
 
 /// What becomes of an action after an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,25 +18,33 @@ pub(super) enum Verdict {
     Fail {
         reason: String,
         status: Option<u16>,
+        end: AttemptEnd,
     },
     /// Another attempt may succeed. `after` is what the answer asks to wait.
     Retry {
         error: String,
         status: Option<u16>,
         after: Option<Duration>,
+        end: AttemptEnd,
     },
 }
 
-/// Judges the attempt with this number, counted from 1.
+/// Judges the attempt with this number, counted from 1, of at most `max_attempts`.
 pub(super) fn judge(
     outgoing: &dyn Outgoing,
     sent: Result<HttpResponse, EgressError>,
     attempt: i32,
+    max_attempts: i32,
 ) -> Verdict {
     let done = |branch, status| Verdict::Done { branch, status };
-    let fail = |reason, status| Verdict::Fail { reason, status };
+    let fail = |reason, status, end| Verdict::Fail {
+        reason,
+        status,
+        end,
+    };
+    let (answered, not_done) = (AttemptEnd::Answered, AttemptEnd::NotDone);
     // What another attempt may mend goes on; everything else is final.
-    let (error, status, after) = match sent {
+    let (error, status, after, end) = match sent {
         Ok(HttpResponse {
             status: status @ 200..300,
             body,
@@ -47,27 +53,30 @@ pub(super) fn judge(
         }) => match outgoing.conclude(&body, is_complete) {
             Conclusion::Done => return done(None, status),
             Conclusion::Chose(branch) => return done(Some(branch), status),
-            Conclusion::Failed(reason) => return fail(reason.to_owned(), Some(status)),
-            Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None),
+            Conclusion::Failed(reason) => return fail(reason.to_owned(), Some(status), answered),
+            Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, answered),
         },
         // Too many requests, or a server in trouble: it may be well later.
         Ok(HttpResponse {
             status: status @ (429 | 500..),
             retry_after,
             ..
-        }) => (answered_with(status), Some(status), retry_after),
-        Ok(HttpResponse { status, .. }) => return fail(answered_with(status), Some(status)),
-        Err(EgressError::Refused(reason)) => return fail(reason, None),
-        Err(EgressError::Failed(error)) => (error, None, None),
+        }) => (answered_with(status), Some(status), retry_after, not_done),
+        Ok(HttpResponse { status, .. }) => {
+            return fail(answered_with(status), Some(status), answered);
+        }
+        Err(EgressError::Refused(reason)) => return fail(reason, None, not_done),
+        Err(EgressError::Failed(error)) => (error, None, None, AttemptEnd::Unknown),
     };
-    if attempt >= MAX_ATTEMPTS {
+    if attempt >= max_attempts {
         let reason = format!("{error}; given up after {attempt} attempts");
-        return fail(reason, status);
+        return fail(reason, status, end);
     }
     Verdict::Retry {
         error,
         status,
         after,
+        end,
     }
 }
 
@@ -101,10 +110,20 @@ mod tests {
         })
     }
 
+    /// What is known after an answer with this status, or after none.
+    fn end(status: Option<u16>) -> AttemptEnd {
+        match status {
+            Some(429 | 500..) => AttemptEnd::NotDone,
+            Some(_) => AttemptEnd::Answered,
+            None => AttemptEnd::Unknown,
+        }
+    }
+
     fn fail(reason: &str, status: Option<u16>) -> Verdict {
         Verdict::Fail {
             reason: reason.to_owned(),
             status,
+            end: end(status),
         }
     }
 
@@ -113,6 +132,7 @@ mod tests {
             error: error.to_owned(),
             status,
             after: None,
+            end: end(status),
         }
     }
 
@@ -163,7 +183,15 @@ mod tests {
                     Some(503),
                 ),
             ),
-            (refused, 1, fail("private", None)),
+            (
+                refused,
+                1,
+                Verdict::Fail {
+                    reason: "private".into(),
+                    status: None,
+                    end: AttemptEnd::NotDone,
+                },
+            ),
             (broken(), 1, retry("no connection", None)),
             (
                 broken(),
@@ -172,7 +200,11 @@ mod tests {
             ),
         ] {
             let shown = format!("{sent:?} at attempt {attempt}");
-            assert_eq!(judge(request.as_ref(), sent, attempt), expected, "{shown}");
+            assert_eq!(
+                judge(request.as_ref(), sent, attempt, 10),
+                expected,
+                "{shown}"
+            );
         }
         let after = Some(Duration::from_secs(7));
         let busy = HttpResponse {
@@ -181,7 +213,7 @@ mod tests {
             body: vec![],
             is_complete: true,
         };
-        let verdict = judge(request.as_ref(), Ok(busy), 1);
+        let verdict = judge(request.as_ref(), Ok(busy), 1, 10);
         assert!(matches!(verdict, Verdict::Retry { after: given, .. } if given == after));
     }
 
@@ -198,17 +230,23 @@ mod tests {
             branch: Some(Branch::Then),
             status: 200,
         };
-        assert_eq!(judge(asking.as_ref(), answer(200, &chat("Yes.")), 1), yes);
+        assert_eq!(
+            judge(asking.as_ref(), answer(200, &chat("Yes.")), 1, 10),
+            yes
+        );
         let neither = "the model answered neither yes nor no";
         for body in [chat("maybe"), String::new(), "{}".to_owned()] {
-            let verdict = judge(asking.as_ref(), answer(200, &body), 1);
+            let verdict = judge(asking.as_ref(), answer(200, &body), 1, 10);
             assert_eq!(verdict, fail(neither, Some(200)), "{body}");
         }
         let mut cut = answer(200, &chat("yes")).unwrap();
         cut.is_complete = false;
-        assert_eq!(
-            judge(asking.as_ref(), Ok(cut), 1),
-            retry("the answer broke off", None)
-        );
+        let broke_off = Verdict::Retry {
+            error: "the answer broke off".into(),
+            status: None,
+            after: None,
+            end: AttemptEnd::Answered,
+        };
+        assert_eq!(judge(asking.as_ref(), Ok(cut), 1, 10), broke_off);
     }
 }

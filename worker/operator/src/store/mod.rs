@@ -3,6 +3,7 @@
 
 mod accounts;
 mod approvals;
+mod audit;
 mod claims;
 mod form_links;
 mod members;
@@ -21,34 +22,36 @@ use serde_json::Value;
 pub use self::{
     accounts::AccountRow,
     approvals::ApprovalRow,
+    audit::{AuditEntry, AuditFilter},
     members::Member,
     policies::PolicyRow,
-    runs::{ActionApproval, RunAction, RunDetail, RunRow},
+    runs::{ActionApproval, CancelOutcome, RetryOutcome, RunAction, RunDetail, RunFilter, RunRow},
     signals::{SignalDetail, SignalRow},
     users::User,
     webhooks::WebhookRow,
     workflows::{WorkflowDetail, WorkflowRow},
-    workspaces::{Allowance, Workspace},
+    workspaces::{Allowance, Retries, Workspace},
 };
 pub(crate) use self::{
     accounts::{accounts, connect_account, disconnect_account},
     approvals::{answer, approval, approvals},
+    audit::audit,
     claims::{claim_delivery, claim_submission},
     form_links::create_form_link,
     members::{members, remove_member, set_member},
     policies::{deployed_actions, policy, set_policy},
-    runs::{erase_run, run, runs},
+    runs::{cancel_runs, erase_run, retry_runs, run, run_workspace, runs},
     sealing_keys::{SealedValue, replace_sealed, sealed_values},
     signals::{signal, signals},
-    users::create_user,
+    users::{create_user, user, user_by_email, users},
     webhooks::{create_webhook, delete_webhook, webhooks},
     workflows::{
         NewWorkflow, create_release, create_workflow, deploy, lock_draft, missing_accounts,
         move_workflow, workflow, workflows,
     },
     workspaces::{
-        allowance, close_workspace, create_workspace, empty_workspace, set_allowance,
-        workspace_exists, workspaces,
+        allowance, close_workspace, create_workspace, empty_workspace, hold, release, retries,
+        set_allowance, set_retries, workspace_exists, workspaces,
     },
 };
 
@@ -57,6 +60,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
     let stores = [
         accounts::STATEMENTS,
         approvals::STATEMENTS,
+        audit::STATEMENTS,
         claims::STATEMENTS,
         form_links::STATEMENTS,
         members::STATEMENTS,

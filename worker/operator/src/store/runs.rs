@@ -1,29 +1,79 @@
 //! Runs and what they have done.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use letterbox_common::{
     ids::{ApprovalId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
     states::{ActionState, ApprovalState, InputTrust, RefusedReason, RunState},
+    text_enum,
 };
 use letterbox_database::{Database, DatabaseError, statements};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Error, Row, types::FromSql};
 
 use super::json;
 
+/// What lets a run through: $1 is the workspace, $2 the workflow, $3 the states, $4 and $5 since
+/// and until when it was received, $6 a part of its failure.
+macro_rules! filtered {
+    () => {
+        "WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
+  AND ($3::text[] IS NULL OR state = ANY ($3))
+  AND ($4::timestamptz IS NULL OR received_at >= $4 AND run_id >= $7)
+  AND ($5::timestamptz IS NULL OR received_at < $5 AND run_id < $8)
+  AND ($6::text IS NULL OR strpos(failure, $6) > 0)"
+    };
+}
+
+text_enum! {
+    /// What an order to cancel a run came to.
+    pub enum CancelOutcome {
+        /// It is cancelled
+        Cancelled = "cancelled",
+        /// A worker has it in hand, and cancels it after the action that it has begun
+        Requested = "requested",
+    }
+}
+
+text_enum! {
+    /// What an order to retry a run came to.
+    pub enum RetryOutcome {
+        /// It goes on
+        Queued = "queued",
+        /// It has not failed, was not denied and not cancelled
+        NotEnded = "not_ended",
+        /// What was submitted to it was forgotten
+        Forgotten = "forgotten",
+    }
+}
+
 statements! {
-    /// The newest runs of a workspace, or of one of its workflows.
-    RUNS = runs "
+    /// The newest runs of a workspace that a filter lets through, before one of them. Ids sort by
+    /// time of receipt: with $7 and $8, the bounds of $4 and $5, no older run is looked at.
+    RUNS = runs concat!("
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
        received_at, created_at, started_at, finished_at
-FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
-ORDER BY run_id DESC LIMIT $3";
+FROM runs ", filtered!(), " AND ($9::uuid IS NULL OR run_id < $9)
+ORDER BY run_id DESC LIMIT $10");
+
+    /// Cancels runs, or orders their workers to.
+    CANCEL_RUNS = cancel_runs "
+SELECT run_id, cancel_run($1, run_id, $3, NULL) AS outcome FROM unnest($2::uuid[]) AS run_id";
+
+    /// Lets runs go on, one after the other.
+    RETRY_RUNS = retry_runs "
+SELECT run_id, retry_run($1, run_id, due_in) AS outcome
+FROM unnest($2::uuid[], $3::float8[]) AS retried (run_id, due_in)";
+
+    /// The workspace of a run.
+    RUN_WORKSPACE = run_workspace "
+SELECT r.workspace_id
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 
     /// Forgets the input and the requests of a run, if it is over.
     ERASE_RUN = erase_run "
-SELECT r.state IN ('succeeded', 'failed', 'denied', 'refused')
+SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
        AND erase_run(r.workspace_id, r.run_id) AS erased
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 
@@ -43,6 +93,55 @@ SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.de
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
+}
+
+/// How long before it was received a run may have got its id, from a claim that was taken over.
+const CLAIMED_BEFORE: SignedDuration = SignedDuration::from_hours(24);
+/// How long after.
+const CLAIMED_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+/// The least id that a run can have that got it at this time.
+fn earliest_id(time: Timestamp) -> RunId {
+    RunId::earliest_at(u64::try_from(time.as_millisecond()).unwrap_or_default())
+}
+
+/// Which runs of a workspace.
+#[derive(Debug, Clone)]
+pub struct RunFilter {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// Those of one workflow.
+    pub workflow: Option<WorkflowId>,
+    /// Those in one of these states; in any where there are none.
+    pub states: Vec<RunState>,
+    /// Those received at this time or later.
+    pub since: Option<Timestamp>,
+    /// Those received before this time.
+    pub until: Option<Timestamp>,
+    /// Those whose failure contains this text.
+    pub failure: Option<String>,
+}
+
+impl RunFilter {
+    /// All runs of a workspace.
+    #[must_use]
+    pub fn of(workspace: WorkspaceId) -> Self {
+        Self {
+            workspace,
+            workflow: None,
+            states: Vec::new(),
+            since: None,
+            until: None,
+            failure: None,
+        }
+    }
+
+    /// Those of one workflow.
+    #[must_use]
+    pub fn with_workflow(mut self, workflow: Option<WorkflowId>) -> Self {
+        self.workflow = workflow;
+        self
+    }
 }
 
 /// A run in a list.
@@ -214,14 +313,72 @@ pub struct RunDetail {
 
 pub(crate) async fn runs(
     database: &Database,
-    workspace: WorkspaceId,
-    workflow: Option<WorkflowId>,
+    filter: &RunFilter,
+    before: Option<RunId>,
     limit: u32,
 ) -> Result<Vec<RunRow>, DatabaseError> {
+    let states = (!filter.states.is_empty()).then_some(&filter.states);
     let rows = database
-        .query(&RUNS, &[&workspace, &workflow, &i64::from(limit)])
+        .query(
+            &RUNS,
+            &[
+                /* $1 workspace_id */ &filter.workspace,
+                /* $2 workflow_id */ &filter.workflow,
+                /* $3 states */ &states,
+                /* $4 since */ &filter.since,
+                /* $5 until */ &filter.until,
+                /* $6 failure */ &filter.failure,
+                /* $7 since_id */
+                &filter
+                    .since
+                    .map(|since| earliest_id(since - CLAIMED_BEFORE)),
+                /* $8 until_id */
+                &filter.until.map(|until| earliest_id(until + CLAIMED_AFTER)),
+                /* $9 before */ &before,
+                /* $10 limit */ &i64::from(limit),
+            ],
+        )
         .await?;
     rows.iter().map(|row| Ok(RunRow::decode(row)?)).collect()
+}
+
+/// The workspace of a run; None if there is no such run.
+pub(crate) async fn run_workspace(
+    database: &Database,
+    run: RunId,
+) -> Result<Option<WorkspaceId>, DatabaseError> {
+    let row = database.query_opt(&RUN_WORKSPACE, &[&run]).await?;
+    Ok(row.map(|row| row.try_get("workspace_id")).transpose()?)
+}
+
+/// Cancels runs of a workspace; gives what became of each. `why` must not be empty.
+pub(crate) async fn cancel_runs(
+    database: &Database,
+    workspace: WorkspaceId,
+    runs: &[RunId],
+    why: &str,
+) -> Result<Vec<(RunId, Option<CancelOutcome>)>, DatabaseError> {
+    let rows = database
+        .query(&CANCEL_RUNS, &[&workspace, &runs, &why])
+        .await?;
+    rows.iter().map(outcome).collect()
+}
+
+/// Lets runs of a workspace go on, each after a time in seconds; gives what became of each.
+pub(crate) async fn retry_runs(
+    database: &Database,
+    workspace: WorkspaceId,
+    runs: &[RunId],
+    due_in: &[f64],
+) -> Result<Vec<(RunId, Option<RetryOutcome>)>, DatabaseError> {
+    let rows = database
+        .query(&RETRY_RUNS, &[&workspace, &runs, &due_in])
+        .await?;
+    rows.iter().map(outcome).collect()
+}
+
+fn outcome<'r, T: FromSql<'r>>(row: &'r Row) -> Result<(RunId, Option<T>), DatabaseError> {
+    Ok((row.try_get("run_id")?, row.try_get("outcome")?))
 }
 
 pub(crate) async fn run(

@@ -4,11 +4,24 @@ use jiff::Timestamp;
 use letterbox_common::ids::UserId;
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
+use tokio_postgres::{Error, Row};
 
 statements! {
     /// Creates a user.
     CREATE_USER = create_user "
-INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3) RETURNING created_at";
+INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3)
+RETURNING user_id, email, name, created_at";
+
+    /// The user with an e-mail address.
+    USER_BY_EMAIL = user_by_email "
+SELECT user_id, email, name, created_at FROM users WHERE lower(email) = lower($1)";
+
+    /// The user with an id.
+    USER = user "SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
+
+    /// All users, oldest first.
+    USERS = users "
+SELECT user_id, email, name, created_at FROM users ORDER BY created_at, user_id LIMIT $1";
 }
 
 /// A person.
@@ -24,6 +37,17 @@ pub struct User {
     pub created_at: Timestamp,
 }
 
+impl User {
+    fn decode(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            user_id: row.try_get("user_id")?,
+            email: row.try_get("email")?,
+            name: row.try_get("name")?,
+            created_at: row.try_get("created_at")?,
+        })
+    }
+}
+
 pub(crate) async fn create_user(
     database: &Database,
     id: UserId,
@@ -33,11 +57,24 @@ pub(crate) async fn create_user(
     let row = database
         .query_one(&CREATE_USER, &[&id, &email, &name])
         .await?;
-    let created_at = row.try_get("created_at")?;
-    Ok(User {
-        user_id: id,
-        email: email.to_owned(),
-        name: name.to_owned(),
-        created_at,
-    })
+    Ok(User::decode(&row)?)
+}
+
+pub(crate) async fn user(database: &Database, id: UserId) -> Result<Option<User>, DatabaseError> {
+    let row = database.query_opt(&USER, &[&id]).await?;
+    Ok(row.map(|row| User::decode(&row)).transpose()?)
+}
+
+/// Without regard to case.
+pub(crate) async fn user_by_email(
+    database: &Database,
+    email: &str,
+) -> Result<Option<User>, DatabaseError> {
+    let row = database.query_opt(&USER_BY_EMAIL, &[&email]).await?;
+    Ok(row.map(|row| User::decode(&row)).transpose()?)
+}
+
+pub(crate) async fn users(database: &Database, limit: u32) -> Result<Vec<User>, DatabaseError> {
+    let rows = database.query(&USERS, &[&i64::from(limit)]).await?;
+    rows.iter().map(|row| Ok(User::decode(row)?)).collect()
 }

@@ -10,11 +10,11 @@ statements! {
     /// Creates a workspace.
     CREATE_WORKSPACE = create_workspace "
 INSERT INTO workspaces (workspace_id, name, run_allowance) VALUES ($1, $2, $3)
-RETURNING workspace_id, name, run_allowance, created_at";
+RETURNING workspace_id, name, run_allowance, held_at, created_at";
 
     /// All workspaces, oldest first.
     WORKSPACES = workspaces "
-SELECT workspace_id, name, run_allowance, created_at
+SELECT workspace_id, name, run_allowance, held_at, created_at
 FROM workspaces ORDER BY created_at, workspace_id";
 
     /// Whether there is such a workspace.
@@ -37,6 +37,26 @@ SELECT close_workspace(workspace_id) FROM workspaces WHERE workspace_id = $1 AND
     /// Deletes a piece of what a closed workspace holds, and in the end the workspace.
     EMPTY_WORKSPACE = empty_workspace "SELECT empty_workspace($1, $2) AS deleted";
 
+    /// How often a workspace has its actions tried.
+    RETRIES = retries "
+SELECT workspace_id, retry_attempts, retry_first_milliseconds
+FROM workspaces WHERE workspace_id = $1";
+
+    /// Sets how often a workspace has its actions tried.
+    SET_RETRIES = set_retries "
+UPDATE workspaces SET retry_attempts = $2, retry_first_milliseconds = $3
+WHERE workspace_id = $1";
+
+    /// Holds a workspace, if it is not held yet.
+    HOLD = hold "
+UPDATE workspaces SET held_at = clock_timestamp() WHERE workspace_id = $1 AND held_at IS NULL";
+
+    /// Holds all workspaces, if they are not held yet.
+    HOLD_ALL = hold_all "UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
+
+    /// Lets the runs of a workspace, or of all, begin actions again.
+    RELEASE = release "SELECT release_hold($1) AS was_held";
+
     /// Sets the allowance of a workspace.
     SET_ALLOWANCE = set_allowance "
 UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
@@ -51,6 +71,8 @@ pub struct Workspace {
     pub name: String,
     /// Runs that may start in a calendar month; none is unlimited.
     pub run_allowance: Option<i32>,
+    /// Since when its runs begin no action; None while they do.
+    pub held_at: Option<Timestamp>,
     /// By the database's clock.
     pub created_at: Timestamp,
 }
@@ -61,6 +83,7 @@ impl Workspace {
             workspace_id: row.try_get("workspace_id")?,
             name: row.try_get("name")?,
             run_allowance: row.try_get("run_allowance")?,
+            held_at: row.try_get("held_at")?,
             created_at: row.try_get("created_at")?,
         })
     }
@@ -77,6 +100,47 @@ pub struct Allowance {
     pub month: String,
     /// Runs started in it.
     pub started: i32,
+}
+
+/// How often an action of a workspace is tried; None is what workers are set to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Retries {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// Attempts at one action, the first included.
+    pub attempts: Option<i32>,
+    /// Pause before the second attempt, doubled for each further one, up to an hour.
+    pub first_pause_milliseconds: Option<i32>,
+}
+
+pub(crate) async fn retries(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Option<Retries>, DatabaseError> {
+    let row = database.query_opt(&RETRIES, &[&workspace]).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Retries {
+        workspace_id: row.try_get("workspace_id")?,
+        attempts: row.try_get("retry_attempts")?,
+        first_pause_milliseconds: row.try_get("retry_first_milliseconds")?,
+    }))
+}
+
+pub(crate) async fn set_retries(
+    database: &Database,
+    retries: &Retries,
+) -> Result<(), DatabaseError> {
+    database
+        .execute(
+            &SET_RETRIES,
+            &[
+                /* $1 workspace_id */ &retries.workspace_id,
+                /* $2 retry_attempts */ &retries.attempts,
+                /* $3 retry_first_milliseconds */ &retries.first_pause_milliseconds,
+            ],
+        )
+        .await
+        .map(drop)
 }
 
 pub(crate) async fn create_workspace(
@@ -129,6 +193,27 @@ pub(crate) async fn set_allowance(
         .execute(&SET_ALLOWANCE, &[&workspace, &runs])
         .await
         .map(drop)
+}
+
+/// Holds a workspace, or all; false where it was held already.
+pub(crate) async fn hold(
+    database: &Database,
+    workspace: Option<WorkspaceId>,
+) -> Result<bool, DatabaseError> {
+    let held = match workspace {
+        Some(workspace) => database.execute(&HOLD, &[&workspace]).await?,
+        None => database.execute(&HOLD_ALL, &[]).await?,
+    };
+    Ok(held > 0)
+}
+
+/// Releases a workspace, or all; false where it was not held.
+pub(crate) async fn release(
+    database: &Database,
+    workspace: Option<WorkspaceId>,
+) -> Result<bool, DatabaseError> {
+    let row = database.query_one(&RELEASE, &[&workspace]).await?;
+    Ok(row.try_get("was_held")?)
 }
 
 /// False if there is no such workspace of this name.

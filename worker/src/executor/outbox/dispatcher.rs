@@ -115,6 +115,7 @@ impl Work for Look<'_> {
             in_flight: &in_flight,
             limits: self.limits,
             total,
+            held: &news.standing.held,
         };
         let wanted = turns.lanes(&memory, &due);
         let ready = match wanted.is_empty() {
@@ -194,6 +195,8 @@ struct Turns<'t> {
     limits: Limits,
     /// Runs that may be in flight.
     total: usize,
+    /// Workspaces that have no turn.
+    held: &'t HashSet<WorkspaceId>,
 }
 
 impl Turns<'_> {
@@ -226,7 +229,10 @@ impl Turns<'_> {
     /// The workspaces with wakes and with room, in the order of their ids, beginning behind the one
     /// that had the last turn. No more than there can be turns.
     fn in_turn(&self, memory: &Memory, due: &[Candidate]) -> Vec<WorkspaceId> {
-        let has_room = |lane: &Lane| self.in_flight.room(*lane, self.limits, self.total) > 0;
+        let has_room = |lane: &Lane| {
+            !self.held.contains(&lane.workspace)
+                && self.in_flight.room(*lane, self.limits, self.total) > 0
+        };
         let lanes = memory.lanes.keys().chain(due.iter().map(|one| &one.lane));
         let lanes = lanes.copied().filter(has_room);
         let mut workspaces: Vec<_> = lanes.map(|lane| lane.workspace).collect();

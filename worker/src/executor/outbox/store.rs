@@ -3,7 +3,7 @@
 //! the relay does with them. Only the relay that holds the lease lets them be ready, or hands them
 //! over.
 
-use std::time::SystemTime;
+use std::{collections::HashSet, time::SystemTime};
 
 use letterbox_common::{
     ids::{AccountId, RunId, WorkspaceId},
@@ -48,18 +48,19 @@ WHERE CASE WHEN worker_id IS NOT DISTINCT FROM $1
     THEN until_at < clock_timestamp() + interval '1 second'
     ELSE until_at <= clock_timestamp() END";
 
-    /// Whose lease it is, and for how many runs the workers have places.
+    /// Whose lease it is, for how many runs the workers have places, and which workspaces are held.
     LEASE_AND_PLACES = lease_and_places "
 SELECT worker_id = $1 AS is_mine,
+       EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_all,
+       ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held,
        (SELECT coalesce(sum(places), 0) FROM workers
         WHERE seen_at > clock_timestamp() - interval '30 seconds') AS places
 FROM relay_lease";
 
     /// Wakes that are due, the oldest first; ready ones are not among them. $2: whether to look at
     /// those, too, that have been due for long. Usually there are none, and where an old snapshot
-    /// keeps dead entries from being cleared away, to look through them takes its time. The index is
-    /// searched by `now()`, which does not change while the statement runs, as `clock_timestamp()`
-    /// does.
+    /// keeps dead entries from being cleared away, looking through them takes its time. Searched by
+    /// `now()`, which does not change while the statement runs, as `clock_timestamp()` does.
     DUE_WAKES = due_wakes "
 SELECT workspace_id, run_id, nullif(account_id, '00000000-0000-0000-0000-000000000000')
            AS account_id, state, handovers, due_at
@@ -158,11 +159,14 @@ pub(super) struct HandedOver {
 }
 
 /// What a relay is told before anything else.
+#[derive(Default)]
 pub(super) struct Standing {
     /// No other relay is at work, and the lease is this one's.
     pub(super) leads: bool,
-    /// Runs that the workers execute at once, all together.
+    /// Runs that the workers execute at once, all together; none while everything is held.
     pub(super) places: usize,
+    /// Workspaces whose runs wait.
+    pub(super) held: HashSet<WorkspaceId>,
 }
 
 fn lane(row: &Row) -> Result<Lane, tokio_postgres::Error> {
@@ -237,16 +241,18 @@ pub(super) async fn news(
 
 fn standing(lock: Option<&Row>, lease: Option<&Row>) -> Result<Standing, tokio_postgres::Error> {
     let (Some(lock), Some(lease)) = (lock, lease) else {
-        return Ok(Standing {
-            leads: false,
-            places: 0,
-        });
+        return Ok(Standing::default());
     };
     let is_mine: Option<bool> = lease.try_get("is_mine")?;
-    let places: i64 = lease.try_get("places")?;
+    let places: i64 = match lease.try_get("holds_all")? {
+        true => 0,
+        false => lease.try_get("places")?,
+    };
+    let held: Vec<WorkspaceId> = lease.try_get("held")?;
     Ok(Standing {
         leads: lock.try_get("is_alone")? && is_mine.unwrap_or_default(),
         places: usize::try_from(places).unwrap_or_default(),
+        held: held.into_iter().collect(),
     })
 }
 

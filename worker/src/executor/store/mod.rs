@@ -14,7 +14,7 @@ use letterbox_database::{Database, DatabaseError, Statement, statements};
 use letterbox_workflow::actions::Branch;
 use tokio_postgres::Row;
 
-pub(super) use self::step::{ActionUpdate, Decided, Transition, write_step};
+pub(super) use self::step::{ActionUpdate, AttemptEnd, Decided, Transition, write_step};
 use super::permission::ApprovalStatus;
 
 statements! {
@@ -32,7 +32,7 @@ WITH taken AS (
       AND EXISTS (SELECT FROM run_wakes WHERE workspace_id = $1 AND run_id = $2
                     AND state = 'handed_over')
     RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, idle_turns, received_at,
-              input, lease_until
+              input, lease_until, cancel_reason
 ), wake AS (
     UPDATE run_wakes w SET due_at = t.lease_until, state = 'handed_over', handovers = 0
     FROM taken t WHERE w.workspace_id = t.workspace_id AND w.run_id = t.run_id
@@ -43,7 +43,8 @@ WITH taken AS (
       AND r.state NOT IN ('queued', 'running', 'waiting_approval')
 )
 SELECT t.turn AS fencing_token, t.idle_turns, t.run_as, t.release_id, t.received_at, t.input,
-       r.actions, (SELECT account_id FROM wake) AS account_id
+       r.actions, (SELECT account_id FROM wake) AS account_id,
+       t.cancel_reason IS NOT NULL AS is_cancelled
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
     /// What a run has done, with the answers of people.
@@ -59,14 +60,18 @@ WHERE a.workspace_id = $1 AND a.run_id = $2";
     CIRCUMSTANCES = circumstances "
 SELECT coalesce(
            (SELECT may_run FROM members WHERE workspace_id = $1 AND user_id = $2), false)
-           AS owner_may_run,
-       a.account_id, a.base_url, a.header_name, a.credential_sealed, p.version, p.policy
-FROM (SELECT) AS one
+           AS owner_may_run, is_held($1), w.retry_attempts,
+       w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause, a.account_id, a.base_url, a.header_name, a.credential_sealed, p.version, p.policy
+FROM workspaces w
 LEFT JOIN connected_accounts a
-    ON a.workspace_id = $1 AND a.user_id = $2 AND a.name = $3 AND a.disconnected_at IS NULL
+    ON a.workspace_id = w.workspace_id AND a.user_id = $2 AND a.name = $3 AND a.disconnected_at IS NULL
 LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
-) AS p ON true";
+) AS p ON true
+WHERE w.workspace_id = $1";
+
+    /// Cancels a run for the holder of $3, if somebody has ordered it.
+    CANCEL_RUN = cancel_run "SELECT cancel_run($1, $2, NULL, $3) IS NOT NULL AS is_cancelled";
 
     /// Fails a run for the holder of $3, or, where nobody took it, one that nobody has.
     ABANDON_RUN = abandon_run "
@@ -106,6 +111,8 @@ pub(super) struct LeasedRun {
     pub(super) lease: Lease,
     /// Holders in a row, this one included, that have recorded nothing that counts.
     pub(super) idle_turns: i32,
+    /// Somebody has ordered to cancel it.
+    pub(super) is_cancelled: bool,
     pub(super) owner: UserId,
     pub(super) release: ReleaseId,
     /// The account that it may call.
@@ -177,10 +184,21 @@ pub(super) struct Account {
     pub(super) credential_sealed: Vec<u8>,
 }
 
+/// How often a workspace wants an action to be tried; none where it leaves that to the worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retries {
+    pub(super) attempts: Option<i32>,
+    /// Doubled after each further attempt.
+    pub(super) first_pause: Option<Duration>,
+}
+
 /// What holds at the moment of an action.
 #[derive(Debug)]
 pub(super) struct Circumstances {
     pub(super) owner_may_run: bool,
+    /// Actions of the workspace must wait.
+    pub(super) is_held: bool,
+    pub(super) retries: Retries,
     pub(super) account: Option<Account>,
     /// Version and JSON text; none where the default policy applies.
     pub(super) policy: Option<(i32, String)>,
@@ -206,6 +224,7 @@ pub(super) async fn take_run(
             fencing_token,
         },
         idle_turns: row.try_get("idle_turns")?,
+        is_cancelled: row.try_get("is_cancelled")?,
         owner: row.try_get("run_as")?,
         release: row.try_get("release_id")?,
         account: row.try_get("account_id")?,
@@ -249,9 +268,30 @@ pub(super) async fn circumstances(
     let version: Option<i32> = row.try_get("version")?;
     Ok(Circumstances {
         owner_may_run: row.try_get("owner_may_run")?,
+        is_held: row.try_get("is_held")?,
+        retries: Retries {
+            attempts: row.try_get("retry_attempts")?,
+            first_pause: seconds(&row, "retry_first_pause")?,
+        },
         account,
         policy: version.zip(row.try_get("policy")?),
     })
+}
+
+/// Cancels a run for the holder of its lease, if somebody has ordered it; gives whether it is
+/// cancelled now.
+pub(super) async fn cancel_run(database: &Database, lease: &Lease) -> Result<bool, DatabaseError> {
+    let row = database
+        .query_one(
+            &CANCEL_RUN,
+            &[
+                /* $1 workspace_id */ &lease.workspace,
+                /* $2 run_id */ &lease.run,
+                /* $3 fencing_token */ &lease.fencing_token,
+            ],
+        )
+        .await?;
+    Ok(row.try_get("is_cancelled")?)
 }
 
 /// Fails a run that can't be advanced, unless somebody else has it. `fencing_token` is that of the

@@ -22,14 +22,15 @@ use uuid::Uuid;
 use super::Lease;
 
 statements! {
-    /// Sets the state of a run, for the holder of its lease. $7: something is recorded that counts.
+    /// Sets the state of a run, for the holder of its lease. $7: something is recorded that counts;
+    /// else an attempt begins, and it must not where the run shall be cancelled.
     RENEW_RUN = renew_run "
 UPDATE runs SET state = $4, failure = $5, idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
     lease_until = clock_timestamp() + $6::float8 * interval '1 second',
     finished_at = CASE WHEN $4 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 WHERE workspace_id = $1 AND run_id = $2 AND turn = $3
-  AND state IN ('running', 'waiting_approval')
-RETURNING run_id";
+  AND state IN ('running', 'waiting_approval') AND ($7 OR cancel_reason IS NULL)
+RETURNING cancel_reason IS NOT NULL AS is_cancelled";
 
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
     UPSERT_ACTION = upsert_action "
@@ -45,15 +46,18 @@ ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
 RETURNING idempotency_key";
 
     /// Adds what the policy said, and the request that it was asked about. The first request stays.
+    /// $8 is 1 where an attempt begins: until it is answered, it may have been done.
     RECORD_RULING = record_ruling "
 UPDATE run_actions SET decision = $4, decision_rule = $5, policy_version = $6,
-    request = coalesce(request, $7)
+    request = coalesce(request, $7), unanswered = unanswered + $8
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
-    /// Adds what came of an action, and counts the attempt.
+    /// Adds what came of an action, and counts the attempt. $9 is of how many attempts it is known
+    /// now what came of them.
     RECORD_RESULT = record_result "
 UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, response_status),
-    attempts = attempts + $8, retry_at = clock_timestamp() + $7::float8 * interval '1 second'
+    attempts = attempts + $8, retry_at = clock_timestamp() + $7::float8 * interval '1 second',
+    unanswered = greatest(unanswered - $9, 0)
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
     /// Asks for an approval, once for each action, or again where the question was withdrawn.
@@ -127,6 +131,11 @@ impl Transition {
         }
     }
 
+    /// Whether the run is over.
+    pub(in crate::executor) fn is_end(&self) -> bool {
+        matches!(self, Self::Succeed | Self::Fail(_) | Self::Deny(_))
+    }
+
     fn failure(&self) -> Option<String> {
         match self {
             Self::Fail(reason) | Self::Deny(reason) => Some(replace_nul(reason)),
@@ -191,16 +200,40 @@ pub(in crate::executor) struct ActionUpdate<'a> {
     pub(in crate::executor) decided: Option<Decided<'a>>,
     /// A request is about to be sent.
     pub(in crate::executor) begins_attempt: bool,
-    /// The attempt has an answer, or is known to have failed.
-    pub(in crate::executor) ends_attempt: bool,
+    /// The attempt is over.
+    pub(in crate::executor) ended: Option<AttemptEnd>,
     pub(in crate::executor) branch: Option<Branch>,
     pub(in crate::executor) status: Option<u16>,
     pub(in crate::executor) error: Option<String>,
 }
 
+/// What is known at the end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::executor) enum AttemptEnd {
+    /// Nothing: it may have been done.
+    Unknown,
+    /// It was not done; earlier ones under the same key may have been.
+    NotDone,
+    /// It was answered, and so were the earlier ones: whoever keeps keys would have said so.
+    Answered,
+}
+
+impl AttemptEnd {
+    /// Of how many attempts it is known what came of them.
+    fn settled(self) -> i32 {
+        match self {
+            Self::Unknown => 0,
+            Self::NotDone => 1,
+            Self::Answered => i32::MAX,
+        }
+    }
+}
+
 /// A step that was written.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::executor) struct Written {
+    /// Somebody has ordered to cancel the run.
+    pub(in crate::executor) is_cancelled: bool,
     /// The key of the action; none for a step without one.
     pub(in crate::executor) idempotency_key: Option<Uuid>,
 }
@@ -263,14 +296,18 @@ impl Work for WriteStep<'_> {
 
         let mut first_rows = results.iter().map(|rows| rows.first());
         // Not the holder: everything else is rolled back.
-        let Some(Some(_)) = first_rows.next() else {
+        let Some(Some(run)) = first_rows.next() else {
             return Ok(None);
         };
+        let is_cancelled = run.try_get("is_cancelled")?;
         let action = first_rows.next().flatten().filter(|_| update.is_some());
         let idempotency_key = action
             .map(|row| row.try_get("idempotency_key"))
             .transpose()?;
-        Ok(Some(Written { idempotency_key }))
+        Ok(Some(Written {
+            is_cancelled,
+            idempotency_key,
+        }))
     }
 }
 
@@ -327,12 +364,13 @@ fn action_statements<'p>(
                 .bind(/* $5 decision_rule */ ruling.rule)
                 .bind(/* $6 policy_version */ policy_version)
                 .bind(/* $7 request */ request)
+                .bind(/* $8 begun */ i32::from(update.begins_attempt))
         },
     );
     let retries = update.state == ActionState::Retrying;
     let retry_seconds = transition.wake_seconds().filter(|_| retries);
     let says_something = retries
-        || update.ends_attempt
+        || update.ended.is_some()
         || update.branch.is_some()
         || update.error.is_some()
         || update.status.is_some();
@@ -345,7 +383,10 @@ fn action_statements<'p>(
             .bind(/* $5 error */ update.error.as_deref().map(replace_nul))
             .bind(/* $6 response_status */ update.status.map(i32::from))
             .bind(/* $7 retry_in_seconds */ retry_seconds)
-            .bind(/* $8 attempts */ i32::from(update.ends_attempt))
+            .bind(/* $8 attempts */ i32::from(update.ended.is_some()))
+            .bind(
+                /* $9 settled */ update.ended.map_or(0, AttemptEnd::settled),
+            )
     });
     [Some(upsert), ruling, result]
         .into_iter()

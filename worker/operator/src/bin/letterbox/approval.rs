@@ -1,10 +1,9 @@
 //! `letterbox approval …`
 
 use clap::Subcommand;
-use letterbox_common::ids::{ApprovalId, UserId, WorkspaceId};
-use letterbox_operator::Operator;
+use letterbox_common::ids::{ApprovalId, WorkspaceId};
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, settings::CliSettings};
 
 const COLUMNS: [&str; 7] = [
     "approval_id",
@@ -26,30 +25,27 @@ pub(crate) enum ApprovalCommand {
         limit: u32,
     },
     /// Let a request be sent, as it is listed
-    Approve {
-        approval_id: ApprovalId,
-        /// Who decides: an owner or editor of the workspace
-        #[arg(long, value_name = "USER")]
-        by: UserId,
-    },
+    ///
+    /// --by names who decides: an owner or editor of the workspace
+    Approve { approval_id: ApprovalId },
     /// Let it not be sent; the run is over
-    Deny {
-        approval_id: ApprovalId,
-        /// Who decides: an owner or editor of the workspace
-        #[arg(long, value_name = "USER")]
-        by: UserId,
-    },
+    ///
+    /// --by names who decides: an owner or editor of the workspace
+    Deny { approval_id: ApprovalId },
 }
 
-pub(crate) async fn run(operator: &Operator, verb: ApprovalCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: ApprovalCommand) -> Result<Output, Failure> {
     Ok(match verb {
         ApprovalCommand::List { workspace, limit } => {
+            let operator = settings.operator().await?;
             Output::many(&operator.approvals(workspace, limit).await?, &COLUMNS)
         }
-        ApprovalCommand::Approve { approval_id, by } => {
+        ApprovalCommand::Approve { approval_id } => {
+            let (operator, by) = settings.operator_by().await?;
             Output::one(&operator.approve(approval_id, by).await?)
         }
-        ApprovalCommand::Deny { approval_id, by } => {
+        ApprovalCommand::Deny { approval_id } => {
+            let (operator, by) = settings.operator_by().await?;
             Output::one(&operator.deny(approval_id, by).await?)
         }
     })

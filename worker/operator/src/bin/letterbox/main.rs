@@ -4,6 +4,7 @@
 
 mod account;
 mod approval;
+mod audit;
 mod dead_letters;
 mod demo;
 mod escape;
@@ -25,7 +26,7 @@ mod workspace;
 
 use std::{net::SocketAddr, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use letterbox_broker::BrokerError;
 use letterbox_common::process::{secret_setting::help, settings::SettingError};
 use letterbox_operator::OperatorError;
@@ -69,6 +70,9 @@ enum Command {
     /// Requests that wait for a person's approval
     #[command(subcommand)]
     Approval(approval::ApprovalCommand),
+    /// Who ordered what
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Addresses that other tools send signed events to
     #[command(subcommand)]
     Webhook(webhook::WebhookCommand),
@@ -110,6 +114,10 @@ enum Failure {
     Receive(SocketAddr, std::io::Error),
     #[error(transparent)]
     Send(#[from] send::PostError),
+    #[error("a run or --workspace is required")]
+    NoSubject,
+    #[error("--by USER is required: a person answers for this")]
+    NobodyAnswers,
     #[error("the broker: {0}")]
     Broker(#[from] BrokerError),
 }
@@ -118,7 +126,10 @@ impl Failure {
     fn exit_code(&self) -> ExitCode {
         let misuse = matches!(
             self,
-            Self::Setting(_) | Self::Operator(OperatorError::Setting(_))
+            Self::Setting(_)
+                | Self::NobodyAnswers
+                | Self::NoSubject
+                | Self::Operator(OperatorError::Setting(_))
         );
         ExitCode::from(if misuse { 2 } else { 1 })
     }
@@ -126,7 +137,15 @@ impl Failure {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Cli { settings, command } = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let Cli {
+        mut settings,
+        command,
+    } = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    settings.command = words(&matches);
     match run_command(&settings, command).await {
         Ok(output) => output.print(settings.json),
         Err(failure) => {
@@ -134,6 +153,17 @@ async fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// The words of the command, such as `run cancel`: what the audit log calls it.
+fn words(matches: &ArgMatches) -> String {
+    let mut words = Vec::new();
+    let mut deeper = matches.subcommand();
+    while let Some((word, matches)) = deeper {
+        words.push(word);
+        deeper = matches.subcommand();
+    }
+    words.join(" ")
 }
 
 async fn run_command(settings: &CliSettings, command: Command) -> Result<Output, Failure> {
@@ -145,7 +175,8 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Workflow(command) => workflow::run(&settings.operator().await?, command).await,
         Command::FormLink(command) => form_link::run(settings, command).await,
         Command::Account(command) => account::run(settings, command).await,
-        Command::Approval(command) => approval::run(&settings.operator().await?, command).await,
+        Command::Approval(command) => approval::run(settings, command).await,
+        Command::Audit(command) => audit::run(&settings.operator().await?, command).await,
         Command::Webhook(command) => webhook::run(settings, command).await,
         Command::Run(command) => run::run(&settings.operator().await?, command).await,
         Command::Signal(command) => signal::run(&settings.operator().await?, command).await,

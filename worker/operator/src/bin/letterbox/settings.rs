@@ -2,12 +2,15 @@
 
 use letterbox_broker::AMQP_URL;
 use letterbox_common::{
+    ids::UserId,
     process::{secret_setting::SecretSetting, settings::SettingError},
     sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
 use letterbox_database::{DATABASE_URL, DatabaseTarget};
-use letterbox_operator::{KeyRings, Operator, OperatorError};
+use letterbox_operator::{KeyRings, Operator, OperatorError, Orderer};
 use url::Url;
+
+use crate::Failure;
 
 /// RabbitMQ's dashboard, with its password.
 pub(crate) const DASHBOARD_URL: SecretSetting = SecretSetting {
@@ -47,6 +50,18 @@ pub(crate) struct CliSettings {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
+    /// Id or e-mail address of the user who answers for the order
+    #[arg(long, global = true, value_name = "USER")]
+    by: Option<String>,
+
+    /// Why, for the audit log
+    #[arg(long, global = true, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// The words of the command.
+    #[arg(skip)]
+    pub(crate) command: String,
+
     /// Address of the gateway as senders see it; begins the URLs that are printed
     #[arg(
         long,
@@ -64,7 +79,27 @@ pub(crate) struct CliSettings {
 
 impl CliSettings {
     pub(crate) async fn operator(&self) -> Result<Operator, OperatorError> {
-        Operator::connect(&DatabaseTarget::from_environment()?).await
+        let target = DatabaseTarget::from_environment()?;
+        let by = match &self.by {
+            Some(by) => Some(Operator::connect(&target).await?.user(by).await?.user_id),
+            None => None,
+        };
+        let orderer = Orderer {
+            by,
+            command: Some(self.command.clone()),
+            reason: self.reason.clone(),
+        };
+        Operator::connect_as(&target, orderer).await
+    }
+
+    /// As [`Self::operator`], for orders that a person must answer for; gives who does.
+    pub(crate) async fn operator_by(&self) -> Result<(Operator, UserId), Failure> {
+        if self.by.is_none() {
+            return Err(Failure::NobodyAnswers);
+        }
+        let operator = self.operator().await?;
+        let by = operator.ordered_by().ok_or(Failure::NobodyAnswers)?;
+        Ok((operator, by))
     }
 
     /// The gateway's address, without a slash at its end.

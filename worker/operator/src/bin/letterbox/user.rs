@@ -14,9 +14,27 @@ pub(crate) enum UserCommand {
         #[arg(long)]
         name: String,
     },
+    /// List all users
+    List {
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        limit: u32,
+    },
+    /// Show a user
+    Show {
+        /// Id or e-mail address
+        user: String,
+    },
 }
 
 pub(crate) async fn run(operator: &Operator, verb: UserCommand) -> Result<Output, Failure> {
-    let UserCommand::Create { email, name } = verb;
-    Ok(Output::one(&operator.create_user(&email, &name).await?))
+    Ok(match verb {
+        UserCommand::Create { email, name } => {
+            Output::one(&operator.create_user(&email, &name).await?)
+        }
+        UserCommand::List { limit } => Output::many(
+            &operator.users(limit).await?,
+            &["user_id", "email", "name", "created_at"],
+        ),
+        UserCommand::Show { user } => Output::one(&operator.user(&user).await?),
+    })
 }

@@ -3,8 +3,8 @@
 use std::{path::PathBuf, str::FromStr};
 
 use clap::Subcommand;
-use letterbox_common::ids::WorkspaceId;
-use letterbox_operator::Operator;
+use letterbox_common::ids::{InvalidId, WorkspaceId};
+use letterbox_operator::{Operator, Retries};
 use serde_json::json;
 
 use crate::{Failure, Output, file};
@@ -29,6 +29,30 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, value_name = "N")]
         set: Option<RunLimit>,
     },
+    /// Show how often an action is tried, or set it
+    Retries {
+        workspace_id: WorkspaceId,
+        /// Attempts, the first included
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=30))]
+        attempts: Option<i32>,
+        /// Pause before the second attempt, doubled for each further one, up to an hour
+        #[arg(long, value_name = "MS",
+              value_parser = clap::value_parser!(i32).range(1..=3_600_000))]
+        first_pause_milliseconds: Option<i32>,
+        /// Back to what workers are set to
+        #[arg(long, conflicts_with_all = ["attempts", "first_pause_milliseconds"])]
+        default: bool,
+    },
+    /// Let runs begin no action until they are released: forms go on, nothing is denied
+    Hold {
+        /// A workspace, or 'all'
+        workspace: WorkspaceOrAll,
+    },
+    /// Let runs that were held begin actions again
+    Release {
+        /// A workspace, or 'all'
+        workspace: WorkspaceOrAll,
+    },
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
     Delete {
         workspace_id: WorkspaceId,
@@ -47,6 +71,20 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, requires = "set")]
         dry_run: bool,
     },
+}
+
+/// A workspace, or 'all'.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WorkspaceOrAll(Option<WorkspaceId>);
+
+impl FromStr for WorkspaceOrAll {
+    type Err = InvalidId;
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        match text {
+            "all" => Ok(Self(None)),
+            text => text.parse().map(|workspace| Self(Some(workspace))),
+        }
+    }
 }
 
 /// A number of runs, or 'unlimited'.
@@ -74,7 +112,13 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         } => Output::one(&operator.create_workspace(&name, run_allowance.0).await?),
         WorkspaceCommand::List => Output::many(
             &operator.workspaces().await?,
-            &["workspace_id", "name", "run_allowance", "created_at"],
+            &[
+                "workspace_id",
+                "name",
+                "run_allowance",
+                "held_at",
+                "created_at",
+            ],
         ),
         WorkspaceCommand::Allowance {
             workspace_id,
@@ -84,6 +128,33 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             workspace_id,
             set: Some(runs),
         } => Output::one(&operator.set_allowance(workspace_id, runs.0).await?),
+        WorkspaceCommand::Retries {
+            workspace_id,
+            attempts,
+            first_pause_milliseconds,
+            default,
+        } => {
+            let former = operator.retries(workspace_id).await?;
+            let wanted = Retries {
+                workspace_id,
+                attempts: attempts.or(former.attempts).filter(|_| !default),
+                first_pause_milliseconds: first_pause_milliseconds
+                    .or(former.first_pause_milliseconds)
+                    .filter(|_| !default),
+            };
+            match wanted == former {
+                true => Output::one(&former),
+                false => Output::one(&operator.set_retries(&wanted).await?),
+            }
+        }
+        WorkspaceCommand::Hold { workspace } => {
+            let changed = operator.hold(workspace.0).await?;
+            Output::one(&json!({ "workspace_id": workspace.0, "held": true, "changed": changed }))
+        }
+        WorkspaceCommand::Release { workspace } => {
+            let changed = operator.release(workspace.0).await?;
+            Output::one(&json!({ "workspace_id": workspace.0, "held": false, "changed": changed }))
+        }
         WorkspaceCommand::Delete { workspace_id, name } => {
             let rows = operator.delete_workspace(workspace_id, &name).await?;
             Output::one(&json!({ "workspace_id": workspace_id, "deleted_rows": rows }))

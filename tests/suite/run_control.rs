@@ -1,0 +1,405 @@
+//! Runs in hand: they are cancelled, retried and held, and whatever was sent is not sent twice.
+
+use std::sync::Arc;
+
+use letterbox_common::states::{ActionState, ApprovalState, RunState};
+use letterbox_operator::{CancelOutcome, RunDetail};
+use letterbox_tests::{Peer, Received, Reply, Scene, eventually, post};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+/// Ends every lease, and wakes every run.
+const EXPIRE: &str = "
+    UPDATE runs SET lease_until = clock_timestamp();
+    UPDATE run_wakes SET due_at = clock_timestamp()";
+
+/// A script whose first answer, 200, comes when the gate is opened.
+fn gated() -> (
+    Arc<Semaphore>,
+    impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+) {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let script = move |_: &Received, before| match before {
+        0 => Reply::When(held.clone(), 200),
+        _ => Reply::Status(200),
+    };
+    (gate, script)
+}
+
+fn states(run: &RunDetail) -> Vec<ActionState> {
+    run.actions.iter().map(|action| action.state).collect()
+}
+
+/// Nobody has the run: it is over at once, and nothing of it is left to be woken.
+#[tokio::test]
+async fn a_waiting_run_is_cancelled_at_once() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    let approval = scene.the_approval().await;
+    eventually("nobody has it", async || {
+        let leased = "SELECT count(*) FROM runs WHERE lease_until IS NOT NULL";
+        world.count(leased).await == 0
+    })
+    .await;
+    let id = scene.the_run().await.row.run_id;
+    let cancelled = world.order(format!("run cancel {id} --reason wrong"));
+    assert_eq!(cancelled["outcome"], "cancelled");
+    let run = scene.the_run().await;
+    assert_eq!(run.row.state, RunState::Cancelled);
+    assert_eq!(run.row.failure.as_deref(), Some("cancelled: wrong"));
+    assert!(run.row.finished_at.is_some());
+    assert_eq!(states(&run), [ActionState::Cancelled]);
+    let question = run.actions[0].approval.as_ref().unwrap();
+    assert_eq!(question.state, ApprovalState::Expired);
+    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
+    let operator = world.operator().await;
+    let late = operator.approve(approval.approval_id, scene.form.owner);
+    assert!(late.await.is_err(), "the question is closed");
+    let again = world.refusal(format!("run cancel {id}"));
+    assert_eq!(again, (1, "letterbox: the run is over already\n".into()));
+    assert_eq!(peer.received().len(), 0);
+}
+
+/// A worker has the run: what it has begun is recorded, and nothing more is begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_in_hand_is_cancelled_after_its_action() {
+    let (gate, script) = gated();
+    let peer = Peer::start(script).await;
+    let scene = Scene::new(&peer, json!([post("first"), post("second")])).await;
+    scene.form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    let id = scene.the_run().await.row.run_id;
+    let operator = scene.world.operator().await;
+    let outcome = operator.cancel_run(id).await.unwrap();
+    assert_eq!(outcome, CancelOutcome::Requested);
+    gate.add_permits(1);
+    scene.world.await_state("cancelled", 1).await;
+    let run = scene.the_run().await;
+    assert_eq!(
+        states(&run),
+        [ActionState::Succeeded],
+        "what was sent is known"
+    );
+    assert_eq!(peer.received().len(), 1);
+    assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
+}
+
+/// The worker that has the run dies: whoever takes it next cancels it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_workers_run_is_cancelled_by_the_next() {
+    let (_gate, script) = gated();
+    let peer = Peer::start(script).await;
+    let mut scene = Scene::new(&peer, json!([post("send")])).await;
+    scene.form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    let id = scene.the_run().await.row.run_id;
+    let operator = scene.world.operator().await;
+    let outcome = operator.cancel_run(id).await.unwrap();
+    assert_eq!(outcome, CancelOutcome::Requested);
+    scene.worker.kill().await;
+    scene.world.database.batch_execute(EXPIRE).await.unwrap();
+    let _heir = scene.world.worker().await;
+    scene.world.await_state("cancelled", 1).await;
+    let run = scene.the_run().await;
+    assert_eq!(
+        states(&run),
+        [ActionState::Running],
+        "what came of it is not known"
+    );
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// An action waits for its next attempt: there is none. Retried, it is tried again.
+#[tokio::test]
+async fn a_run_between_attempts_is_cancelled_and_retried() {
+    let peer = Peer::start(|_, before| match before {
+        0 => Reply::With(503, vec![("retry-after", "600".into())], String::new()),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    scene.form.assert_accepts("k").await;
+    let retrying = "SELECT count(*) FROM run_actions WHERE state = 'retrying'";
+    eventually("retrying", async || world.count(retrying).await == 1).await;
+    let id = scene.the_run().await.row.run_id;
+    let operator = world.operator().await;
+    operator.cancel_run(id).await.unwrap();
+    let run = scene.the_run().await;
+    assert_eq!(run.row.state, RunState::Cancelled);
+    assert_eq!(states(&run), [ActionState::Cancelled]);
+    operator.retry_run(id).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(2).await;
+    let key = |request: &Received| request.header("idempotency-key").map(str::to_owned);
+    assert_ne!(key(&received[0]), key(&received[1]), "it was answered");
+    let run = scene.the_run().await;
+    assert_eq!((run.row.failure, run.actions[0].attempts), (None, 1));
+}
+
+/// What failed with an answer is sent under a new key; what had succeeded before is not sent again.
+#[tokio::test]
+async fn a_failed_run_goes_on_where_it_failed() {
+    let peer = Peer::start(|request, before| match (request.target.as_str(), before) {
+        ("/second", 1) => Reply::Status(422),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let actions = json!([post("first"), post("second"), post("third")]);
+    let scene = Scene::new(&peer, actions).await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("failed", 1).await;
+    let id = scene.the_run().await.row.run_id;
+    let retried = scene.world.order(format!("run retry {id}"));
+    assert_eq!(retried["run_id"], id.to_string());
+    scene.world.await_state("succeeded", 1).await;
+    let received = peer.await_received(4).await;
+    let targets: Vec<_> = received.iter().map(|one| one.target.as_str()).collect();
+    assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
+    assert_eq!(received[1].body, received[2].body);
+    let key = |request: &Received| request.header("idempotency-key").map(str::to_owned);
+    assert_ne!(key(&received[1]), key(&received[2]));
+    assert_eq!(
+        scene.world.refusal(format!("run retry {id}")).1,
+        "letterbox: only a run that failed, was denied or was cancelled can be retried\n"
+    );
+    let operator = scene.world.operator().await;
+    assert_eq!(
+        operator.cancel_run(id).await.unwrap_err().to_string(),
+        "the run is over already"
+    );
+}
+
+/// What failed without an answer may have been done: it is sent under the same key. An answer that
+/// says nothing of earlier attempts does not change that.
+#[tokio::test]
+async fn what_may_have_been_done_keeps_its_key() {
+    let peer = Peer::start(|_, before| match before {
+        0 => Reply::HangUp,
+        1 => Reply::Status(503),
+        2 => Reply::Status(400),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, workspace) = (&scene.world, scene.form.workspace);
+    let twice = format!("workspace retries {workspace} --attempts 2");
+    assert_eq!(world.order(twice)["attempts"], 2);
+    scene.form.assert_accepts("k").await;
+    world.await_state("failed", 1).await;
+    let operator = world.operator().await;
+    let id = scene.the_run().await.row.run_id;
+    let failure = scene.the_run().await.row.failure.unwrap();
+    assert!(
+        failure.ends_with("status 503; given up after 2 attempts"),
+        "{failure}"
+    );
+    operator.retry_run(id).await.unwrap();
+    // Refused under the first key: nothing was done.
+    peer.await_received(3).await;
+    world.await_state("failed", 1).await;
+    operator.retry_run(id).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(4).await;
+    let keys: Vec<_> = received
+        .iter()
+        .map(|one| one.header("idempotency-key").unwrap())
+        .collect();
+    assert!(
+        keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3],
+        "{keys:?}"
+    );
+}
+
+/// A denied run is asked about again; one whose account was replaced is made anew, and asked about
+/// too, although it had been approved.
+#[tokio::test]
+async fn a_retried_action_is_asked_about_again() {
+    let peer = Peer::start(|_, before| match before {
+        0 => Reply::Status(401),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    form.assert_accepts("k").await;
+    let operator = world.operator().await;
+    let approval = scene.the_approval().await.approval_id;
+    operator.deny(approval, form.owner).await.unwrap();
+    world.await_state("denied", 1).await;
+    let id = scene.the_run().await.row.run_id;
+    operator.retry_run(id).await.unwrap();
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.decided_by, None);
+    operator
+        .approve(approval.approval_id, form.owner)
+        .await
+        .unwrap();
+    world.await_state("failed", 1).await;
+
+    let accounts = operator.accounts(form.workspace).await.unwrap();
+    operator
+        .disconnect_account(accounts[0].account_id)
+        .await
+        .unwrap();
+    let other = Peer::start(|_, _| Reply::Status(200)).await;
+    world
+        .connect(form.workspace, form.owner, "crm", &other.url)
+        .await;
+    operator.retry_run(id).await.unwrap();
+    let approval = scene.the_approval().await;
+    let url = approval.request.as_ref().unwrap()["url"].clone();
+    assert_eq!(url, format!("{}/send", other.url));
+    assert_eq!(other.received().len(), 0);
+    operator
+        .approve(approval.approval_id, form.owner)
+        .await
+        .unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!((peer.received().len(), other.received().len()), (1, 1));
+
+    operator.erase_run(id).await.unwrap();
+    let erased = operator.retry_run(id).await.unwrap_err();
+    assert!(
+        erased.to_string().contains("only a run that failed"),
+        "{erased}"
+    );
+}
+
+/// Many runs at once: a filter says which, and nothing is done before somebody says yes.
+#[tokio::test]
+async fn a_filter_says_which_and_yes_does_it() {
+    let peer = Peer::start(|_, before| Reply::Status(if before < 3 { 400 } else { 200 })).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, workspace) = (&scene.world, scene.form.workspace);
+    for key in ["a", "b", "c"] {
+        scene.form.assert_accepts(key).await;
+    }
+    world.await_state("failed", 3).await;
+    let operator = world.operator().await;
+    let id = scene.the_run().await.row.run_id;
+    operator.erase_run(id).await.unwrap();
+    let which = format!("--workspace {workspace} --failure 400");
+    let shown = world.order(format!("run retry {which}"));
+    assert_eq!(shown["would_be"], "retried");
+    assert_eq!(shown["runs"].as_array().unwrap().len(), 3);
+    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
+    let none = world.order(format!(
+        "run retry --workspace {workspace} --failure nothing --yes"
+    ));
+    assert_eq!(none, json!([]));
+    let done = world.order(format!("run retry {which} --rate 50 --yes"));
+    let outcomes = done.as_array().unwrap().iter();
+    let outcomes: Vec<_> = outcomes
+        .map(|one| one["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        outcomes,
+        ["queued", "queued", "forgotten"],
+        "the oldest first"
+    );
+    world.await_state("succeeded", 2).await;
+
+    world.order(format!("workspace hold {workspace}"));
+    for key in ["d", "e"] {
+        scene.form.assert_accepts(key).await;
+    }
+    world.await_state("queued", 2).await;
+    let since = "--since 2020-01-01T00:00:00Z --until 2020-01-02T00:00:00Z";
+    let none = world.order(format!("run cancel --workspace {workspace} {since} --yes"));
+    assert_eq!(none, json!([]));
+    let done = world.order(format!(
+        "run cancel --workspace {workspace} --state queued --yes"
+    ));
+    assert_eq!(done.as_array().unwrap().len(), 2);
+    world.await_state("cancelled", 2).await;
+    let over = format!("run cancel --workspace {workspace} --state failed --yes");
+    assert_eq!(
+        world.order(over),
+        json!([]),
+        "what is over is not cancelled"
+    );
+    let (code, _) = world.refusal("run cancel --yes");
+    assert_eq!(code, 2);
+}
+
+/// While a workspace is held its forms accept and its runs begin nothing; nobody's time runs out;
+/// others go on. Released, everything goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_waits() {
+    let (gate, script) = gated();
+    let peer = Peer::start(script).await;
+    let scene = Scene::new(&peer, json!([post("first"), post("second")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    form.assert_accepts("in hand").await;
+    peer.await_received(1).await;
+    let operator = world.operator().await;
+    assert!(operator.hold(Some(form.workspace)).await.unwrap());
+    assert!(
+        !operator.hold(Some(form.workspace)).await.unwrap(),
+        "held already"
+    );
+    gate.add_permits(1);
+    form.assert_accepts("new").await;
+    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("both wait", async || world.count(ready).await == 2).await;
+    assert_eq!(
+        peer.received().len(),
+        1,
+        "the action in hand was finished, no other begun"
+    );
+
+    let lively = Peer::start(|_, _| Reply::Status(200)).await;
+    let other = world
+        .acting_form(&scene.gateway, &lively.url, json!([post("send")]))
+        .await;
+    other.assert_accepts("k").await;
+    lively.await_received(1).await;
+
+    assert!(operator.hold(None).await.unwrap());
+    other.assert_accepts("held too").await;
+    eventually("all wait", async || world.count(ready).await == 3).await;
+    assert!(operator.release(Some(form.workspace)).await.unwrap());
+    assert_eq!(world.count(ready).await, 3, "all are held");
+    assert!(operator.release(None).await.unwrap());
+    assert!(!operator.release(None).await.unwrap());
+    world.await_state("succeeded", 4).await;
+    assert_eq!((peer.received().len(), lively.received().len()), (4, 2));
+}
+
+/// A question expires while its workspace is held: it is open again when that is released.
+#[tokio::test]
+async fn no_question_expires_while_it_is_held() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    form.assert_accepts("k").await;
+    let approval = scene.the_approval().await.approval_id;
+    let operator = world.operator().await;
+    operator.hold(Some(form.workspace)).await.unwrap();
+    // Held for an hour, in which the question would have expired.
+    let an_hour = "
+        UPDATE workspaces SET held_at = held_at - interval '1 hour' WHERE held_at IS NOT NULL;
+        UPDATE approvals SET created_at = created_at - interval '1 hour',
+            expires_at = clock_timestamp() - interval '1 second';
+        UPDATE run_wakes SET due_at = clock_timestamp()";
+    world.database.batch_execute(an_hour).await.unwrap();
+    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("it waits", async || world.count(ready).await == 1).await;
+    operator.release(Some(form.workspace)).await.unwrap();
+    eventually("looked at", async || world.count(ready).await == 0).await;
+    operator.approve(approval, form.owner).await.unwrap();
+    world.await_state("succeeded", 1).await;
+}
