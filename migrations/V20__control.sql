@@ -102,7 +102,7 @@ BEGIN
         turn = turn + 1, lease_until = NULL, finished_at = clock_timestamp()
     WHERE workspace_id = tenant AND run_id = cancelled;
     UPDATE run_actions SET state = 'cancelled', retry_at = NULL, finished_at = clock_timestamp()
-    WHERE workspace_id = tenant AND run_id = cancelled AND state IN ('retrying', 'waiting_approval');
+    WHERE workspace_id = tenant AND run_id = cancelled AND state IN ('retrying', 'waiting', 'waiting_approval');
     UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
     WHERE workspace_id = tenant AND run_id = cancelled AND state = 'pending';
     DELETE FROM run_wakes WHERE workspace_id = tenant AND run_id = cancelled;
@@ -150,10 +150,21 @@ END
 $$;
 COMMENT ON FUNCTION retry_run IS 'Lets a run go on that failed, was denied or cancelled: queued; not_ended, or forgotten where its input is gone';
 
+-- Four eyes: a policy can want that whoever approves is not the user as whom the run acts.
+CREATE FUNCTION needs_another(tenant uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT policy::json ->> 'approve_by' = 'another' FROM policies
+                     WHERE workspace_id = tenant ORDER BY version DESC LIMIT 1), false)
+$$;
+COMMENT ON FUNCTION needs_another IS 'Whether the policy that holds wants another person to approve than the one as whom a run acts';
+
+-- What is not over, and what went wrong, is found without looking through everything else.
+CREATE INDEX runs_by_state ON runs (workspace_id, state, run_id) WHERE state <> 'succeeded';
+
 REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, release_hold FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cancel_run TO letterbox_worker, letterbox_operator;
 GRANT EXECUTE ON FUNCTION retry_run, release_hold TO letterbox_operator;
 GRANT SELECT (cancel_reason) ON runs TO letterbox_worker;
+GRANT SELECT ON run_wakes, relay_lease TO letterbox_operator;
 
 CREATE OR REPLACE FUNCTION erase_run(tenant uuid, erased uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

@@ -108,6 +108,8 @@ text_enum! {
         Running = "running",
         /// Waits for its next attempt
         Retrying = "retrying",
+        /// Waits for its time
+        Waiting = "waiting",
         /// Waits for a person
         WaitingApproval = "waiting_approval",
         /// Over

@@ -1,6 +1,7 @@
 //! The harness: a world of its own for every test — a database, a virtual host, real gateway and
 //! worker processes — on servers that `deploy/test` has started once.
 
+mod agent;
 mod broker;
 mod command_line;
 mod form;
@@ -13,6 +14,7 @@ mod sender;
 mod servers;
 mod world;
 
+pub use agent::{agent, model_answer, results_in, scripted};
 pub use command_line::command_file;
 pub use form::{DEFINITION, Form, definition_with, payload};
 pub use peer::{Peer, Received, Reply};

@@ -187,10 +187,17 @@ impl World {
     /// Waits until a state of runs is reached by so many.
     pub async fn await_state(&self, state: &str, expected: i64) {
         let counted = format!("SELECT count(*) FROM runs WHERE state = '{state}'");
-        eventually(&format!("{expected} runs {state}"), async || {
-            self.count(&counted).await == expected
-        })
-        .await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while self.count(&counted).await != expected {
+            if tokio::time::Instant::now() > deadline {
+                let runs = "SELECT coalesce(string_agg(concat_ws(' ', r.state, r.failure, 'turn',
+                        r.turn, 'wake', w.state, w.handovers, w.due_at - now()), '; '), '')
+                    FROM runs r LEFT JOIN run_wakes w USING (run_id)";
+                let runs: String = self.database.query_one(runs, &[]).await.unwrap().get(0);
+                panic!("waited in vain for {expected} runs {state}: {runs}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Lets a minute pass for the rate limits, as far as the database knows of it.

@@ -2,7 +2,7 @@
 
 use letterbox_common::states::{ActionState, MemberRole};
 use letterbox_tests::{
-    CHAT, Peer, Scene, World, asking, definition_with, eventually, payload, post, script,
+    CHAT, Peer, Reply, Scene, World, asking, definition_with, eventually, payload, post, script,
 };
 use letterbox_workflow::{Steering, Untrusted};
 use serde_json::json;
@@ -365,4 +365,42 @@ async fn a_question_that_is_no_longer_needed_is_closed() {
     }
     assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
     peer.await_received(1).await;
+}
+
+/// A policy can want four eyes: whoever the run acts as does not approve it.
+#[tokio::test]
+async fn a_policy_can_want_another_person() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve", "approve_by": "another"}))
+        .await;
+    form.assert_accepts("k").await;
+    let approval = scene.the_approval().await.approval_id;
+    let operator = world.operator().await;
+    let own = operator.approve(approval, form.owner).await.unwrap_err();
+    assert!(own.to_string().contains("another one must answer"), "{own}");
+    let other = operator
+        .create_user("eve@example.com", "Eve")
+        .await
+        .unwrap()
+        .user_id;
+    let stranger = operator.approve(approval, other).await.unwrap_err();
+    assert!(
+        stranger.to_string().contains("owner or editor"),
+        "{stranger}"
+    );
+    let role = MemberRole::Editor;
+    operator
+        .set_member(form.workspace, other, role, false)
+        .await
+        .unwrap();
+    operator.approve(approval, other).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let refused = operator.set_policy(
+        form.workspace,
+        r#"{"rules":[],"default":"allow","approve_by":"me"}"#,
+    );
+    assert!(refused.await.is_err());
 }

@@ -94,6 +94,7 @@ async fn every_table_that_operators_change_is_audited() {
     // Wakes follow from orders; releases, claims and sealed values say themselves when they change.
     let exempt = [
         "run_wakes",
+        "run_actions",
         "releases",
         "webhook_deliveries",
         "form_submissions",

@@ -1,6 +1,8 @@
 //! The suite: one file a behaviour, all of it on real servers and real processes. Run it with
 //! `deploy/test`.
 
+mod agents;
+mod answers;
 mod approvals;
 mod audit;
 mod broker_confirms;
@@ -12,6 +14,7 @@ mod credentials;
 mod database_calls;
 mod database_outages;
 mod dead_letters;
+mod delays;
 mod delivery_once;
 mod demo;
 mod dependencies;
@@ -41,7 +44,9 @@ mod schema;
 mod secret_settings;
 mod signal_mapping;
 mod silence;
+mod soundness;
 mod source_tree;
+mod status;
 mod submission_once;
 mod taken_over_gateway;
 mod tls;

@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     BrokerError, BrokerTarget,
     error::{CLOSE_TIMEOUT, with_timeout},
-    metrics, topology,
+    metrics,
+    topology::{self, QueueLength},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,6 +97,21 @@ pub async fn declare(target: &BrokerTarget, name: &str) -> Result<(), BrokerErro
     let connection = connect(target, 0, name).await?;
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "declared".into())).await;
     Ok(())
+}
+
+/// How long every queue is, where each family has `queues` of them.
+///
+/// # Errors
+/// When the broker can't be reached, does not answer or refuses, or a queue is missing.
+pub async fn queue_lengths(
+    target: &BrokerTarget,
+    name: &str,
+    queues: u16,
+) -> Result<Vec<QueueLength>, BrokerError> {
+    let connection = connect(target, 0, name).await?;
+    let lengths = topology::lengths_on(&connection, queues).await?;
+    let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "looked".into())).await;
+    Ok(lengths)
 }
 
 /// Connects to one node, the next one at each try.

@@ -14,10 +14,11 @@ mod settings;
 pub mod topology;
 
 pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};
-pub use connection::{Session, declare, retry_delays, supervise};
+pub use connection::{Session, declare, queue_lengths, retry_delays, supervise};
 pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, UNCLAIMED};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::BrokerError;
 pub use message::{MalformedMessage, Message, MessageType, RunWake};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{AMQP_URL, BrokerTarget};
+pub use topology::QueueLength;

@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use lapin::{
-    Channel, Connection, ExchangeKind,
+    Channel, Connection, ExchangeKind, Queue,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::{AMQPValue, FieldTable},
@@ -285,14 +285,50 @@ async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::R
         .map(|queue| queue.message_count())
 }
 
-/// How many messages are ready in a queue.
-pub(crate) async fn queue_length(channel: &Channel, name: &str) -> lapin::Result<u32> {
+/// A queue and how long it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueLength {
+    /// Its name on the broker.
+    pub queue: String,
+    /// Messages that no consumer has.
+    pub ready: u32,
+    /// Who takes them.
+    pub consumers: u32,
+}
+
+/// How long every queue is, where each family has `queues` of them.
+pub(crate) async fn lengths_on(
+    connection: &Connection,
+    queues: u16,
+) -> Result<Vec<QueueLength>, BrokerError> {
+    let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
+    let names = work_queues(queues).into_iter().map(|queue| queue.name);
+    let mut lengths = Vec::new();
+    for name in names.chain([DEAD_LETTERS_QUEUE.to_owned()]) {
+        let found = with_timeout(ANSWER_TIMEOUT, find_queue(&channel, &name)).await?;
+        lengths.push(QueueLength {
+            ready: found.message_count(),
+            consumers: found.consumer_count(),
+            queue: name,
+        });
+    }
+    Ok(lengths)
+}
+
+async fn find_queue(channel: &Channel, name: &str) -> lapin::Result<Queue> {
     let passive = QueueDeclareOptions {
         passive: true,
         ..Default::default()
     };
-    let finding = channel.queue_declare(name.into(), passive, FieldTable::default());
-    finding.await.map(|queue| queue.message_count())
+    channel
+        .queue_declare(name.into(), passive, FieldTable::default())
+        .await
+}
+
+/// How many messages are ready in a queue.
+pub(crate) async fn queue_length(channel: &Channel, name: &str) -> lapin::Result<u32> {
+    let found = find_queue(channel, name).await?;
+    Ok(found.message_count())
 }
 
 async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) -> lapin::Result<()> {

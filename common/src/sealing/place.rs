@@ -1,7 +1,7 @@
 //! Where sealed values are: the columns that hold them, and what each value is bound to.
 
 use crate::{
-    ids::{AccountId, UserId, WebhookId, WorkspaceId},
+    ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId},
     process::secret_setting::SecretSetting,
 };
 
@@ -13,11 +13,17 @@ pub enum SealedColumn {
     WebhookSecret,
     /// The credential of a connected account.
     AccountCredential,
+    /// What an account has answered to an action of a run.
+    ActionAnswer,
 }
 
 impl SealedColumn {
     /// Every column that holds sealed values.
-    pub const ALL: [Self; 2] = [Self::WebhookSecret, Self::AccountCredential];
+    pub const ALL: [Self; 3] = [
+        Self::WebhookSecret,
+        Self::AccountCredential,
+        Self::ActionAnswer,
+    ];
 
     /// The table of the column.
     #[must_use]
@@ -25,6 +31,7 @@ impl SealedColumn {
         match self {
             Self::WebhookSecret => "webhooks",
             Self::AccountCredential => "connected_accounts",
+            Self::ActionAnswer => "run_actions",
         }
     }
 
@@ -34,6 +41,7 @@ impl SealedColumn {
         match self {
             Self::WebhookSecret => "secret_sealed",
             Self::AccountCredential => "credential_sealed",
+            Self::ActionAnswer => "answer_sealed",
         }
     }
 
@@ -42,7 +50,7 @@ impl SealedColumn {
     pub fn keys(self) -> &'static SecretSetting {
         match self {
             Self::WebhookSecret => &super::WEBHOOK_KEYS,
-            Self::AccountCredential => &super::ACCOUNT_KEYS,
+            Self::AccountCredential | Self::ActionAnswer => &super::ACCOUNT_KEYS,
         }
     }
 }
@@ -71,6 +79,15 @@ pub enum Place<'a> {
         /// Where it is sent, as it is stored.
         base_url: &'a str,
     },
+    /// What an account has answered to an action of a run.
+    ActionAnswer {
+        /// Whose run it is.
+        workspace: WorkspaceId,
+        /// The run.
+        run: RunId,
+        /// The action's id in it.
+        action: &'a str,
+    },
 }
 
 impl Place<'_> {
@@ -78,6 +95,7 @@ impl Place<'_> {
         match self {
             Self::WebhookSecret { .. } => SealedColumn::WebhookSecret,
             Self::AccountCredential { .. } => SealedColumn::AccountCredential,
+            Self::ActionAnswer { .. } => SealedColumn::ActionAnswer,
         }
     }
 
@@ -90,6 +108,7 @@ impl Place<'_> {
             Self::AccountCredential {
                 workspace, account, ..
             } => [workspace.as_bytes(), account.as_bytes()],
+            Self::ActionAnswer { workspace, run, .. } => [workspace.as_bytes(), run.as_bytes()],
         }
     }
 
@@ -103,6 +122,7 @@ impl Place<'_> {
                 base_url,
                 ..
             } => vec![user.as_bytes(), header.as_bytes(), base_url.as_bytes()],
+            Self::ActionAnswer { action, .. } => vec![action.as_bytes()],
         }
     }
 }

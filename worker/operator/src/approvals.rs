@@ -57,7 +57,9 @@ impl Operator {
         }
         let found = store::approval(&self.database, approval).await?;
         let found = found.ok_or(Reason::NotFound("approval"))?;
+        let is_for_another = store::is_for_another(&self.database, approval, by).await?;
         let reason = match found.state {
+            ApprovalState::Pending if is_for_another => Reason::ForAnother,
             ApprovalState::Pending if found.expires_at > Timestamp::now() => Reason::MayNotAnswer,
             ApprovalState::Pending => Reason::ApprovalExpired,
             state => Reason::AlreadyAnswered(state),

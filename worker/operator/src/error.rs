@@ -125,6 +125,9 @@ pub enum Reason {
     /// The approval is no longer open. Holds its state.
     #[error("the approval is {0} already")]
     AlreadyAnswered(ApprovalState),
+    /// The policy wants four eyes.
+    #[error("the run acts as this user: by the policy another one must answer")]
+    ForAnother,
     /// The order is for runs that are not over.
     #[error("the run is over already")]
     RunOver,
@@ -210,6 +213,7 @@ mod tests {
             MayNotAnswer,
             ApprovalExpired,
             AlreadyAnswered(ApprovalState::Denied),
+            ForAnother,
             RunOver,
             NotRetryable,
             InputForgotten,
@@ -263,6 +267,7 @@ mod tests {
                 MayNotAnswer => "only an active owner or editor of the workspace may answer",
                 ApprovalExpired => "the approval has expired",
                 AlreadyAnswered(_) => "the approval is denied already",
+                ForAnother => "the run acts as this user: by the policy another one must answer",
                 RunOver => "the run is over already",
                 NotRetryable => {
                     "only a run that failed, was denied or was cancelled can be retried"

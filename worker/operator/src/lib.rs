@@ -17,6 +17,7 @@ mod policies;
 mod runs;
 mod sealing_keys;
 mod signals;
+mod status;
 mod store;
 mod users;
 mod webhooks;
@@ -38,6 +39,7 @@ pub use self::{
     policies::{PolicyChange, RulingChange},
     runs::{Cancelled, Retried},
     sealing_keys::{KeyRings, Rotation},
+    status::{BacklogKind, Held, Part, Status},
     store::{
         AccountRow, ActionApproval, Allowance, ApprovalRow, AuditEntry, AuditFilter, CancelOutcome,
         Member, PolicyRow, Retries, RetryOutcome, RunAction, RunDetail, RunFilter, RunRow,

@@ -1,7 +1,9 @@
 //! Orders about the policy of a workspace.
 
 use letterbox_common::ids::{WorkflowId, WorkspaceId};
-use letterbox_workflow::{ActionFacts, Decision, Policy, preview::sending_actions, release};
+use letterbox_workflow::{
+    ActionFacts, Decision, Policy, preview::sending_actions, release::Release,
+};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -81,10 +83,11 @@ impl Operator {
         let deployed = store::deployed_actions(&self.database, workspace).await?;
         let mut changes = Vec::new();
         for workflow in &deployed {
-            let Ok(actions) = release::load(&workflow.actions) else {
+            let on_failure = workflow.on_failure.as_deref();
+            let Ok(release) = Release::load(&workflow.actions, on_failure) else {
                 continue;
             };
-            for action in sending_actions(&actions) {
+            for action in sending_actions(&release) {
                 let mut of_owner = accounts.iter().filter(|one| one.0 == workflow.owner);
                 let account = of_owner.find(|one| one.1 == action.account);
                 let facts = ActionFacts {

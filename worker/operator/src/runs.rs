@@ -1,7 +1,10 @@
 //! A look at runs, and the orders about them: to cancel one, to retry it, and to forget what it was
 //! given.
 
-use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_common::{
+    ids::{RunId, WorkspaceId},
+    sealing::{KeyRing, Place},
+};
 use serde::Serialize;
 
 use crate::{
@@ -124,6 +127,30 @@ impl Operator {
         store::run(&self.database, id)
             .await?
             .ok_or(Reason::NotFound("run").into())
+    }
+
+    /// As [`Self::run`], with what its actions were answered, as far as it is kept and opens.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn run_with_answers(
+        &self,
+        id: RunId,
+        keys: &KeyRing,
+    ) -> Result<RunDetail, OperatorError> {
+        let mut run = self.run(id).await?;
+        for action in &mut run.actions {
+            let place = Place::ActionAnswer {
+                workspace: run.row.workspace_id,
+                run: id,
+                action: &action.action_id,
+            };
+            let sealed = action.answer_sealed.as_deref();
+            let opened = sealed.and_then(|sealed| keys.open(place, sealed).ok());
+            action.answer =
+                opened.map(|answer| String::from_utf8_lossy(answer.expose()).into_owned());
+        }
+        Ok(run)
     }
 
     /// Forgets what a person has submitted to a run that is over, and what was sent of it. That the

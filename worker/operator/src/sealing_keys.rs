@@ -30,15 +30,15 @@ impl KeyRings {
     fn of(&self, column: SealedColumn) -> &KeyRing {
         match column {
             SealedColumn::WebhookSecret => &self.webhooks,
-            SealedColumn::AccountCredential => &self.accounts,
+            SealedColumn::AccountCredential | SealedColumn::ActionAnswer => &self.accounts,
         }
     }
 }
 
 impl Operator {
-    /// Seals every secret and credential again that is not sealed with the first key of its ring,
-    /// or by an older version. Safe while everything runs, and safe to repeat: a value that changes
-    /// meanwhile is left alone.
+    /// Seals every secret, credential and answer again that is not sealed with the first key of its
+    /// ring, or by an older version. Safe while everything runs, and safe to repeat: a value that
+    /// changes meanwhile is left alone.
     ///
     /// # Errors
     /// When a value does not open. What was sealed until then stays so.
@@ -63,7 +63,7 @@ impl Operator {
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = Some((last.workspace(), last.id()));
+            after = Some(last.key());
             for value in &page {
                 match reseal(keys, column, value)? {
                     None => rotation.current += 1,

@@ -174,7 +174,8 @@ impl Work for Deploy<'_> {
         let release = ReleaseId::generate();
         store::create_release(transaction, self.workflow, release, &definition).await?;
         let workflow = store::deploy(transaction, self.workflow, release, &text).await?;
-        let names = actions::account_names(&definition.actions);
+        let all = [&definition.actions[..], &definition.on_failure[..]].concat();
+        let names = actions::account_names(&all);
         let missing = store::missing_accounts(transaction, &workflow, &names).await?;
         let warn = |name: &String| {
             format!("the owner has no connected account {name:?}: actions that use it will fail")

@@ -75,6 +75,19 @@ impl Operator {
         self.retries(retries.workspace_id).await
     }
 
+    /// Sets whether what accounts have answered is kept, sealed, when their run has succeeded.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn keep_answers(
+        &self,
+        workspace: WorkspaceId,
+        keep: bool,
+    ) -> Result<(), OperatorError> {
+        self.need_workspace(workspace).await?;
+        Ok(store::keep_answers(&self.database, workspace, keep).await?)
+    }
+
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
     /// go on. False where it was held already.
     ///

@@ -7,10 +7,14 @@
 //!
 //! ```text
 //! take the lease ─> plan: the next action ─┬─ choose: evaluate it, record it ──────────┐
-//!        ^                 ^               └─ send: facts, policy, approval, request ──┤
+//!        ^                 ^               ├─ send: facts, policy, approval, request ──┤
+//!        │                 │               ├─ delegate: ask, call, as a model says ────┤
+//!        │                 │               └─ wait: woken when it is time ─────────────┤
 //!        └── woken later   └──────────────── recorded: continue ───────────────────────┘
 //! ```
 
+mod answers;
+mod delegate;
 mod outbox;
 mod permission;
 mod plan;
@@ -32,14 +36,17 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{
     TemplateContext,
-    actions::{Action, Branch, Step},
-    release,
+    actions::{Action, Step},
+    release::Release,
 };
 use tokio::task::block_in_place;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::outbox::{Limits, Relay, RelayHints, wake_again};
-use self::store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition};
+use self::{
+    plan::Next,
+    store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition},
+};
 use crate::{egress::Egress, metrics};
 
 /// How long one executor works on a run without a break: the broker does not wait forever for an
@@ -94,16 +101,24 @@ struct RunInProgress {
     /// The account that it may call: the relay counts how many do.
     account: Option<AccountId>,
     context: TemplateContext,
-    actions: Vec<Action>,
+    release: Release,
     records: HashMap<String, ActionRecord>,
+    /// Why it fails, while what follows a failure is under way.
+    failing: Option<String>,
 }
 
 /// What a step leaves to do for the holder of the lease.
 enum Progress {
-    /// An action is done: continue with the next one.
-    Done {
+    /// Something is recorded of an action: continue.
+    Recorded {
         action: String,
-        branch: Option<Branch>,
+        record: ActionRecord,
+    },
+    /// An action has failed, and the run with it, for this reason: continue with what follows that.
+    Failing {
+        action: String,
+        record: ActionRecord,
+        reason: String,
     },
     /// The run is over, waits, or belongs to another holder.
     Stop,
@@ -113,6 +128,29 @@ impl RunInProgress {
     /// What is recorded of an action; an empty record before its first step.
     fn record_of(&self, action: &Action) -> ActionRecord {
         self.records.get(&action.id).cloned().unwrap_or_default()
+    }
+
+    fn note(&mut self, action: String, record: ActionRecord) {
+        if let Some(context) = self.with_answer(&action, &record) {
+            self.context = context;
+        }
+        self.records.insert(action, record);
+    }
+
+    /// The context with what an action was answered, where later ones may use it.
+    fn with_answer(&self, action: &str, record: &ActionRecord) -> Option<TemplateContext> {
+        let is_used = record.status.is_some() && self.release.uses_answer_of(action);
+        is_used.then(|| {
+            let body = record.answer.as_deref().unwrap_or_default();
+            self.context
+                .clone()
+                .with_answer(action, record.status, body)
+        })
+    }
+
+    fn begin_failing(&mut self, reason: String) {
+        self.context = self.context.clone().after_failure(&reason);
+        self.failing = Some(reason);
     }
 }
 
@@ -155,8 +193,14 @@ impl Executor {
         let began = Instant::now();
         while !self.stop.is_cancelled() && began.elapsed() <= TIME_SLICE {
             match self.step(&run).await? {
-                Progress::Done { action, branch } => {
-                    run.records.insert(action, ActionRecord::done(branch));
+                Progress::Recorded { action, record } => run.note(action, record),
+                Progress::Failing {
+                    action,
+                    record,
+                    reason,
+                } => {
+                    run.note(action, record);
+                    run.begin_failing(reason);
                 }
                 Progress::Stop => return Ok(()),
             }
@@ -195,8 +239,8 @@ impl Executor {
         leased: LeasedRun,
     ) -> Result<Result<RunInProgress, String>, DatabaseError> {
         let Lease { workspace, run, .. } = leased.lease;
-        let actions = match release::load(&leased.actions) {
-            Ok(actions) => actions,
+        let release = match Release::load(&leased.actions, leased.on_failure.as_deref()) {
+            Ok(release) => release,
             Err(error) => {
                 let release_id = leased.release;
                 tracing::error!(run_id = %run, %release_id, %error, "a release can't be loaded");
@@ -209,30 +253,49 @@ impl Executor {
             Ok(context) => context,
             Err(error) => return Ok(Err(format!("the input can't be read: {error}"))),
         };
-        let records = store::action_records(&self.database, workspace, run).await?;
-        Ok(Ok(RunInProgress {
+        let mut run = RunInProgress {
             lease: leased.lease,
             owner: leased.owner,
             account: leased.account,
             context,
-            actions,
-            records,
-        }))
+            release,
+            records: HashMap::new(),
+            failing: None,
+        };
+        let lease = leased.lease;
+        let records = store::action_records(&self.database, workspace, lease.run).await?;
+        for (action, mut record) in records {
+            if let Some(sealed) = record.answer.take() {
+                match self.open_answer(&lease, &action, &sealed) {
+                    Ok(answer) => record.answer = Some(answer),
+                    Err(reason) => return Ok(Err(reason)),
+                }
+            }
+            run.note(action, record);
+        }
+        if let Some(reason) = leased.failing {
+            run.begin_failing(reason);
+        }
+        Ok(Ok(run))
     }
 
     /// Does the next action, or ends the run.
     async fn step(&self, run: &RunInProgress) -> Result<Progress, DatabaseError> {
-        let Some(next) = plan::next(&run.actions, &run.records) else {
-            return self
-                .record(run, None, &Transition::Succeed)
-                .await
-                .map(|_| Progress::Stop);
+        let Some(next) = plan::next(&run.release, &run.records, run.failing.is_some()) else {
+            let end = match &run.failing {
+                None => Transition::Succeed,
+                Some(reason) => Transition::Fail(reason.clone()),
+            };
+            return self.record(run, None, &end).await.map(|_| Progress::Stop);
         };
         match &next.action.step {
             Step::Choose(condition) => match block_in_place(|| condition.holds(&run.context)) {
                 Ok(holds) => {
-                    let update = next.update(ActionState::Succeeded);
-                    self.done(run, update, Some(holds.into()), None).await
+                    let update = ActionUpdate {
+                        branch: Some(holds.into()),
+                        ..next.update(ActionState::Succeeded)
+                    };
+                    self.done(run, update, None).await
                 }
                 Err(error) => {
                     let update = next.update(ActionState::Failed);
@@ -240,49 +303,128 @@ impl Executor {
                 }
             },
             Step::Send(outgoing) => self.send(run, &next, outgoing.as_ref()).await,
+            Step::Delegate(agent) => self.delegate(run, &next, agent).await,
+            Step::Wait(time) => self.wait(run, &next, *time).await,
         }
     }
 
-    /// The action succeeded: continue with the next one.
+    /// Lets go of the run until its time has come.
+    async fn wait(
+        &self,
+        run: &RunInProgress,
+        next: &Next<'_>,
+        time: Duration,
+    ) -> Result<Progress, DatabaseError> {
+        let record = run.record_of(next.action);
+        let time_left = match record.state {
+            Some(ActionState::Waiting) => record.retry_in,
+            _ => Some(time),
+        };
+        match time_left {
+            None => {
+                self.done(run, next.update(ActionState::Succeeded), None)
+                    .await
+            }
+            Some(time_left) => {
+                let update = next.update(ActionState::Waiting);
+                self.pause(run, &update, time_left).await
+            }
+        }
+    }
+
+    /// The action succeeded: continue with the next one. `answer` is kept where somebody may use
+    /// it.
     async fn done(
         &self,
         run: &RunInProgress,
         update: ActionUpdate<'_>,
-        branch: Option<Branch>,
-        status: Option<u16>,
+        answer: Option<Vec<u8>>,
     ) -> Result<Progress, DatabaseError> {
+        let id = &update.action.id;
+        let is_kept = update.part_of.is_some() || run.release.uses_answer_of(id);
+        let answer = answer.filter(|_| is_kept);
+        let sealed = answer
+            .as_deref()
+            .map(|answer| self.seal_answer(run, id, answer));
         let update = ActionUpdate {
-            branch,
-            status,
+            answer: sealed.flatten(),
             ..update
         };
+        let record = ActionRecord {
+            answer,
+            status: update.status,
+            ..ActionRecord::done(update.branch)
+        };
+        self.go_on(run, &update, record).await
+    }
+
+    /// Records something of an action that the run goes on after.
+    async fn go_on(
+        &self,
+        run: &RunInProgress,
+        update: &ActionUpdate<'_>,
+        record: ActionRecord,
+    ) -> Result<Progress, DatabaseError> {
         let going_on = Transition::Continue(self.timeouts.lease);
-        Ok(match self.record(run, Some(&update), &going_on).await? {
-            true => Progress::Done {
+        Ok(match self.record(run, Some(update), &going_on).await? {
+            true => Progress::Recorded {
                 action: update.action.id.clone(),
-                branch,
+                record,
             },
             false => Progress::Stop,
         })
     }
 
-    /// The action failed, and the run with it.
+    /// The action failed, and the run with it; what follows a failure comes next, once.
     async fn fail(
         &self,
         run: &RunInProgress,
         update: ActionUpdate<'_>,
         reason: String,
-        status: Option<u16>,
+        answer: Option<Vec<u8>>,
     ) -> Result<Progress, DatabaseError> {
-        let failed = Transition::Fail(format!("{}: {reason}", update.action.id));
+        let id = &update.action.id;
+        let why = format!("{id}: {reason}");
+        // The beginning, for whoever looks why.
+        let answer = answer.map(answers::excerpt);
+        let sealed = answer
+            .as_deref()
+            .and_then(|answer| self.seal_answer(run, id, answer));
         let update = ActionUpdate {
-            status,
             error: Some(reason),
+            answer: sealed,
             ..update
         };
-        self.record(run, Some(&update), &failed)
-            .await
-            .map(|_| Progress::Stop)
+        let transition = match &run.failing {
+            Some(first) => Transition::Fail(format!("{first}; after that, {why}")),
+            None if run.release.on_failure.is_empty() => Transition::Fail(why),
+            None => Transition::BeginFailing(self.timeouts.lease, why),
+        };
+        let holds_lease = self.record(run, Some(&update), &transition).await?;
+        Ok(match transition {
+            Transition::BeginFailing(_, reason) if holds_lease => Progress::Failing {
+                action: id.clone(),
+                record: ActionRecord {
+                    status: update.status,
+                    answer,
+                    ..ActionRecord::default()
+                },
+                reason,
+            },
+            _ => Progress::Stop,
+        })
+    }
+
+    /// Records the action and lets go of the run; the outbox wakes it.
+    async fn pause(
+        &self,
+        run: &RunInProgress,
+        update: &ActionUpdate<'_>,
+        pause: Duration,
+    ) -> Result<Progress, DatabaseError> {
+        let later = Transition::Pause(pause);
+        let recording = self.record(run, Some(update), &later);
+        recording.await.map(|_| Progress::Stop)
     }
 
     /// Records a step, and tries again for as long as the database is away: what became of a

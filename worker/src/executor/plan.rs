@@ -4,15 +4,23 @@
 use std::collections::HashMap;
 
 use letterbox_common::states::ActionState;
-use letterbox_workflow::{Steered, Taint, actions::Action};
+use letterbox_workflow::{
+    Taint, Trail,
+    actions::{Action, Arguments},
+    release::Release,
+};
 
 use super::store::{ActionRecord, ActionUpdate};
 
 /// The next action of a run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Next<'a> {
     pub(super) action: &'a Action,
     pub(super) taint: Taint,
+    /// The agent whose question or call it is.
+    pub(super) part_of: Option<&'a str>,
+    /// What its model has given to a tool.
+    pub(super) arguments: Option<Arguments>,
 }
 
 impl<'a> Next<'a> {
@@ -23,6 +31,7 @@ impl<'a> Next<'a> {
     {
         ActionUpdate {
             action: self.action,
+            part_of: self.part_of,
             taint: self.taint,
             state,
             decided: None,
@@ -31,40 +40,58 @@ impl<'a> Next<'a> {
             branch: None,
             status: None,
             error: None,
+            answer: None,
+            is_told: false,
         }
+    }
+
+    /// Whether its failure is for its agent to deal with, and not the run's.
+    pub(super) fn is_tool_call(&self) -> bool {
+        self.arguments.is_some()
     }
 }
 
 /// The first action, in order, that is not done, through the branches that conditions have chosen.
-/// None when all are done.
+/// None when all are done. Of a run that is `failing`: of the actions that follow a failure.
 pub(super) fn next<'a>(
-    actions: &'a [Action],
+    release: &'a Release,
     records: &HashMap<String, ActionRecord>,
+    failing: bool,
 ) -> Option<Next<'a>> {
-    descend(actions, records, Steered::NONE, &mut false)
+    let mut trail = Trail::default();
+    let next = descend(&release.actions, records, &mut trail);
+    match failing {
+        false => next,
+        true => descend(&release.on_failure, records, &mut trail.after_failure()),
+    }
 }
 
-/// `outcome`: an action has succeeded that untrusted text could have made fail, and with it all
-/// that comes later.
 fn descend<'a>(
     actions: &'a [Action],
     records: &HashMap<String, ActionRecord>,
-    steered: Steered,
-    outcome: &mut bool,
+    trail: &mut Trail<'a>,
 ) -> Option<Next<'a>> {
     for action in actions {
-        let taint = action.taint(steered, *outcome);
         let Some(record) = records.get(&action.id).filter(|record| record.is_done) else {
-            return Some(Next { action, taint });
+            let taint = trail.taint(action);
+            // What follows a failure may use what it was answered.
+            trail.note_answer(action);
+            return Some(Next {
+                action,
+                taint,
+                part_of: None,
+                arguments: None,
+            });
         };
         if let Some(branch) = record.branch {
-            let steered = action.steers(steered);
-            let next = descend(action.branches.of(branch), records, steered, outcome);
+            let mut below = trail.below(action);
+            let next = descend(action.branches.of(branch), records, &mut below);
+            trail.join(below);
             if next.is_some() {
                 return next;
             }
         }
-        *outcome |= taint.is_any();
+        trail.pass(action);
     }
     None
 }
@@ -80,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn definition() -> Definition {
+    fn release() -> Release {
         let request = |id: &str| {
             json!({"id": id, "type": "http.request", "account": "a",
             "method": "POST", "path": "/"})
@@ -97,15 +124,16 @@ mod tests {
             "form": {"title": "T", "fields": [seats]},
             "actions": [request("first"), ai, fixed, request("last")],
         });
-        Definition::check(&definition.to_string()).unwrap()
+        let definition = Definition::check(&definition.to_string()).unwrap();
+        Release::load(definition.actions_json(), None).unwrap()
     }
 
     #[test]
     fn a_run_goes_through_the_branches_it_has_chosen() {
-        let definition = definition();
+        let release = release();
         let mut records = HashMap::new();
         let mut walked = Vec::new();
-        while let Some(next) = next(&definition.actions, &records) {
+        while let Some(next) = next(&release, &records, false) {
             walked.push((next.action.id.clone(), next.taint.steered.kinds()));
             let record = ActionRecord::done(Some(Branch::Then));
             records.insert(next.action.id.clone(), record);
@@ -128,12 +156,12 @@ mod tests {
 
     #[test]
     fn the_first_action_that_is_not_done_is_next() {
-        let actions = definition().actions;
+        let release = release();
         let id_after = |done: &[(&str, ActionRecord)]| {
             let done = done
                 .iter()
                 .map(|(id, record)| ((*id).to_owned(), record.clone()));
-            next(&actions, &done.collect()).map(|next| next.action.id.clone())
+            next(&release, &done.collect(), false).map(|next| next.action.id.clone())
         };
         let (done, other) = (
             ActionRecord::done(None),

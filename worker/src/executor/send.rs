@@ -34,7 +34,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
 /// used by every attempt.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RenderedRequest {
     account_id: AccountId,
     account: String,
@@ -46,6 +46,8 @@ struct RenderedRequest {
 struct Prepared {
     account: Account,
     rendered: RenderedRequest,
+    /// What is recorded and shown of it.
+    shown: RenderedRequest,
     ruling: Ruling,
     policy_version: i32,
 }
@@ -91,10 +93,13 @@ impl Executor {
             Ok(prepared) => prepared,
             Err(reason) => {
                 let update = next.update(ActionState::Failed);
-                return self.fail(run, update, reason, None).await;
+                return match next.is_tool_call() {
+                    true => self.tell(run, update, reason).await,
+                    false => self.fail(run, update, reason, None).await,
+                };
             }
         };
-        let request = prepared.rendered.to_json();
+        let request = prepared.shown.to_json();
         let decided = prepared.decided(&request);
 
         // Approval.
@@ -147,10 +152,19 @@ impl Executor {
         // Verdict.
         let attempt = record.attempts + 1;
         let max_attempts = retries.attempts.unwrap_or(MAX_ATTEMPTS);
+        let (sent, answer) = match sent {
+            Ok(mut response) => {
+                let judged = std::mem::take(&mut response.body);
+                let answer = judged.clone();
+                response.body = judged;
+                (Ok(response), Some(answer))
+            }
+            Err(error) => (Err(error), None),
+        };
         let verdict = judge(outgoing, sent, attempt, max_attempts);
         let first_pause = retries.first_pause.unwrap_or(self.timeouts.retry);
         let pause = retry_pause(first_pause, attempt);
-        self.record_verdict(run, next, verdict, pause).await
+        self.record_verdict(run, next, verdict, answer, pause).await
     }
 
     async fn record_verdict(
@@ -158,15 +172,18 @@ impl Executor {
         run: &RunInProgress,
         next: &Next<'_>,
         verdict: Verdict,
+        answer: Option<Vec<u8>>,
         pause: Duration,
     ) -> Result<Progress, DatabaseError> {
         match verdict {
             Verdict::Done { branch, status } => {
                 let update = ActionUpdate {
                     ended: Some(AttemptEnd::Answered),
+                    branch,
+                    status: Some(status),
                     ..next.update(ActionState::Succeeded)
                 };
-                self.done(run, update, branch, Some(status)).await
+                self.done(run, update, answer).await
             }
             Verdict::Fail {
                 reason,
@@ -175,9 +192,10 @@ impl Executor {
             } => {
                 let update = ActionUpdate {
                     ended: Some(end),
+                    status,
                     ..next.update(ActionState::Failed)
                 };
-                self.fail(run, update, reason, status).await
+                self.record_failure(run, next, update, reason, answer).await
             }
             Verdict::Retry {
                 error,
@@ -199,16 +217,39 @@ impl Executor {
         }
     }
 
-    /// Records the action and lets go of the run; the outbox wakes it.
-    async fn pause(
+    /// The action has failed. The model that has called it is told what it was answered.
+    async fn record_failure(
         &self,
         run: &RunInProgress,
-        update: &ActionUpdate<'_>,
-        pause: Duration,
+        next: &Next<'_>,
+        update: ActionUpdate<'_>,
+        reason: String,
+        answer: Option<Vec<u8>>,
     ) -> Result<Progress, DatabaseError> {
-        let later = Transition::Pause(pause);
-        let recording = self.record(run, Some(update), &later);
-        recording.await.map(|_| Progress::Stop)
+        let id = &next.action.id;
+        match (next.is_tool_call(), answer) {
+            // An answer is an answer: the model is told what it says.
+            (true, Some(answer)) if update.status.is_some() => {
+                let record = ActionRecord {
+                    is_done: true,
+                    status: update.status,
+                    ..ActionRecord::default()
+                };
+                let update = ActionUpdate {
+                    answer: self.seal_answer(run, id, &answer),
+                    error: Some(reason),
+                    is_told: true,
+                    ..update
+                };
+                let record = ActionRecord {
+                    answer: Some(answer),
+                    ..record
+                };
+                self.go_on(run, &update, record).await
+            }
+            (true, _) => self.tell(run, update, reason).await,
+            (false, answer) => self.fail(run, update, reason, answer).await,
+        }
     }
 
     /// Records that an action must wait for a person, or must not be sent. None when it may be.
@@ -227,12 +268,19 @@ impl Executor {
                 Transition::AwaitApproval(time_left),
             ),
             Permission::Denied(reason) => {
-                let reason = reason.to_owned();
-                (
-                    ActionState::Denied,
-                    Some(reason.clone()),
-                    Transition::Deny(reason),
-                )
+                let (denied, reason) = (ActionState::Denied, reason.to_owned());
+                let update = ActionUpdate {
+                    decided: Some(decided),
+                    ..next.update(denied)
+                };
+                if next.is_tool_call() {
+                    return self.tell(run, update, reason).await.map(Some);
+                }
+                // What follows a failure does not make it a denial.
+                if run.failing.is_some() {
+                    return self.fail(run, update, reason, None).await.map(Some);
+                }
+                (denied, Some(reason.clone()), Transition::Deny(reason))
             }
         };
         let update = ActionUpdate {
@@ -336,10 +384,39 @@ fn prepare(
             account.header
         ));
     }
-    // Rendered once: later attempts send what was recorded.
-    let rendered = match &record.request {
-        Some(recorded) => recorded_request(recorded, &account, name)?,
-        None => render(outgoing, &account, name, &run.context)?,
+    let recorded = match &record.request {
+        Some(recorded) => Some(recorded_request(recorded, &account, name)?),
+        None => None,
+    };
+    let render = || {
+        let context = match &next.arguments {
+            Some(arguments) => &arguments.with(&run.context),
+            None => &run.context,
+        };
+        let rendered = render(outgoing, &account, name, context)?;
+        let shown = outgoing
+            .shown(&rendered.request)
+            .map(|request| RenderedRequest {
+                request,
+                ..rendered.clone()
+            });
+        Ok::<_, String>((rendered, shown))
+    };
+    let (rendered, shown) = match recorded {
+        None => {
+            let (rendered, shown) = render()?;
+            (rendered.clone(), shown.unwrap_or(rendered))
+        }
+        Some(recorded) if outgoing.shown(&recorded.request).is_some() => {
+            // Recorded is what is shown of it: what is sent must look like that.
+            let (rendered, shown) = render()?;
+            if shown.as_ref() != Some(&recorded) {
+                return Err("the request is not the one that was recorded".to_owned());
+            }
+            (rendered, recorded)
+        }
+        // Rendered once: later attempts send what was recorded.
+        Some(recorded) => (recorded.clone(), recorded),
     };
     let (policy_version, policy) = match circumstances.policy {
         None => (0, Policy::default()),
@@ -366,6 +443,7 @@ fn prepare(
     Ok(Prepared {
         account,
         rendered,
+        shown,
         ruling,
         policy_version,
     })

@@ -53,7 +53,7 @@ pub(super) fn judge(
         }) => match outgoing.conclude(&body, is_complete) {
             Conclusion::Done => return done(None, status),
             Conclusion::Chose(branch) => return done(Some(branch), status),
-            Conclusion::Failed(reason) => return fail(reason.to_owned(), Some(status), answered),
+            Conclusion::Failed(reason) => return fail(reason, Some(status), answered),
             Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, answered),
         },
         // Too many requests, or a server in trouble: it may be well later.
@@ -88,15 +88,15 @@ fn answered_with(status: u16) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use letterbox_workflow::{actions::Step, release};
+    use letterbox_workflow::{actions::Step, release::Release};
 
     use super::*;
 
     fn outgoing(action: &str) -> Arc<dyn Outgoing> {
-        let mut actions = release::load(&format!("[{action}]")).unwrap();
-        match actions.remove(0).step {
+        let mut release = Release::load(&format!("[{action}]"), None).unwrap();
+        match release.actions.remove(0).step {
             Step::Send(outgoing) => outgoing,
-            Step::Choose(_) => panic!("{action} sends nothing"),
+            _ => panic!("{action} sends nothing"),
         }
     }
 

@@ -11,6 +11,10 @@ use serde_json::{Map, Value};
 pub struct Diagnostics(Vec<String>);
 
 impl Diagnostics {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -44,6 +48,15 @@ impl Diagnostics {
             self.add(path, "must be an object");
         }
         members
+    }
+
+    /// A list.
+    pub(crate) fn list<'v>(&mut self, value: Option<&'v Value>, path: &str) -> Option<&'v [Value]> {
+        let values = value.and_then(Value::as_array);
+        if values.is_none() {
+            self.add(path, "must be a list");
+        }
+        values.map(Vec::as_slice)
     }
 
     /// Refuses members that are not `known`.

@@ -7,14 +7,17 @@
 pub mod actions;
 mod definition;
 mod diagnostics;
+mod json;
 mod policy;
 pub mod preview;
 pub mod release;
 mod taint;
 mod template;
+mod trail;
 
 pub use definition::Definition;
 pub use diagnostics::Diagnostics;
 pub use policy::{ActionFacts, Decision, Policy, Ruling};
 pub use taint::{Steered, Steering, Taint, Untrusted};
-pub use template::{RenderError, Renderer, TemplateContext};
+pub use template::{References, RenderError, Renderer, TemplateContext};
+pub use trail::Trail;

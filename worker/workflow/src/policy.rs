@@ -21,6 +21,19 @@ text_enum! {
     }
 }
 
+/// The method that only reads.
+const READING: &str = "GET";
+
+text_enum! {
+    /// Who may approve.
+    pub enum ApproveBy {
+        /// Any active owner or editor of the workspace
+        Anyone = "anyone",
+        /// One who is not the user as whom the run acts
+        Another = "another",
+    }
+}
+
 /// What a policy is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionFacts<'a> {
@@ -42,6 +55,13 @@ pub struct ActionFacts<'a> {
 pub struct Policy {
     rules: Vec<Rule>,
     default: Decision,
+    /// Who may approve; the database asks for it when a question is answered.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        default,
+        deserialize_with = "given"
+    )]
+    approve_by: Option<ApproveBy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,18 +105,28 @@ pub struct Ruling {
 
 impl Default for Policy {
     /// The policy of a workspace that has set none: allows everything but what untrusted text
-    /// steers through an `ai.condition`, which needs approval.
+    /// steers through an `ai.condition`, and what a model calls as an `ai.agent` unless it only
+    /// reads; those need approval.
     fn default() -> Self {
-        let when = When {
+        let approve = |when| Rule {
+            when,
+            decision: Decision::Approve,
+        };
+        let by_condition = When {
             steered_by: Some(Steering::AiCondition),
             ..When::default()
         };
+        let writing = METHODS.iter().filter(|method| **method != READING);
+        let by_agent = When {
+            action: Some(actions::TOOL_CALL.name.to_owned()),
+            method: Some(writing.map(|method| (*method).to_owned()).collect()),
+            steered_by: Some(Steering::AiAgent),
+            ..When::default()
+        };
         Self {
-            rules: vec![Rule {
-                when,
-                decision: Decision::Approve,
-            }],
+            rules: vec![approve(by_condition), approve(by_agent)],
             default: Decision::Allow,
+            approve_by: None,
         }
     }
 }
@@ -163,15 +193,23 @@ impl Policy {
         found
     }
 
-    /// The default. What a model let a submitter decide needs approval all the same, unless the
-    /// policy speaks of it anywhere.
+    /// The default. What a model let a submitter decide, or calls by itself, needs approval all the
+    /// same, unless the policy speaks of it anywhere.
     fn unless_steered_by_a_model(&self, facts: &ActionFacts<'_>) -> Decision {
-        let speaks_of_it = |rule: &Rule| rule.when.steered_by == Some(Steering::AiCondition);
-        let is_steered = facts.taint.steered.contains(Steering::AiCondition);
-        if is_steered && self.default == Decision::Allow && !self.rules.iter().any(speaks_of_it) {
-            return Decision::Approve;
+        let steered = facts.taint.steered;
+        let speaks_of = |steering| {
+            let mut rules = self.rules.iter();
+            rules.any(|rule| rule.when.steered_by == Some(steering))
+        };
+        let by_condition =
+            steered.contains(Steering::AiCondition) && !speaks_of(Steering::AiCondition);
+        let is_call = facts.action == actions::TOOL_CALL.name && facts.method != READING;
+        let by_agent =
+            is_call && steered.contains(Steering::AiAgent) && !speaks_of(Steering::AiAgent);
+        match self.default {
+            Decision::Allow if by_condition || by_agent => Decision::Approve,
+            default => default,
         }
-        self.default
     }
 }
 
@@ -228,7 +266,11 @@ impl When {
     }
 
     fn matches(&self, facts: &ActionFacts<'_>) -> bool {
-        let Taint { data, steered } = facts.taint;
+        let Taint {
+            data,
+            account,
+            steered,
+        } = facts.taint;
         self.action
             .as_deref()
             .is_none_or(|action| action == facts.action)
@@ -250,6 +292,7 @@ impl When {
             && match self.untrusted {
                 None => true,
                 Some(Untrusted::Data) => data,
+                Some(Untrusted::Account) => account,
                 Some(Untrusted::Control) => !steered.is_empty(),
             }
     }
@@ -266,6 +309,7 @@ mod tests {
         method: "POST",
         host: "crm.example.com",
         taint: Taint {
+            account: false,
             data: true,
             steered: Steered::NONE,
         },

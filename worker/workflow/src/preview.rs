@@ -2,8 +2,10 @@
 //! most that untrusted text can have to do with it.
 
 use crate::{
-    actions::{Action, Branch, Step},
-    taint::{Steered, Steering, Taint},
+    actions::{Action, Branch, Step, TOOL_CALL},
+    release::Release,
+    taint::Taint,
+    trail::Trail,
 };
 
 /// An action that sends, as a policy sees it, but for the host.
@@ -23,59 +25,54 @@ pub struct SendingAction<'a> {
 
 /// Every action of a release that sends, in its order, at any depth.
 #[must_use]
-pub fn sending_actions(actions: &[Action]) -> Vec<SendingAction<'_>> {
+pub fn sending_actions(release: &Release) -> Vec<SendingAction<'_>> {
     let mut found = Vec::new();
-    walk(actions, Steered::NONE, &mut false, &mut found);
+    let trail = walk(&release.actions, &Trail::default(), &mut found);
+    walk(&release.on_failure, &trail.after_failure(), &mut found);
     found
 }
 
 fn walk<'a>(
     actions: &'a [Action],
-    steered: Steered,
-    outcome: &mut bool,
+    trail: &Trail<'a>,
     found: &mut Vec<SendingAction<'a>>,
-) {
+) -> Trail<'a> {
+    let mut trail = trail.clone();
     for action in actions {
-        let taint = action.taint(steered, *outcome);
-        if let Step::Send(outgoing) = &action.step {
-            found.push(SendingAction {
+        let taint = trail.taint(action);
+        match &action.step {
+            Step::Send(outgoing) => found.push(SendingAction {
                 id: &action.id,
                 kind: action.kind.name,
                 account: outgoing.account(),
                 method: outgoing.method(),
                 taint,
-            });
+            }),
+            Step::Delegate(agent) => {
+                found.push(SendingAction {
+                    id: &action.id,
+                    kind: action.kind.name,
+                    account: agent.account(),
+                    method: "POST",
+                    taint: taint.of_question(false),
+                });
+                found.extend(agent.tools().map(|tool| SendingAction {
+                    id: &action.id,
+                    kind: TOOL_CALL.name,
+                    account: tool.account(),
+                    method: tool.method(),
+                    taint: taint.of_tool_call(),
+                }));
+            }
+            Step::Choose(_) | Step::Wait(_) => {}
         }
-        let below = action.steers(steered);
+        let below = trail.below(action);
+        trail.pass(action);
         // A run takes one branch only.
-        let before = *outcome;
         for branch in Branch::ALL {
-            let mut in_branch = before;
-            walk(action.branches.of(*branch), below, &mut in_branch, found);
-            *outcome |= in_branch;
-        }
-        *outcome |= taint.is_any();
-    }
-}
-
-impl Action {
-    /// How untrusted text reaches this action, where it has steered the run here through `steered`,
-    /// and `outcome` says whether an action has succeeded that it could have made fail.
-    #[must_use]
-    pub fn taint(&self, steered: Steered, outcome: bool) -> Taint {
-        Taint {
-            data: self.references_form(),
-            steered: match outcome {
-                true => steered.with(Steering::Outcome),
-                false => steered,
-            },
+            let inside = walk(action.branches.of(*branch), &below, found);
+            trail.join(inside);
         }
     }
-
-    /// What has steered a run to the actions that follow in a branch of this one.
-    #[must_use]
-    pub fn steers(&self, steered: Steered) -> Steered {
-        let steering = self.kind.steering.filter(|_| self.references_form());
-        steering.map_or(steered, |steering| steered.with(steering))
-    }
+    trail
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    actions::{self, Action},
+    actions::{self, Action, Branch},
     diagnostics::Diagnostics,
 };
 
@@ -12,18 +12,51 @@ use crate::{
 #[error("the release can't be loaded: {0}")]
 pub struct LoadError(String);
 
-/// Loads the actions of a release. `text` is the JSON of the list.
-///
-/// # Errors
-/// Names the first problem.
-pub fn load(text: &str) -> Result<Vec<Action>, LoadError> {
-    let list: Value = serde_json::from_str(text).map_err(|error| LoadError(error.to_string()))?;
-    let mut diagnostics = Diagnostics::default();
-    let actions = actions::parse(&mut diagnostics, Some(&list));
-    match diagnostics.into_list().into_iter().next() {
-        None => Ok(actions),
-        Some(problem) => Err(LoadError(problem)),
+/// What a run of a release does.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// In their order.
+    pub actions: Vec<Action>,
+    /// What follows when it has failed.
+    pub on_failure: Vec<Action>,
+}
+
+impl Release {
+    /// Loads a release: the JSON texts of its actions, and of those that follow a failure.
+    ///
+    /// # Errors
+    /// Names the first problem.
+    pub fn load(actions: &str, on_failure: Option<&str>) -> Result<Self, LoadError> {
+        let json = |text| {
+            let parsed: Result<Value, _> = serde_json::from_str(text);
+            parsed.map_err(|error| LoadError(error.to_string()))
+        };
+        let (list, following) = (json(actions)?, json(on_failure.unwrap_or("[]"))?);
+        let mut diagnostics = Diagnostics::default();
+        let lists = [("actions", Some(&list)), ("on_failure", Some(&following))];
+        let [actions, on_failure] = actions::parse(&mut diagnostics, lists);
+        match diagnostics.into_list().into_iter().next() {
+            None => Ok(Self {
+                actions,
+                on_failure,
+            }),
+            Some(problem) => Err(LoadError(problem)),
+        }
     }
+
+    /// Whether a later action may use what this one is answered.
+    #[must_use]
+    pub fn uses_answer_of(&self, id: &str) -> bool {
+        let lists = [&self.actions, &self.on_failure];
+        lists.into_iter().any(|actions| uses_answer_of(actions, id))
+    }
+}
+
+fn uses_answer_of(actions: &[Action], id: &str) -> bool {
+    actions.iter().any(|action| {
+        let mut branches = Branch::ALL.iter().map(|branch| action.branches.of(*branch));
+        action.references.has_answer_of(id) || branches.any(|branch| uses_answer_of(branch, id))
+    })
 }
 
 #[cfg(test)]
@@ -32,7 +65,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_list_of_known_actions_does_not_load() {
-        assert_eq!(load("[]").map(|actions| actions.len()), Ok(0));
+        let load = |text| Release::load(text, None);
+        assert_eq!(load("[]").map(|release| release.actions.len()), Ok(0));
+        assert!(Release::load("[]", Some("{}")).is_err());
         for text in [
             "",
             "{}",
@@ -46,5 +81,28 @@ mod tests {
                 "{text}: {error}"
             );
         }
+    }
+
+    /// Conditions after one another and inside of each other: what they may refer to is looked at
+    /// once for each, not once for each way to it.
+    #[test]
+    fn many_conditions_are_checked_at_once() {
+        let condition = |id: &str, inner: Value| {
+            serde_json::json!({"id": id, "type": "condition", "if": "true",
+                "then": inner, "else": []})
+        };
+        let send = |id: &str| {
+            serde_json::json!({"id": id, "type": "http.request", "account": "a", "method": "GET",
+                "path": "/{{ form.a }}"})
+        };
+        let actions: Vec<_> = (0..45)
+            .map(|n| condition(&format!("c{n}"), vec![send(&format!("s{n}"))].into()))
+            .collect();
+        let field = serde_json::json!({"key": "a", "label": "A", "type": "text", "required": true});
+        let form = serde_json::json!({"title": "T", "fields": [field]});
+        let definition = serde_json::json!({"form": form, "actions": actions}).to_string();
+        let checked = crate::Definition::check(&definition).unwrap();
+        let release = Release::load(checked.actions_json(), None).unwrap();
+        assert_eq!(crate::preview::sending_actions(&release).len(), 45);
     }
 }

@@ -1,13 +1,15 @@
-//! Taint: how text that a submitter wrote influences an action.
+//! Taint: how text that a submitter wrote, or an account answered, influences an action.
 
 use letterbox_common::text_enum;
 
 text_enum! {
     /// How untrusted text reaches an action.
     pub enum Untrusted {
-        /// It fills the request
+        /// What a submitter wrote fills the request
         Data = "data",
-        /// It had a part in deciding that the action runs
+        /// What an account answered fills the request
+        Account = "account",
+        /// One of them had a part in deciding that the action runs
         Control = "control",
     }
 }
@@ -19,6 +21,8 @@ text_enum! {
         Condition = "condition",
         /// A model's answer: it can be talked into one
         AiCondition = "ai.condition",
+        /// A model that chooses what is called, and with what
+        AiAgent = "ai.agent",
         /// An earlier action did not fail that the text could have made fail
         Outcome = "outcome",
     }
@@ -29,6 +33,7 @@ text_enum! {
 pub struct Steered {
     condition: bool,
     ai_condition: bool,
+    ai_agent: bool,
     outcome: bool,
 }
 
@@ -37,6 +42,7 @@ impl Steered {
     pub const NONE: Self = Self {
         condition: false,
         ai_condition: false,
+        ai_agent: false,
         outcome: false,
     };
 
@@ -70,6 +76,7 @@ impl Steered {
         match steering {
             Steering::Condition => &mut self.condition,
             Steering::AiCondition => &mut self.ai_condition,
+            Steering::AiAgent => &mut self.ai_agent,
             Steering::Outcome => &mut self.outcome,
         }
     }
@@ -78,8 +85,10 @@ impl Steered {
 /// How untrusted text reaches one action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taint {
-    /// Whether it fills the request.
+    /// Whether what a submitter wrote fills the request.
     pub data: bool,
+    /// Whether what an account answered fills the request.
+    pub account: bool,
     /// What it steered the run here through.
     pub steered: Steered,
 }
@@ -89,8 +98,33 @@ impl Taint {
     #[must_use]
     pub fn kinds(self) -> Vec<Untrusted> {
         let data = self.data.then_some(Untrusted::Data);
+        let account = self.account.then_some(Untrusted::Account);
         let control = (!self.steered.is_empty()).then_some(Untrusted::Control);
-        data.into_iter().chain(control).collect()
+        data.into_iter().chain(account).chain(control).collect()
+    }
+
+    /// The taint of a question that an agent with this one asks its model: of the first, or of one
+    /// that follows from answers.
+    #[must_use]
+    pub fn of_question(self, is_first: bool) -> Self {
+        match is_first {
+            true => self,
+            false => Self {
+                account: true,
+                steered: self.steered.with(Steering::AiAgent),
+                ..self
+            },
+        }
+    }
+
+    /// The taint of a call that the model of an agent with this one has chosen, and filled in.
+    #[must_use]
+    pub fn of_tool_call(self) -> Self {
+        Self {
+            data: true,
+            account: true,
+            steered: self.steered.with(Steering::AiAgent),
+        }
     }
 
     /// Whether it reaches the action at all.

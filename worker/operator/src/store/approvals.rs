@@ -29,6 +29,12 @@ FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
 WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > clock_timestamp()
 ORDER BY p.created_at, p.approval_id LIMIT $2");
 
+    /// Whether a question is for another person than this one, because the run acts as this one.
+    IS_FOR_ANOTHER = is_for_another "
+SELECT r.run_as = $2 AND needs_another(r.workspace_id) AS is_for_another
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
+
     /// One approval.
     APPROVAL = approval concat!("SELECT ", columns!(), "
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
@@ -46,7 +52,8 @@ WITH answered AS (
       AND p.state = 'pending' AND p.expires_at > clock_timestamp()
       AND EXISTS (SELECT FROM runs r
                   WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
-                    AND r.state = 'waiting_approval')
+                    AND r.state = 'waiting_approval'
+                    AND (r.run_as <> m.user_id OR NOT needs_another(r.workspace_id)))
     RETURNING p.*
 ), wake AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at)
@@ -134,6 +141,19 @@ pub(crate) async fn approval(
 ) -> Result<Option<ApprovalRow>, DatabaseError> {
     let row = database.query_opt(&APPROVAL, &[&approval]).await?;
     Ok(row.map(|row| ApprovalRow::decode(&row)).transpose()?)
+}
+
+/// Whether a question is for another person than this one; false where there is no such question.
+pub(crate) async fn is_for_another(
+    database: &Database,
+    approval: ApprovalId,
+    by: UserId,
+) -> Result<bool, DatabaseError> {
+    let row = database
+        .query_opt(&IS_FOR_ANOTHER, &[&approval, &by])
+        .await?;
+    let found: Option<bool> = row.map(|row| row.try_get("is_for_another")).transpose()?;
+    Ok(found.unwrap_or_default())
 }
 
 /// None if it can't be answered any more, or not by this user.

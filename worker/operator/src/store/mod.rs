@@ -11,6 +11,7 @@ mod policies;
 mod runs;
 mod sealing_keys;
 mod signals;
+mod status;
 mod users;
 mod webhooks;
 mod workflows;
@@ -34,7 +35,7 @@ pub use self::{
 };
 pub(crate) use self::{
     accounts::{accounts, connect_account, disconnect_account},
-    approvals::{answer, approval, approvals},
+    approvals::{answer, approval, approvals, is_for_another},
     audit::audit,
     claims::{claim_delivery, claim_submission},
     form_links::create_form_link,
@@ -43,6 +44,7 @@ pub(crate) use self::{
     runs::{cancel_runs, erase_run, retry_runs, run, run_workspace, runs},
     sealing_keys::{SealedValue, replace_sealed, sealed_values},
     signals::{signal, signals},
+    status::{Waiting, backlog},
     users::{create_user, user, user_by_email, users},
     webhooks::{create_webhook, delete_webhook, webhooks},
     workflows::{
@@ -50,8 +52,8 @@ pub(crate) use self::{
         move_workflow, workflow, workflows,
     },
     workspaces::{
-        allowance, close_workspace, create_workspace, empty_workspace, hold, release, retries,
-        set_allowance, set_retries, workspace_exists, workspaces,
+        allowance, close_workspace, create_workspace, empty_workspace, hold, keep_answers, release,
+        retries, set_allowance, set_retries, workspace_exists, workspaces,
     },
 };
 
@@ -68,6 +70,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         runs::STATEMENTS,
         sealing_keys::STATEMENTS,
         signals::STATEMENTS,
+        status::STATEMENTS,
         users::STATEMENTS,
         webhooks::STATEMENTS,
         workflows::STATEMENTS,

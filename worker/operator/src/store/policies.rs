@@ -16,7 +16,7 @@ WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
 
     /// The actions of every deployed workflow of a workspace.
     DEPLOYED_ACTIONS = deployed_actions "
-SELECT f.workflow_id, f.owner_id, r.actions
+SELECT f.workflow_id, f.owner_id, r.actions, r.on_failure
 FROM workflows f JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
     AND r.release_id = f.live_release_id
@@ -75,6 +75,7 @@ pub(crate) struct DeployedActions {
     pub(crate) workflow: WorkflowId,
     pub(crate) owner: UserId,
     pub(crate) actions: String,
+    pub(crate) on_failure: Option<String>,
 }
 
 pub(crate) async fn deployed_actions(
@@ -88,6 +89,7 @@ pub(crate) async fn deployed_actions(
                 workflow: row.try_get("workflow_id")?,
                 owner: row.try_get("owner_id")?,
                 actions: row.try_get("actions")?,
+                on_failure: row.try_get("on_failure")?,
             })
         })
         .collect()

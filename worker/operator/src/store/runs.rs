@@ -88,7 +88,8 @@ LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission
     /// What a run has done, in order.
     RUN_ACTIONS = run_actions "
 SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.decision_rule,
-       a.policy_version, a.request, a.attempts, a.response_status, a.outcome AS branch, a.error,
+       a.policy_version, a.part_of, a.is_told, a.answer_sealed, a.request, a.attempts,
+       a.response_status, a.outcome AS branch, a.error,
        a.retry_at, a.started_at, a.finished_at,
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
@@ -200,8 +201,12 @@ pub struct RunAction {
     /// The kind of the action, such as `http.request`.
     #[serde(rename = "type")]
     pub action_type: String,
+    /// The agent whose question or call it is; None for actions of the release.
+    pub part_of: Option<String>,
     /// Where the run is with it.
     pub state: ActionState,
+    /// It failed or was denied, and its agent was told so.
+    pub is_told: bool,
     /// How text that a submitter wrote reaches it; empty where it does not.
     pub untrusted: Vec<Untrusted>,
     /// The kind of condition through which such text led to it; None where it did not.
@@ -220,6 +225,12 @@ pub struct RunAction {
     pub attempts: i32,
     /// HTTP status of the last answer; None where there was none.
     pub response_status: Option<i32>,
+    /// Whether what it was answered is kept, sealed.
+    pub is_answer_kept: bool,
+    /// What it was answered, or the beginning of that, where it is kept and was opened.
+    pub answer: Option<String>,
+    #[serde(skip)]
+    pub(crate) answer_sealed: Option<Vec<u8>>,
     /// The way that a condition went.
     #[serde(rename = "outcome")]
     pub branch: Option<Branch>,
@@ -240,10 +251,16 @@ impl RunAction {
         let started_at: Timestamp = row.try_get("started_at")?;
         let finished_at: Option<Timestamp> = row.try_get("finished_at")?;
         let duration = finished_at.map(|end| end.duration_since(started_at));
+        let answer_sealed: Option<Vec<u8>> = row.try_get("answer_sealed")?;
         Ok(Self {
             action_id: row.try_get("action_id")?,
             action_type: row.try_get("type")?,
+            part_of: row.try_get("part_of")?,
             state: row.try_get("state")?,
+            is_told: row.try_get("is_told")?,
+            is_answer_kept: answer_sealed.is_some(),
+            answer: None,
+            answer_sealed,
             untrusted: row.try_get("untrusted")?,
             steered_by: row.try_get("steered_by")?,
             decision: row.try_get("decision")?,

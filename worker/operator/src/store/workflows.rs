@@ -35,8 +35,9 @@ WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
 
     /// Adds the next release of a workflow.
     CREATE_RELEASE = create_release "
-INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account)
-SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5
+INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
+    on_failure)
+SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
 GROUP BY f.workspace_id, f.workflow_id";
@@ -171,6 +172,7 @@ pub(crate) async fn create_release(
     definition: &Definition,
 ) -> Result<(), DatabaseError> {
     let (form, actions) = (definition.form_json(), definition.actions_json());
+    let on_failure = definition.on_failure_json();
     let first_account = definition.actions.first().and_then(Action::account);
     transaction
         .execute(
@@ -181,6 +183,7 @@ pub(crate) async fn create_release(
                 /* $3 form */ &form,
                 /* $4 actions */ &actions,
                 /* $5 first_account */ &first_account,
+                /* $6 on_failure */ &on_failure,
             ],
         )
         .await

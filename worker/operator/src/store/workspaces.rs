@@ -47,12 +47,17 @@ FROM workspaces WHERE workspace_id = $1";
 UPDATE workspaces SET retry_attempts = $2, retry_first_milliseconds = $3
 WHERE workspace_id = $1";
 
+    /// Sets whether answers are kept when their run has succeeded.
+    KEEP_ANSWERS = keep_answers "
+UPDATE workspaces SET keep_answers = $2 WHERE workspace_id = $1";
+
     /// Holds a workspace, if it is not held yet.
     HOLD = hold "
 UPDATE workspaces SET held_at = clock_timestamp() WHERE workspace_id = $1 AND held_at IS NULL";
 
     /// Holds all workspaces, if they are not held yet.
-    HOLD_ALL = hold_all "UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
+    HOLD_ALL = hold_all "
+UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
 
     /// Lets the runs of a workspace, or of all, begin actions again.
     RELEASE = release "SELECT release_hold($1) AS was_held";
@@ -191,6 +196,17 @@ pub(crate) async fn set_allowance(
 ) -> Result<(), DatabaseError> {
     database
         .execute(&SET_ALLOWANCE, &[&workspace, &runs])
+        .await
+        .map(drop)
+}
+
+pub(crate) async fn keep_answers(
+    database: &Database,
+    workspace: WorkspaceId,
+    keep: bool,
+) -> Result<(), DatabaseError> {
+    database
+        .execute(&KEEP_ANSWERS, &[&workspace, &keep])
         .await
         .map(drop)
 }

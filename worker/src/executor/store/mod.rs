@@ -8,7 +8,7 @@ use std::{collections::HashMap, time::Duration};
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, ReleaseId, RunId, UserId, WorkspaceId},
-    states::ApprovalState,
+    states::{ActionState, ApprovalState},
 };
 use letterbox_database::{Database, DatabaseError, Statement, statements};
 use letterbox_workflow::actions::Branch;
@@ -32,7 +32,7 @@ WITH taken AS (
       AND EXISTS (SELECT FROM run_wakes WHERE workspace_id = $1 AND run_id = $2
                     AND state = 'handed_over')
     RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, idle_turns, received_at,
-              input, lease_until, cancel_reason
+              input, lease_until, cancel_reason, failing
 ), wake AS (
     UPDATE run_wakes w SET due_at = t.lease_until, state = 'handed_over', handovers = 0
     FROM taken t WHERE w.workspace_id = t.workspace_id AND w.run_id = t.run_id
@@ -43,13 +43,15 @@ WITH taken AS (
       AND r.state NOT IN ('queued', 'running', 'waiting_approval')
 )
 SELECT t.turn AS fencing_token, t.idle_turns, t.run_as, t.release_id, t.received_at, t.input,
-       r.actions, (SELECT account_id FROM wake) AS account_id,
+       t.failing, r.actions, r.on_failure, (SELECT account_id FROM wake) AS account_id,
        t.cancel_reason IS NOT NULL AS is_cancelled
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
     /// What a run has done, with the answers of people.
     ACTION_RECORDS = action_records "
-SELECT a.action_id, a.state = 'succeeded' AS is_done, a.outcome AS branch, a.request, a.attempts,
+SELECT a.action_id, a.state, a.is_told, a.outcome AS branch, a.request, a.attempts, a.error,
+       a.response_status, a.answer_sealed,
+       extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
        p.state AS approval_state,
        extract(epoch FROM p.expires_at - clock_timestamp())::float8 AS approval_expires_in
@@ -122,12 +124,19 @@ pub(super) struct LeasedRun {
     pub(super) input: Vec<u8>,
     /// JSON text of the release's actions.
     pub(super) actions: String,
+    /// JSON text of those that follow a failure.
+    pub(super) on_failure: Option<String>,
+    /// Why it fails, once what follows a failure has begun.
+    pub(super) failing: Option<String>,
 }
 
 /// What has been done of one action.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ActionRecord {
+    /// It succeeded, or its agent was told that it has not.
     pub(super) is_done: bool,
+    /// None before its first step.
+    pub(super) state: Option<ActionState>,
     pub(super) branch: Option<Branch>,
     /// JSON text of the request that was rendered.
     pub(super) request: Option<String>,
@@ -135,6 +144,14 @@ pub(super) struct ActionRecord {
     /// Time until the next attempt.
     pub(super) retry_in: Option<Duration>,
     pub(super) approval: Option<ApprovalStatus>,
+    /// HTTP status of the last answer.
+    pub(super) status: Option<u16>,
+    /// The body of its answer, where it is kept; sealed as it is loaded.
+    pub(super) answer: Option<Vec<u8>>,
+    /// What its agent was told instead of an answer.
+    pub(super) refused: Option<String>,
+    /// How long ago it began.
+    pub(super) age: Duration,
 }
 
 impl ActionRecord {
@@ -150,8 +167,18 @@ impl ActionRecord {
     fn decode(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let expires_in = seconds(row, "approval_expires_in")?;
         let approval = row.try_get::<_, Option<ApprovalState>>("approval_state")?;
+        let state: ActionState = row.try_get("state")?;
+        let is_told: bool = row.try_get("is_told")?;
+        let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
+        let error: Option<String> = row.try_get("error")?;
+        let status: Option<i32> = row.try_get("response_status")?;
         Ok(Self {
-            is_done: row.try_get("is_done")?,
+            is_done: is_told || state == ActionState::Succeeded,
+            state: Some(state),
+            refused: error.filter(|_| is_told && answer.is_none()),
+            answer,
+            status: status.and_then(|status| u16::try_from(status).ok()),
+            age: seconds(row, "age")?.unwrap_or_default(),
             branch: row.try_get("branch")?,
             request: row.try_get("request")?,
             attempts: row.try_get("attempts")?,
@@ -231,6 +258,8 @@ pub(super) async fn take_run(
         received_at: row.try_get("received_at")?,
         input: row.try_get("input")?,
         actions: row.try_get("actions")?,
+        on_failure: row.try_get("on_failure")?,
+        failing: row.try_get("failing")?,
     }))
 }
 

@@ -25,7 +25,7 @@ statements! {
     /// Sets the state of a run, for the holder of its lease. $7: something is recorded that counts;
     /// else an attempt begins, and it must not where the run shall be cancelled.
     RENEW_RUN = renew_run "
-UPDATE runs SET state = $4, failure = $5, idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
+UPDATE runs SET state = $4, failure = $5, failing = coalesce($8, failing), idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
     lease_until = clock_timestamp() + $6::float8 * interval '1 second',
     finished_at = CASE WHEN $4 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 WHERE workspace_id = $1 AND run_id = $2 AND turn = $3
@@ -35,14 +35,14 @@ RETURNING cancel_reason IS NOT NULL AS is_cancelled";
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
     UPSERT_ACTION = upsert_action "
 INSERT INTO run_actions (workspace_id, run_id, action_id, position, type, state, untrusted,
-                         steered_by, idempotency_key, started_at, finished_at)
+                         steered_by, idempotency_key, part_of, started_at, finished_at)
 SELECT $1, $2, $3,
        (SELECT count(*) + 1 FROM run_actions WHERE workspace_id = $1 AND run_id = $2),
-       $4, $5, $6, $7, $8, statement_timestamp(),
+       $4, $5, $6, $7, $8, $9, statement_timestamp(),
        CASE WHEN $5 IN ('succeeded', 'failed', 'denied') THEN statement_timestamp() END
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     state = EXCLUDED.state, finished_at = EXCLUDED.finished_at,
-    outcome = NULL, error = NULL, retry_at = NULL
+    outcome = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL
 RETURNING idempotency_key";
 
     /// Adds what the policy said, and the request that it was asked about. The first request stays.
@@ -52,12 +52,13 @@ UPDATE run_actions SET decision = $4, decision_rule = $5, policy_version = $6,
     request = coalesce(request, $7), unanswered = unanswered + $8
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
-    /// Adds what came of an action, and counts the attempt. $9 is of how many attempts it is known
-    /// now what came of them.
+    /// Adds what came of an action, and counts the attempt: $8 is of how many it is known now what
+    /// came of them, null where none has ended.
     RECORD_RESULT = record_result "
 UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, response_status),
-    attempts = attempts + $8, retry_at = clock_timestamp() + $7::float8 * interval '1 second',
-    unanswered = greatest(unanswered - $9, 0)
+    attempts = attempts + CASE WHEN $8::int IS NULL THEN 0 ELSE 1 END,
+    retry_at = clock_timestamp() + $7::float8 * interval '1 second',
+    unanswered = greatest(unanswered - coalesce($8, 0), 0), answer_sealed = $9, is_told = $10
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
     /// Asks for an approval, once for each action, or again where the question was withdrawn.
@@ -107,6 +108,8 @@ WHERE w.workspace_id = $1 AND w.run_id = $2
 pub(in crate::executor) enum Transition {
     /// Continues, under a lease of this length.
     Continue(Duration),
+    /// Continues under a lease of this length with what follows a failure. The reason is of that.
+    BeginFailing(Duration, String),
     /// Continues after this time, with any worker.
     Pause(Duration),
     /// Continues when it is its turn to call this account.
@@ -123,7 +126,9 @@ pub(in crate::executor) enum Transition {
 impl Transition {
     pub(in crate::executor) fn run_state(&self) -> RunState {
         match self {
-            Self::Continue(_) | Self::Pause(_) | Self::AwaitAccount(_) => RunState::Running,
+            Self::Continue(_) | Self::BeginFailing(..) | Self::Pause(_) | Self::AwaitAccount(_) => {
+                RunState::Running
+            }
             Self::AwaitApproval(_) => RunState::WaitingApproval,
             Self::Succeed => RunState::Succeeded,
             Self::Fail(_) => RunState::Failed,
@@ -140,6 +145,7 @@ impl Transition {
         match self {
             Self::Fail(reason) | Self::Deny(reason) => Some(replace_nul(reason)),
             Self::Continue(_)
+            | Self::BeginFailing(..)
             | Self::Pause(_)
             | Self::AwaitAccount(_)
             | Self::AwaitApproval(_)
@@ -149,7 +155,7 @@ impl Transition {
 
     fn lease_seconds(&self) -> Option<f64> {
         match self {
-            Self::Continue(lease) => Some(lease.as_secs_f64()),
+            Self::Continue(lease) | Self::BeginFailing(lease, _) => Some(lease.as_secs_f64()),
             _ => None,
         }
     }
@@ -158,9 +164,10 @@ impl Transition {
     fn wake_seconds(&self) -> Option<f64> {
         match self {
             // Should the holder die, the end of its lease wakes the next one.
-            Self::Continue(time) | Self::Pause(time) | Self::AwaitApproval(time) => {
-                Some(time.as_secs_f64())
-            }
+            Self::Continue(time)
+            | Self::BeginFailing(time, _)
+            | Self::Pause(time)
+            | Self::AwaitApproval(time) => Some(time.as_secs_f64()),
             Self::AwaitAccount(_) => Some(0.0),
             Self::Succeed | Self::Fail(_) | Self::Deny(_) => None,
         }
@@ -169,8 +176,16 @@ impl Transition {
     /// Who has the wake from now on.
     fn wake_state(&self) -> WakeState {
         match self {
-            Self::Continue(_) => WakeState::HandedOver,
+            Self::Continue(_) | Self::BeginFailing(..) => WakeState::HandedOver,
             _ => WakeState::Scheduled,
+        }
+    }
+
+    /// Why it fails, where what follows a failure begins.
+    fn failing(&self) -> Option<String> {
+        match self {
+            Self::BeginFailing(_, reason) => Some(replace_nul(reason)),
+            _ => None,
         }
     }
 
@@ -195,6 +210,8 @@ pub(in crate::executor) struct Decided<'a> {
 #[derive(Debug, Clone)]
 pub(in crate::executor) struct ActionUpdate<'a> {
     pub(in crate::executor) action: &'a Action,
+    /// The agent that it is a part of.
+    pub(in crate::executor) part_of: Option<&'a str>,
     pub(in crate::executor) taint: Taint,
     pub(in crate::executor) state: ActionState,
     pub(in crate::executor) decided: Option<Decided<'a>>,
@@ -205,6 +222,10 @@ pub(in crate::executor) struct ActionUpdate<'a> {
     pub(in crate::executor) branch: Option<Branch>,
     pub(in crate::executor) status: Option<u16>,
     pub(in crate::executor) error: Option<String>,
+    /// What it was answered, sealed.
+    pub(in crate::executor) answer: Option<Vec<u8>>,
+    /// It failed or was denied, and its agent is told.
+    pub(in crate::executor) is_told: bool,
 }
 
 /// What is known at the end of an attempt.
@@ -324,6 +345,7 @@ fn run_statement<'p>(
         .bind(/* $5 failure */ transition.failure())
         .bind(/* $6 lease_seconds */ transition.lease_seconds())
         .bind(/* $7 is_progress */ is_progress)
+        .bind(/* $8 failing */ transition.failing())
 }
 
 fn go_ahead_statement<'p>(lease: &Lease, update: &'p ActionUpdate<'_>) -> BoundStatement<'p> {
@@ -349,7 +371,8 @@ fn action_statements<'p>(
         .bind(/* $5 state */ update.state)
         .bind(/* $6 untrusted */ update.taint.kinds())
         .bind(/* $7 steered_by */ update.taint.steered.kinds())
-        .bind(/* $8 idempotency_key */ Uuid::new_v4());
+        .bind(/* $8 idempotency_key */ Uuid::new_v4())
+        .bind(/* $9 part_of */ update.part_of);
     let ruling = update.decided.map(
         |Decided {
              ruling,
@@ -367,12 +390,13 @@ fn action_statements<'p>(
                 .bind(/* $8 begun */ i32::from(update.begins_attempt))
         },
     );
-    let retries = update.state == ActionState::Retrying;
+    let retries = matches!(update.state, ActionState::Retrying | ActionState::Waiting);
     let retry_seconds = transition.wake_seconds().filter(|_| retries);
     let says_something = retries
         || update.ended.is_some()
         || update.branch.is_some()
         || update.error.is_some()
+        || update.answer.is_some()
         || update.status.is_some();
     let result = says_something.then(|| {
         BoundStatement::new(&RECORD_RESULT)
@@ -383,10 +407,9 @@ fn action_statements<'p>(
             .bind(/* $5 error */ update.error.as_deref().map(replace_nul))
             .bind(/* $6 response_status */ update.status.map(i32::from))
             .bind(/* $7 retry_in_seconds */ retry_seconds)
-            .bind(/* $8 attempts */ i32::from(update.ended.is_some()))
-            .bind(
-                /* $9 settled */ update.ended.map_or(0, AttemptEnd::settled),
-            )
+            .bind(/* $8 settled */ update.ended.map(AttemptEnd::settled))
+            .bind(/* $9 answer_sealed */ update.answer.as_deref())
+            .bind(/* $10 is_told */ update.is_told)
     });
     [Some(upsert), ruling, result]
         .into_iter()
@@ -411,7 +434,10 @@ fn approval_statement<'p>(
                 .bind(/* $5 expires_in_seconds */ time_left.as_secs_f64());
             Some(ask)
         }
-        Transition::Continue(_) | Transition::Pause(_) | Transition::AwaitAccount(_) => None,
+        Transition::Continue(_)
+        | Transition::BeginFailing(..)
+        | Transition::Pause(_)
+        | Transition::AwaitAccount(_) => None,
         Transition::Succeed | Transition::Fail(_) | Transition::Deny(_) => {
             let close = BoundStatement::new(&CLOSE_APPROVALS)
                 .bind(/* $1 workspace_id */ lease.workspace)

@@ -3,12 +3,16 @@
 //! [`KINDS`] is the registry: the parser, the policy's words, the documentation and the tests come
 //! from it. To add a kind, write its file and add its line.
 
+mod ai_agent;
 mod ai_condition;
+mod chat;
 mod condition;
+mod delay;
 mod http_request;
 mod outgoing;
+mod parser;
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use letterbox_common::text_enum;
 use serde_json::{Map, Value};
@@ -16,22 +20,31 @@ use serde_json::{Map, Value};
 use crate::{
     diagnostics::Diagnostics,
     taint::Steering,
-    template::{Condition, Variables},
+    template::{Condition, References, Variables},
 };
 
-pub(crate) use self::http_request::METHODS;
 pub use self::{
+    ai_agent::{Agent, AgentPart, Arguments, PartOutcome},
     http_request::RESERVED_HEADERS,
     outgoing::{Conclusion, Outgoing, Request},
 };
+pub(crate) use self::{http_request::METHODS, parser::parse};
 
-const MAX_ACTIONS: usize = 100;
-const MAX_DEPTH: usize = 10;
-const MAX_ID: usize = 100;
 const MAX_ACCOUNT: usize = 100;
 
 /// Every kind of action.
-pub static KINDS: [ActionKind; 3] = [http_request::KIND, condition::KIND, ai_condition::KIND];
+pub static KINDS: [ActionKind; 5] = [
+    http_request::KIND,
+    condition::KIND,
+    ai_condition::KIND,
+    ai_agent::KIND,
+    delay::KIND,
+];
+
+/// What an agent's tool calls are.
+pub static TOOL_CALL: &ActionKind = &http_request::KIND;
+/// What an agent's questions to its model are.
+pub static AGENT: &ActionKind = &ai_agent::KIND;
 
 /// A kind of action.
 pub struct ActionKind {
@@ -49,6 +62,8 @@ pub struct ActionKind {
 enum Parse {
     Choose(ParseMembers<Condition>),
     Send(ParseMembers<Option<Arc<dyn Outgoing>>>),
+    Delegate(ParseMembers<Option<Arc<Agent>>>),
+    Wait(ParseMembers<Duration>),
 }
 
 /// Parses the members of one action, whose path is given; what is wrong goes to the diagnostics.
@@ -58,7 +73,7 @@ impl ActionKind {
     /// Whether its actions send a request, and so pass the policy.
     #[must_use]
     pub fn sends(&self) -> bool {
-        matches!(self.parse, Parse::Send(_))
+        matches!(self.parse, Parse::Send(_) | Parse::Delegate(_))
     }
 }
 
@@ -88,6 +103,8 @@ pub struct Action {
     pub step: Step,
     /// What follows, by the branch that is chosen. Empty for kinds that choose nothing.
     pub branches: Branches,
+    /// What gets into it, or decides it.
+    pub references: References,
 }
 
 /// What an action does.
@@ -97,6 +114,10 @@ pub enum Step {
     Choose(Condition),
     /// Sends a request; its answer may choose a branch.
     Send(Arc<dyn Outgoing>),
+    /// Lets a model decide which requests are sent.
+    Delegate(Arc<Agent>),
+    /// Does nothing for a time.
+    Wait(Duration),
 }
 
 text_enum! {
@@ -134,22 +155,20 @@ impl Branches {
 }
 
 impl Action {
-    /// The account that it calls; none for actions that send nothing.
+    /// The account that it calls first; none for actions that send nothing.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         match &self.step {
-            Step::Choose(_) => None,
+            Step::Choose(_) | Step::Wait(_) => None,
             Step::Send(outgoing) => Some(outgoing.account()),
+            Step::Delegate(agent) => Some(agent.account()),
         }
     }
 
-    /// Whether text that a submitter wrote gets into it.
+    /// Whether later actions can use what it was answered.
     #[must_use]
-    pub fn references_form(&self) -> bool {
-        match &self.step {
-            Step::Choose(condition) => condition.references_form(),
-            Step::Send(outgoing) => outgoing.references_form(),
-        }
+    pub fn is_answered(&self) -> bool {
+        matches!(self.step, Step::Send(_) | Step::Delegate(_))
     }
 }
 
@@ -159,6 +178,9 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for action in actions {
         names.extend(action.account());
+        if let Step::Delegate(agent) = &action.step {
+            names.extend(agent.tools().map(|tool| tool.account()));
+        }
         for branch in Branch::ALL {
             names.extend(account_names(action.branches.of(*branch)));
         }
@@ -168,32 +190,13 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
     names
 }
 
-/// Parses `actions`, a list.
-pub(crate) fn parse(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<Action> {
-    let mut parser = Parser {
-        diagnostics,
-        ids: HashSet::new(),
-    };
-    let actions = parser.list(value, "actions", 1);
-    if parser.ids.len() > MAX_ACTIONS {
-        diagnostics.add(
-            "actions",
-            format_args!("must be at most {MAX_ACTIONS} actions"),
-        );
-    }
-    actions
-}
-
-/// Checks the templates and conditions of parsed actions, which needs the form.
-pub(crate) fn check(diagnostics: &mut Diagnostics, actions: &[Action], variables: &Variables) {
-    check_list(diagnostics, actions, "actions", variables);
-}
-
-fn check_list(
+/// Checks the templates and conditions of parsed actions, which needs the form. What they may refer
+/// to grows from action to action.
+pub(crate) fn check(
     diagnostics: &mut Diagnostics,
     actions: &[Action],
     path: &str,
-    variables: &Variables,
+    variables: &mut Variables,
 ) {
     for (index, action) in actions.iter().enumerate() {
         let path = format!("{path}[{index}]");
@@ -202,88 +205,19 @@ fn check_list(
                 condition.check(diagnostics, &format!("{path}.if"), variables);
             }
             Step::Send(outgoing) => outgoing.check(diagnostics, &path, variables),
+            Step::Delegate(agent) => agent.check(diagnostics, &path, variables),
+            Step::Wait(_) => {}
         }
+        if action.is_answered() {
+            variables.add_answer(&action.id);
+        }
+        // A run takes one branch only: what one answers, the other one does not know.
+        let before = variables.clone();
         for branch in Branch::ALL {
+            let mut inside = before.clone();
             let path = format!("{path}.{branch}");
-            check_list(diagnostics, action.branches.of(*branch), &path, variables);
-        }
-    }
-}
-
-struct Parser<'d> {
-    diagnostics: &'d mut Diagnostics,
-    ids: HashSet<String>,
-}
-
-impl Parser<'_> {
-    fn list(&mut self, value: Option<&Value>, path: &str, depth: usize) -> Vec<Action> {
-        let Some(values) = value.and_then(Value::as_array) else {
-            self.diagnostics.add(path, "must be a list");
-            return Vec::new();
-        };
-        if depth > MAX_DEPTH {
-            self.diagnostics.add_too_deep(path, MAX_DEPTH);
-            return Vec::new();
-        }
-        let values = values.iter().enumerate();
-        values
-            .filter_map(|(index, value)| self.action(value, &format!("{path}[{index}]"), depth))
-            .collect()
-    }
-
-    fn action(&mut self, value: &Value, path: &str, depth: usize) -> Option<Action> {
-        let members = self.diagnostics.object(value, path)?;
-        let id = self.diagnostics.text(members, path, "id", MAX_ID);
-        for name in ["id", "account"] {
-            let text = members.get(name).and_then(Value::as_str);
-            if text.is_some_and(|text| text.contains(char::is_control)) {
-                let path = format!("{path}.{name}");
-                self.diagnostics
-                    .add(&path, "must not contain control characters");
-            }
-        }
-        if !id.is_empty() && !self.ids.insert(id.clone()) {
-            self.diagnostics
-                .add(path, format_args!("another action has the id {id:?}"));
-        }
-        let given = members.get("type");
-        let place = format!("{path}.type");
-        let kind = self
-            .diagnostics
-            .one_of(given, &place, &KINDS, |kind| kind.name)?;
-
-        let common: &[&str] = &["id", "type"];
-        let following: &[&str] = if kind.steering.is_some() {
-            &["then", "else"]
-        } else {
-            &[]
-        };
-        self.diagnostics
-            .only(members, path, &[common, kind.members, following].concat());
-        let step = match kind.parse {
-            Parse::Choose(parse) => Step::Choose(parse(self.diagnostics, members, path)),
-            Parse::Send(parse) => Step::Send(parse(self.diagnostics, members, path)?),
-        };
-        let branches = match kind.steering {
-            Some(_) => self.branches(members, path, depth),
-            None => Branches::default(),
-        };
-        Some(Action {
-            id,
-            kind,
-            step,
-            branches,
-        })
-    }
-
-    fn branches(&mut self, members: &Map<String, Value>, path: &str, depth: usize) -> Branches {
-        let mut branch = |branch: Branch| match members.get(branch.as_str()) {
-            None => Vec::new(),
-            given => self.list(given, &format!("{path}.{branch}"), depth + 1),
-        };
-        Branches {
-            then: branch(Branch::Then),
-            otherwise: branch(Branch::Else),
+            check(diagnostics, action.branches.of(*branch), &path, &mut inside);
+            variables.add_answers_of(inside);
         }
     }
 }

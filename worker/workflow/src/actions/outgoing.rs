@@ -8,7 +8,7 @@ use url::Url;
 use super::Branch;
 use crate::{
     diagnostics::Diagnostics,
-    template::{RenderError, Renderer, Variables},
+    template::{References, RenderError, Renderer, Variables},
 };
 
 /// An action that sends a request to a connected account. One implementation for each kind.
@@ -23,8 +23,8 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     /// The method of its request, in capital letters.
     fn method(&self) -> &str;
 
-    /// Whether text that a submitter wrote gets into the request.
-    fn references_form(&self) -> bool;
+    /// What gets into the request.
+    fn references(&self) -> References;
 
     /// Whether the definition sets this header.
     fn sets_header(&self, _name: &str) -> bool {
@@ -39,6 +39,12 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     /// # Errors
     /// When a value can't be inserted where it would be.
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError>;
+
+    /// What is recorded and shown of its request, where that is not the request itself; none where
+    /// it is, and later attempts send what was recorded.
+    fn shown(&self, _request: &Request) -> Option<Request> {
+        None
+    }
 
     /// What a successful answer (2xx) means. `body` is what arrived of it, `is_complete` whether
     /// that is all of it.
@@ -55,7 +61,7 @@ pub enum Conclusion {
     /// The action is done and has chosen this branch.
     Chose(Branch),
     /// The action has failed, and would fail again.
-    Failed(&'static str),
+    Failed(String),
     /// The answer did not arrive as a whole: another attempt may succeed.
     Incomplete,
 }

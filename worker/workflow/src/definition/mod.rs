@@ -1,5 +1,5 @@
-//! What an owner deploys: `{"form": {…}, "actions": […]}`, checked as a whole, so that one try
-//! names every mistake.
+//! What an owner deploys: `{"form": {…}, "actions": […], "on_failure": […]}`, checked as a whole,
+//! so that one try names every mistake.
 
 mod form;
 
@@ -21,8 +21,12 @@ pub struct Definition {
     pub(crate) form: Form,
     /// In their order; the actions of branches are inside their conditions.
     pub actions: Vec<Action>,
+    /// What follows when a run has failed.
+    pub on_failure: Vec<Action>,
     /// The actions as JSON text, as they are in the definition.
     actions_json: String,
+    /// The same of what follows a failure; none where the definition has none.
+    on_failure_json: Option<String>,
 }
 
 impl Definition {
@@ -40,15 +44,27 @@ impl Definition {
             .map_err(|error| vec![format!("the definition is not JSON: {error}")])?;
         let mut diagnostics = Diagnostics::default();
         let definition = diagnostics.object(&value, "the definition").map(|members| {
-            diagnostics.only(members, "the definition", &["form", "actions"]);
+            diagnostics.only(
+                members,
+                "the definition",
+                &["form", "actions", "on_failure"],
+            );
             let form = form::check(&mut diagnostics, members.get("form"));
             let list = members.get("actions");
-            let actions = actions::parse(&mut diagnostics, list);
-            actions::check(&mut diagnostics, &actions, &Variables::of(&form));
+            let following = members.get("on_failure");
+            let none = Value::Array(Vec::new());
+            let lists = [("actions", list), ("on_failure", following.or(Some(&none)))];
+            let [actions, on_failure] = actions::parse(&mut diagnostics, lists);
+            let mut variables = Variables::of(&form);
+            actions::check(&mut diagnostics, &actions, "actions", &mut variables);
+            let mut variables = variables.after_failure();
+            actions::check(&mut diagnostics, &on_failure, "on_failure", &mut variables);
             Self {
                 form,
                 actions,
+                on_failure,
                 actions_json: list.unwrap_or(&Value::Null).to_string(),
+                on_failure_json: following.map(Value::to_string),
             }
         });
         match definition {
@@ -71,5 +87,11 @@ impl Definition {
     #[must_use]
     pub fn actions_json(&self) -> &str {
         &self.actions_json
+    }
+
+    /// The list of actions that follow when a run has failed, if the definition has one.
+    #[must_use]
+    pub fn on_failure_json(&self) -> Option<&str> {
+        self.on_failure_json.as_deref()
     }
 }

@@ -1,48 +1,124 @@
-//! What templates can refer to: the variables of a form when a definition is checked, and their
-//! values when a run renders it.
+//! What templates can refer to: the variables of a definition when it is checked, and their values
+//! when a run renders it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use letterbox_common::form::{FieldType, Form};
 use minijinja::Value;
 use serde_json::value::RawValue;
 
-use super::{Renderer, insertions::AS_TYPED};
+use super::{Renderer, insertions::AS_TYPED, references::AnswerName};
+use crate::json;
 
 /// The members of `run`.
 const RUN_MEMBERS: [&str; 2] = ["id", "received_at"];
+/// The member of `run` that only what follows a failure can use.
+const FAILURE: &str = "failure";
 
-/// The variables that the templates of a definition may use: `form.<key>` and the members of `run`.
-#[derive(Debug, Clone)]
-pub(crate) struct Variables(Vec<(String, FieldType)>);
+/// The variables that a template may use.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Variables {
+    /// Keys of the form's fields.
+    form: Vec<(String, FieldType)>,
+    /// Ids of the actions before the template, whose answers are known.
+    answers: Vec<String>,
+    /// Arguments of a tool, by name; none outside of tools.
+    args: Option<Vec<(String, FieldType)>>,
+    /// The run has failed.
+    failure: bool,
+}
 
 impl Variables {
     pub(crate) fn of(form: &Form) -> Self {
-        Self(
-            form.fields
-                .iter()
+        let fields = form.fields.iter();
+        Self {
+            form: fields
                 .map(|field| (field.key.clone(), field.kind))
                 .collect(),
-        )
+            ..Self::default()
+        }
+    }
+
+    /// These, and the answer of one more action.
+    pub(crate) fn add_answer(&mut self, id: &str) {
+        self.answers.push(id.to_owned());
+    }
+
+    /// These, and the answers that `other` has in addition.
+    pub(crate) fn add_answers_of(&mut self, other: Self) {
+        let known: HashSet<_> = self.answers.iter().cloned().collect();
+        let new = other.answers.into_iter();
+        self.answers.extend(new.filter(|id| !known.contains(id)));
+    }
+
+    /// These, and the arguments of a tool.
+    pub(crate) fn with_args(&self, args: Vec<(String, FieldType)>) -> Self {
+        Self {
+            args: Some(args),
+            ..self.clone()
+        }
+    }
+
+    /// These, after the run has failed.
+    pub(crate) fn after_failure(mut self) -> Self {
+        self.failure = true;
+        self
     }
 
     /// Whether a template may use this name, such as `form.seats`.
     pub(super) fn contains(&self, name: &str) -> bool {
+        let has = |known: &[(String, FieldType)], key| known.iter().any(|(known, _)| known == key);
         match name.split_once('.') {
-            Some(("form", key)) => self.0.iter().any(|(known, _)| known == key),
+            Some(("form", key)) => has(&self.form, key),
+            Some(("run", FAILURE)) => self.failure,
             Some(("run", member)) => RUN_MEMBERS.contains(&member),
-            None => name == "form",
+            Some(("args", key)) => self.args.as_ref().is_some_and(|args| has(args, key)),
+            // Checked by themselves, because ids need not be names.
+            Some(("actions", _)) => true,
+            None => name == "form" || name == "actions",
             Some(_) => false,
         }
     }
 
+    /// Whether a template may use this of an answer.
+    pub(super) fn has_answer(&self, name: &AnswerName) -> bool {
+        let is_known = |id: &String| self.answers.contains(id);
+        let members = ["status", "body"];
+        name.id.as_ref().is_some_and(is_known)
+            && name
+                .member
+                .as_deref()
+                .is_some_and(|member| members.contains(&member))
+    }
+
+    /// The names that a template may use, for people.
+    pub(super) fn names(&self) -> String {
+        let dotted = |object: &str, key: &str| {
+            let is_name = |c: char| c.is_alphanumeric() || c == '_';
+            match key.chars().all(is_name) {
+                true => format!("{object}.{key}"),
+                false => format!("{object}['{key}']"),
+            }
+        };
+        let mut names: Vec<_> = RUN_MEMBERS.map(|member| dotted("run", member)).to_vec();
+        names.extend(self.failure.then(|| dotted("run", FAILURE)));
+        names.extend(self.form.iter().map(|(key, _)| dotted("form", key)));
+        let args = self.args.iter().flatten();
+        names.extend(args.map(|(key, _)| dotted("args", key)));
+        for id in &self.answers {
+            let action = dotted("actions", id);
+            names.extend([format!("{action}.status"), format!("{action}.body")]);
+        }
+        names.join(", ")
+    }
+
     /// The type of a field.
     pub(super) fn kind_of(&self, key: &str) -> Option<FieldType> {
-        let field = self.0.iter().find(|(known, _)| known == key);
+        let field = self.form.iter().find(|(known, _)| known == key);
         field.map(|(_, kind)| *kind)
     }
 
-    /// A context with a value in every field, for trying templates.
+    /// A context with a value in every field and argument, for trying templates.
     pub(crate) fn sample(&self) -> TemplateContext {
         let value = |kind: FieldType| match kind {
             FieldType::Text | FieldType::Textarea => Value::from("text"),
@@ -50,27 +126,73 @@ impl Variables {
             FieldType::Number => Value::from(1),
             FieldType::Checkbox => Value::from(true),
         };
-        let fields = self.0.iter().map(|(key, kind)| (key.clone(), value(*kind)));
-        let id = "00000000-0000-7000-8000-000000000000";
-        let form = Value::from_iter(fields);
-        TemplateContext::new(form.clone(), form, id, "2026-01-01T00:00:00Z")
+        let object = |known: &[(String, FieldType)]| {
+            let values = known.iter();
+            Value::from_iter(values.map(|(key, kind)| (key.clone(), value(*kind))))
+        };
+        let form = object(&self.form);
+        let mut sample = TemplateContext::new(Values {
+            form: form.clone(),
+            typed: form,
+            run: BTreeMap::from([
+                ("id", "00000000-0000-7000-8000-000000000000".to_owned()),
+                ("received_at", "2026-01-01T00:00:00Z".to_owned()),
+                (FAILURE, "send: answered with status 400".to_owned()),
+            ]),
+            answers: BTreeMap::new(),
+            args: Value::UNDEFINED,
+        });
+        if let Some(args) = &self.args {
+            sample.values.args = object(args);
+        }
+        sample.with_values()
     }
 }
 
-/// The values that a run's templates see: `form`, what was submitted, and `run`, its id and when it
-/// was received.
+/// The values that a run's templates see: `form`, what was submitted; `run`, its id and when it was
+/// received; `actions`, what earlier actions were answered; and in tools `args`.
 #[derive(Debug, Clone)]
-pub struct TemplateContext(pub(super) Value);
+pub struct TemplateContext {
+    values: Values,
+    /// The same as one object.
+    root: Value,
+}
+
+#[derive(Debug, Clone)]
+struct Values {
+    form: Value,
+    /// What `form` holds, numbers as text.
+    typed: Value,
+    run: BTreeMap<&'static str, String>,
+    answers: BTreeMap<String, Value>,
+    args: Value,
+}
 
 impl TemplateContext {
-    /// `typed` holds what `form` holds, numbers as text.
-    fn new(form: Value, typed: Value, run: &str, received_at: &str) -> Self {
-        let run = Value::from_iter([("id", run), ("received_at", received_at)]);
-        Self(Value::from_iter([
-            ("form", form),
-            (AS_TYPED, typed),
-            ("run", run),
-        ]))
+    fn new(values: Values) -> Self {
+        let root = Value::UNDEFINED;
+        Self { values, root }.with_values()
+    }
+
+    /// With the values as one object. What they hold is shared, not copied.
+    fn with_values(mut self) -> Self {
+        let values = &self.values;
+        let run = values.run.iter();
+        let run = run.map(|(member, value)| (*member, Value::from(value.as_str())));
+        let answers = values.answers.iter();
+        let answers = answers.map(|(id, answer)| (id.clone(), answer.clone()));
+        self.root = Value::from_iter([
+            ("form", values.form.clone()),
+            (AS_TYPED, values.typed.clone()),
+            ("run", Value::from_iter(run)),
+            ("actions", Value::from_iter(answers)),
+            ("args", values.args.clone()),
+        ]);
+        self
+    }
+
+    pub(super) fn value(&self) -> &Value {
+        &self.root
     }
 
     /// Renders the templates of one request.
@@ -98,12 +220,40 @@ impl TemplateContext {
             values.push((key.clone(), number.unwrap_or_else(|| value.clone())));
             typed.push((key, value));
         }
-        Ok(Self::new(
-            Value::from_iter(values),
-            Value::from_iter(typed),
-            run,
-            received_at,
-        ))
+        Ok(Self::new(Values {
+            form: Value::from_iter(values),
+            typed: Value::from_iter(typed),
+            run: BTreeMap::from([
+                ("id", run.to_owned()),
+                ("received_at", received_at.to_owned()),
+            ]),
+            answers: BTreeMap::new(),
+            args: Value::UNDEFINED,
+        }))
+    }
+
+    /// With what an action was answered. `body` is JSON; anything else is undefined.
+    #[must_use]
+    pub fn with_answer(mut self, id: &str, status: Option<u16>, body: &[u8]) -> Self {
+        let body = json::parse(body).map_or(Value::UNDEFINED, Value::from_serialize);
+        let status = status.map_or(Value::UNDEFINED, Value::from);
+        let answer = Value::from_iter([("status", status), ("body", body)]);
+        self.values.answers.insert(id.to_owned(), answer);
+        self.with_values()
+    }
+
+    /// With the arguments of a tool.
+    #[must_use]
+    pub(crate) fn with_args(mut self, args: &serde_json::Map<String, serde_json::Value>) -> Self {
+        self.values.args = Value::from_serialize(args);
+        self.with_values()
+    }
+
+    /// After the run has failed, for this reason.
+    #[must_use]
+    pub fn after_failure(mut self, reason: &str) -> Self {
+        self.values.run.insert(FAILURE, reason.to_owned());
+        self.with_values()
     }
 }
 

@@ -28,7 +28,8 @@ pub(super) fn as_typed(source: &str) -> String {
     text + rest
 }
 
-fn next_mark(text: &str) -> Option<(usize, &'static str)> {
+/// The first mark of a template, and where it is.
+pub(super) fn next_mark(text: &str) -> Option<(usize, &'static str)> {
     let marks = ["{{", "{%", "{#"].into_iter();
     marks
         .filter_map(|mark| Some((text.find(mark)?, mark)))

@@ -188,7 +188,7 @@ pub(super) fn end_of_code(text: &str) -> usize {
 }
 
 /// What follows the closing quote.
-fn after_string(text: &str, quote: char) -> &str {
+pub(super) fn after_string(text: &str, quote: char) -> &str {
     let mut escaped = false;
     for (index, character) in text.char_indices() {
         match character {

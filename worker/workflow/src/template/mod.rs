@@ -8,13 +8,14 @@ mod context;
 mod environment;
 mod insertions;
 mod language;
+mod references;
 mod renderer;
 
 use minijinja::{Error, UndefinedBehavior};
 
 use crate::diagnostics::Diagnostics;
 
-pub use self::{context::TemplateContext, renderer::Renderer};
+pub use self::{context::TemplateContext, references::References, renderer::Renderer};
 pub(crate) use self::{context::Variables, environment::Escape};
 use self::{
     environment::{environment, scalar_text},
@@ -53,15 +54,27 @@ impl From<Error> for RenderError {
 
 /// Text with values in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Template(String);
+pub(crate) struct Template {
+    source: String,
+    references: References,
+}
 
 impl Template {
     pub(crate) fn new(source: impl Into<String>) -> Self {
-        Self(source.into())
+        let source = source.into();
+        Self {
+            references: References::of_template(&source),
+            source,
+        }
     }
 
     pub(crate) fn source(&self) -> &str {
-        &self.0
+        &self.source
+    }
+
+    /// What gets into it.
+    pub(crate) fn references(&self) -> &References {
+        &self.references
     }
 
     /// Checks language and names, and renders it once with sample values.
@@ -72,24 +85,26 @@ impl Template {
         variables: &Variables,
         escape: Escape,
     ) {
-        check_template(diagnostics, path, &self.0, variables);
-        match environment(escape).template_from_str(&self.0) {
+        let before = diagnostics.len();
+        check_template(diagnostics, path, &self.source, variables);
+        match environment(escape).template_from_str(&self.source) {
             Ok(compiled) => {
                 let used = compiled.undeclared_variables(true);
                 check_names(diagnostics, path, used, variables);
+                check_answers(diagnostics, path, &self.references, variables);
                 let mut strict = environment(escape).clone();
                 strict.set_undefined_behavior(UndefinedBehavior::Strict);
-                if let Err(error) = strict.render_str(&self.0, &variables.sample().0) {
+                // Tried where nothing is wrong yet; what accounts answer can't be guessed.
+                let sample = variables.sample();
+                if diagnostics.len() == before
+                    && !self.references.has_answers()
+                    && let Err(error) = strict.render_str(&self.source, sample.value())
+                {
                     diagnostics.add(path, RenderError::from(error));
                 }
             }
             Err(error) => diagnostics.add(path, RenderError::from(error)),
         }
-    }
-
-    /// Whether text that a submitter wrote gets into it.
-    pub(crate) fn references_form(&self) -> bool {
-        references_form(&self.0)
     }
 
     /// The text with its values.
@@ -101,7 +116,7 @@ impl Template {
         escape: Escape,
         renderer: &Renderer<'_>,
     ) -> Result<String, RenderError> {
-        renderer.render(environment(escape), &as_typed(&self.0))
+        renderer.render(environment(escape), &as_typed(&self.source))
     }
 
     /// As JSON text. A template that is one expression and nothing else gives the value itself, so
@@ -117,7 +132,7 @@ impl Template {
         let environment = environment(Escape::None);
         let evaluate = |expression: &str| {
             let compiled = environment.compile_expression(expression)?;
-            compiled.eval(&renderer.context.0)
+            compiled.eval(renderer.context.value())
         };
         let mut value = evaluate(expression)?;
         if let Some(typed) = expression_as_typed(expression) {
@@ -136,7 +151,7 @@ impl Template {
     }
 
     fn expression(&self) -> Option<&str> {
-        let inner = self.0.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+        let inner = self.source.trim().strip_prefix("{{")?.strip_suffix("}}")?;
         let inner = inner
             .trim_start_matches(['-', '+'])
             .trim_end_matches(['-', '+']);
@@ -147,34 +162,46 @@ impl Template {
 
 /// An expression that is true or false for the values of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition(String);
+pub struct Condition {
+    source: String,
+    references: References,
+}
 
 impl Condition {
     pub(crate) fn new(source: impl Into<String>) -> Self {
-        Self(source.into())
+        let source = source.into();
+        Self {
+            references: References::of_expression(&source),
+            source,
+        }
+    }
+
+    /// What decides it.
+    pub(crate) fn references(&self) -> &References {
+        &self.references
     }
 
     /// Checks language and names, and evaluates it once with sample values.
     pub(crate) fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
-        check_expression(diagnostics, path, &self.0, variables);
-        match environment(Escape::None).compile_expression(&self.0) {
+        let before = diagnostics.len();
+        check_expression(diagnostics, path, &self.source, variables);
+        match environment(Escape::None).compile_expression(&self.source) {
             Ok(compiled) => {
                 let used = compiled.undeclared_variables(true);
                 check_names(diagnostics, path, used, variables);
+                check_answers(diagnostics, path, &self.references, variables);
                 let mut strict = environment(Escape::None).clone();
                 strict.set_undefined_behavior(UndefinedBehavior::Strict);
-                let tried = strict.compile_expression(&self.0);
-                if let Err(error) = tried.and_then(|tried| tried.eval(&variables.sample().0)) {
+                let (tried, sample) = (strict.compile_expression(&self.source), variables.sample());
+                if diagnostics.len() == before
+                    && !self.references.has_answers()
+                    && let Err(error) = tried.and_then(|tried| tried.eval(sample.value()))
+                {
                     diagnostics.add(path, RenderError::from(error));
                 }
             }
             Err(error) => diagnostics.add(path, RenderError::from(error)),
         }
-    }
-
-    /// Whether text that a submitter wrote decides it.
-    pub(crate) fn references_form(&self) -> bool {
-        references_form(&self.0)
     }
 
     /// Whether it is true.
@@ -184,17 +211,10 @@ impl Condition {
     pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
         let environment = environment(Escape::None);
         Ok(environment
-            .compile_expression(&self.0)?
-            .eval(&context.0)?
+            .compile_expression(&self.source)?
+            .eval(context.value())?
             .is_true())
     }
-}
-
-/// Whether a source mentions the form at all. Any mention counts, however it is used.
-fn references_form(source: &str) -> bool {
-    source
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .any(|word| word == "form")
 }
 
 /// Says which of the used names do not exist.
@@ -212,10 +232,35 @@ fn check_names(
     for name in unknown {
         diagnostics.add(
             path,
-            format_args!(
-                "unknown name {name:?}, expected form.<key of a field> (form['a-b'] where a key \
-                 is not a name), run.id or run.received_at"
-            ),
+            format_args!("unknown name {name:?}, expected {}", variables.names()),
         );
+    }
+}
+
+/// Says which of the used answers do not exist.
+fn check_answers(
+    diagnostics: &mut Diagnostics,
+    path: &str,
+    references: &References,
+    variables: &Variables,
+) {
+    for name in references
+        .answers()
+        .filter(|name| !variables.has_answer(name))
+    {
+        let expected = variables.names();
+        match &name.id {
+            None => {
+                let problem =
+                    format_args!("actions must be followed by an id, expected {expected}");
+                diagnostics.add(path, problem);
+            }
+            Some(id) => {
+                let member = name.member.as_ref().map(|member| format!(".{member}"));
+                let name = format!("actions.{id}{}", member.unwrap_or_default());
+                let problem = format_args!("unknown name {name:?}, expected {expected}");
+                diagnostics.add(path, problem);
+            }
+        }
     }
 }

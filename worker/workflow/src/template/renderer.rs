@@ -44,7 +44,7 @@ impl<'c> Renderer<'c> {
             most: self.text_left.get(),
         };
         let template = environment.template_from_str(source)?;
-        let rendered = template.render_captured_to(&self.context.0, &mut text);
+        let rendered = template.render_captured_to(self.context.value(), &mut text);
         let rendered = rendered.map(drop);
         if text.text.len() > text.most {
             return Err(too_long());

@@ -13,12 +13,14 @@ mod form_link;
 mod keys;
 mod member;
 mod migrate;
+mod model;
 mod output;
 mod receive;
 mod run;
 mod send;
 mod settings;
 mod signal;
+mod status;
 mod user;
 mod webhook;
 mod workflow;
@@ -79,6 +81,8 @@ enum Command {
     /// What became of form submissions
     #[command(subcommand)]
     Run(run::RunCommand),
+    /// What is ready, what waits and for how long; exit code 3 where something is late
+    Status(status::StatusCommand),
     /// What became of deliveries
     #[command(subcommand)]
     Signal(signal::SignalCommand),
@@ -179,6 +183,9 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Audit(command) => audit::run(&settings.operator().await?, command).await,
         Command::Webhook(command) => webhook::run(settings, command).await,
         Command::Run(command) => run::run(&settings.operator().await?, command).await,
+        Command::Status(command) => {
+            status::run(&settings.operator().await?, &command, settings.json).await
+        }
         Command::Signal(command) => signal::run(&settings.operator().await?, command).await,
         Command::DeadLetters(command) => dead_letters::run(settings, command).await,
         Command::Send(command) => send::run(command).await,

@@ -20,6 +20,12 @@ pub(crate) enum Output {
         text: String,
         value: Value,
     },
+    /// As a text; says by the exit code whether something is late.
+    Status {
+        text: String,
+        value: Value,
+        is_late: bool,
+    },
     One(Value),
     Many {
         rows: Vec<Value>,
@@ -43,6 +49,10 @@ impl Output {
 
     /// Prints to standard output.
     pub(crate) fn print(self, json: bool) -> ExitCode {
+        let success = match self {
+            Self::Status { is_late: true, .. } => ExitCode::from(3),
+            _ => ExitCode::SUCCESS,
+        };
         let text = if json { self.json() } else { self.table() };
         // A reader that has gone away (`| head`) is not a failure.
         match writeln!(io::stdout(), "{text}") {
@@ -50,13 +60,15 @@ impl Output {
                 error(&format!("standard output: {why}"));
                 ExitCode::FAILURE
             }
-            _ => ExitCode::SUCCESS,
+            _ => success,
         }
     }
 
     fn json(self) -> String {
         match self {
-            Self::One(value) | Self::Text { value, .. } => escape::json(&format!("{value:#}")),
+            Self::One(value) | Self::Text { value, .. } | Self::Status { value, .. } => {
+                escape::json(&format!("{value:#}"))
+            }
             Self::Many { rows, .. } => escape::json(&format!("{:#}", Value::Array(rows))),
         }
     }
@@ -71,7 +83,7 @@ impl Output {
                 }
             }
             Self::One(value) => return plain(&value),
-            Self::Text { text, .. } => return escape::lines(&text),
+            Self::Text { text, .. } | Self::Status { text, .. } => return escape::lines(&text),
             Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
             Self::Many { rows, columns } => {
                 table.set_header(columns);
@@ -99,7 +111,7 @@ impl Output {
     clippy::expect_used,
     reason = "results are structs of ids, words, numbers and times"
 )]
-fn value(thing: &impl Serialize) -> Value {
+pub(crate) fn value(thing: &impl Serialize) -> Value {
     serde_json::to_value(thing).expect("structs with text keys always serialize")
 }
 
@@ -136,6 +148,11 @@ fn plain(value: &Value) -> String {
 /// Prints one line of JSON to standard output.
 pub(crate) fn line(value: &Value) {
     let _ = writeln!(io::stdout(), "{}", escape::json(&value.to_string()));
+}
+
+/// Shows a text instead of what the screen has shown before.
+pub(crate) fn screen(text: &str) {
+    let _ = writeln!(io::stdout(), "\x1b[H\x1b[2J{}", escape::lines(text));
 }
 
 /// Prints to standard error.

@@ -1,5 +1,6 @@
-//! `letterbox receive`: a small receiver for trying actions. Answers 200 to everything and prints
-//! what it gets, one JSON object a line, until it is interrupted.
+//! `letterbox receive`: a small receiver for trying actions. Answers 200 to everything, below
+//! `/chat/completions` as a scripted model, and prints what it gets, one JSON object a line, until
+//! it is interrupted.
 
 use std::{convert::Infallible, net::SocketAddr};
 
@@ -10,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::output;
+use crate::{model, output};
 
 const MAX_BODY_BYTES: usize = 1 << 20;
 
@@ -49,7 +50,9 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
         "method": head.method.as_str(), "target": target, "idempotency_key": key,
             "body": String::from_utf8_lossy(&body),
     }));
-    Ok(Response::new(Full::new(Bytes::from_static(
-        br#"{"ok":true}"#,
-    ))))
+    let answer = match head.uri.path().ends_with("/chat/completions") {
+        true => model::answer(&body).into(),
+        false => Bytes::from_static(br#"{"ok":true}"#),
+    };
+    Ok(Response::new(Full::new(answer)))
 }

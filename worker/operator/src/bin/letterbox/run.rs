@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{RunId, WorkflowId, WorkspaceId},
+    sealing::{SealedColumn, key_ring},
     states::RunState,
 };
 use letterbox_operator::{Operator, RunFilter, RunRow};
@@ -36,7 +37,8 @@ pub(crate) enum RunCommand {
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
-    /// Show one run with its input, which a stranger wrote
+    /// Show one run with its input, which a stranger wrote, and what accounts have answered, where
+    /// it is kept and LETTERBOX_ACCOUNT_KEYS opens it
     Show { run_id: RunId },
     /// Cancel a run, or all that a filter lets through: what was sent stays sent
     Cancel {
@@ -125,7 +127,10 @@ pub(crate) async fn run(operator: &Operator, verb: RunCommand) -> Result<Output,
             Output::many(&operator.runs(&filter, before, limit).await?, &COLUMNS)
         }
         RunCommand::Erase { run_id } => Output::one(&operator.erase_run(run_id).await?),
-        RunCommand::Show { run_id } => Output::one(&operator.run(run_id).await?),
+        RunCommand::Show { run_id } => Output::one(&match key_ring(SealedColumn::ActionAnswer) {
+            Ok(keys) => operator.run_with_answers(run_id, &keys).await?,
+            Err(_) => operator.run(run_id).await?,
+        }),
         RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,
         RunCommand::Retry { subjects, rate } => retry(operator, subjects, rate).await?,
     })

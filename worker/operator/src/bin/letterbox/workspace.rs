@@ -43,6 +43,16 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, conflicts_with_all = ["attempts", "first_pause_milliseconds"])]
         default: bool,
     },
+    /// Keep what accounts answer, sealed, after their runs have succeeded; or drop it then
+    Answers {
+        workspace_id: WorkspaceId,
+        /// Keep it
+        #[arg(long, required_unless_present = "drop")]
+        keep: bool,
+        /// Drop it when a run has succeeded, as is the default
+        #[arg(long, conflicts_with = "keep")]
+        drop: bool,
+    },
     /// Let runs begin no action until they are released: forms go on, nothing is denied
     Hold {
         /// A workspace, or 'all'
@@ -146,6 +156,12 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
                 true => Output::one(&former),
                 false => Output::one(&operator.set_retries(&wanted).await?),
             }
+        }
+        WorkspaceCommand::Answers {
+            workspace_id, keep, ..
+        } => {
+            operator.keep_answers(workspace_id, keep).await?;
+            Output::one(&json!({ "workspace_id": workspace_id, "keep_answers": keep }))
         }
         WorkspaceCommand::Hold { workspace } => {
             let changed = operator.hold(workspace.0).await?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::check_fixed_name;
 use crate::{
     diagnostics::Diagnostics,
-    template::{Escape, RenderError, Renderer, Template, Variables},
+    template::{Escape, References, RenderError, Renderer, Template, Variables},
 };
 
 const MAX_DEPTH: usize = 20;
@@ -73,12 +73,16 @@ impl Body {
         }
     }
 
-    pub(super) fn references_form(&self) -> bool {
+    pub(super) fn references(&self) -> References {
+        let all = |parts: &mut dyn Iterator<Item = &Self>| {
+            let parts = parts.map(Self::references);
+            parts.fold(References::default(), References::and)
+        };
         match self {
-            Self::Template(template) => template.references_form(),
-            Self::Fixed(_) => false,
-            Self::List(values) => values.iter().any(Self::references_form),
-            Self::Object(members) => members.iter().any(|(_, value)| value.references_form()),
+            Self::Template(template) => template.references().clone(),
+            Self::Fixed(_) => References::default(),
+            Self::List(values) => all(&mut values.iter()),
+            Self::Object(members) => all(&mut members.iter().map(|(_, value)| value)),
         }
     }
 

@@ -17,16 +17,18 @@ use super::{
 };
 use crate::{
     diagnostics::Diagnostics,
-    template::{Escape, MAX_LENGTH, RenderError, Renderer, Template, Variables},
+    template::{Escape, MAX_LENGTH, References, RenderError, Renderer, Template, Variables},
 };
 
 pub(super) const KIND: ActionKind = ActionKind {
     name: "http.request",
     steering: None,
-    members: &["account", "method", "path", "query", "headers", "body"],
+    members: &MEMBERS,
     parse: Parse::Send(parse),
 };
 
+/// The members of a request.
+pub(super) const MEMBERS: [&str; 6] = ["account", "method", "path", "query", "headers", "body"];
 /// The methods that a request may have.
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers that only the connection, the account and the executor set, and those that would make
@@ -69,7 +71,8 @@ struct HttpRequest {
     body: Option<Body>,
 }
 
-fn parse(
+/// Parses the members of a request.
+pub(super) fn parse(
     diagnostics: &mut Diagnostics,
     members: &Map<String, Value>,
     path: &str,
@@ -189,11 +192,12 @@ impl Outgoing for HttpRequest {
         self.method
     }
 
-    fn references_form(&self) -> bool {
-        let mut named = self.query.iter().chain(&self.headers);
-        self.path.references_form()
-            || named.any(|(_, template)| template.references_form())
-            || self.body.as_ref().is_some_and(Body::references_form)
+    fn references(&self) -> References {
+        let named = self.query.iter().chain(&self.headers);
+        let named = named.map(|(_, template)| template.references().clone());
+        let body = self.body.as_ref().map(Body::references);
+        let all = named.chain(body);
+        all.fold(self.path.references().clone(), References::and)
     }
 
     fn sets_header(&self, name: &str) -> bool {

@@ -123,7 +123,7 @@ fn nothing_turns_escaping_off() {
     ] {
         action["path"] = path.into();
         let request = check(&action).unwrap_or_else(|problems| panic!("{path}: {problems:?}"));
-        assert!(request.references_form(), "{path}");
+        assert!(request.references().form, "{path}");
         let rendered = request
             .render(
                 &"https://h".parse().unwrap(),

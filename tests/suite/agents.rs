@@ -1,0 +1,371 @@
+//! An agent works with the tools that it has, under the policy, and each of its calls is an action
+//! of its run.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use letterbox_common::states::{ActionState, RunState};
+use letterbox_operator::RunAction;
+use letterbox_tests::{
+    CHAT, Peer, Received, Reply, Scene, World, agent, eventually, model_answer, post, results_in,
+    scripted,
+};
+use letterbox_workflow::{Steering, Untrusted};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+/// Ends every lease, and wakes every run.
+const EXPIRE: &str = "
+    UPDATE runs SET lease_until = clock_timestamp();
+    UPDATE run_wakes SET due_at = clock_timestamp()";
+
+/// What a model answers, by how many results it was told.
+type Model = Box<dyn Fn(usize) -> String + Send + Sync>;
+
+fn find(name: &str) -> (&'static str, Value) {
+    ("find", json!({ "name": name }))
+}
+
+fn note(text: &str) -> (&'static str, Value) {
+    ("note", json!({ "text": text }))
+}
+
+/// Looks for Ada, leaves two notes, and is done.
+fn two_notes(results: usize) -> String {
+    match results {
+        0 => model_answer("", &[find("Ada")]),
+        1 => model_answer("", &[note("one"), note("two")]),
+        _ => model_answer("Two notes.", &[]),
+    }
+}
+
+fn ids(actions: &[RunAction]) -> Vec<&str> {
+    actions.iter().map(|one| one.action_id.as_str()).collect()
+}
+
+fn targets(peer: &Peer) -> Vec<String> {
+    let received = peer.received();
+    received.iter().map(|one| one.target.clone()).collect()
+}
+
+/// Reading is allowed by the default policy; for what writes a person is asked, call by call. What
+/// is denied the model is told, and it ends as it likes.
+#[tokio::test]
+async fn each_call_is_decided_approved_and_recorded_by_itself() {
+    let peer = Peer::start(scripted(two_notes, "an answer")).await;
+    let scene = Scene::new(&peer, json!([agent(), post("after")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    form.assert_accepts("k").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(
+        approval.request.as_ref().unwrap()["body"],
+        r#"{"text":"one"}"#
+    );
+    assert_eq!(approval.steered_by, [Steering::AiAgent]);
+    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT]);
+    let leased = "SELECT count(*) FROM runs WHERE lease_until IS NOT NULL";
+    eventually("no worker has it", async || world.count(leased).await == 0).await;
+
+    let operator = world.operator().await;
+    operator
+        .approve(approval.approval_id, form.owner)
+        .await
+        .unwrap();
+    eventually("the second question", async || {
+        let waiting = operator.approvals(form.workspace, 10).await.unwrap();
+        waiting.len() == 1 && waiting[0].approval_id != approval.approval_id
+    })
+    .await;
+    let second = scene.the_approval().await;
+    operator.deny(second.approval_id, form.owner).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let expected = [CHAT, "/customers/Ada", CHAT, "/notes", CHAT, "/after"];
+    assert_eq!(targets(&peer), expected);
+
+    let run = scene.the_run().await;
+    assert_eq!(
+        ids(&run.actions),
+        [
+            "agent", "agent/1", "agent/2", "agent/3", "agent/4", "agent/5", "agent/6", "after"
+        ]
+    );
+    let states: Vec<_> = run.actions.iter().map(|one| one.state).collect();
+    let done = ActionState::Succeeded;
+    let expected = [
+        done,
+        done,
+        done,
+        done,
+        done,
+        ActionState::Denied,
+        done,
+        done,
+    ];
+    assert_eq!(states, expected);
+    for call in [2, 4, 5] {
+        let call = &run.actions[call];
+        assert_eq!(call.action_type, "http.request");
+        let all = [Untrusted::Data, Untrusted::Account, Untrusted::Control];
+        assert_eq!(
+            (&call.untrusted[..], &call.steered_by[..]),
+            (&all[..], &[Steering::AiAgent][..])
+        );
+    }
+    assert_eq!(
+        run.actions[7].steered_by,
+        [Steering::Outcome],
+        "the agent could have failed"
+    );
+
+    // The model was told what the tools answered, and what was denied.
+    let last = peer.received()[4].json();
+    let told: Vec<_> = last["messages"].as_array().unwrap()[2..]
+        .iter()
+        .filter(|one| one["role"] == "tool")
+        .map(|one| one["content"].as_str().unwrap())
+        .collect();
+    let answer = r#"{"body":{"words":"an answer"},"status":200}"#;
+    assert_eq!(told, [answer, answer, r#"{"error":"denied by a member"}"#]);
+    let keys: HashSet<_> = peer
+        .received()
+        .iter()
+        .map(|one| one.header("idempotency-key").unwrap().to_owned())
+        .collect();
+    assert_eq!(keys.len(), 6, "a key for each");
+}
+
+/// What the policy denies is told as well; the policy is asked for each call at its moment.
+#[tokio::test]
+async fn a_refusal_by_the_policy_is_a_result() {
+    let peer = Peer::start(scripted(two_notes, "an answer")).await;
+    let scene = Scene::new(&peer, json!([agent()])).await;
+    scene
+        .set_policy(json!({"rules": [
+            {"when": {"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"},
+             "decision": "deny"}], "default": "allow"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("succeeded", 1).await;
+    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT, CHAT]);
+    let run = scene.the_run().await;
+    let denied = &run.actions[4];
+    assert_eq!(
+        (denied.state, denied.decision_rule, denied.error.as_deref()),
+        (ActionState::Denied, Some(1), Some("denied by the policy"))
+    );
+}
+
+/// Whatever a model calls for, nothing leaves but the named tools with arguments that fit, below
+/// their paths.
+#[tokio::test]
+async fn hostile_calls_are_told_and_not_sent() {
+    let hostile = |results: usize| match results {
+        0 => model_answer("", &[("delete_everything", json!({}))]),
+        1 => model_answer(
+            "",
+            &[("find", json!({"name": "x", "host": "http://evil.example"}))],
+        ),
+        2 => model_answer("", &[("find", json!({"name": "../admin"}))]),
+        3 => model_answer("", &[("find", json!({"name": ".."}))]),
+        4 => model_answer("", &[("find", json!({"name": {"a": 1}}))]),
+        5 => model_answer("", &[("find", json!("{{ form.email }}"))]),
+        6 => model_answer("", &[("find", json!({"name": "{{ form.email }}?a=b#c"}))]),
+        _ => model_answer("I give up.", &[]),
+    };
+    let peer = Peer::start(scripted(hostile, "an answer")).await;
+    let mut hostile_agent = agent();
+    hostile_agent["max_steps"] = 20.into();
+    let scene = Scene::new(&peer, json!([hostile_agent])).await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("succeeded", 1).await;
+    let sent: Vec<_> = targets(&peer)
+        .into_iter()
+        .filter(|one| one != CHAT)
+        .collect();
+    // What looks like a way out is one segment of the tool's path.
+    assert_eq!(
+        sent,
+        [
+            "/customers/..%2Fadmin",
+            "/customers/%7B%7B%20form.email%20%7D%7D%3Fa%3Db%23c"
+        ]
+    );
+    let run = scene.the_run().await;
+    let told = run
+        .actions
+        .iter()
+        .filter(|one| one.state == ActionState::Failed);
+    let told: Vec<_> = told.filter_map(|one| one.error.as_deref()).collect();
+    assert_eq!(
+        told,
+        [
+            "there is no tool \"delete_everything\"",
+            "find: there is no parameter \"host\"",
+            "a value would change the structure of the path",
+            "find: \"name\" must be of the type string",
+            "find: the arguments must be an object",
+        ]
+    );
+}
+
+/// An agent that goes on and on, that says too much, or whose model answers nonsense, ends.
+#[tokio::test]
+async fn an_agent_without_an_end_fails() {
+    let huge = "x".repeat(1 << 20);
+    let cases: [(Model, &str); 3] = [
+        (
+            Box::new(|_| model_answer("", &[find("Ada")])),
+            "agent: it is not done after 8 steps, the most it may take",
+        ),
+        (
+            Box::new(move |_| model_answer("", &[("find", json!({ "name": huge }))])),
+            "agent/1: the model's answer could not be understood",
+        ),
+        (
+            Box::new(|_| "nonsense".to_owned()),
+            "agent/1: the model's answer could not be understood",
+        ),
+    ];
+    for (model, failure) in cases {
+        let peer = Peer::start(scripted(model, "an answer")).await;
+        let scene = Scene::new(&peer, json!([agent()])).await;
+        scene.form.assert_accepts("k").await;
+        scene.world.await_state("failed", 1).await;
+        assert_eq!(scene.the_run().await.row.failure.as_deref(), Some(failure));
+    }
+}
+
+/// The worker is killed at each of the agent's requests. The next one goes on from the record: the
+/// model is not asked again what it has answered, and each call is sent again under its key only.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_outlives_its_workers() {
+    for fatal in 0..5 {
+        let (gate, count) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (held, counted) = (gate.clone(), count.clone());
+        let answer = scripted(two_notes, "an answer");
+        let script = move |request: &Received, before: usize| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            match before == fatal {
+                true => Reply::When(held.clone(), 500),
+                false => answer(request, before),
+            }
+        };
+        let peer = Peer::start(script).await;
+        let mut scene = Scene::new(&peer, json!([agent()])).await;
+        scene
+            .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
+                                          "decision": "allow"}], "default": "allow"}))
+            .await;
+        scene.form.assert_accepts("k").await;
+        peer.await_received(fatal + 1).await;
+        scene.worker.kill().await;
+        scene.world.database.batch_execute(EXPIRE).await.unwrap();
+        let _heir = scene.world.worker().await;
+        scene.world.await_state("succeeded", 1).await;
+        let received = peer.await_received(7).await;
+        let mut by_key: HashMap<&str, Vec<&Received>> = HashMap::new();
+        for one in &received {
+            by_key
+                .entry(one.header("idempotency-key").unwrap())
+                .or_default()
+                .push(one);
+        }
+        assert_eq!(by_key.len(), 6, "killed at {fatal}");
+        let twice: Vec<_> = by_key.values().filter(|sent| sent.len() > 1).collect();
+        assert_eq!(twice.len(), 1);
+        assert_eq!(twice[0][0], twice[0][1], "the same request");
+        assert_eq!(twice[0][0], &received[fatal]);
+        let asked = received.iter().filter(|one| one.target == CHAT);
+        let asked: HashSet<_> = asked.map(results_in).collect();
+        assert_eq!(asked, HashSet::from([0, 1, 3]));
+    }
+}
+
+/// What tools have answered is kept sealed while the agent needs it, and no longer.
+#[tokio::test]
+async fn answers_are_sealed_and_dropped() {
+    let peer = Peer::start(scripted(two_notes, "canary of an account")).await;
+    let scene = Scene::new(&peer, json!([agent()])).await;
+    let world = &scene.world;
+    scene.form.assert_accepts("k").await;
+    scene.the_approval().await;
+    let sealed = "SELECT count(*) FROM run_actions WHERE answer_sealed IS NOT NULL";
+    assert_eq!(
+        world.count(sealed).await,
+        3,
+        "two answers of the model, and one of a tool"
+    );
+    let dump = "SELECT string_agg(a::text, ' ') FROM run_actions a";
+    let dump: String = world.database.query_one(dump, &[]).await.unwrap().get(0);
+    let hex: String = b"canary of an account"
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(!dump.contains("canary of an account") && !dump.contains(&hex));
+    scene
+        .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
+                                      "decision": "allow"}], "default": "allow"}))
+        .await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!(world.count(sealed).await, 0);
+}
+
+/// A run whose model was away goes on with the question that failed, and keeps what it knew.
+#[tokio::test]
+async fn a_failed_agent_is_retried_where_it_failed() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let answer = scripted(two_notes, "an answer");
+    let script = move |request: &Received, before: usize| {
+        let is_second = request.target == CHAT && results_in(request) == 1;
+        match is_second && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            true => Reply::Status(401),
+            false => answer(request, before),
+        }
+    };
+    let peer = Peer::start(script).await;
+    let scene = Scene::new(&peer, json!([agent()])).await;
+    scene
+        .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
+                                      "decision": "allow"}], "default": "allow"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("failed", 1).await;
+    let run = scene.the_run().await;
+    assert_eq!(run.row.state, RunState::Failed);
+    let operator = scene.world.operator().await;
+    operator.retry_run(run.row.run_id).await.unwrap();
+    scene.world.await_state("succeeded", 1).await;
+    let expected = [CHAT, "/customers/Ada", CHAT, CHAT, "/notes", "/notes", CHAT];
+    assert_eq!(targets(&peer), expected);
+}
+
+/// Agents of two runs do not mix.
+#[tokio::test]
+async fn agents_of_different_runs_keep_their_own_conversations() {
+    let world = World::new().await;
+    let model = |results: usize| match results {
+        0 => model_answer("", &[find("Ada"), find("Bob")]),
+        _ => model_answer("Found.", &[]),
+    };
+    let peer = Peer::start(scripted(model, "an answer")).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([agent()]))
+        .await;
+    for key in 0..6 {
+        form.assert_accepts(&key.to_string()).await;
+    }
+    world.await_state("succeeded", 6).await;
+    let received = peer.await_received(24).await;
+    let asked = received.iter().filter(|one| one.target == CHAT);
+    let results: Vec<_> = asked.map(results_in).collect();
+    let of = |number| results.iter().filter(|one| **one == number).count();
+    assert_eq!((of(0), of(2)), (6, 6));
+}

@@ -1,0 +1,179 @@
+//! What an account answers can be used by later actions: marked as what it is, and kept sealed, no
+//! longer than it is needed.
+
+use letterbox_common::states::RunState;
+use letterbox_tests::{Peer, Received, Reply, Scene, post};
+use letterbox_workflow::{Steering, Untrusted};
+use serde_json::{Value, json};
+
+const SEALED: &str = "SELECT count(*) FROM run_actions WHERE answer_sealed IS NOT NULL";
+
+/// Looks up a customer, and tells the id; or, if there is none, something else.
+fn lookup(path: &str) -> Value {
+    json!([
+        {"id": "look-up", "type": "http.request", "account": "crm", "method": "GET", "path": path},
+        {"id": "known", "type": "condition",
+         "if": "actions['look-up'].status == 200 and actions['look-up'].body.customers | length > 0",
+         "then": [{"id": "tell", "type": "http.request", "account": "crm", "method": "POST",
+                   "path": "/tell/{{ actions['look-up'].body.customers[0].id }}",
+                   "body": {"id": "{{ actions['look-up'].body.customers[0].id }}",
+                            "name": "{{ actions['look-up'].body.customers[0].name }}"}}],
+         "else": [post("unknown")]},
+    ])
+}
+
+fn script(request: &Received, _: usize) -> Reply {
+    match request.target.as_str() {
+        "/all" | "/of/Ada" => {
+            let found = json!({"customers": [{"id": 7, "name": "A\"da{{ form.email }}"}]});
+            Reply::With(200, Vec::new(), found.to_string())
+        }
+        _ => Reply::Status(200),
+    }
+}
+
+#[tokio::test]
+async fn later_actions_use_answers_and_are_marked() {
+    let peer = Peer::start(script).await;
+    let scene = Scene::new(&peer, lookup("/all")).await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("succeeded", 1).await;
+    let received = peer.await_received(2).await;
+    assert_eq!(received[1].target, "/tell/7");
+    assert_eq!(
+        received[1].json(),
+        json!({"id": 7, "name": "A\"da{{ form.email }}"})
+    );
+    let run = scene.the_run().await;
+    let tell = &run.actions[2];
+    assert_eq!(tell.untrusted, [Untrusted::Account, Untrusted::Control]);
+    assert_eq!(tell.steered_by, [Steering::Condition]);
+    assert_eq!(
+        scene.world.count(SEALED).await,
+        0,
+        "dropped when the run had succeeded"
+    );
+}
+
+/// What a submitter wrote went to the account: it may be in what it answers.
+#[tokio::test]
+async fn what_an_account_was_told_it_may_tell() {
+    let peer = Peer::start(script).await;
+    let scene = Scene::new(&peer, lookup("/of/{{ form.name }}")).await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("succeeded", 1).await;
+    let run = scene.the_run().await;
+    let tell = &run.actions[2];
+    assert_eq!(
+        tell.untrusted,
+        [Untrusted::Data, Untrusted::Account, Untrusted::Control]
+    );
+    assert_eq!(tell.steered_by, [Steering::Condition, Steering::Outcome]);
+}
+
+/// A policy can ask a person for what an account's answer fills in.
+#[tokio::test]
+async fn a_policy_speaks_of_answers() {
+    let peer = Peer::start(script).await;
+    let scene = Scene::new(&peer, lookup("/all")).await;
+    let rule = json!({"when": {"untrusted": "account"}, "decision": "approve"});
+    scene
+        .set_policy(json!({"rules": [rule], "default": "allow"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.action_id, "tell");
+    assert_eq!(
+        scene.world.count(SEALED).await,
+        1,
+        "kept while the run may need it"
+    );
+    let mut worker = scene.worker;
+    worker.kill().await;
+    let _heir = scene.world.worker().await;
+    let operator = scene.world.operator().await;
+    let approving = operator.approve(approval.approval_id, scene.form.owner);
+    approving.await.unwrap();
+    scene.world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received()[1].target, "/tell/7");
+}
+
+/// An answer that is no JSON, or has not what is looked for, fails the action that needs it.
+#[tokio::test]
+async fn an_answer_that_lacks_what_is_needed_fails_the_action() {
+    for (answer, failure) in [
+        ("no JSON", "tell: "),
+        (r#"{"customers":[{"id":{"a":1}}]}"#, "tell: "),
+        (r#"{"customers":[{"id":".."}]}"#, "tell: "),
+    ] {
+        let peer = Peer::start(move |_, _| Reply::With(200, Vec::new(), answer.into())).await;
+        let mut actions = lookup("/all");
+        actions[1]["if"] = "actions['look-up'].status == 200".into();
+        let scene = Scene::new(&peer, actions).await;
+        scene.form.assert_accepts("k").await;
+        scene.world.await_state("failed", 1).await;
+        let reason = scene.the_run().await.row.failure.unwrap();
+        assert!(reason.starts_with(failure), "{answer}: {reason}");
+        assert_eq!(peer.received().len(), 1);
+    }
+}
+
+/// A 422 says why: to whoever has the keys of accounts, until the input is forgotten.
+#[tokio::test]
+async fn the_beginning_of_a_failed_answer_is_kept() {
+    let why = format!(
+        r#"{{"error":"the e-mail address is taken","more":"{}"}}"#,
+        "x".repeat(9_000)
+    );
+    let peer = Peer::start(move |_, _| Reply::With(422, Vec::new(), why.clone())).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    scene.form.assert_accepts("k").await;
+    world.await_state("failed", 1).await;
+    let id = scene.the_run().await.row.run_id;
+    let keys = [("LETTERBOX_ACCOUNT_KEYS", world.account_keys.as_str())];
+    let shown = world.order_with(&keys, format!("run show {id}"));
+    let answer = shown["actions"][0]["answer"].as_str().unwrap();
+    assert!(
+        answer.contains("the e-mail address is taken") && answer.len() == 2048,
+        "{answer}"
+    );
+    let other = format!("other:{}", "0123456789abcdef".repeat(4));
+    let without = [("LETTERBOX_ACCOUNT_KEYS", other.as_str())];
+    let without = world.order_with(&without, format!("run show {id}"));
+    assert_eq!(without["actions"][0]["answer"], Value::Null);
+    assert_eq!(without["actions"][0]["is_answer_kept"], true);
+    world.order(format!("run erase {id}"));
+    assert_eq!(world.count(SEALED).await, 0);
+}
+
+/// A workspace can keep answers, and a run that failed keeps what it needs to go on.
+#[tokio::test]
+async fn answers_stay_where_somebody_may_need_them() {
+    let peer = Peer::start(|request, before| match before {
+        1 => Reply::Status(400),
+        _ => script(request, before),
+    })
+    .await;
+    let scene = Scene::new(&peer, lookup("/all")).await;
+    let (world, workspace) = (&scene.world, scene.form.workspace);
+    scene.form.assert_accepts("k").await;
+    world.await_state("failed", 1).await;
+    let run = scene.the_run().await;
+    assert_eq!(run.row.state, RunState::Failed);
+    world.order(format!("workspace answers {workspace} --keep"));
+    let operator = world.operator().await;
+    operator.retry_run(run.row.run_id).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let targets: Vec<_> = peer
+        .received()
+        .iter()
+        .map(|one| one.target.clone())
+        .collect();
+    assert_eq!(targets, ["/all", "/tell/7", "/tell/7"]);
+    assert_eq!(world.count(SEALED).await, 1, "kept");
+    world.order(format!("workspace answers {workspace} --drop"));
+    scene.form.assert_accepts("another").await;
+    world.await_state("succeeded", 2).await;
+    assert_eq!(world.count(SEALED).await, 1, "of the first run only");
+}

@@ -1,0 +1,78 @@
+//! `letterbox status`: what is ready, what waits, and whether something is late.
+
+use letterbox_tests::{Peer, Reply, World, eventually, post};
+use serde_json::{Value, json};
+
+/// What `letterbox status` says, and its exit code.
+fn status(world: &World) -> (i32, Value) {
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let output = world.letterbox_with(&broker, "status --json");
+    let code = output.status.code().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (
+        code,
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}")),
+    )
+}
+
+fn kind<'s>(status: &'s Value, name: &str) -> &'s Value {
+    let kinds = status["backlog"].as_array().unwrap();
+    kinds.iter().find(|one| one["kind"] == name).unwrap()
+}
+
+#[tokio::test]
+async fn one_look_shows_what_is_late() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let (code, alone) = status(&world);
+    assert_eq!((code, &alone["is_late"]), (3, &true.into()));
+    assert_eq!(alone["parts"][1]["detail"], "none is alive: runs wait");
+
+    let worker = world.worker().await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("a").await;
+    world.await_state("succeeded", 1).await;
+    eventually("all is well", async || status(&world).0 == 0).await;
+    let (_, well) = status(&world);
+    assert!(
+        well["parts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|part| part["is_ready"] == true)
+    );
+    assert_eq!(well["ended_last_hour"], json!({"succeeded": 1}));
+    assert_eq!(kind(&well, "letterbox.v1.dead-letters")["count"], 0);
+
+    // Held is not late, however long it waits.
+    world.order(format!("workspace hold {}", form.workspace));
+    form.assert_accepts("b").await;
+    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("it waits", async || world.count(ready).await == 1).await;
+    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'";
+    world.database.execute(long_ago, &[]).await.unwrap();
+    let (code, held) = status(&world);
+    assert_eq!((code, &kind(&held, "due runs")["count"]), (0, &1.into()));
+    assert!(kind(&held, "due runs")["oldest_seconds"].as_f64().unwrap() > 7_000.0);
+    assert_eq!(held["held"][0]["workspace_id"], form.workspace.to_string());
+    assert_eq!(held["runs"], json!({"queued": 1}));
+
+    // Released, and without a worker, it is.
+    drop(worker);
+    world.order(format!("workspace release {}", form.workspace));
+    let (code, late) = status(&world);
+    assert_eq!(
+        (code, &kind(&late, "due runs")["is_late"]),
+        (3, &true.into())
+    );
+    let screen = String::from_utf8(world.letterbox("status").stdout).unwrap();
+    assert!(
+        screen
+            .lines()
+            .any(|line| line.starts_with("due runs") && line.ends_with("LATE"))
+    );
+    assert!(screen.lines().count() < 25, "{screen}");
+}

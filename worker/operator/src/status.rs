@@ -1,0 +1,146 @@
+//! One look at everything: what is ready, what waits and for how long, and whether something is
+//! late.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use letterbox_broker::{BrokerTarget, QueueLength, queue_lengths, topology::DEAD_LETTERS_QUEUE};
+use letterbox_common::ids::WorkspaceId;
+use serde::Serialize;
+
+use crate::{Operator, OperatorError, PROGRAM, store};
+
+/// What has waited for longer than this is late.
+const LATE_SECONDS: f64 = 60.0;
+
+/// A part that everything else needs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Part {
+    /// What it is.
+    pub part: &'static str,
+    /// Whether it does its work.
+    pub is_ready: bool,
+    /// How it is.
+    pub detail: String,
+}
+
+/// What waits, of one kind.
+#[derive(Debug, Clone, Serialize)]
+pub struct BacklogKind {
+    /// What it is.
+    pub kind: String,
+    /// How much of it there is.
+    pub count: i64,
+    /// How long the oldest of it has been waiting, in seconds; None where that is not known.
+    pub oldest_seconds: Option<f64>,
+    /// Whether somebody should look.
+    pub is_late: bool,
+}
+
+/// A workspace whose runs begin nothing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Held {
+    /// None for all workspaces.
+    pub workspace_id: Option<WorkspaceId>,
+    /// For people.
+    pub name: String,
+    /// Since when, by the database's clock.
+    pub held_at: Timestamp,
+}
+
+/// Everything at one look.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Whether a part is not ready, or something waits for too long.
+    pub is_late: bool,
+    /// The parts that everything else needs.
+    pub parts: Vec<Part>,
+    /// What waits.
+    pub backlog: Vec<BacklogKind>,
+    /// Runs that are not over, by state.
+    pub runs: BTreeMap<String, i64>,
+    /// Runs that ended in the last hour, by state.
+    pub ended_last_hour: BTreeMap<String, i64>,
+    /// What is held.
+    pub held: Vec<Held>,
+}
+
+impl Operator {
+    /// One look at everything; of the queues where a broker is given.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
+        let known = store::backlog(&self.database).await?;
+        let mut parts = vec![
+            Part {
+                part: "database",
+                is_ready: true,
+                detail: "answers".to_owned(),
+            },
+            Part {
+                part: "workers",
+                is_ready: known.workers > 0 && known.has_relay,
+                detail: match (known.workers, known.has_relay) {
+                    (0, _) => "none is alive: runs wait".to_owned(),
+                    (_, false) => "none hands over runs".to_owned(),
+                    (workers, true) => format!("{workers} alive, {} places", known.places),
+                },
+            },
+        ];
+        let mut backlog = Vec::new();
+        if let Some(broker) = broker {
+            let lengths = queue_lengths(broker, PROGRAM, known.queues).await;
+            parts.push(Part {
+                part: "broker",
+                is_ready: lengths.is_ok(),
+                detail: match &lengths {
+                    Ok(_) => "answers".to_owned(),
+                    Err(error) => error.to_string(),
+                },
+            });
+            backlog.extend(lengths.iter().flatten().map(queue));
+        }
+        let late = |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds > LATE_SECONDS);
+        let kind = |kind: &str, waiting: store::Waiting, is_late| BacklogKind {
+            kind: kind.to_owned(),
+            count: waiting.count,
+            oldest_seconds: waiting.oldest_seconds,
+            is_late,
+        };
+        let (open, spilled) = (known.open_batches, known.spilled);
+        backlog.extend([
+            kind("spilled batches", spilled, late(spilled.oldest_seconds)),
+            kind("interrupted batches", open, false),
+            kind("due runs", known.due_runs, late(known.due_late_seconds)),
+            // A person takes the time that a person takes.
+            kind("approvals", known.approvals, false),
+        ]);
+        let held = known.held.into_iter();
+        let held = held.map(|(workspace_id, name, held_at)| Held {
+            workspace_id,
+            name,
+            held_at,
+        });
+        Ok(Status {
+            is_late: parts.iter().any(|part| !part.is_ready)
+                || backlog.iter().any(|kind| kind.is_late),
+            parts,
+            backlog,
+            runs: known.under_way,
+            ended_last_hour: known.ended,
+            held: held.collect(),
+        })
+    }
+}
+
+/// A queue that nobody takes from is late as soon as something is in it; so is a dead letter.
+fn queue(length: &QueueLength) -> BacklogKind {
+    let is_dead = length.queue == DEAD_LETTERS_QUEUE;
+    BacklogKind {
+        kind: length.queue.clone(),
+        count: i64::from(length.ready),
+        oldest_seconds: None,
+        is_late: length.ready > 0 && (is_dead || length.consumers == 0),
+    }
+}

@@ -1,0 +1,54 @@
+//! What accounts have answered: sealed where it is kept, opened where it is used.
+
+use letterbox_common::sealing::Place;
+
+use super::{Executor, RunInProgress, store::Lease};
+
+/// How much of an answer is kept that made an action fail, in bytes.
+const MAX_EXCERPT: usize = 2 * 1024;
+
+impl Executor {
+    /// Seals what an action was answered. None where that can't be done: then it is not kept.
+    pub(super) fn seal_answer(
+        &self,
+        run: &RunInProgress,
+        action: &str,
+        answer: &[u8],
+    ) -> Option<Vec<u8>> {
+        let sealed = self.keys.seal(place(&run.lease, action), answer);
+        let logged = sealed.inspect_err(|error| {
+            tracing::error!(run_id = %run.lease.run, %error, "an answer can't be sealed");
+        });
+        logged.ok()
+    }
+
+    /// Opens what an action was answered; or says why that can't be done.
+    pub(super) fn open_answer(
+        &self,
+        lease: &Lease,
+        action: &str,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let opened = self.keys.open(place(lease, action), sealed);
+        opened
+            .map(|answer| answer.expose().to_vec())
+            .map_err(|error| {
+                tracing::error!(run_id = %lease.run, %error, "an answer does not open");
+                format!("what {action} was answered does not open: {error}")
+            })
+    }
+}
+
+fn place<'a>(lease: &Lease, action: &'a str) -> Place<'a> {
+    Place::ActionAnswer {
+        workspace: lease.workspace,
+        run: lease.run,
+        action,
+    }
+}
+
+/// The beginning of an answer that made an action fail.
+pub(super) fn excerpt(mut answer: Vec<u8>) -> Vec<u8> {
+    answer.truncate(MAX_EXCERPT);
+    answer
+}

@@ -1,0 +1,145 @@
+//! An agent, part by part: each question to its model, and each call that the model answers with,
+//! is an action of its own, under the same policy, approval and keys as any other. What comes next
+//! follows from the parts that are recorded.
+
+use std::{sync::Arc, time::Duration};
+
+use letterbox_common::states::ActionState;
+use letterbox_database::DatabaseError;
+use letterbox_workflow::actions::{
+    AGENT, Action, Agent, AgentPart, Branches, PartOutcome, Step, TOOL_CALL,
+};
+use serde_json::json;
+
+use super::{
+    Executor, Progress, RunInProgress,
+    plan::Next,
+    store::{ActionRecord, ActionUpdate},
+};
+
+/// How long an agent may take, with all waiting for people.
+const MAX_TIME: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+impl Executor {
+    /// Does the next part of an agent, or ends it.
+    pub(super) async fn delegate(
+        &self,
+        run: &RunInProgress,
+        next: &Next<'_>,
+        agent: &Arc<Agent>,
+    ) -> Result<Progress, DatabaseError> {
+        let id = &next.action.id;
+        let Some(begun) = run.records.get(id) else {
+            // Its own record comes before those of its parts.
+            let update = next.update(ActionState::Running);
+            return self.go_on(run, &update, ActionRecord::default()).await;
+        };
+        if begun.age > MAX_TIME {
+            let reason = "it has taken more than 30 days".to_owned();
+            return self
+                .fail(run, next.update(ActionState::Failed), reason, None)
+                .await;
+        }
+        let part_id = |number: usize| format!("{id}/{number}");
+        let parts = (1..).map_while(|number| {
+            let part = run.records.get(&part_id(number));
+            part.filter(|part| part.is_done)
+        });
+        let over: Vec<_> = parts.map(ActionRecord::part_outcome).collect();
+        let number = over.len() + 1;
+        let part = |kind, outgoing: &Arc<_>| Action {
+            id: part_id(number),
+            kind,
+            step: Step::Send(Arc::clone(outgoing)),
+            branches: Branches::default(),
+            references: outgoing.references(),
+        };
+
+        match agent.next(&over) {
+            AgentPart::Ask(outgoing) => {
+                let part = part(AGENT, &outgoing);
+                let next = Next {
+                    action: &part,
+                    taint: next.taint.of_question(number == 1),
+                    part_of: Some(id),
+                    arguments: None,
+                };
+                self.send(run, &next, outgoing.as_ref()).await
+            }
+            AgentPart::Call {
+                outgoing,
+                arguments,
+            } => {
+                let part = part(TOOL_CALL, &outgoing);
+                let next = Next {
+                    action: &part,
+                    taint: next.taint.of_tool_call(),
+                    part_of: Some(id),
+                    arguments: Some(arguments),
+                };
+                self.send(run, &next, outgoing.as_ref()).await
+            }
+            AgentPart::Tell(reason) => {
+                let part = Action {
+                    id: part_id(number),
+                    kind: TOOL_CALL,
+                    ..next.action.clone()
+                };
+                let refused = Next {
+                    action: &part,
+                    taint: next.taint.of_tool_call(),
+                    part_of: Some(id),
+                    arguments: None,
+                };
+                self.tell(run, refused.update(ActionState::Failed), reason)
+                    .await
+            }
+            AgentPart::Done(said) => {
+                let answer = json!({ "content": said }).to_string().into_bytes();
+                let update = ActionUpdate {
+                    status: Some(200),
+                    ..next.update(ActionState::Succeeded)
+                };
+                self.done(run, update, Some(answer)).await
+            }
+            AgentPart::Fail(reason) => {
+                self.fail(run, next.update(ActionState::Failed), reason, None)
+                    .await
+            }
+        }
+    }
+
+    /// A call of an agent failed or was denied: its model is told, and the run goes on.
+    pub(super) async fn tell(
+        &self,
+        run: &RunInProgress,
+        update: ActionUpdate<'_>,
+        reason: String,
+    ) -> Result<Progress, DatabaseError> {
+        let record = ActionRecord {
+            is_done: true,
+            status: update.status,
+            refused: Some(reason.clone()),
+            ..ActionRecord::default()
+        };
+        let update = ActionUpdate {
+            error: Some(reason),
+            is_told: true,
+            ..update
+        };
+        self.go_on(run, &update, record).await
+    }
+}
+
+impl ActionRecord {
+    /// How a part of an agent ended that is over.
+    fn part_outcome(&self) -> PartOutcome<'_> {
+        match &self.refused {
+            Some(reason) => PartOutcome::Refused(reason),
+            None => PartOutcome::Answered {
+                status: self.status,
+                body: self.answer.as_deref().unwrap_or_default(),
+            },
+        }
+    }
+}

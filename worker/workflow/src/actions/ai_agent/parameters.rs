@@ -1,0 +1,375 @@
+//! The parameters of a tool: an object of texts, numbers and booleans, as JSON Schema writes it.
+//! What a model gives for them is checked like what a submitter gives for a form.
+
+use letterbox_common::form::FieldType;
+use serde_json::{Map, Value, json};
+
+use crate::{diagnostics::Diagnostics, template::TemplateContext};
+
+const MAX_PARAMETERS: usize = 50;
+const MAX_DESCRIPTION: usize = 1_000;
+const MAX_CHOICES: usize = 100;
+/// Characters of an argument.
+const MAX_TEXT: usize = 5_000;
+const TYPES: [&str; 4] = ["string", "number", "integer", "boolean"];
+
+/// The parameters of a tool.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parameters(Vec<Parameter>);
+
+#[derive(Debug, Clone)]
+struct Parameter {
+    name: String,
+    /// One of [`TYPES`].
+    kind: &'static str,
+    description: Option<String>,
+    choices: Vec<Value>,
+    is_required: bool,
+}
+
+/// What a model has given, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arguments(pub(super) Map<String, Value>);
+
+impl Arguments {
+    /// The context of a run, with these.
+    #[must_use]
+    pub fn with(&self, context: &TemplateContext) -> TemplateContext {
+        context.clone().with_args(&self.0)
+    }
+}
+
+impl Parameters {
+    pub(super) fn parse(diagnostics: &mut Diagnostics, value: Option<&Value>, path: &str) -> Self {
+        let null = Value::Null;
+        let Some(schema) = diagnostics.object(value.unwrap_or(&null), path) else {
+            return Self::default();
+        };
+        let known = ["type", "properties", "required", "additionalProperties"];
+        diagnostics.only(schema, path, &known);
+        if schema.get("type") != Some(&json!("object")) {
+            diagnostics.add(&format!("{path}.type"), "must be \"object\"");
+        }
+        if schema
+            .get("additionalProperties")
+            .is_some_and(|given| given != &json!(false))
+        {
+            let problem = "must be false: a model gives what is named, and nothing else";
+            diagnostics.add(&format!("{path}.additionalProperties"), problem);
+        }
+        let empty = Map::new();
+        let properties = match schema.get("properties") {
+            None => &empty,
+            Some(value) => diagnostics
+                .object(value, &format!("{path}.properties"))
+                .unwrap_or(&empty),
+        };
+        if properties.len() > MAX_PARAMETERS {
+            let problem = format_args!("must be at most {MAX_PARAMETERS}");
+            diagnostics.add(&format!("{path}.properties"), problem);
+        }
+        let required = required(diagnostics, schema.get("required"), path, properties);
+        let parameters = properties.iter().filter_map(|(name, value)| {
+            let path = format!("{path}.properties.{name}");
+            let is_required = required.contains(&name.as_str());
+            Parameter::parse(diagnostics, name, value, &path, is_required)
+        });
+        Self(parameters.collect())
+    }
+
+    /// The same, as it is given to a model.
+    pub(super) fn schema(&self) -> Value {
+        let properties = self.0.iter().map(|parameter| {
+            let mut property = Map::new();
+            property.insert("type".into(), parameter.kind.into());
+            if let Some(description) = &parameter.description {
+                property.insert("description".into(), description.as_str().into());
+            }
+            if !parameter.choices.is_empty() {
+                property.insert("enum".into(), parameter.choices.clone().into());
+            }
+            (parameter.name.clone(), Value::Object(property))
+        });
+        let required = self.0.iter().filter(|parameter| parameter.is_required);
+        let required: Vec<_> = required.map(|parameter| parameter.name.as_str()).collect();
+        json!({
+            "type": "object",
+            "properties": properties.collect::<Map<_, _>>(),
+            "required": required,
+            "additionalProperties": false,
+        })
+    }
+
+    /// Names and types, as templates know them.
+    pub(super) fn variables(&self) -> Vec<(String, FieldType)> {
+        let kind = |parameter: &Parameter| match parameter.kind {
+            "string" => FieldType::Text,
+            "boolean" => FieldType::Checkbox,
+            _ => FieldType::Number,
+        };
+        let parameters = self.0.iter();
+        parameters
+            .map(|parameter| (parameter.name.clone(), kind(parameter)))
+            .collect()
+    }
+
+    /// What a model has given, if it fits. `text` is JSON.
+    ///
+    /// # Errors
+    /// Says what does not fit, in words for the model.
+    pub(super) fn check(&self, text: &str) -> Result<Arguments, String> {
+        let given: Value = serde_json::from_str(text)
+            .map_err(|error| format!("the arguments are not JSON: {error}"))?;
+        let Value::Object(given) = given else {
+            return Err("the arguments must be an object".to_owned());
+        };
+        for name in given.keys() {
+            if !self.0.iter().any(|parameter| parameter.name == *name) {
+                let name: String = name.chars().take(100).collect();
+                return Err(format!("there is no parameter {name:?}"));
+            }
+        }
+        for parameter in &self.0 {
+            match given.get(&parameter.name) {
+                None if parameter.is_required => {
+                    return Err(format!("{:?} is required", parameter.name));
+                }
+                None => {}
+                Some(value) => parameter.check(value)?,
+            }
+        }
+        Ok(Arguments(given))
+    }
+}
+
+/// The names of what must be given.
+fn required<'v>(
+    diagnostics: &mut Diagnostics,
+    value: Option<&'v Value>,
+    path: &str,
+    properties: &Map<String, Value>,
+) -> Vec<&'v str> {
+    let path = format!("{path}.required");
+    let Some(value) = value else {
+        return Vec::new();
+    };
+    let names = value
+        .as_array()
+        .map(|names| names.iter().map(Value::as_str));
+    let Some(names) = names.and_then(|names| names.collect::<Option<Vec<_>>>()) else {
+        diagnostics.add(&path, "must be a list of names");
+        return Vec::new();
+    };
+    for name in names.iter().filter(|name| !properties.contains_key(**name)) {
+        diagnostics.add(&path, format_args!("there is no property {name:?}"));
+    }
+    names
+}
+
+impl Parameter {
+    fn parse(
+        diagnostics: &mut Diagnostics,
+        name: &str,
+        value: &Value,
+        path: &str,
+        is_required: bool,
+    ) -> Option<Self> {
+        let members = diagnostics.object(value, path)?;
+        diagnostics.only(members, path, &["type", "description", "enum"]);
+        if !is_name(name) {
+            let problem = "the name must be letters, digits and _, and begin with a letter";
+            diagnostics.add(path, problem);
+        }
+        let place = format!("{path}.type");
+        let kind = *diagnostics.one_of(members.get("type"), &place, &TYPES, |kind| kind)?;
+        let description = diagnostics.optional_text(members, path, "description", MAX_DESCRIPTION);
+        let choices = members.get("enum").map(|choices| choices.as_array());
+        let choices = match choices {
+            None => Vec::new(),
+            Some(Some(choices)) if (1..=MAX_CHOICES).contains(&choices.len()) => choices.clone(),
+            Some(_) => {
+                let problem = format_args!("must be a list of 1 to {MAX_CHOICES} values");
+                diagnostics.add(&format!("{path}.enum"), problem);
+                Vec::new()
+            }
+        };
+        if choices.iter().any(|choice| !is_of(choice, kind)) {
+            let problem = format_args!("must be values of the type {kind}");
+            diagnostics.add(&format!("{path}.enum"), problem);
+        }
+        Some(Self {
+            name: name.to_owned(),
+            kind,
+            description,
+            choices,
+            is_required,
+        })
+    }
+
+    fn check(&self, value: &Value) -> Result<(), String> {
+        let Self { name, kind, .. } = self;
+        if !is_of(value, kind) {
+            return Err(format!("{name:?} must be of the type {kind}"));
+        }
+        if value
+            .as_str()
+            .is_some_and(|text| text.chars().count() > MAX_TEXT)
+        {
+            return Err(format!("{name:?} must have at most {MAX_TEXT} characters"));
+        }
+        if !self.choices.is_empty() && !self.choices.contains(value) {
+            let choices = Value::from(self.choices.clone());
+            return Err(format!("{name:?} must be one of {choices}"));
+        }
+        Ok(())
+    }
+}
+
+fn is_of(value: &Value, kind: &str) -> bool {
+    match kind {
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        _ => value.is_number(),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(schema: &Value) -> Result<Parameters, Vec<String>> {
+        let mut diagnostics = Diagnostics::default();
+        let parameters = Parameters::parse(&mut diagnostics, Some(schema), "p");
+        match diagnostics.into_list() {
+            problems if problems.is_empty() => Ok(parameters),
+            problems => Err(problems),
+        }
+    }
+
+    #[test]
+    fn arguments_fit_or_the_model_is_told_why_not() {
+        let parameters = parse(&json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "Whom to look for"},
+                "size": {"type": "string", "enum": ["s", "m"]},
+                "count": {"type": "integer"},
+                "share": {"type": "number"},
+                "urgent": {"type": "boolean"},
+            },
+            "required": ["name"],
+        }))
+        .unwrap();
+        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(MAX_TEXT + 1));
+        for (given, refused) in [
+            (r#"{"name":"Ada"}"#, None),
+            (
+                r#"{"name":"","size":"m","count":-3,"share":0.5,"urgent":false}"#,
+                None,
+            ),
+            (r#"{"name":"a\u0000b/../c"}"#, None),
+            ("{}", Some("\"name\" is required")),
+            (
+                r#"{"name":null}"#,
+                Some("\"name\" must be of the type string"),
+            ),
+            (
+                r#"{"name":["Ada"]}"#,
+                Some("\"name\" must be of the type string"),
+            ),
+            (
+                r#"{"name":"Ada","host":"evil"}"#,
+                Some("there is no parameter \"host\""),
+            ),
+            (
+                r#"{"name":"Ada","size":"l"}"#,
+                Some("\"size\" must be one of [\"s\",\"m\"]"),
+            ),
+            (
+                r#"{"name":"Ada","count":1.5}"#,
+                Some("\"count\" must be of the type integer"),
+            ),
+            (
+                r#"{"name":"Ada","count":"1"}"#,
+                Some("\"count\" must be of the type integer"),
+            ),
+            (
+                r#"{"name":"Ada","urgent":0}"#,
+                Some("\"urgent\" must be of the type boolean"),
+            ),
+            ("[]", Some("the arguments must be an object")),
+            ("\"Ada\"", Some("the arguments must be an object")),
+            (&long, Some("\"name\" must have at most 5000 characters")),
+        ] {
+            let refusal = parameters.check(given).err();
+            assert_eq!(refusal.as_deref(), refused, "{given:.60}");
+        }
+        for broken in [
+            "",
+            "{",
+            "{\"name\":\"Ada\"} x",
+            "{\"share\":1e400,\"name\":\"\"}",
+        ] {
+            let refusal = parameters.check(broken).unwrap_err();
+            assert!(
+                refusal.starts_with("the arguments are not JSON"),
+                "{refusal}"
+            );
+        }
+        // What the model is given says the same.
+        let schema = parameters.schema();
+        assert_eq!(
+            schema["properties"]["name"]["description"],
+            "Whom to look for"
+        );
+        assert_eq!(schema["additionalProperties"], false);
+        assert!(parse(&schema).is_ok());
+    }
+
+    #[test]
+    fn schemas_are_checked() {
+        let of = |property: Value| json!({"type": "object", "properties": {"a": property}});
+        for (schema, problem) in [
+            (json!(null), "p: must be an object"),
+            (json!({}), "p.type: must be \"object\""),
+            (
+                json!({"type": "object", "additionalProperties": true}),
+                "p.additionalProperties: must be false: a model gives what is named, and nothing \
+                 else",
+            ),
+            (
+                json!({"type": "object", "required": ["b"]}),
+                "p.required: there is no property \"b\"",
+            ),
+            (
+                json!({"type": "object", "required": "b"}),
+                "p.required: must be a list of names",
+            ),
+            (
+                of(json!({"type": "array"})),
+                "p.properties.a.type: must be one of string, number, integer, boolean",
+            ),
+            (
+                of(json!({"type": "string", "pattern": "x"})),
+                "p.properties.a: unknown member \"pattern\", expected type, description, enum",
+            ),
+            (
+                of(json!({"type": "string", "enum": [1]})),
+                "p.properties.a.enum: must be values of the type string",
+            ),
+            (
+                json!({"type": "object", "properties": {"a-b": {"type": "string"}}}),
+                "p.properties.a-b: the name must be letters, digits and _, and begin with a letter",
+            ),
+        ] {
+            assert_eq!(parse(&schema).unwrap_err(), [problem], "{schema}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! An agent against what a model may answer: pure, part by part.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Definition, TemplateContext, actions::Step};
+
+fn definition(agent: &Value) -> Result<Definition, Vec<String>> {
+    let email = json!({"key": "email", "label": "E", "type": "email", "required": true});
+    let definition = json!({"form": {"title": "T", "fields": [email]}, "actions": [agent]});
+    Definition::check(&definition.to_string())
+}
+
+fn described() -> Value {
+    json!({
+        "id": "agent", "type": "ai.agent", "account": "models", "model": "m-1",
+        "goal": "Answer the customer", "input": "{{ form.email }}",
+        "max_steps": 6, "max_tokens": 1000,
+        "tools": [
+            {"name": "find", "description": "Finds a customer", "account": "crm",
+             "method": "GET", "path": "/customers/{{ args.name }}",
+             "parameters": {"type": "object", "properties": {"name": {"type": "string"}},
+                            "required": ["name"]}},
+            {"name": "note", "description": "Leaves a note", "account": "crm",
+             "method": "POST", "path": "/notes", "body": {"text": "{{ args.text }}"},
+             "parameters": {"type": "object", "properties": {"text": {"type": "string"}},
+                            "required": ["text"]}},
+        ],
+    })
+}
+
+fn agent() -> Arc<Agent> {
+    match definition(&described()).unwrap().actions.remove(0).step {
+        Step::Delegate(agent) => agent,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A model's answer with these calls: names and arguments.
+fn calling(calls: &[(&str, &str)]) -> Vec<u8> {
+    let calls: Vec<_> = calls
+        .iter()
+        .map(|(name, arguments)| {
+            json!({"id": "c", "type": "function",
+                   "function": {"name": name, "arguments": arguments}})
+        })
+        .collect();
+    let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
+    let usage = json!({"total_tokens": 100});
+    json!({"choices": [{"message": message}], "usage": usage})
+        .to_string()
+        .into_bytes()
+}
+
+fn saying(content: &str) -> Vec<u8> {
+    let message = json!({"role": "assistant", "content": content});
+    json!({"choices": [{"message": message}]})
+        .to_string()
+        .into_bytes()
+}
+
+fn answered(body: &[u8]) -> PartOutcome<'_> {
+    PartOutcome::Answered {
+        status: Some(200),
+        body,
+    }
+}
+
+/// The body of the question that comes next.
+fn question(over: &[PartOutcome<'_>]) -> Value {
+    let AgentPart::Ask(outgoing) = agent().next(over) else {
+        panic!("{:?}", agent().next(over));
+    };
+    let context = TemplateContext::of_run(r#"{"email":"ada@example.com"}"#, "r", "t").unwrap();
+    let base = "https://models.example/v1".parse().unwrap();
+    let request = outgoing.render(&base, &context.renderer()).unwrap();
+    assert_eq!(request.url, "https://models.example/v1/chat/completions");
+    serde_json::from_str(&request.body.unwrap()).unwrap()
+}
+
+fn told(over: &[PartOutcome<'_>]) -> String {
+    match agent().next(over) {
+        AgentPart::Tell(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failure(over: &[PartOutcome<'_>]) -> String {
+    match agent().next(over) {
+        AgentPart::Fail(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn questions_calls_and_results_follow_each_other() {
+    let first = question(&[]);
+    assert_eq!(first["model"], "m-1");
+    assert_eq!(
+        first["messages"][1]["content"],
+        r#"Input: "ada@example.com""#
+    );
+    assert_eq!(first["tools"][0]["function"]["name"], "find");
+    assert_eq!(first["max_tokens"], 1000);
+
+    let calls = calling(&[("find", r#"{"name":"Ada"}"#), ("note", r#"{"text":"hi"}"#)]);
+    let mut over = vec![answered(&calls)];
+    let AgentPart::Call {
+        outgoing,
+        arguments,
+    } = agent().next(&over)
+    else {
+        panic!("a call");
+    };
+    assert_eq!((outgoing.method(), outgoing.account()), ("GET", "crm"));
+    assert_eq!(Value::from(arguments.0), json!({"name": "Ada"}));
+
+    over.push(answered(br#"{"id":7}"#));
+    assert!(
+        matches!(agent().next(&over), AgentPart::Call { outgoing, .. }
+        if outgoing.method() == "POST")
+    );
+    over.push(PartOutcome::Refused("denied by the policy"));
+    let second = question(&over);
+    let results = &second["messages"].as_array().unwrap()[3..];
+    assert_eq!(results[0]["content"], r#"{"body":{"id":7},"status":200}"#);
+    assert_eq!(results[1]["content"], r#"{"error":"denied by the policy"}"#);
+    assert_eq!(second["max_tokens"], 900, "100 of 1000 are used");
+
+    let end = saying("Done.");
+    over.push(answered(&end));
+    assert!(matches!(agent().next(&over), AgentPart::Done(said) if said == "Done."));
+}
+
+#[test]
+fn what_a_model_must_not_call_it_is_told() {
+    for (call, reason) in [
+        (("delete", "{}"), "there is no tool \"delete\""),
+        (("find", "{}"), "find: \"name\" is required"),
+        (
+            ("find", r#"{"name":"x","url":"http://evil"}"#),
+            "find: there is no parameter \"url\"",
+        ),
+        (
+            ("find", "nonsense"),
+            "find: the arguments are not JSON: expected ident at line 1 column 2",
+        ),
+    ] {
+        let calls = calling(&[call]);
+        assert_eq!(told(&[answered(&calls)]), reason);
+        // Told, it may go on.
+        let over = [answered(&calls), PartOutcome::Refused(reason)];
+        assert_eq!(question(&over)["messages"][3]["role"], "tool");
+    }
+}
+
+#[test]
+fn nothing_goes_on_for_ever() {
+    let calls = calling(&[("find", r#"{"name":"x"}"#)]);
+    let over: Vec<_> = (0..6)
+        .map(|part| answered(if part % 2 == 0 { &calls } else { b"{}" }))
+        .collect();
+    assert_eq!(
+        failure(&over),
+        "it is not done after 6 steps, the most it may take"
+    );
+    let mut greedy: Value = crate::json::parse(&calls).unwrap();
+    greedy["usage"]["total_tokens"] = 1000.into();
+    let greedy = greedy.to_string();
+    let over = [answered(greedy.as_bytes()), answered(b"")];
+    assert_eq!(
+        failure(&over),
+        "it has used up the 1000 tokens that it may use"
+    );
+    // Without a word about tokens, bytes count.
+    let mut silent: Value = crate::json::parse(&calls).unwrap();
+    silent["usage"] = Value::Null;
+    silent["padding"] = "x".repeat(4_000).into();
+    let silent = silent.to_string();
+    let over = [answered(silent.as_bytes()), answered(b"")];
+    assert_eq!(
+        failure(&over),
+        "it has used up the 1000 tokens that it may use"
+    );
+}
+
+#[test]
+fn a_long_result_is_cut_and_a_hostile_answer_fails() {
+    let calls = calling(&[("find", r#"{"name":"x"}"#)]);
+    let long = "y".repeat(100_000);
+    let asked = question(&[answered(&calls), answered(long.as_bytes())]);
+    let result = asked["messages"][3]["content"].as_str().unwrap();
+    let result: Value = serde_json::from_str(result).unwrap();
+    assert_eq!(result["body"].as_str().map(str::len), Some(16 * 1024));
+    assert_eq!(result["cut_off"], true);
+    for body in [
+        "".to_owned(),
+        "{}".into(),
+        r#"{"choices":[{"message":{"content":null}}]}"#.into(),
+        r#"{"choices":[{"message":{"tool_calls":{}}}]}"#.into(),
+        r#"{"choices":[{"message":{"tool_calls":[{"function":{"name":1}}]}}]}"#.into(),
+        "[".repeat(100_000),
+    ] {
+        let reason = failure(&[answered(body.as_bytes())]);
+        assert_eq!(
+            reason, "the model's answer could not be understood",
+            "{body:.50}"
+        );
+    }
+    let cut = r#"{"choices":[{"finish_reason":"length","message":{"content":"I"}}]}"#;
+    assert_eq!(
+        failure(&[answered(cut.as_bytes())]),
+        "the model's answer was cut off"
+    );
+}
+
+#[test]
+fn what_is_shown_names_answers_by_their_hash() {
+    let calls = calling(&[("find", r#"{"name":"x"}"#)]);
+    let over = [answered(&calls), answered(br#"{"secret":"of an account"}"#)];
+    let AgentPart::Ask(outgoing) = agent().next(&over) else {
+        panic!("a question");
+    };
+    let context = TemplateContext::of_run(r#"{"email":"a@b"}"#, "r", "t").unwrap();
+    let base = "https://models.example".parse().unwrap();
+    let request = outgoing.render(&base, &context.renderer()).unwrap();
+    let shown = outgoing.shown(&request).unwrap().body.unwrap();
+    assert!(request.body.unwrap().contains("of an account"));
+    assert!(
+        !shown.contains("of an account") && shown.contains("bytes with the SHA-256"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_definition_names_its_mistakes() {
+    let mistake = |change: &dyn Fn(&mut Value)| {
+        let mut agent = described();
+        change(&mut agent);
+        definition(&agent).unwrap_err().join("\n")
+    };
+    for (change, expected) in [
+        (
+            &(|agent: &mut Value| agent["max_steps"] = 0.into()) as &dyn Fn(&mut Value),
+            "actions[0].max_steps: must be a whole number of 1 to 100",
+        ),
+        (
+            &|agent| agent["tools"] = json!([]),
+            "actions[0].tools: must be 1 to 20 tools",
+        ),
+        (
+            &|agent| agent["goal"] = "{{ form.email }}".into(),
+            "actions[0].goal: must not contain values: insert them into input",
+        ),
+        (
+            &|agent| agent["tools"][1]["name"] = "find".into(),
+            "actions[0].tools[1]: another tool has the name \"find\"",
+        ),
+        (
+            &|agent| agent["tools"][0]["path"] = "/{{ args.other }}".into(),
+            "actions[0].tools[0].path: unknown name \"args.other\", expected run.id, \
+             run.received_at, form.email, args.name",
+        ),
+        (
+            &|agent| agent["input"] = "{{ args.name }}".into(),
+            "actions[0].input: unknown name \"args.name\", expected run.id, run.received_at, \
+             form.email",
+        ),
+        (
+            &|agent| agent["tools"][0]["host"] = "evil".into(),
+            "actions[0].tools[0]: unknown member \"host\", expected name, description, parameters, \
+             account, method, path, query, headers, body",
+        ),
+    ] {
+        assert_eq!(mistake(change), expected);
+    }
+}

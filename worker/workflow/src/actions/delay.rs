@@ -1,0 +1,73 @@
+//! `delay`: the run goes on after a time. Nobody's place is taken meanwhile.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Span, SpanRelativeTo};
+use serde_json::{Map, Value};
+
+use super::{ActionKind, Parse};
+use crate::diagnostics::Diagnostics;
+
+pub(super) const KIND: ActionKind = ActionKind {
+    name: "delay",
+    steering: None,
+    members: &["for"],
+    parse: Parse::Wait(parse),
+};
+
+const MAX_TEXT: usize = 100;
+const MIN: SignedDuration = SignedDuration::from_secs(1);
+const MAX: SignedDuration = SignedDuration::from_hours(24 * 366);
+
+fn parse(diagnostics: &mut Diagnostics, members: &Map<String, Value>, path: &str) -> Duration {
+    let text = diagnostics.text(members, path, "for", MAX_TEXT);
+    match duration(&text) {
+        Some(duration) => duration,
+        None => {
+            let problem = "must be a duration of 1 second to 366 days, such as PT2H or P3D";
+            diagnostics.add(&format!("{path}.for"), problem);
+            Duration::ZERO
+        }
+    }
+}
+
+/// An ISO 8601 duration. A day has 24 hours, a week 7 days.
+fn duration(text: &str) -> Option<Duration> {
+    if !text.starts_with('P') {
+        return None;
+    }
+    let span: Span = text.parse().ok()?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    let is_within = (MIN..=MAX).contains(&duration);
+    is_within.then(|| duration.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_those_of_iso_8601() {
+        for (text, seconds) in [
+            ("PT2H", Some(7_200)),
+            ("PT1S", Some(1)),
+            ("PT90M", Some(5_400)),
+            ("P3D", Some(259_200)),
+            ("P2W", Some(1_209_600)),
+            ("P1DT12H", Some(129_600)),
+            ("P366D", Some(31_622_400)),
+            ("PT0S", None),
+            ("P367D", None),
+            ("-PT1H", None),
+            ("P1M", None),
+            ("P1Y", None),
+            ("2h", None),
+            ("2 hours", None),
+            ("3600", None),
+            ("", None),
+        ] {
+            let parsed = duration(text).map(|duration| duration.as_secs());
+            assert_eq!(parsed, seconds, "{text}");
+        }
+    }
+}
