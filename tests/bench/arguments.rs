@@ -91,6 +91,8 @@ pub enum Section {
     Memory,
     /// Bodies of three sizes
     Bodies,
+    /// A run beside another workspace's trouble, and the cost of a million that wait
+    Fairness,
 }
 
 impl Section {
@@ -104,7 +106,7 @@ impl Section {
         Self::Bodies,
     ];
     /// Those that take too long for that, or hardly vary.
-    pub const ONCE: [Self; 2] = [Self::Growth, Self::Memory];
+    pub const ONCE: [Self; 3] = [Self::Growth, Self::Memory, Self::Fairness];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -116,6 +118,7 @@ impl Section {
             Self::Growth => "growth",
             Self::Memory => "memory",
             Self::Bodies => "bodies",
+            Self::Fairness => "fairness",
         }
     }
 }

@@ -11,6 +11,7 @@ mod bodies;
 mod client;
 mod cpu;
 mod drain;
+mod fairness;
 mod figures;
 mod form_requests;
 mod forms;
@@ -109,5 +110,6 @@ async fn run(bench: &Bench, section: Section, tokens: &Tokens, round: &mut Round
         Section::Growth => growth::run(bench, tokens, round).await,
         Section::Memory => memory::run(bench, round).await,
         Section::Bodies => bodies::run(bench, round).await,
+        Section::Fairness => fairness::run(bench, round).await,
     }
 }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    arguments::Section::{self, Drain, Forms, Growth, Intake, Limits, Memory, Refusals},
+    arguments::Section::{self, Drain, Fairness, Forms, Growth, Intake, Limits, Memory, Refusals},
     drain::SIGNALS,
+    fairness::{A_MILLION_WAITS, ALONE, BESIDE, NOTHING_WAITS},
     figures::{CPU_ALL, CPU_GATEWAY, CPU_HYPER, P50, P99, PER_SECOND, Round},
     forms::submissions,
     growth::{BYTES, FEW_AGAIN, FEW_CLAIMS, MANY_CLAIMS},
@@ -238,6 +239,24 @@ impl Judge<'_> {
         );
     }
 
+    fn fairness(&mut self) {
+        let (beside, alone) = (figure(Fairness, BESIDE, P50), figure(Fairness, ALONE, P50));
+        self.ratio(
+            "a run beside 2,000 that hang, of alone",
+            AtMost(2.0),
+            beside,
+            alone,
+        );
+        let million = figure(Fairness, A_MILLION_WAITS, CPU_ALL);
+        let nothing = figure(Fairness, NOTHING_WAITS, CPU_ALL);
+        self.ratio(
+            "all CPU while a million runs wait, of idle",
+            AtMost(1.5),
+            million,
+            nothing,
+        );
+    }
+
     fn against(&mut self, former: &Former) {
         let place = figure(Intake, running(256), CPU_ALL);
         let before = former.median(place.0.name(), &place.1, place.2);
@@ -261,6 +280,7 @@ pub fn judge(rounds: &[Round], once: &Round, former: Option<&Former>) -> Vec<Jud
     judge.processor_time();
     judge.forms_and_drain();
     judge.growth_and_memory();
+    judge.fairness();
     if let Some(former) = former {
         judge.against(former);
     }

@@ -1,0 +1,135 @@
+//! One workspace's run beside another's trouble: how long it takes alone, and beside thousands of
+//! runs that wait for an account that does not answer; and what waiting runs cost.
+
+use std::time::Duration;
+
+use letterbox_tests::{Form, Peer, Process, Reply, post};
+use serde_json::json;
+
+use crate::{
+    arguments::Section,
+    bench::Bench,
+    figures::{P50, Round},
+};
+
+pub const ALONE: &str = "a run, alone";
+pub const BESIDE: &str = "a run, beside 2,000 for a silent account";
+pub const NOTHING_WAITS: &str = "a second in which nothing waits";
+pub const A_MILLION_WAITS: &str = "a second in which a million runs wait";
+
+const SECTION: Section = Section::Fairness;
+/// Within a token's limit of a minute.
+const RUNS: usize = 15;
+const CROWD: u32 = 2_000;
+const MANY: u32 = 1_000_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long the cost of waiting is watched.
+const WATCHED: Duration = Duration::from_secs(10);
+
+pub async fn run(bench: &Bench, round: &mut Round) {
+    let lively = Peer::start(|_, _| Reply::Status(200)).await;
+    let silent = Peer::start(|_, _| Reply::Silence).await;
+    let actions = || json!([post("send")]);
+    let ours = bench
+        .world
+        .acting_form(&bench.gateway, &lively.url, actions())
+        .await;
+    let theirs = bench
+        .world
+        .acting_form(&bench.gateway, &silent.url, actions())
+        .await;
+    let mut worker = bench.worker().await;
+    let alone = typical_run(bench, &ours, "alone").await;
+    round.of(SECTION, ALONE).add(P50, alone);
+
+    theirs.assert_accepts("first").await;
+    silent.await_received(1).await;
+    crowd(bench, &theirs, CROWD, "now()").await;
+    // All have been looked at, and wait for the account.
+    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    until(async || bench.world.count(waiting).await >= i64::from(CROWD) - 20).await;
+    let beside = typical_run(bench, &ours, "beside").await;
+    round.of(SECTION, BESIDE).add(P50, beside);
+    worker.kill().await;
+    bench.start_over().await;
+
+    let worker = bench.worker().await;
+    watch(bench, &worker, round, NOTHING_WAITS).await;
+    bench.world.forget_hits().await;
+    let asked = silent.received().len();
+    theirs.assert_accepts("second").await;
+    until(async || silent.received().len() > asked).await;
+    // Half of them for the account, which is busy, and half of them for tomorrow.
+    bench.sql("UPDATE workspaces SET held_at = now()").await;
+    crowd(bench, &theirs, MANY / 2, "now()").await;
+    crowd(bench, &theirs, MANY / 2, "now() + interval '1 day'").await;
+    bench.sql("VACUUM ANALYZE run_wakes, runs").await;
+    bench.sql("CHECKPOINT").await;
+    until(async || bench.world.count(waiting).await >= i64::from(MANY / 2)).await;
+    watch(bench, &worker, round, A_MILLION_WAITS).await;
+    bench.sql("UPDATE workspaces SET held_at = NULL").await;
+    drop(worker);
+    bench.start_over().await;
+}
+
+/// The median time from the receipt of a submission to the end of its run, in milliseconds.
+async fn typical_run(bench: &Bench, form: &Form, key: &str) -> f64 {
+    bench.world.forget_hits().await;
+    let over = format!(
+        "SELECT count(*) FROM runs WHERE workflow_id = '{}' AND state = 'succeeded'",
+        form.workflow
+    );
+    let before = bench.world.count(&over).await;
+    for (number, expected) in (0..RUNS).zip(before + 1..) {
+        form.assert_accepts(&format!("{key} {number}")).await;
+        until(async || bench.world.count(&over).await == expected).await;
+    }
+    let median = format!(
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took) FROM (
+            SELECT extract(epoch FROM finished_at - received_at)::float8 * 1000 AS took
+            FROM runs WHERE workflow_id = '{}' ORDER BY run_id DESC LIMIT {RUNS}) AS last",
+        form.workflow
+    );
+    let row = bench.world.database.query_one(&median, &[]).await;
+    row.expect("a median").get(0)
+}
+
+/// Adds runs like the newest one of a form, due at a time.
+async fn crowd(bench: &Bench, form: &Form, runs: u32, due_at: &str) {
+    let added = format!(
+        "WITH like_it AS (
+            SELECT * FROM runs WHERE workflow_id = '{}' ORDER BY run_id DESC LIMIT 1
+        ), added AS (
+            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+                received_at)
+            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, 'queued',
+                input, received_at
+            FROM like_it, generate_series(1, {runs})
+            RETURNING workspace_id, run_id
+        )
+        INSERT INTO run_wakes (workspace_id, run_id, due_at, account_id)
+        SELECT a.workspace_id, a.run_id,
+               {due_at} + row_number() OVER () * interval '1 microsecond', c.account_id
+        FROM added a JOIN connected_accounts c USING (workspace_id)",
+        form.workflow
+    );
+    bench.sql(&added).await;
+}
+
+/// Processor time of the worker and the servers in a second.
+async fn watch(bench: &Bench, worker: &Process, round: &mut Round, name: &'static str) {
+    let watched = bench.intake_and(worker);
+    let before = watched.sample();
+    tokio::time::sleep(WATCHED).await;
+    let used = watched.sample().since(&before);
+    used.add_to(&mut round.of(SECTION, name), WATCHED.as_secs_f64());
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
