@@ -74,7 +74,10 @@ BEGIN
     SELECT * INTO run FROM runs WHERE workspace_id = tenant AND run_id = retried FOR UPDATE;
     IF run.run_id IS NULL OR run.state NOT IN ('failed', 'denied', 'cancelled') THEN
         RETURN 'not_ended';
-    ELSIF run.input IS NULL THEN
+    ELSIF run.input IS NULL OR EXISTS (
+        -- What it was answered went with what it had sent.
+        SELECT FROM run_actions WHERE workspace_id = tenant AND run_id = retried AND state = 'succeeded'
+            AND response_status IS NOT NULL AND request IS NULL AND (type <> 'ai.agent' OR part_of IS NOT NULL)) THEN
         RETURN 'forgotten';
     END IF;
     UPDATE runs SET state = 'queued', failure = NULL, failing = NULL, cancel_reason = NULL, finished_at = NULL, turn = turn + 1,

@@ -20,7 +20,7 @@ pub use form::{DEFINITION, Form, definition_with, payload};
 pub use peer::{Peer, Received, Reply};
 pub use process::{Process, binary};
 pub use proxy::{Front, Proxy};
-pub use scene::{CHAT, Scene, asking, post, script};
+pub use scene::{CHAT, EXPIRE, Scene, asking, post, script};
 pub use sender::{Answer, Webhook, http_client, raw, sign};
 pub use servers::{PrivateBroker, PrivateDatabase, Servers};
 pub use world::{CREDENTIAL, World, eventually};

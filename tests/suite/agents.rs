@@ -12,17 +12,12 @@ use std::{
 use letterbox_common::states::{ActionState, RunState};
 use letterbox_operator::RunAction;
 use letterbox_tests::{
-    CHAT, Peer, Received, Reply, Scene, World, agent, eventually, model_answer, post, results_in,
-    scripted,
+    CHAT, EXPIRE, Peer, Received, Reply, Scene, World, agent, eventually, model_answer, post,
+    results_in, scripted,
 };
 use letterbox_workflow::{Steering, Untrusted};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-
-/// Ends every lease, and wakes every run.
-const EXPIRE: &str = "
-    UPDATE runs SET lease_until = clock_timestamp();
-    UPDATE run_wakes SET due_at = clock_timestamp()";
 
 /// What a model answers, by how many results it was told.
 type Model = Box<dyn Fn(usize) -> String + Send + Sync>;
@@ -368,4 +363,20 @@ async fn agents_of_different_runs_keep_their_own_conversations() {
     let results: Vec<_> = asked.map(results_in).collect();
     let of = |number| results.iter().filter(|one| **one == number).count();
     assert_eq!((of(0), of(2)), (6, 6));
+}
+
+/// What a model said is what a model decided, also where a plain comparison reads it: a person is
+/// asked, as after an `ai.condition`.
+#[tokio::test]
+async fn a_comparison_with_what_a_model_said_is_steered_by_the_model() {
+    let model = |_| model_answer("yes", &[]);
+    let peer = Peer::start(scripted(model, "an answer")).await;
+    let said = json!({"id": "said", "type": "condition",
+        "if": "actions.agent.body.content == 'yes'", "then": [post("steered")]});
+    let scene = Scene::new(&peer, json!([agent(), said])).await;
+    scene.form.assert_accepts("k").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.action_id, "steered");
+    assert!(approval.steered_by.contains(&Steering::AiCondition));
+    assert_eq!(targets(&peer), [CHAT]);
 }

@@ -13,7 +13,7 @@ fn lookup(path: &str) -> Value {
     json!([
         {"id": "look-up", "type": "http.request", "account": "crm", "method": "GET", "path": path},
         {"id": "known", "type": "condition",
-         "if": "actions['look-up'].status == 200 and actions['look-up'].body.customers | length > 0",
+         "if": "actions['look-up'].status == 200 and actions['look-up'].body.customers|length > 0",
          "then": [{"id": "tell", "type": "http.request", "account": "crm", "method": "POST",
                    "path": "/tell/{{ actions['look-up'].body.customers[0].id }}",
                    "body": {"id": "{{ actions['look-up'].body.customers[0].id }}",

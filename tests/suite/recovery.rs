@@ -6,14 +6,11 @@ use std::{collections::HashSet, sync::Arc};
 use lapin::options::BasicPublishOptions;
 use letterbox_broker::{BatchBody, FormSubmission, Receipt, RunWake};
 use letterbox_common::{ids::RunId, states::RunState};
-use letterbox_tests::{Peer, Received, Reply, World, definition_with, eventually, payload, post};
+use letterbox_tests::{
+    EXPIRE, Peer, Received, Reply, World, definition_with, eventually, payload, post,
+};
 use serde_json::json;
 use tokio::sync::Semaphore;
-
-/// Ends every lease, and wakes every run.
-const EXPIRE: &str = "
-    UPDATE runs SET lease_until = clock_timestamp();
-    UPDATE run_wakes SET due_at = clock_timestamp()";
 
 #[tokio::test]
 async fn retries_send_the_same_under_the_same_key() {
@@ -168,10 +165,7 @@ async fn a_worker_that_lost_its_lease_writes_nothing() {
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     let _other = world.worker().await;
-    let expire = "
-        UPDATE runs SET lease_until = clock_timestamp();
-        UPDATE run_wakes SET due_at = clock_timestamp()";
-    world.database.batch_execute(expire).await.unwrap();
+    world.database.batch_execute(EXPIRE).await.unwrap();
     world.await_state("succeeded", 1).await;
     let before = serde_json::to_value(world.run_of(&form).await).unwrap();
     // The slow one hears of a failure now, and finishes what it has begun before it stops.

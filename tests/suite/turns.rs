@@ -5,13 +5,9 @@ use std::sync::Arc;
 
 use letterbox_common::states::RunState;
 use letterbox_database::Role;
-use letterbox_tests::{Peer, Proxy, Reply, Scene, World, eventually, post};
+use letterbox_tests::{EXPIRE, Peer, Proxy, Reply, Scene, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
-
-const EXPIRE: &str = "
-    UPDATE runs SET lease_until = clock_timestamp();
-    UPDATE run_wakes SET due_at = clock_timestamp()";
 
 /// A peer whose first answer, 200, comes when the gate is opened.
 async fn gated() -> (Peer, Arc<Semaphore>) {

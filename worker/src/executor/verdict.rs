@@ -43,6 +43,7 @@ pub(super) fn judge(
         end,
     };
     let (answered, not_done) = (AttemptEnd::Answered, AttemptEnd::NotDone);
+    let unknown = AttemptEnd::Unknown;
     // What another attempt may mend goes on; everything else is final.
     let (error, status, after, end) = match sent {
         Ok(HttpResponse {
@@ -54,19 +55,24 @@ pub(super) fn judge(
             Conclusion::Done => return done(None, status),
             Conclusion::Chose(branch) => return done(Some(branch), status),
             Conclusion::Failed(reason) => return fail(reason, Some(status), answered),
-            Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, answered),
+            Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, unknown),
         },
         // Too many requests, or a server in trouble: it may be well later.
         Ok(HttpResponse {
             status: status @ (429 | 500..),
             retry_after,
             ..
-        }) => (answered_with(status), Some(status), retry_after, not_done),
+        }) => (
+            answered_with(status),
+            Some(status),
+            retry_after,
+            end_of(status),
+        ),
         Ok(HttpResponse { status, .. }) => {
-            return fail(answered_with(status), Some(status), answered);
+            return fail(answered_with(status), Some(status), end_of(status));
         }
         Err(EgressError::Refused(reason)) => return fail(reason, None, not_done),
-        Err(EgressError::Failed(error)) => (error, None, None, AttemptEnd::Unknown),
+        Err(EgressError::Failed(error)) => (error, None, None, unknown),
     };
     if attempt >= max_attempts {
         let reason = format!("{error}; given up after {attempt} attempts");
@@ -77,6 +83,17 @@ pub(super) fn judge(
         status,
         after,
         end,
+    }
+}
+
+/// What is known after an answer with this status, which is not 2xx.
+fn end_of(status: u16) -> AttemptEnd {
+    match status {
+        // Who answers so may stand in front of whoever has done it.
+        500.. => AttemptEnd::Unknown,
+        // These come from whoever guards the way, or because an earlier attempt is under way.
+        ..=399 | 401 | 403 | 404 | 407..=409 | 421 | 423 | 425 | 429 => AttemptEnd::NotDone,
+        _ => AttemptEnd::Answered,
     }
 }
 
@@ -113,9 +130,9 @@ mod tests {
     /// What is known after an answer with this status, or after none.
     fn end(status: Option<u16>) -> AttemptEnd {
         match status {
-            Some(429 | 500..) => AttemptEnd::NotDone,
-            Some(_) => AttemptEnd::Answered,
-            None => AttemptEnd::Unknown,
+            Some(300 | 404 | 429) => AttemptEnd::NotDone,
+            Some(200 | 400 | 422) => AttemptEnd::Answered,
+            _ => AttemptEnd::Unknown,
         }
     }
 
@@ -245,7 +262,7 @@ mod tests {
             error: "the answer broke off".into(),
             status: None,
             after: None,
-            end: AttemptEnd::Answered,
+            end: AttemptEnd::Unknown,
         };
         assert_eq!(judge(asking.as_ref(), Ok(cut), 1, 10), broke_off);
     }

@@ -53,6 +53,13 @@ impl Steered {
         self
     }
 
+    /// The same, and all of the other.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let kinds = other.kinds().into_iter();
+        kinds.fold(self, Self::with)
+    }
+
     /// Whether it is one of them.
     #[must_use]
     pub fn contains(mut self, steering: Steering) -> bool {

@@ -50,6 +50,13 @@ impl<'a> Trail<'a> {
         below.note_answer(action);
         let references = &action.references;
         let is_untrusted = references.form || references.has_answers();
+        // Who asks a model's answer, or whether something was done that a model had decided, is
+        // steered by the model.
+        for (id, sent) in &self.sent {
+            if action.kind.steering.is_some() && references.has_answer_of(id) {
+                below.steered = below.steered.and(sent.steered);
+            }
+        }
         if let Some(steering) = action.kind.steering.filter(|_| is_untrusted) {
             below.steered = below.steered.with(steering);
         }
@@ -72,6 +79,9 @@ impl<'a> Trail<'a> {
     #[must_use]
     pub fn after_failure(mut self) -> Self {
         self.outcome = true;
+        for sent in self.sent.values() {
+            self.steered = self.steered.and(sent.steered);
+        }
         self
     }
 
@@ -81,6 +91,14 @@ impl<'a> Trail<'a> {
             Step::Send(_) => self.taint(action),
             Step::Delegate(_) => self.taint(action).of_tool_call(),
             Step::Choose(_) | Step::Wait(_) => return,
+        };
+        // What a model says of untrusted text, it can be talked into.
+        let taint = match action.kind.asks_a_model() && taint.is_any() {
+            true => Taint {
+                steered: taint.steered.with(Steering::AiCondition),
+                ..taint
+            },
+            false => taint,
         };
         self.sent.insert(&action.id, taint);
     }

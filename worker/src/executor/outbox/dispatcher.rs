@@ -29,6 +29,10 @@ const ALL_EVERY: Duration = Duration::from_secs(60);
 /// the queue, so that no place is empty while the relay is busy.
 const IN_FLIGHT_PER_PLACE: usize = 2;
 
+/// A wake is put off, because the queue may hold it, until it was handed over so often: perhaps it
+/// holds others.
+const MAX_HANDOVERS: i32 = 4;
+
 /// A wake whose time has come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DueWake {
@@ -159,7 +163,9 @@ impl Work for Look<'_> {
 impl Look<'_> {
     /// What is put off, and what may have a turn.
     fn sort(&self, due: Vec<DueWake>) -> (Vec<Candidate>, Vec<Candidate>) {
-        let is_held = |one: &DueWake| self.has_backlog && one.is_in_flight && one.handovers > 0;
+        let is_held = |one: &DueWake| {
+            self.has_backlog && one.is_in_flight && (1..MAX_HANDOVERS).contains(&one.handovers)
+        };
         let (held, due): (Vec<_>, Vec<_>) = due.into_iter().partition(is_held);
         let candidates = |wakes: Vec<DueWake>| wakes.into_iter().map(|one| one.candidate).collect();
         (candidates(held), candidates(due))

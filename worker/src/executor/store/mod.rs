@@ -63,10 +63,12 @@ WHERE a.workspace_id = $1 AND a.run_id = $2";
 SELECT coalesce(
            (SELECT may_run FROM members WHERE workspace_id = $1 AND user_id = $2), false)
            AS owner_may_run, is_held($1), w.retry_attempts,
-       w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause, a.account_id, a.base_url, a.header_name, a.credential_sealed, p.version, p.policy
+       w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause,
+       a.account_id, a.base_url, a.header_name, a.credential_sealed, p.version, p.policy
 FROM workspaces w
 LEFT JOIN connected_accounts a
-    ON a.workspace_id = w.workspace_id AND a.user_id = $2 AND a.name = $3 AND a.disconnected_at IS NULL
+    ON a.workspace_id = w.workspace_id AND a.user_id = $2 AND a.name = $3
+    AND a.disconnected_at IS NULL
 LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
 ) AS p ON true

@@ -23,13 +23,14 @@ use super::Lease;
 
 statements! {
     /// Sets the state of a run, for the holder of its lease. $7: something is recorded that counts;
-    /// else an attempt begins, and it must not where the run shall be cancelled.
+    /// else an attempt begins, and it must not where the run shall be cancelled, or is held.
     RENEW_RUN = renew_run "
-UPDATE runs SET state = $4, failure = $5, failing = coalesce($8, failing), idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
+UPDATE runs SET state = $4, failure = $5, failing = coalesce($8, failing),
+    idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
     lease_until = clock_timestamp() + $6::float8 * interval '1 second',
     finished_at = CASE WHEN $4 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 WHERE workspace_id = $1 AND run_id = $2 AND turn = $3
-  AND state IN ('running', 'waiting_approval') AND ($7 OR cancel_reason IS NULL)
+  AND state IN ('running', 'waiting_approval') AND ($7 OR cancel_reason IS NULL AND NOT is_held($1))
 RETURNING cancel_reason IS NOT NULL AS is_cancelled";
 
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
@@ -235,7 +236,7 @@ pub(in crate::executor) enum AttemptEnd {
     Unknown,
     /// It was not done; earlier ones under the same key may have been.
     NotDone,
-    /// It was answered, and so were the earlier ones: whoever keeps keys would have said so.
+    /// It was answered, and with it the earlier ones: whoever keeps keys would have said so.
     Answered,
 }
 

@@ -77,6 +77,13 @@ impl ActionKind {
     }
 }
 
+impl ActionKind {
+    /// Whether a model answers it.
+    pub(crate) fn asks_a_model(&self) -> bool {
+        [ai_condition::KIND.name, ai_agent::KIND.name].contains(&self.name)
+    }
+}
+
 impl fmt::Debug for ActionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
