@@ -30,6 +30,7 @@ mod form_links;
 mod form_page;
 mod http_contract;
 mod intake_model;
+mod moment;
 mod numbers;
 mod operator;
 mod operator_accounts;

@@ -287,7 +287,7 @@ async fn a_filter_says_which_and_yes_does_it() {
     let operator = world.operator().await;
     let id = scene.the_run().await.row.run_id;
     operator.erase_run(id).await.unwrap();
-    let which = format!("--workspace {workspace} --failure 400");
+    let which = format!("--workspace {workspace} --since 2020-01-01T00:00:00Z");
     let shown = world.order(format!("run retry {which}"));
     assert_eq!(shown["would_be"], "retried");
     assert_eq!(shown["runs"].as_array().unwrap().len(), 3);
@@ -397,8 +397,42 @@ async fn no_question_expires_while_it_is_held() {
     world.database.batch_execute(an_hour).await.unwrap();
     let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
     eventually("it waits", async || world.count(ready).await == 1).await;
-    operator.release(Some(form.workspace)).await.unwrap();
-    eventually("looked at", async || world.count(ready).await == 0).await;
+    // It is open: who must answer sees it, and may.
+    assert_eq!(
+        operator.approvals(form.workspace, 10).await.unwrap().len(),
+        1
+    );
     operator.approve(approval, form.owner).await.unwrap();
+    operator.release(Some(form.workspace)).await.unwrap();
     world.await_state("succeeded", 1).await;
+}
+
+/// Of two holds that overlap, the time that both have taken counts once.
+#[tokio::test]
+async fn two_holds_take_no_time_twice() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, workspace) = (&scene.world, scene.form.workspace);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    scene.the_approval().await;
+    let operator = world.operator().await;
+    operator.hold(Some(workspace)).await.unwrap();
+    operator.hold(None).await.unwrap();
+    let left = "SELECT round(extract(epoch FROM expires_at - question_clock(workspace_id)) / 3600)
+        ::bigint FROM approvals";
+    // The workspace for ten hours, all of them for the last four.
+    let hours = "
+        UPDATE workspaces SET held_at = held_at - interval '10 hours' WHERE held_at IS NOT NULL;
+        UPDATE all_workspaces SET held_at = held_at - interval '4 hours';
+        UPDATE approvals SET created_at = created_at - interval '11 hours',
+            expires_at = expires_at - interval '10 hours'";
+    world.database.batch_execute(hours).await.unwrap();
+    let before = world.count(left).await;
+    operator.release(Some(workspace)).await.unwrap();
+    assert_eq!(world.count(left).await, before, "all are held still");
+    operator.release(None).await.unwrap();
+    assert_eq!(world.count(left).await, before);
 }

@@ -11,7 +11,7 @@ letterbox_common::metrics! {
     SIGNALS_REPEATED: Counter = "letterbox_signals_repeated_total" [];
     /// Submissions recorded as runs, by outcome: queued, refused or repeated
     RUNS: Counter = "letterbox_runs_total" [outcome];
-    /// Runs that are over, by state: succeeded, failed or denied
+    /// Runs that workers have ended, by state: succeeded, failed, denied or cancelled
     RUNS_FINISHED: Counter = "letterbox_runs_finished_total" [state];
     /// Wakes of runs handed to the broker
     RUN_WAKES: Counter = "letterbox_run_wakes_total" [];

@@ -2,7 +2,7 @@
 
 use letterbox_common::sealing::Place;
 
-use super::{Executor, RunInProgress, store::Lease};
+use super::{Executor, run_in_progress::RunInProgress, store::Lease};
 
 /// How much of an answer is kept that made an action fail, in bytes.
 const MAX_EXCERPT: usize = 2 * 1024;

@@ -12,8 +12,9 @@ use letterbox_workflow::actions::{
 use serde_json::json;
 
 use super::{
-    Executor, Progress, RunInProgress,
+    Executor, Progress,
     plan::Next,
+    run_in_progress::RunInProgress,
     store::{ActionRecord, ActionUpdate},
 };
 

@@ -18,34 +18,32 @@ mod delegate;
 mod outbox;
 mod permission;
 mod plan;
+mod prepare;
+mod run_in_progress;
 mod send;
 mod store;
 mod verdict;
 
 use std::{
-    collections::HashMap,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use letterbox_common::{
-    ids::{AccountId, RunId, UserId, WorkspaceId},
+    ids::{RunId, WorkspaceId},
     sealing::KeyRing,
-    states::ActionState,
+    states::{ActionState, RunState},
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
-use letterbox_workflow::{
-    TemplateContext,
-    actions::{Action, Step},
-    release::Release,
-};
+use letterbox_workflow::actions::Step;
 use tokio::task::block_in_place;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::outbox::{Limits, Relay, RelayHints, wake_again};
 use self::{
     plan::Next,
-    store::{ActionRecord, ActionUpdate, Lease, LeasedRun, Transition},
+    run_in_progress::RunInProgress,
+    store::{ActionRecord, ActionUpdate, Lease, Transition, Written},
 };
 use crate::{egress::Egress, metrics};
 
@@ -93,20 +91,6 @@ pub(crate) struct Executor {
 /// whose holder has panicked is given up for that holder only.
 pub(crate) type FencingToken = Arc<OnceLock<i32>>;
 
-/// A run that this executor holds the lease of.
-struct RunInProgress {
-    lease: Lease,
-    /// The user under whose identity it runs.
-    owner: UserId,
-    /// The account that it may call: the relay counts how many do.
-    account: Option<AccountId>,
-    context: TemplateContext,
-    release: Release,
-    records: HashMap<String, ActionRecord>,
-    /// Why it fails, while what follows a failure is under way.
-    failing: Option<String>,
-}
-
 /// What a step leaves to do for the holder of the lease.
 enum Progress {
     /// Something is recorded of an action: continue.
@@ -122,36 +106,6 @@ enum Progress {
     },
     /// The run is over, waits, or belongs to another holder.
     Stop,
-}
-
-impl RunInProgress {
-    /// What is recorded of an action; an empty record before its first step.
-    fn record_of(&self, action: &Action) -> ActionRecord {
-        self.records.get(&action.id).cloned().unwrap_or_default()
-    }
-
-    fn note(&mut self, action: String, record: ActionRecord) {
-        if let Some(context) = self.with_answer(&action, &record) {
-            self.context = context;
-        }
-        self.records.insert(action, record);
-    }
-
-    /// The context with what an action was answered, where later ones may use it.
-    fn with_answer(&self, action: &str, record: &ActionRecord) -> Option<TemplateContext> {
-        let is_used = record.status.is_some() && self.release.uses_answer_of(action);
-        is_used.then(|| {
-            let body = record.answer.as_deref().unwrap_or_default();
-            self.context
-                .clone()
-                .with_answer(action, record.status, body)
-        })
-    }
-
-    fn begin_failing(&mut self, reason: String) {
-        self.context = self.context.clone().after_failure(&reason);
-        self.failing = Some(reason);
-    }
 }
 
 impl Executor {
@@ -176,7 +130,8 @@ impl Executor {
         // Nobody else sets it.
         let _ = token.set(lease.fencing_token);
         if leased.is_cancelled {
-            return store::cancel_run(&self.database, &lease).await.map(drop);
+            // Whatever is recorded, it is cancelled with it.
+            return self.end(&lease, Transition::Pause(Duration::ZERO)).await;
         }
         if leased.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row came to nothing");
@@ -211,7 +166,7 @@ impl Executor {
     /// Ends this holder's turn.
     async fn end(&self, lease: &Lease, transition: Transition) -> Result<(), DatabaseError> {
         let written = store::write_step(&self.database, lease, None, &transition).await?;
-        note_end(written.is_some(), &transition);
+        note(lease, written, &transition);
         Ok(())
     }
 
@@ -233,60 +188,11 @@ impl Executor {
         store::abandon_run(&self.database, workspace, run, token.copied(), reason).await
     }
 
-    /// The actions, values and records of a run; or why it can't be executed.
-    async fn load(
-        &self,
-        leased: LeasedRun,
-    ) -> Result<Result<RunInProgress, String>, DatabaseError> {
-        let Lease { workspace, run, .. } = leased.lease;
-        let release = match Release::load(&leased.actions, leased.on_failure.as_deref()) {
-            Ok(release) => release,
-            Err(error) => {
-                let release_id = leased.release;
-                tracing::error!(run_id = %run, %release_id, %error, "a release can't be loaded");
-                return Ok(Err(error.to_string()));
-            }
-        };
-        let input = String::from_utf8_lossy(&leased.input);
-        let received_at = format!("{:.3}", leased.received_at);
-        let context = match TemplateContext::of_run(&input, &run.to_string(), &received_at) {
-            Ok(context) => context,
-            Err(error) => return Ok(Err(format!("the input can't be read: {error}"))),
-        };
-        let mut run = RunInProgress {
-            lease: leased.lease,
-            owner: leased.owner,
-            account: leased.account,
-            context,
-            release,
-            records: HashMap::new(),
-            failing: None,
-        };
-        let lease = leased.lease;
-        let records = store::action_records(&self.database, workspace, lease.run).await?;
-        for (action, mut record) in records {
-            if let Some(sealed) = record.answer.take() {
-                match self.open_answer(&lease, &action, &sealed) {
-                    Ok(answer) => record.answer = Some(answer),
-                    Err(reason) => return Ok(Err(reason)),
-                }
-            }
-            run.note(action, record);
-        }
-        if let Some(reason) = leased.failing {
-            run.begin_failing(reason);
-        }
-        Ok(Ok(run))
-    }
-
     /// Does the next action, or ends the run.
     async fn step(&self, run: &RunInProgress) -> Result<Progress, DatabaseError> {
-        let Some(next) = plan::next(&run.release, &run.records, run.failing.is_some()) else {
-            let end = match &run.failing {
-                None => Transition::Succeed,
-                Some(reason) => Transition::Fail(reason.clone()),
-            };
-            return self.record(run, None, &end).await.map(|_| Progress::Stop);
+        let next = match run.next(None) {
+            Ok(next) => next,
+            Err(end) => return self.record(run, None, &end).await.map(|_| Progress::Stop),
         };
         match &next.action.step {
             Step::Choose(condition) => match block_in_place(|| condition.holds(&run.context)) {
@@ -358,17 +264,21 @@ impl Executor {
         self.go_on(run, &update, record).await
     }
 
-    /// Records something of an action that the run goes on after.
+    /// Records something of an action that the run goes on after; ends the run where that was the
+    /// last one.
     async fn go_on(
         &self,
         run: &RunInProgress,
         update: &ActionUpdate<'_>,
         record: ActionRecord,
     ) -> Result<Progress, DatabaseError> {
-        let going_on = Transition::Continue(self.timeouts.lease);
-        Ok(match self.record(run, Some(update), &going_on).await? {
+        let id = update.action.id.as_str();
+        let end = run.next(Some((id, &record))).err();
+        let transition = end.unwrap_or(Transition::Continue(self.timeouts.lease));
+        let goes_on = self.record(run, Some(update), &transition).await? && !transition.is_end();
+        Ok(match goes_on {
             true => Progress::Recorded {
-                action: update.action.id.clone(),
+                action: id.to_owned(),
                 record,
             },
             false => Progress::Stop,
@@ -448,22 +358,23 @@ impl Executor {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_RECORD_PAUSE);
         };
-        note_end(written.is_some(), transition);
-        let Some(written) = written else {
-            return Ok(false);
-        };
-        // What is over stays so; else this was the last step.
-        if written.is_cancelled && !transition.is_end() {
-            store::cancel_run(&self.database, &run.lease).await?;
-            return Ok(false);
-        }
-        Ok(true)
+        Ok(note(&run.lease, written, transition))
     }
 }
 
-/// Counts a run that is over.
-fn note_end(holds_lease: bool, transition: &Transition) {
-    if holds_lease && transition.is_end() {
-        metrics::RUNS_FINISHED.add([transition.run_state().as_str()], 1);
+/// Counts a run that is over, and says why it failed. Gives whether the caller still has the run.
+fn note(lease: &Lease, written: Option<Written>, transition: &Transition) -> bool {
+    let Some(written) = written else { return false };
+    let state = match written.is_cancelled {
+        true => RunState::Cancelled,
+        false => transition.run_state(),
+    };
+    if written.is_cancelled || transition.is_end() {
+        metrics::RUNS_FINISHED.add([state.as_str()], 1);
     }
+    if let Transition::Fail(reason) | Transition::Deny(reason) = transition {
+        let workspace_id = lease.workspace;
+        tracing::info!(run_id = %lease.run, %workspace_id, %state, %reason, "a run has ended");
+    }
+    !written.is_cancelled
 }

@@ -10,6 +10,8 @@ pub(super) enum ApprovalStatus {
     /// There is none yet; the question expires after this time.
     Pending(Duration),
     Approved,
+    /// Approved by somebody who may not approve it any more.
+    Lapsed,
     Denied,
     Expired,
     /// The policy did not ask any more.
@@ -33,7 +35,7 @@ pub(super) fn permission(
     approval: Option<ApprovalStatus>,
     time_limit: Duration,
 ) -> Permission {
-    use ApprovalStatus::{Approved, Denied, Expired, Pending, Withdrawn};
+    use ApprovalStatus::{Approved, Denied, Expired, Lapsed, Pending, Withdrawn};
     match (decision, approval) {
         (Decision::Deny, _) => Permission::Denied("denied by the policy"),
         // A person's no outlives a policy that would not ask any more.
@@ -41,7 +43,7 @@ pub(super) fn permission(
         (Decision::Allow, _) | (Decision::Approve, Some(Approved)) => Permission::Granted,
         (Decision::Approve, Some(Expired)) => Permission::Denied("not approved in time"),
         (Decision::Approve, Some(Pending(time_left))) => Permission::Awaited(time_left),
-        (Decision::Approve, None | Some(Withdrawn)) => Permission::Awaited(time_limit),
+        (Decision::Approve, None | Some(Withdrawn | Lapsed)) => Permission::Awaited(time_limit),
     }
 }
 
@@ -51,7 +53,7 @@ mod tests {
 
     #[test]
     fn every_decision_with_every_answer() {
-        use ApprovalStatus::{Approved, Denied, Expired, Pending, Withdrawn};
+        use ApprovalStatus::{Approved, Denied, Expired, Lapsed, Pending, Withdrawn};
         let (limit, left) = (Duration::from_secs(60), Duration::from_secs(5));
         let by_policy = Permission::Denied("denied by the policy");
         let by_member = Permission::Denied("denied by a member");
@@ -63,12 +65,15 @@ mod tests {
             Some(Denied),
             Some(Expired),
             Some(Withdrawn),
+            Some(Lapsed),
         ];
         let granted = Permission::Granted;
         for (decision, expected) in [
             (
                 Decision::Allow,
-                [granted, granted, granted, by_member, granted, granted],
+                [
+                    granted, granted, granted, by_member, granted, granted, granted,
+                ],
             ),
             (
                 Decision::Approve,
@@ -79,9 +84,10 @@ mod tests {
                     by_member,
                     late,
                     Permission::Awaited(limit),
+                    Permission::Awaited(limit),
                 ],
             ),
-            (Decision::Deny, [by_policy; 6]),
+            (Decision::Deny, [by_policy; 7]),
         ] {
             let given = answers.map(|answer| permission(decision, answer, limit));
             assert_eq!(given, expected, "{decision}");

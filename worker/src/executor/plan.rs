@@ -1,8 +1,6 @@
 //! Where a run is: which of its actions comes next, and what untrusted text steered it there. Pure:
 //! it depends on the release and the records only.
 
-use std::collections::HashMap;
-
 use letterbox_common::states::ActionState;
 use letterbox_workflow::{
     Taint, Trail,
@@ -35,7 +33,8 @@ impl<'a> Next<'a> {
             taint: self.taint,
             state,
             decided: None,
-            begins_attempt: false,
+            begins: None,
+            was_asked: false,
             ended: None,
             branch: None,
             status: None,
@@ -53,26 +52,26 @@ impl<'a> Next<'a> {
 
 /// The first action, in order, that is not done, through the branches that conditions have chosen.
 /// None when all are done. Of a run that is `failing`: of the actions that follow a failure.
-pub(super) fn next<'a>(
+pub(super) fn next<'a, 'r>(
     release: &'a Release,
-    records: &HashMap<String, ActionRecord>,
+    record_of: &dyn Fn(&str) -> Option<&'r ActionRecord>,
     failing: bool,
 ) -> Option<Next<'a>> {
     let mut trail = Trail::default();
-    let next = descend(&release.actions, records, &mut trail);
+    let next = descend(&release.actions, record_of, &mut trail);
     match failing {
         false => next,
-        true => descend(&release.on_failure, records, &mut trail.after_failure()),
+        true => descend(&release.on_failure, record_of, &mut trail.after_failure()),
     }
 }
 
-fn descend<'a>(
+fn descend<'a, 'r>(
     actions: &'a [Action],
-    records: &HashMap<String, ActionRecord>,
+    record_of: &dyn Fn(&str) -> Option<&'r ActionRecord>,
     trail: &mut Trail<'a>,
 ) -> Option<Next<'a>> {
     for action in actions {
-        let Some(record) = records.get(&action.id).filter(|record| record.is_done) else {
+        let Some(record) = record_of(&action.id).filter(|record| record.is_done) else {
             let taint = trail.taint(action);
             // What follows a failure may use what it was answered.
             trail.note_answer(action);
@@ -85,7 +84,7 @@ fn descend<'a>(
         };
         if let Some(branch) = record.branch {
             let mut below = trail.below(action);
-            let next = descend(action.branches.of(branch), records, &mut below);
+            let next = descend(action.branches.of(branch), record_of, &mut below);
             trail.join(below);
             if next.is_some() {
                 return next;
@@ -98,6 +97,8 @@ fn descend<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use letterbox_workflow::{
         Definition,
         Steering::{AiCondition, Condition, Outcome},
@@ -133,7 +134,7 @@ mod tests {
         let release = release();
         let mut records = HashMap::new();
         let mut walked = Vec::new();
-        while let Some(next) = next(&release, &records, false) {
+        while let Some(next) = next(&release, &|id| records.get(id), false) {
             walked.push((next.action.id.clone(), next.taint.steered.kinds()));
             let record = ActionRecord::done(Some(Branch::Then));
             records.insert(next.action.id.clone(), record);
@@ -161,7 +162,8 @@ mod tests {
             let done = done
                 .iter()
                 .map(|(id, record)| ((*id).to_owned(), record.clone()));
-            next(&release, &done.collect(), false).map(|next| next.action.id.clone())
+            let done: HashMap<_, _> = done.collect();
+            next(&release, &|id| done.get(id), false).map(|next| next.action.id.clone())
         };
         let (done, other) = (
             ActionRecord::done(None),

@@ -32,7 +32,7 @@ pub(super) enum Verdict {
 /// Judges the attempt with this number, counted from 1, of at most `max_attempts`.
 pub(super) fn judge(
     outgoing: &dyn Outgoing,
-    sent: Result<HttpResponse, EgressError>,
+    sent: &Result<HttpResponse, EgressError>,
     attempt: i32,
     max_attempts: i32,
 ) -> Verdict {
@@ -46,33 +46,22 @@ pub(super) fn judge(
     let unknown = AttemptEnd::Unknown;
     // What another attempt may mend goes on; everything else is final.
     let (error, status, after, end) = match sent {
-        Ok(HttpResponse {
-            status: status @ 200..300,
-            body,
-            is_complete,
-            ..
-        }) => match outgoing.conclude(&body, is_complete) {
-            Conclusion::Done => return done(None, status),
-            Conclusion::Chose(branch) => return done(Some(branch), status),
-            Conclusion::Failed(reason) => return fail(reason, Some(status), answered),
-            Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, unknown),
+        Ok(response @ HttpResponse { status, .. }) => match *status {
+            200..300 => match outgoing.conclude(&response.body, response.is_complete) {
+                Conclusion::Done => return done(None, *status),
+                Conclusion::Chose(branch) => return done(Some(branch), *status),
+                Conclusion::Failed(reason) => return fail(reason, Some(*status), answered),
+                Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, unknown),
+            },
+            // Too many requests, or a server in trouble: it may be well later.
+            429 | 500.. => {
+                let (after, end) = (response.retry_after, end_of(*status));
+                (answered_with(*status), Some(*status), after, end)
+            }
+            status => return fail(answered_with(status), Some(status), end_of(status)),
         },
-        // Too many requests, or a server in trouble: it may be well later.
-        Ok(HttpResponse {
-            status: status @ (429 | 500..),
-            retry_after,
-            ..
-        }) => (
-            answered_with(status),
-            Some(status),
-            retry_after,
-            end_of(status),
-        ),
-        Ok(HttpResponse { status, .. }) => {
-            return fail(answered_with(status), Some(status), end_of(status));
-        }
-        Err(EgressError::Refused(reason)) => return fail(reason, None, not_done),
-        Err(EgressError::Failed(error)) => (error, None, None, unknown),
+        Err(EgressError::Refused(reason)) => return fail(reason.clone(), None, not_done),
+        Err(EgressError::Failed(error)) => (error.clone(), None, None, unknown),
     };
     if attempt >= max_attempts {
         let reason = format!("{error}; given up after {attempt} attempts");
@@ -218,7 +207,7 @@ mod tests {
         ] {
             let shown = format!("{sent:?} at attempt {attempt}");
             assert_eq!(
-                judge(request.as_ref(), sent, attempt, 10),
+                judge(request.as_ref(), &sent, attempt, 10),
                 expected,
                 "{shown}"
             );
@@ -230,7 +219,7 @@ mod tests {
             body: vec![],
             is_complete: true,
         };
-        let verdict = judge(request.as_ref(), Ok(busy), 1, 10);
+        let verdict = judge(request.as_ref(), &Ok(busy), 1, 10);
         assert!(matches!(verdict, Verdict::Retry { after: given, .. } if given == after));
     }
 
@@ -248,12 +237,12 @@ mod tests {
             status: 200,
         };
         assert_eq!(
-            judge(asking.as_ref(), answer(200, &chat("Yes.")), 1, 10),
+            judge(asking.as_ref(), &answer(200, &chat("Yes.")), 1, 10),
             yes
         );
         let neither = "the model answered neither yes nor no";
         for body in [chat("maybe"), String::new(), "{}".to_owned()] {
-            let verdict = judge(asking.as_ref(), answer(200, &body), 1, 10);
+            let verdict = judge(asking.as_ref(), &answer(200, &body), 1, 10);
             assert_eq!(verdict, fail(neither, Some(200)), "{body}");
         }
         let mut cut = answer(200, &chat("yes")).unwrap();
@@ -264,6 +253,6 @@ mod tests {
             after: None,
             end: AttemptEnd::Unknown,
         };
-        assert_eq!(judge(asking.as_ref(), Ok(cut), 1, 10), broke_off);
+        assert_eq!(judge(asking.as_ref(), &Ok(cut), 1, 10), broke_off);
     }
 }

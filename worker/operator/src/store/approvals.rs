@@ -26,7 +26,7 @@ statements! {
     /// What waits for an answer in a workspace, oldest first.
     APPROVALS = approvals concat!("SELECT ", columns!(), "
 FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
-WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > clock_timestamp()
+WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > question_clock($1)
 ORDER BY p.created_at, p.approval_id LIMIT $2");
 
     /// Whether a question is for another person than this one, because the run acts as this one.
@@ -49,7 +49,7 @@ WITH answered AS (
         ON m.workspace_id = w.workspace_id AND m.user_id = $2
         AND m.role IN ('owner', 'editor') AND m.deactivated_at IS NULL
     WHERE p.workspace_id = w.workspace_id AND p.approval_id = $1
-      AND p.state = 'pending' AND p.expires_at > clock_timestamp()
+      AND p.state = 'pending' AND p.expires_at > question_clock(p.workspace_id)
       AND EXISTS (SELECT FROM runs r
                   WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
                     AND r.state = 'waiting_approval'

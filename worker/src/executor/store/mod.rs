@@ -1,6 +1,7 @@
 //! The record of runs: taking a run, and loading what has been done and what holds now. `step`
-//! writes the record.
+//! writes the record, `change` is what it writes.
 
+mod change;
 mod step;
 
 use std::{collections::HashMap, time::Duration};
@@ -14,7 +15,10 @@ use letterbox_database::{Database, DatabaseError, Statement, statements};
 use letterbox_workflow::actions::Branch;
 use tokio_postgres::Row;
 
-pub(super) use self::step::{ActionUpdate, AttemptEnd, Decided, Transition, write_step};
+pub(super) use self::{
+    change::{ActionUpdate, AttemptEnd, Decided, Transition, Written},
+    step::write_step,
+};
 use super::permission::ApprovalStatus;
 
 statements! {
@@ -47,14 +51,16 @@ SELECT t.turn AS fencing_token, t.idle_turns, t.run_as, t.release_id, t.received
        t.cancel_reason IS NOT NULL AS is_cancelled
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
-    /// What a run has done, with the answers of people.
+    /// What a run has done, with the answers of people. $3 is the user as whom it acts.
     ACTION_RECORDS = action_records "
 SELECT a.action_id, a.state, a.is_told, a.outcome AS branch, a.request, a.attempts, a.error,
-       a.response_status, a.answer_sealed,
+       a.response_status, a.answer_sealed, a.unanswered,
        extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
-       p.state AS approval_state,
-       extract(epoch FROM p.expires_at - clock_timestamp())::float8 AS approval_expires_in
+       p.state AS approval_state, CASE p.state
+           WHEN 'pending' THEN extract(epoch FROM p.expires_at - question_clock($1))::float8
+       END AS approval_expires_in,
+       p.state = 'approved' AND NOT approval_stands($1, p.decided_by, $3) AS approval_lapsed
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 WHERE a.workspace_id = $1 AND a.run_id = $2";
 
@@ -73,9 +79,6 @@ LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
 ) AS p ON true
 WHERE w.workspace_id = $1";
-
-    /// Cancels a run for the holder of $3, if somebody has ordered it.
-    CANCEL_RUN = cancel_run "SELECT cancel_run($1, $2, NULL, $3) IS NOT NULL AS is_cancelled";
 
     /// Fails a run for the holder of $3, or, where nobody took it, one that nobody has.
     ABANDON_RUN = abandon_run "
@@ -143,6 +146,8 @@ pub(super) struct ActionRecord {
     /// JSON text of the request that was rendered.
     pub(super) request: Option<String>,
     pub(super) attempts: i32,
+    /// Of how many of them it is not known what came of them.
+    pub(super) unanswered: i32,
     /// Time until the next attempt.
     pub(super) retry_in: Option<Duration>,
     pub(super) approval: Option<ApprovalStatus>,
@@ -169,6 +174,7 @@ impl ActionRecord {
     fn decode(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let expires_in = seconds(row, "approval_expires_in")?;
         let approval = row.try_get::<_, Option<ApprovalState>>("approval_state")?;
+        let has_lapsed: Option<bool> = row.try_get("approval_lapsed")?;
         let state: ActionState = row.try_get("state")?;
         let is_told: bool = row.try_get("is_told")?;
         let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
@@ -184,9 +190,13 @@ impl ActionRecord {
             branch: row.try_get("branch")?,
             request: row.try_get("request")?,
             attempts: row.try_get("attempts")?,
+            unanswered: row.try_get("unanswered")?,
             retry_in: seconds(row, "retry_in")?,
             approval: approval.map(|state| match (state, expires_in) {
-                (ApprovalState::Approved, _) => ApprovalStatus::Approved,
+                (ApprovalState::Approved, _) => match has_lapsed {
+                    Some(true) => ApprovalStatus::Lapsed,
+                    _ => ApprovalStatus::Approved,
+                },
                 (ApprovalState::Withdrawn, _) => ApprovalStatus::Withdrawn,
                 (ApprovalState::Denied, _) => ApprovalStatus::Denied,
                 (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
@@ -268,10 +278,16 @@ pub(super) async fn take_run(
 /// What a run has done, by action.
 pub(super) async fn action_records(
     database: &Database,
-    workspace: WorkspaceId,
-    run: RunId,
+    lease: &Lease,
+    owner: UserId,
 ) -> Result<HashMap<String, ActionRecord>, DatabaseError> {
-    let rows = database.query(&ACTION_RECORDS, &[&workspace, &run]).await?;
+    // Nobody has had it before.
+    if lease.fencing_token == 1 {
+        return Ok(HashMap::new());
+    }
+    let rows = database
+        .query(&ACTION_RECORDS, &[&lease.workspace, &lease.run, &owner])
+        .await?;
     rows.iter()
         .map(|row| Ok((row.try_get("action_id")?, ActionRecord::decode(row)?)))
         .collect()
@@ -307,22 +323,6 @@ pub(super) async fn circumstances(
         account,
         policy: version.zip(row.try_get("policy")?),
     })
-}
-
-/// Cancels a run for the holder of its lease, if somebody has ordered it; gives whether it is
-/// cancelled now.
-pub(super) async fn cancel_run(database: &Database, lease: &Lease) -> Result<bool, DatabaseError> {
-    let row = database
-        .query_one(
-            &CANCEL_RUN,
-            &[
-                /* $1 workspace_id */ &lease.workspace,
-                /* $2 run_id */ &lease.run,
-                /* $3 fencing_token */ &lease.fencing_token,
-            ],
-        )
-        .await?;
-    Ok(row.try_get("is_cancelled")?)
 }
 
 /// Fails a run that can't be advanced, unless somebody else has it. `fencing_token` is that of the

@@ -4,34 +4,49 @@
 //! Rows are locked in the order run, action, approval, wake; whoever answers an approval locks the
 //! last two in the same order.
 
-use std::time::Duration;
-
 use letterbox_common::{
     ids::{AccountId, ApprovalId},
-    states::{ActionState, RunState, WakeState},
+    states::ActionState,
 };
 use letterbox_database::{
-    BoundStatement, Database, DatabaseError, Transaction, Work, replace_nul, statements,
+    BoundStatement, Database, DatabaseError, Statement, Transaction, Work, replace_nul, statements,
 };
-use letterbox_workflow::{
-    Ruling, Taint,
-    actions::{Action, Branch},
-};
+use letterbox_workflow::Decision;
 use uuid::Uuid;
 
-use super::Lease;
+use super::{
+    Lease,
+    change::{ActionUpdate, AttemptEnd, Decided, Transition, Written},
+};
 
 statements! {
-    /// Sets the state of a run, for the holder of its lease. $7: something is recorded that counts;
-    /// else an attempt begins, and it must not where the run shall be cancelled, or is held.
+    /// Sets the state of a run, for the holder of its lease.
     RENEW_RUN = renew_run "
-UPDATE runs SET state = $4, failure = $5, failing = coalesce($8, failing),
-    idle_turns = CASE WHEN $7 THEN 0 ELSE idle_turns END,
+UPDATE runs SET state = $4, failure = $5, failing = coalesce($7, failing), idle_turns = 0,
     lease_until = clock_timestamp() + $6::float8 * interval '1 second',
     finished_at = CASE WHEN $4 IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
-WHERE workspace_id = $1 AND run_id = $2 AND turn = $3
-  AND state IN ('running', 'waiting_approval') AND ($7 OR cancel_reason IS NULL AND NOT is_held($1))
+WHERE workspace_id = $1 AND run_id = $2 AND turn = $3 AND state IN ('running', 'waiting_approval')
 RETURNING cancel_reason IS NOT NULL AS is_cancelled";
+
+    /// Renews the lease of a run whose next attempt begins, if everything that it was decided by
+    /// still holds: nobody has cancelled or held it, its user may run and has the account, the
+    /// policy is the same, and whoever has approved it, where $7 wants that, still may.
+    BEGIN_ATTEMPT = begin_attempt "
+UPDATE runs r
+SET state = 'running', lease_until = clock_timestamp() + $4::float8 * interval '1 second'
+WHERE r.workspace_id = $1 AND r.run_id = $2 AND r.turn = $3
+  AND r.state IN ('running', 'waiting_approval') AND r.cancel_reason IS NULL AND NOT is_held($1)
+  AND EXISTS (SELECT FROM members m
+              WHERE m.workspace_id = $1 AND m.user_id = r.run_as AND m.may_run)
+  AND EXISTS (SELECT FROM connected_accounts a
+              WHERE a.workspace_id = $1 AND a.account_id = $5 AND a.user_id = r.run_as
+                AND a.disconnected_at IS NULL)
+  AND $6 = coalesce((SELECT max(version) FROM policies WHERE workspace_id = $1), 0)
+  AND (NOT $7 OR EXISTS (
+      SELECT FROM approvals p
+      WHERE p.workspace_id = $1 AND p.run_id = $2 AND p.action_id = $8 AND p.state = 'approved'
+        AND approval_stands($1, p.decided_by, r.run_as)))
+RETURNING false AS is_cancelled";
 
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
     UPSERT_ACTION = upsert_action "
@@ -62,13 +77,16 @@ UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, 
     unanswered = greatest(unanswered - coalesce($8, 0), 0), answer_sealed = $9, is_told = $10
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
 
-    /// Asks for an approval, once for each action, or again where the question was withdrawn.
+    /// Asks for an approval, once for each action, or again where the question was withdrawn or
+    /// whoever has approved may no longer.
     ASK_APPROVAL = ask_approval "
 INSERT INTO approvals (workspace_id, approval_id, run_id, action_id, expires_at)
 VALUES ($1, $2, $3, $4, clock_timestamp() + $5::float8 * interval '1 second')
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE
-SET state = 'pending', decided_at = NULL, expires_at = EXCLUDED.expires_at
-WHERE approvals.state = 'withdrawn'";
+SET state = 'pending', expires_at = EXCLUDED.expires_at
+WHERE approvals.state = 'withdrawn' OR approvals.state = 'approved'
+  AND NOT approval_stands($1, approvals.decided_by,
+      (SELECT run_as FROM runs WHERE workspace_id = $1 AND run_id = $3))";
 
     /// Closes the question of a run that is over.
     CLOSE_APPROVALS = close_approvals "
@@ -81,6 +99,15 @@ UPDATE approvals SET state = CASE state WHEN 'pending' THEN 'withdrawn' ELSE sta
     decided_at = coalesce(decided_at, clock_timestamp())
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3 AND state IN ('pending', 'denied')
 RETURNING state = 'denied' AS is_denied";
+
+    /// Cancels a run for the holder of $3, if somebody has ordered it.
+    CANCEL_RUN = cancel_run "SELECT cancel_run($1, $2, NULL, $3)";
+
+    /// Drops what the actions of a run were answered, unless its workspace keeps that.
+    DROP_ANSWERS = drop_answers "
+UPDATE run_actions SET answer_sealed = NULL
+WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed IS NOT NULL
+  AND NOT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1 AND keep_answers)";
 
     /// Wakes the run after this time. Where no account is given, the run calls the same one.
     SET_WAKE = set_wake "
@@ -102,162 +129,6 @@ FROM approvals p
 WHERE w.workspace_id = $1 AND w.run_id = $2
   AND p.workspace_id = w.workspace_id AND p.run_id = w.run_id
   AND p.action_id = $3 AND p.state <> 'pending'";
-}
-
-/// What becomes of a run by a step.
-#[derive(Debug, Clone)]
-pub(in crate::executor) enum Transition {
-    /// Continues, under a lease of this length.
-    Continue(Duration),
-    /// Continues under a lease of this length with what follows a failure. The reason is of that.
-    BeginFailing(Duration, String),
-    /// Continues after this time, with any worker.
-    Pause(Duration),
-    /// Continues when it is its turn to call this account.
-    AwaitAccount(AccountId),
-    /// Waits for a person, at most for this time.
-    AwaitApproval(Duration),
-    Succeed,
-    /// Failed, for this reason.
-    Fail(String),
-    /// Denied, for this reason.
-    Deny(String),
-}
-
-impl Transition {
-    pub(in crate::executor) fn run_state(&self) -> RunState {
-        match self {
-            Self::Continue(_) | Self::BeginFailing(..) | Self::Pause(_) | Self::AwaitAccount(_) => {
-                RunState::Running
-            }
-            Self::AwaitApproval(_) => RunState::WaitingApproval,
-            Self::Succeed => RunState::Succeeded,
-            Self::Fail(_) => RunState::Failed,
-            Self::Deny(_) => RunState::Denied,
-        }
-    }
-
-    /// Whether the run is over.
-    pub(in crate::executor) fn is_end(&self) -> bool {
-        matches!(self, Self::Succeed | Self::Fail(_) | Self::Deny(_))
-    }
-
-    fn failure(&self) -> Option<String> {
-        match self {
-            Self::Fail(reason) | Self::Deny(reason) => Some(replace_nul(reason)),
-            Self::Continue(_)
-            | Self::BeginFailing(..)
-            | Self::Pause(_)
-            | Self::AwaitAccount(_)
-            | Self::AwaitApproval(_)
-            | Self::Succeed => None,
-        }
-    }
-
-    fn lease_seconds(&self) -> Option<f64> {
-        match self {
-            Self::Continue(lease) | Self::BeginFailing(lease, _) => Some(lease.as_secs_f64()),
-            _ => None,
-        }
-    }
-
-    /// When the run is looked at again; none for a run that is over.
-    fn wake_seconds(&self) -> Option<f64> {
-        match self {
-            // Should the holder die, the end of its lease wakes the next one.
-            Self::Continue(time)
-            | Self::BeginFailing(time, _)
-            | Self::Pause(time)
-            | Self::AwaitApproval(time) => Some(time.as_secs_f64()),
-            Self::AwaitAccount(_) => Some(0.0),
-            Self::Succeed | Self::Fail(_) | Self::Deny(_) => None,
-        }
-    }
-
-    /// Who has the wake from now on.
-    fn wake_state(&self) -> WakeState {
-        match self {
-            Self::Continue(_) | Self::BeginFailing(..) => WakeState::HandedOver,
-            _ => WakeState::Scheduled,
-        }
-    }
-
-    /// Why it fails, where what follows a failure begins.
-    fn failing(&self) -> Option<String> {
-        match self {
-            Self::BeginFailing(_, reason) => Some(replace_nul(reason)),
-            _ => None,
-        }
-    }
-
-    fn account(&self) -> Option<AccountId> {
-        match self {
-            Self::AwaitAccount(account) => Some(*account),
-            _ => None,
-        }
-    }
-}
-
-/// What the policy said of a request.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::executor) struct Decided<'a> {
-    pub(in crate::executor) ruling: Ruling,
-    pub(in crate::executor) policy_version: i32,
-    /// JSON text.
-    pub(in crate::executor) request: &'a str,
-}
-
-/// What is recorded of an action.
-#[derive(Debug, Clone)]
-pub(in crate::executor) struct ActionUpdate<'a> {
-    pub(in crate::executor) action: &'a Action,
-    /// The agent that it is a part of.
-    pub(in crate::executor) part_of: Option<&'a str>,
-    pub(in crate::executor) taint: Taint,
-    pub(in crate::executor) state: ActionState,
-    pub(in crate::executor) decided: Option<Decided<'a>>,
-    /// A request is about to be sent.
-    pub(in crate::executor) begins_attempt: bool,
-    /// The attempt is over.
-    pub(in crate::executor) ended: Option<AttemptEnd>,
-    pub(in crate::executor) branch: Option<Branch>,
-    pub(in crate::executor) status: Option<u16>,
-    pub(in crate::executor) error: Option<String>,
-    /// What it was answered, sealed.
-    pub(in crate::executor) answer: Option<Vec<u8>>,
-    /// It failed or was denied, and its agent is told.
-    pub(in crate::executor) is_told: bool,
-}
-
-/// What is known at the end of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::executor) enum AttemptEnd {
-    /// Nothing: it may have been done.
-    Unknown,
-    /// It was not done; earlier ones under the same key may have been.
-    NotDone,
-    /// It was answered, and with it the earlier ones: whoever keeps keys would have said so.
-    Answered,
-}
-
-impl AttemptEnd {
-    /// Of how many attempts it is known what came of them.
-    fn settled(self) -> i32 {
-        match self {
-            Self::Unknown => 0,
-            Self::NotDone => 1,
-            Self::Answered => i32::MAX,
-        }
-    }
-}
-
-/// A step that was written.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::executor) struct Written {
-    /// Somebody has ordered to cancel the run.
-    pub(in crate::executor) is_cancelled: bool,
-    /// The key of the action; none for a step without one.
-    pub(in crate::executor) idempotency_key: Option<Uuid>,
 }
 
 /// Writes a step of the holder of the lease. None when the lease is lost: somebody else has the
@@ -295,21 +166,29 @@ impl Work for WriteStep<'_> {
             update,
             transition,
         } = *self;
-        let begins = update.filter(|update| update.begins_attempt);
-        let mut statements = vec![run_statement(lease, transition, begins.is_none())];
+        let beginning = update.and_then(|update| Some((update, update.begins?)));
+        let mut statements = vec![match beginning {
+            Some((update, account)) => begin_statement(lease, update, account, transition),
+            None => run_statement(lease, transition),
+        }];
         if let Some(update) = update {
             statements.extend(action_statements(lease, update, transition));
         }
-        let go_ahead = begins.map(|update| {
+        // Only who has the run asks: where nothing was asked, nothing can have been answered.
+        let asked = beginning.filter(|(update, _)| update.was_asked);
+        let go_ahead = asked.map(|(update, _)| {
             statements.push(go_ahead_statement(lease, update));
             statements.len() - 1
         });
         statements.extend(approval_statement(lease, update, transition));
         statements.extend(wake_statements(lease, update, transition));
+        if let Transition::Succeed { has_answers: true } = transition {
+            statements.push(of_run(&DROP_ANSWERS, lease));
+        }
         let results = transaction.pipeline(&statements).await?;
 
         let question = go_ahead.and_then(|index| results.get(index)?.first());
-        // Denied at the last moment: nothing of this is kept, and the next holder is told.
+        // Denied at the last moment: nothing of this is kept.
         if let Some(question) = question
             && question.try_get("is_denied")?
         {
@@ -317,15 +196,22 @@ impl Work for WriteStep<'_> {
         }
 
         let mut first_rows = results.iter().map(|rows| rows.first());
-        // Not the holder: everything else is rolled back.
+        // Not the holder, or something does not hold any more: everything else is rolled back.
         let Some(Some(run)) = first_rows.next() else {
             return Ok(None);
         };
-        let is_cancelled = run.try_get("is_cancelled")?;
         let action = first_rows.next().flatten().filter(|_| update.is_some());
         let idempotency_key = action
             .map(|row| row.try_get("idempotency_key"))
             .transpose()?;
+        // What is over stays so; else this was the last step.
+        let is_cancelled = run.try_get("is_cancelled")? && !transition.is_end();
+        if is_cancelled {
+            let (workspace, run, holder) = (lease.workspace, lease.run, lease.fencing_token);
+            transaction
+                .execute(&CANCEL_RUN, &[&workspace, &run, &holder])
+                .await?;
+        }
         Ok(Some(Written {
             is_cancelled,
             idempotency_key,
@@ -333,27 +219,43 @@ impl Work for WriteStep<'_> {
     }
 }
 
-fn run_statement<'p>(
-    lease: &Lease,
-    transition: &Transition,
-    is_progress: bool,
-) -> BoundStatement<'p> {
-    BoundStatement::new(&RENEW_RUN)
+fn of_run<'p>(statement: &'static Statement, lease: &Lease) -> BoundStatement<'p> {
+    BoundStatement::new(statement)
         .bind(/* $1 workspace_id */ lease.workspace)
         .bind(/* $2 run_id */ lease.run)
+}
+
+fn run_statement<'p>(lease: &Lease, transition: &Transition) -> BoundStatement<'p> {
+    of_run(&RENEW_RUN, lease)
         .bind(/* $3 fencing_token */ lease.fencing_token)
         .bind(/* $4 state */ transition.run_state())
         .bind(/* $5 failure */ transition.failure())
         .bind(/* $6 lease_seconds */ transition.lease_seconds())
-        .bind(/* $7 is_progress */ is_progress)
-        .bind(/* $8 failing */ transition.failing())
+        .bind(/* $7 failing */ transition.failing())
+}
+
+fn begin_statement<'p>(
+    lease: &Lease,
+    update: &'p ActionUpdate<'_>,
+    account: AccountId,
+    transition: &Transition,
+) -> BoundStatement<'p> {
+    let decided = update.decided.as_ref();
+    let needs_approval =
+        decided.is_some_and(|decided| decided.ruling.decision == Decision::Approve);
+    of_run(&BEGIN_ATTEMPT, lease)
+        .bind(/* $3 fencing_token */ lease.fencing_token)
+        .bind(/* $4 lease_seconds */ transition.lease_seconds())
+        .bind(/* $5 account_id */ account)
+        .bind(
+            /* $6 policy_version */ decided.map(|decided| decided.policy_version),
+        )
+        .bind(/* $7 needs_approval */ needs_approval)
+        .bind(/* $8 action_id */ update.action.id.as_str())
 }
 
 fn go_ahead_statement<'p>(lease: &Lease, update: &'p ActionUpdate<'_>) -> BoundStatement<'p> {
-    BoundStatement::new(&GO_AHEAD)
-        .bind(/* $1 workspace_id */ lease.workspace)
-        .bind(/* $2 run_id */ lease.run)
-        .bind(/* $3 action_id */ update.action.id.as_str())
+    of_run(&GO_AHEAD, lease).bind(/* $3 action_id */ update.action.id.as_str())
 }
 
 /// The action's state, and what the policy said or what came of it, where there is something to
@@ -364,9 +266,7 @@ fn action_statements<'p>(
     transition: &Transition,
 ) -> Vec<BoundStatement<'p>> {
     let id = update.action.id.as_str();
-    let upsert = BoundStatement::new(&UPSERT_ACTION)
-        .bind(/* $1 workspace_id */ lease.workspace)
-        .bind(/* $2 run_id */ lease.run)
+    let upsert = of_run(&UPSERT_ACTION, lease)
         .bind(/* $3 action_id */ id)
         .bind(/* $4 type */ update.action.kind.name)
         .bind(/* $5 state */ update.state)
@@ -380,15 +280,13 @@ fn action_statements<'p>(
              policy_version,
              request,
          }| {
-            BoundStatement::new(&RECORD_RULING)
-                .bind(/* $1 workspace_id */ lease.workspace)
-                .bind(/* $2 run_id */ lease.run)
+            of_run(&RECORD_RULING, lease)
                 .bind(/* $3 action_id */ id)
                 .bind(/* $4 decision */ ruling.decision)
                 .bind(/* $5 decision_rule */ ruling.rule)
                 .bind(/* $6 policy_version */ policy_version)
                 .bind(/* $7 request */ request)
-                .bind(/* $8 begun */ i32::from(update.begins_attempt))
+                .bind(/* $8 begun */ i32::from(update.begins.is_some()))
         },
     );
     let retries = matches!(update.state, ActionState::Retrying | ActionState::Waiting);
@@ -400,9 +298,7 @@ fn action_statements<'p>(
         || update.answer.is_some()
         || update.status.is_some();
     let result = says_something.then(|| {
-        BoundStatement::new(&RECORD_RESULT)
-            .bind(/* $1 workspace_id */ lease.workspace)
-            .bind(/* $2 run_id */ lease.run)
+        of_run(&RECORD_RESULT, lease)
             .bind(/* $3 action_id */ id)
             .bind(/* $4 branch */ update.branch)
             .bind(/* $5 error */ update.error.as_deref().map(replace_nul))
@@ -439,10 +335,8 @@ fn approval_statement<'p>(
         | Transition::BeginFailing(..)
         | Transition::Pause(_)
         | Transition::AwaitAccount(_) => None,
-        Transition::Succeed | Transition::Fail(_) | Transition::Deny(_) => {
-            let close = BoundStatement::new(&CLOSE_APPROVALS)
-                .bind(/* $1 workspace_id */ lease.workspace)
-                .bind(/* $2 run_id */ lease.run);
+        Transition::Succeed { .. } | Transition::Fail(_) | Transition::Deny(_) => {
+            let close = of_run(&CLOSE_APPROVALS, lease);
             Some(close)
         }
     }
@@ -453,22 +347,17 @@ fn wake_statements<'p>(
     update: Option<&'p ActionUpdate<'_>>,
     transition: &Transition,
 ) -> Vec<BoundStatement<'p>> {
-    let of_run = |statement| {
-        BoundStatement::new(statement)
-            .bind(/* $1 workspace_id */ lease.workspace)
-            .bind(/* $2 run_id */ lease.run)
-    };
     let Some(seconds) = transition.wake_seconds() else {
-        return vec![of_run(&CLEAR_WAKE)];
+        return vec![of_run(&CLEAR_WAKE, lease)];
     };
-    let set_wake = of_run(&SET_WAKE)
+    let set_wake = of_run(&SET_WAKE, lease)
         .bind(/* $3 due_in_seconds */ seconds)
         .bind(/* $4 state */ transition.wake_state())
         .bind(/* $5 account_id */ transition.account());
     let mut statements = vec![set_wake];
     if let (Transition::AwaitApproval(_), Some(update)) = (transition, update) {
         let action_id = update.action.id.as_str();
-        statements.push(of_run(&WAKE_IF_ANSWERED).bind(/* $3 action_id */ action_id));
+        statements.push(of_run(&WAKE_IF_ANSWERED, lease).bind(/* $3 action_id */ action_id));
     }
     statements
 }

@@ -242,16 +242,18 @@ impl Outgoing for Question {
         chat::request(base_url, &self.body(&input, &self.transcript.messages))
     }
 
-    /// What tools have answered is named by its hash: it is kept sealed, where it was answered.
+    /// What the model and its tools have said before is named by its hash: it is kept sealed, where
+    /// it was answered.
     fn shown(&self, request: &Request) -> Option<Request> {
         let body = request.body.as_deref()?;
         let mut body: Value = serde_json::from_str(body).ok()?;
         for message in body["messages"].as_array_mut()? {
-            if message["role"] == "tool" {
-                let content = message["content"].as_str()?;
-                let hash = hex::encode(Sha256::digest(content));
-                let shown = format!("{} bytes with the SHA-256 {hash}", content.len());
-                message["content"] = shown.into();
+            if message["role"] == "tool" || message["role"] == "assistant" {
+                hide(&mut message["content"]);
+                let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+                for call in calls.into_iter().flatten() {
+                    hide(&mut call["function"]["arguments"]);
+                }
             }
         }
         Some(Request {
@@ -267,4 +269,11 @@ impl Outgoing for Question {
             Err(reason) => Conclusion::Failed(reason),
         }
     }
+}
+
+/// Puts length and hash of a text in its place.
+fn hide(text: &mut Value) {
+    let said = text.as_str().unwrap_or_default();
+    let hash = hex::encode(Sha256::digest(said));
+    *text = format!("{} bytes with the SHA-256 {hash}", said.len()).into();
 }

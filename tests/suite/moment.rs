@@ -1,0 +1,189 @@
+//! What must hold at the moment when a request is sent: not only when it was prepared, or approved.
+
+use letterbox_common::states::{ActionState, ApprovalState, MemberRole};
+use letterbox_operator::Operator;
+use letterbox_tests::{
+    CHAT, Peer, Received, Reply, Scene, agent, eventually, model_answer, post, results_in,
+};
+use serde_json::json;
+
+/// Something that is done by an operator between two steps of a worker.
+type Meanwhile =
+    for<'a> fn(&'a Operator, &'a Scene) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// What holds is asked twice: with everything else, and by the statement that begins the attempt.
+/// What changes between the two stops it.
+#[tokio::test]
+async fn what_changes_while_a_request_is_prepared_stops_it() {
+    let changes: [(Meanwhile, &str, &str); 4] = [
+        (
+            |operator, scene| {
+                Box::pin(async {
+                    let policy = r#"{"rules": [], "default": "deny"}"#;
+                    let workspace = scene.form.workspace;
+                    operator.set_policy(workspace, policy).await.unwrap();
+                })
+            },
+            "denied",
+            "denied by the policy",
+        ),
+        (
+            |operator, scene| {
+                Box::pin(async {
+                    let (workspace, owner) = (scene.form.workspace, scene.form.owner);
+                    let viewer = MemberRole::Viewer;
+                    let setting = operator.set_member(workspace, owner, viewer, false);
+                    setting.await.unwrap();
+                })
+            },
+            "failed",
+            "owner_cannot_run",
+        ),
+        (
+            |operator, scene| {
+                Box::pin(async {
+                    let accounts = operator.accounts(scene.form.workspace).await.unwrap();
+                    let account = accounts[0].account_id;
+                    operator.disconnect_account(account).await.unwrap();
+                })
+            },
+            "failed",
+            "no connected account",
+        ),
+        (
+            |operator, scene| {
+                Box::pin(async {
+                    let run = scene.the_run().await.row.run_id;
+                    operator.cancel_run(run).await.unwrap();
+                })
+            },
+            "cancelled",
+            "cancelled",
+        ),
+    ];
+    for (change, state, reason) in changes {
+        let peer = Peer::start(|_, _| Reply::Status(200)).await;
+        let scene = Scene::new(&peer, json!([post("send")])).await;
+        let world = &scene.world;
+        // Where a worker asks what holds, it stops when it has seen everything.
+        let gate = "
+            CREATE OR REPLACE FUNCTION is_held(tenant uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+            BEGIN
+                PERFORM pg_advisory_xact_lock_shared(42);
+                RETURN false;
+            END $$;
+            SELECT pg_advisory_lock(42)";
+        world.database.batch_execute(gate).await.unwrap();
+        scene.form.assert_accepts("k").await;
+        let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+            WHERE d.datname = current_database() AND locktype = 'advisory' AND objid = 42
+              AND NOT granted";
+        eventually("it stops", async || world.count(waiting).await > 0).await;
+        let operator = world.operator().await;
+        change(&operator, &scene).await;
+        let open = "SELECT pg_advisory_unlock(42)";
+        world.database.batch_execute(open).await.unwrap();
+
+        world.await_state(state, 1).await;
+        let failure = scene.the_run().await.row.failure.unwrap();
+        assert!(failure.contains(reason), "{failure}");
+        assert_eq!(peer.received(), [], "{reason}");
+    }
+}
+
+/// Approved, but not yet sent, by somebody who may not approve any more: it is asked again. Those
+/// who ask for another pair of eyes later get it.
+#[tokio::test]
+async fn who_has_approved_must_still_may_when_it_is_sent() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    let operator = world.operator().await;
+    let eve = operator.create_user("eve@example.com", "Eve").await;
+    let eve = eve.unwrap().user_id;
+    let set_eve = async |deactivated| {
+        let role = MemberRole::Editor;
+        let setting = operator.set_member(form.workspace, eve, role, deactivated);
+        setting.await.unwrap();
+    };
+    set_eve(false).await;
+    form.assert_accepts("k").await;
+    let first = scene.the_approval().await;
+    let asked_again = async |approver| {
+        eventually("it is asked again", async || {
+            let waiting = operator.approvals(form.workspace, 10).await.unwrap();
+            waiting.len() == 1 && waiting[0].decided_by.is_none()
+        })
+        .await;
+        assert_eq!(peer.received(), []);
+        operator.approve(first.approval_id, approver).await.unwrap();
+    };
+
+    // Held, so that nothing is sent while things change.
+    operator.hold(Some(form.workspace)).await.unwrap();
+    operator.approve(first.approval_id, eve).await.unwrap();
+    set_eve(true).await;
+    operator.release(Some(form.workspace)).await.unwrap();
+    eventually("it is looked at", async || {
+        let run = scene.the_run().await;
+        run.actions[0].approval.as_ref().unwrap().state == ApprovalState::Pending
+    })
+    .await;
+
+    operator.hold(Some(form.workspace)).await.unwrap();
+    asked_again(form.owner).await;
+    let another = json!({"rules": [], "default": "approve", "approve_by": "another"});
+    scene.set_policy(another).await;
+    operator.release(Some(form.workspace)).await.unwrap();
+    set_eve(false).await;
+    asked_again(eve).await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// A call of which nobody knows whether it was done ends the run: a model that is told it had
+/// failed would call again, under another key. To read may be done twice.
+#[tokio::test]
+async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
+    let model = |request: &Received, method: &str| match results_in(request) {
+        0 if method == "GET" => model_answer("", &[("find", json!({"name": "Ada"}))]),
+        0 => model_answer("", &[("note", json!({"text": "one"}))]),
+        _ => model_answer("Done.", &[]),
+    };
+    for (method, state, ends) in [
+        ("POST", "failed", ActionState::Failed),
+        ("GET", "succeeded", ActionState::Succeeded),
+    ] {
+        let peer = Peer::start(move |request, _| match request.target.as_str() {
+            CHAT => Reply::With(200, Vec::new(), model(request, method)),
+            _ => Reply::HangUp,
+        })
+        .await;
+        let scene = Scene::new(&peer, json!([agent()])).await;
+        let (world, workspace) = (&scene.world, scene.form.workspace);
+        let agents = json!({"when": {"steered_by": "ai.agent"}, "decision": "allow"});
+        scene
+            .set_policy(json!({"rules": [agents], "default": "allow"}))
+            .await;
+        let pause = "--attempts 2 --first-pause-milliseconds 10";
+        let set = world.order(format!("workspace retries {workspace} {pause}"));
+        assert_eq!(set["first_pause_milliseconds"], 10);
+        scene.form.assert_accepts("k").await;
+        world.await_state(state, 1).await;
+        let run = scene.the_run().await;
+        assert_eq!(run.actions[0].state, ends);
+        let call = &run.actions[2];
+        assert_eq!(call.state, ActionState::Failed);
+        assert_eq!(call.is_told, method == "GET");
+        // Both attempts went under one key, and that is all.
+        let received = peer.received();
+        let calls = received.iter().filter(|one| one.target != CHAT);
+        let mut keys: Vec<_> = calls.map(|one| one.header("idempotency-key")).collect();
+        assert_eq!(keys.len(), 2, "{method}");
+        keys.dedup();
+        assert_eq!(keys.len(), 1, "{method}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What is decided about a request before it is sent: by which account, what exactly, and what the
+//! policy says of it. Pure.
+
+use letterbox_common::{ids::AccountId, states::RefusedReason};
+use letterbox_workflow::{
+    ActionFacts, Policy, Ruling, TemplateContext,
+    actions::{Outgoing, Request},
+};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::{
+    plan::Next,
+    run_in_progress::RunInProgress,
+    store::{Account, ActionRecord, Circumstances, Decided},
+};
+
+/// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
+/// used by every attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RenderedRequest {
+    account_id: AccountId,
+    pub(super) account: String,
+    #[serde(flatten)]
+    pub(super) request: Request,
+}
+
+/// Everything that is decided about an action before it is sent.
+pub(super) struct Prepared {
+    pub(super) account: Account,
+    pub(super) rendered: RenderedRequest,
+    /// What is recorded and shown of it.
+    pub(super) shown: RenderedRequest,
+    ruling: Ruling,
+    policy_version: i32,
+}
+
+impl Prepared {
+    /// `request` is the rendered one, as JSON.
+    pub(super) fn decided<'r>(&self, request: &'r str) -> Decided<'r> {
+        Decided {
+            ruling: self.ruling,
+            policy_version: self.policy_version,
+            request,
+        }
+    }
+}
+
+impl RenderedRequest {
+    #[expect(
+        clippy::expect_used,
+        reason = "ids, strings and lists of them always serialize"
+    )]
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("ids, strings and lists of them always serialize")
+    }
+}
+
+/// The account, the request and the policy's ruling; or why the action fails.
+pub(super) fn prepare(
+    run: &RunInProgress,
+    next: &Next<'_>,
+    outgoing: &dyn Outgoing,
+    record: &ActionRecord,
+    circumstances: Circumstances,
+) -> Result<Prepared, String> {
+    if !circumstances.owner_may_run {
+        return Err(RefusedReason::OwnerCannotRun.to_string());
+    }
+    let name = outgoing.account();
+    let account = circumstances.account;
+    let account = account.ok_or_else(|| format!("the owner has no connected account {name:?}"))?;
+    if outgoing.sets_header(&account.header) {
+        return Err(format!(
+            "the header {:?} is reserved for the account",
+            account.header
+        ));
+    }
+    let recorded = match &record.request {
+        Some(recorded) => Some(recorded_request(recorded, &account, name)?),
+        None => None,
+    };
+    let render = || {
+        let context = match &next.arguments {
+            Some(arguments) => &arguments.with(&run.context),
+            None => &run.context,
+        };
+        let rendered = render(outgoing, &account, name, context)?;
+        let shown = outgoing
+            .shown(&rendered.request)
+            .map(|request| RenderedRequest {
+                request,
+                ..rendered.clone()
+            });
+        Ok::<_, String>((rendered, shown))
+    };
+    let (rendered, shown) = match recorded {
+        None => {
+            let (rendered, shown) = render()?;
+            (rendered.clone(), shown.unwrap_or(rendered))
+        }
+        Some(recorded) if outgoing.shown(&recorded.request).is_some() => {
+            // Recorded is what is shown of it: what is sent must look like that.
+            let (rendered, shown) = render()?;
+            if shown.as_ref() != Some(&recorded) {
+                return Err("the request is not the one that was recorded".to_owned());
+            }
+            (rendered, recorded)
+        }
+        // Rendered once: later attempts send what was recorded.
+        Some(recorded) => (recorded.clone(), recorded),
+    };
+    let (policy_version, policy) = match circumstances.policy {
+        None => (0, Policy::default()),
+        Some((version, text)) => {
+            let policy = Policy::parse(&text);
+            (
+                version,
+                policy.map_err(|error| format!("the policy can't be read: {error}"))?,
+            )
+        }
+    };
+    let url: Url = rendered
+        .request
+        .url
+        .parse()
+        .map_err(|_| "the recorded request has no valid URL".to_owned())?;
+    let ruling = policy.decide(&ActionFacts {
+        host: url.host_str().unwrap_or_default(),
+        action: next.action.kind.name,
+        account: name,
+        method: &rendered.request.method,
+        taint: next.taint,
+    });
+    Ok(Prepared {
+        account,
+        rendered,
+        shown,
+        ruling,
+        policy_version,
+    })
+}
+
+/// The request as it was rendered for an earlier attempt or an approval.
+fn recorded_request(
+    recorded: &str,
+    account: &Account,
+    name: &str,
+) -> Result<RenderedRequest, String> {
+    let rendered: RenderedRequest = serde_json::from_str(recorded)
+        .map_err(|error| format!("the recorded request can't be read: {error}"))?;
+    if rendered.account_id != account.id {
+        return Err(format!(
+            "the account {name:?} was replaced after the request was rendered"
+        ));
+    }
+    if !rendered.request.is_below(&base_url(account)?) {
+        return Err(format!(
+            "the recorded request does not go to the account {name:?}"
+        ));
+    }
+    Ok(rendered)
+}
+
+fn render(
+    outgoing: &dyn Outgoing,
+    account: &Account,
+    name: &str,
+    context: &TemplateContext,
+) -> Result<RenderedRequest, String> {
+    let request = outgoing
+        .render(&base_url(account)?, &context.renderer())
+        .map_err(|error| error.to_string())?;
+    Ok(RenderedRequest {
+        account_id: account.id,
+        account: name.to_owned(),
+        request,
+    })
+}
+
+fn base_url(account: &Account) -> Result<Url, String> {
+    let parsed = account.base_url.parse();
+    parsed.map_err(|_| "the account's base URL is invalid".to_owned())
+}
