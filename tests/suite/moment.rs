@@ -65,21 +65,28 @@ async fn what_changes_while_a_request_is_prepared_stops_it() {
         let peer = Peer::start(|_, _| Reply::Status(200)).await;
         let scene = Scene::new(&peer, json!([post("send")])).await;
         let world = &scene.world;
-        // Where a worker asks what holds, it stops when it has seen everything.
+        let operator = world.operator().await;
+        let workspace = scene.form.workspace;
+        operator.hold(Some(workspace)).await.unwrap();
+        scene.form.assert_accepts("k").await;
+        world.await_state("queued", 1).await;
+        // A worker that asks what holds sees everything, and then stops.
         let gate = "
-            CREATE OR REPLACE FUNCTION is_held(tenant uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+            CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql AS $$
             BEGIN
                 PERFORM pg_advisory_xact_lock_shared(42);
-                RETURN false;
+                RETURN true;
             END $$;
+            ALTER TABLE members ENABLE ROW LEVEL SECURITY;
+            CREATE POLICY gate ON members TO letterbox_worker USING (gate());
+            CREATE POLICY open ON members TO letterbox_operator USING (true);
             SELECT pg_advisory_lock(42)";
         world.database.batch_execute(gate).await.unwrap();
-        scene.form.assert_accepts("k").await;
+        operator.release(Some(workspace)).await.unwrap();
         let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
             WHERE d.datname = current_database() AND locktype = 'advisory' AND objid = 42
               AND NOT granted";
         eventually("it stops", async || world.count(waiting).await > 0).await;
-        let operator = world.operator().await;
         change(&operator, &scene).await;
         let open = "SELECT pg_advisory_unlock(42)";
         world.database.batch_execute(open).await.unwrap();

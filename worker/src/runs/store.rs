@@ -8,8 +8,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
+use letterbox_common::{
+    form::lookup_ids,
+    ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
+};
 use letterbox_database::{BoundStatement, DatabaseError, Transaction, Work, statements};
+
+use uuid::Uuid;
 
 use super::NewRun;
 use crate::{metrics, recorder::Recorder};
@@ -24,16 +29,24 @@ ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
     /// Inserts a batch of submissions as runs. Those that came before change nothing; what is
-    /// refused keeps no input. A submission
-    /// to a workflow that does not exist breaks a constraint instead of vanishing in a join.
+    /// refused keeps no input. $8 and $9 are ids of values, and the place of the run that they are
+    /// of, from 1. A submission to a workflow that does not exist breaks a constraint instead of
+    /// vanishing in a join.
     INSERT_RUNS = insert_runs "
-WITH new AS (
-    SELECT n.*, w.owner_id, s.run_allowance, u.started,
+WITH found AS (
+    SELECT place, array_agg(id) AS found_by FROM unnest($8::uuid[], $9::bigint[]) AS f (id, place)
+    GROUP BY place
+), new AS (
+    SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.received_at, n.input,
+           w.owner_id, s.run_allowance, u.started,
+           CASE WHEN s.is_searchable THEN found.found_by END AS found_by,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
                 WHEN m.may_run IS NOT TRUE THEN 'owner_cannot_run'
                 WHEN b.bytes >= $7 THEN 'storage_exhausted' END AS reason
     FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bytea[])
-         AS n (workspace_id, run_id, workflow_id, release_id, received_at, input)
+         WITH ORDINALITY
+         AS n (workspace_id, run_id, workflow_id, release_id, received_at, input, place)
+    LEFT JOIN found USING (place)
     LEFT JOIN workflows w ON w.workspace_id = n.workspace_id AND w.workflow_id = n.workflow_id
     LEFT JOIN members m ON m.workspace_id = n.workspace_id AND m.user_id = w.owner_id
     LEFT JOIN workspaces s ON s.workspace_id = n.workspace_id
@@ -59,10 +72,11 @@ WITH new AS (
     FROM counted
 ), inserted AS (
     INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason,
-                      input, received_at, finished_at)
+                      input, found_by, received_at, finished_at)
     SELECT workspace_id, run_id, workflow_id, release_id, owner_id,
            CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused,
-           CASE WHEN refused IS NULL THEN input END, received_at,
+           CASE WHEN refused IS NULL THEN input END,
+           CASE WHEN refused IS NULL THEN found_by END, received_at,
            CASE WHEN refused IS NOT NULL THEN clock_timestamp() END
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
@@ -133,6 +147,9 @@ struct RecordRuns<'a> {
     releases: Vec<ReleaseId>,
     received: Vec<Timestamp>,
     inputs: Vec<&'a [u8]>,
+    /// By what they are found, and the place of the run that each is of, from 1.
+    values: Vec<Uuid>,
+    places: Vec<i64>,
     /// What a workspace may store in a day.
     max_daily_bytes: i64,
 }
@@ -156,6 +173,12 @@ impl<'a> RecordRuns<'a> {
         let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
         let mut tenants = workspaces.clone();
         tenants.dedup();
+        let ids = (1_i64..).zip(&runs).flat_map(|(place, run)| {
+            let input = std::str::from_utf8(&run.input).unwrap_or_default();
+            let ids = lookup_ids(run.workspace, input).into_iter();
+            ids.map(move |id| (id, place))
+        });
+        let (values, places) = ids.unzip();
         Self {
             tenants,
             workspaces,
@@ -164,6 +187,8 @@ impl<'a> RecordRuns<'a> {
             releases: runs.iter().map(|run| run.release).collect(),
             received: runs.iter().map(|run| run.received_at).collect(),
             inputs: runs.iter().map(|run| &run.input[..]).collect(),
+            values,
+            places,
             max_daily_bytes,
         }
     }
@@ -182,7 +207,9 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $4 release_id */ &self.releases)
                 .bind(/* $5 received_at */ &self.received)
                 .bind(/* $6 input */ &self.inputs)
-                .bind(/* $7 max_daily_bytes */ self.max_daily_bytes),
+                .bind(/* $7 max_daily_bytes */ self.max_daily_bytes)
+                .bind(/* $8 values */ &self.values)
+                .bind(/* $9 places */ &self.places),
         ];
         let results = transaction.pipeline(&statements).await?;
         // The last statement counts; the lock before it gives no counts.

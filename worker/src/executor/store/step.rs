@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::{
     Lease,
     change::{ActionUpdate, AttemptEnd, Decided, Transition, Written},
+    is_held,
 };
 
 statements! {
@@ -31,11 +32,11 @@ RETURNING cancel_reason IS NOT NULL AS is_cancelled";
     /// Renews the lease of a run whose next attempt begins, if everything that it was decided by
     /// still holds: nobody has cancelled or held it, its user may run and has the account, the
     /// policy is the same, and whoever has approved it, where $7 wants that, still may.
-    BEGIN_ATTEMPT = begin_attempt "
+    BEGIN_ATTEMPT = begin_attempt concat!("
 UPDATE runs r
 SET state = 'running', lease_until = clock_timestamp() + $4::float8 * interval '1 second'
 WHERE r.workspace_id = $1 AND r.run_id = $2 AND r.turn = $3
-  AND r.state IN ('running', 'waiting_approval') AND r.cancel_reason IS NULL AND NOT is_held($1)
+  AND r.state IN ('running', 'waiting_approval') AND r.cancel_reason IS NULL AND NOT ", is_held!(), "
   AND EXISTS (SELECT FROM members m
               WHERE m.workspace_id = $1 AND m.user_id = r.run_as AND m.may_run)
   AND EXISTS (SELECT FROM connected_accounts a
@@ -46,7 +47,7 @@ WHERE r.workspace_id = $1 AND r.run_id = $2 AND r.turn = $3
       SELECT FROM approvals p
       WHERE p.workspace_id = $1 AND p.run_id = $2 AND p.action_id = $8 AND p.state = 'approved'
         AND approval_stands($1, p.decided_by, r.run_as)))
-RETURNING false AS is_cancelled";
+RETURNING false AS is_cancelled");
 
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
     UPSERT_ACTION = upsert_action "

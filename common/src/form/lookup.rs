@@ -1,0 +1,117 @@
+//! By what a submitted value is found again: an id that stands for field and value in an index. It
+//! is the same for the same value of the same field of one workspace, and says nothing by itself.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::{ids::WorkspaceId, json_object};
+
+/// Characters of the longest text that is found.
+const MAX_TEXT: usize = 200;
+
+/// The ids of the values in a payload, which is the JSON text of an object. Long texts have none.
+#[must_use]
+pub fn lookup_ids(workspace: WorkspaceId, payload: &str) -> Vec<Uuid> {
+    let members = json_object::all(payload).unwrap_or_default();
+    let ids = members.into_iter().filter_map(|(key, value)| {
+        let value = match serde_json::from_str(value.get()).ok()? {
+            Value::String(text) if text.chars().count() > MAX_TEXT => return None,
+            Value::String(text) => Kind::Text(text),
+            Value::Number(number) => Kind::Number(number.as_f64()?),
+            Value::Bool(ticked) => Kind::Ticked(ticked),
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+        Some(value.id(workspace, &key?))
+    });
+    ids.collect()
+}
+
+/// The ids of everything that a person may mean by `text` in a field: a text, a number, or `true`
+/// and `false` of a checkbox.
+#[must_use]
+pub fn meant_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
+    let kinds = [
+        Some(Kind::Text(text.to_owned())),
+        text.parse().ok().map(Kind::Number),
+        text.parse().ok().map(Kind::Ticked),
+    ];
+    let kinds = kinds.into_iter().flatten();
+    kinds.map(|kind| kind.id(workspace, key)).collect()
+}
+
+enum Kind {
+    Text(String),
+    Number(f64),
+    Ticked(bool),
+}
+
+impl Kind {
+    fn id(&self, workspace: WorkspaceId, key: &str) -> Uuid {
+        let (kind, value) = match self {
+            Self::Text(text) => ("text", text.as_bytes().to_vec()),
+            // Zero has two signs.
+            Self::Number(number) => ("number", (number + 0.0).to_be_bytes().to_vec()),
+            Self::Ticked(ticked) => ("ticked", vec![u8::from(*ticked)]),
+        };
+        let hash = Sha256::new()
+            .chain_update(workspace.as_bytes())
+            .chain_update([0])
+            .chain_update(key)
+            .chain_update([0])
+            .chain_update(kind)
+            .chain_update([0])
+            .chain_update(value)
+            .finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash[..16]);
+        Uuid::from_bytes(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_submitted_is_found_by_what_a_person_writes() {
+        let (one, other) = (WorkspaceId::generate(), WorkspaceId::generate());
+        let payload = r#"{"email": "ada@example.com", "seats": 7.0, "news": true, "note": "7"}"#;
+        let ids = lookup_ids(one, payload);
+        assert_eq!(ids.len(), 4);
+        let finds = |workspace, key, text| {
+            let meant = meant_ids(workspace, key, text);
+            meant.iter().any(|id| ids.contains(id))
+        };
+        for (key, text) in [
+            ("email", "ada@example.com"),
+            ("seats", "7"),
+            ("seats", "7.00"),
+            ("seats", "70e-1"),
+            ("news", "true"),
+            ("note", "7"),
+        ] {
+            assert!(finds(one, key, text), "{key} {text}");
+            assert!(!finds(other, key, text), "{key} {text}");
+        }
+        for (key, text) in [
+            ("email", "Ada@example.com"),
+            ("email", "ada"),
+            ("seats", "8"),
+            ("news", "false"),
+            ("note", "7.0"),
+            ("nothing", "7"),
+        ] {
+            assert!(!finds(one, key, text), "{key} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_or_no_object_is_not_found() {
+        let workspace = WorkspaceId::generate();
+        let long = serde_json::json!({"a": "x".repeat(201), "b": ["x"], "c": null}).to_string();
+        for payload in [long.as_str(), "[]", "", "\u{0}"] {
+            assert!(lookup_ids(workspace, payload).is_empty());
+        }
+    }
+}

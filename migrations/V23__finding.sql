@@ -1,0 +1,59 @@
+-- Why: a run could not be found by what was submitted to it, and an index over the states of runs made every change of a state
+-- write into all indexes of its table. Runs are found by ids of their values, which say nothing without them and go with the
+-- input; those that are not over are found in the outbox, those that went wrong by why.
+
+-- Where functions with rights of their own search.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+DROP INDEX runs_by_state;
+CREATE INDEX runs_that_went_wrong ON runs (workspace_id, run_id) WHERE failure IS NOT NULL OR refused_reason IS NOT NULL;
+-- Room for the next version of a row on the page of this one.
+ALTER TABLE runs SET (fillfactor = 80);
+ALTER TABLE run_actions SET (fillfactor = 60);
+
+ALTER TABLE runs ADD COLUMN found_by uuid[];
+CREATE INDEX runs_by_value ON runs USING gin (found_by) WHERE found_by IS NOT NULL;
+COMMENT ON COLUMN runs.found_by IS 'Ids that stand for the values of its input; null where it is not searched';
+ALTER TABLE workspaces ADD COLUMN is_searchable boolean NOT NULL DEFAULT true;
+COMMENT ON COLUMN workspaces.is_searchable IS 'Whether new runs can be found by what was submitted to them';
+GRANT SELECT (is_searchable) ON workspaces TO letterbox_worker;
+
+CREATE FUNCTION forget_values() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.found_by := NULL;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION forget_values IS 'A run whose input is forgotten is not found by it';
+CREATE TRIGGER forget_values BEFORE UPDATE OF input ON runs FOR EACH ROW
+WHEN (NEW.input IS NULL AND OLD.input IS NOT NULL) EXECUTE FUNCTION forget_values();
+
+-- What stands for values is no order.
+CREATE OR REPLACE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    former jsonb := '{}';
+    latter jsonb := '{}';
+    one jsonb;
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        former := to_jsonb(OLD);
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        latter := to_jsonb(NEW);
+    END IF;
+    one := former || latter;
+    INSERT INTO audit_log (workspace_id, ordered_by, login, command, subject, subject_id, reason, before, after)
+    SELECT coalesce((one ->> 'workspace_id')::uuid, '00000000-0000-0000-0000-000000000000'),
+           coalesce(nullif(current_setting('letterbox.ordered_by', true), ''), one ->> 'decided_by')::uuid,
+           session_user,
+           coalesce(nullif(current_setting('letterbox.command', true), ''), lower(TG_OP) || ' ' || TG_TABLE_NAME),
+           TG_TABLE_NAME, one ->> TG_ARGV[0], nullif(current_setting('letterbox.reason', true), ''),
+           coalesce(jsonb_object_agg(name, shown_in_audit(TG_TABLE_NAME, name, former -> name)) FILTER (WHERE former ? name), '{}'),
+           coalesce(jsonb_object_agg(name, shown_in_audit(TG_TABLE_NAME, name, latter -> name)) FILTER (WHERE latter ? name), '{}')
+    FROM jsonb_object_keys(one) AS name
+    WHERE coalesce(former -> name, 'null') <> coalesce(latter -> name, 'null')
+      AND NOT (TG_TABLE_NAME = 'runs' AND name = 'found_by')
+    HAVING count(*) > 0;
+    RETURN NULL;
+END
+$$;
