@@ -1,12 +1,13 @@
 -- Why: a run could not be found by what was submitted to it, and an index over the states of runs made every change of a state
 -- write into all indexes of its table. Runs are found by ids of their values, which say nothing without them and go with the
--- input; those that are not over are found in the outbox, those that went wrong by why.
+-- input; those that are not over, and those that went wrong, by what is set once at the end.
 
 -- Where functions with rights of their own search.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 DROP INDEX runs_by_state;
 CREATE INDEX runs_that_went_wrong ON runs (workspace_id, run_id) WHERE failure IS NOT NULL OR refused_reason IS NOT NULL;
+CREATE INDEX runs_under_way ON runs (workspace_id, run_id) WHERE finished_at IS NULL;
 -- Room for the next version of a row on the page of this one.
 ALTER TABLE runs SET (fillfactor = 80);
 ALTER TABLE run_actions SET (fillfactor = 60);
@@ -57,3 +58,28 @@ BEGIN
     RETURN NULL;
 END
 $$;
+
+CREATE FUNCTION stop_search(tenant uuid, beyond uuid, most integer) RETURNS uuid
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH next AS (
+        SELECT run_id FROM runs WHERE workspace_id = tenant AND run_id > beyond ORDER BY run_id LIMIT most FOR UPDATE
+    ), stopped AS (
+        UPDATE runs r SET found_by = NULL FROM next
+        WHERE r.workspace_id = tenant AND r.run_id = next.run_id AND r.found_by IS NOT NULL
+    )
+    SELECT run_id FROM next ORDER BY run_id DESC LIMIT 1
+$$;
+COMMENT ON FUNCTION stop_search IS 'Takes the next `most` runs beyond one out of the search; the last of them, null when there are no more';
+REVOKE EXECUTE ON FUNCTION stop_search FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION stop_search TO letterbox_operator;
+
+-- Some orders change no table.
+CREATE FUNCTION note_order(about text, told jsonb) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    INSERT INTO audit_log (workspace_id, ordered_by, login, command, subject, reason, before, after)
+    VALUES ('00000000-0000-0000-0000-000000000000', nullif(current_setting('letterbox.ordered_by', true), '')::uuid, session_user,
+            coalesce(nullif(current_setting('letterbox.command', true), ''), about), about,
+            nullif(current_setting('letterbox.reason', true), ''), '{}', told)
+$$;
+COMMENT ON FUNCTION note_order IS 'Writes down an order that changes no table';
+REVOKE EXECUTE ON FUNCTION note_order FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION note_order TO letterbox_operator;

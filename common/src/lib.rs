@@ -6,6 +6,7 @@ pub mod ids;
 pub mod json_object;
 mod key_hash;
 pub mod process;
+pub mod public_address;
 mod random;
 pub mod sealing;
 pub mod states;

@@ -22,6 +22,7 @@ mod documentation;
 mod egress;
 mod execution;
 mod fairness;
+mod finding;
 mod form_contract;
 mod form_limits;
 mod form_link_interleavings;

@@ -308,6 +308,8 @@ async fn exit_codes_tell_refusals_from_misuse() {
         "send form --url http://127.0.0.1:1/elsewhere /dev/null",
         "workspace create --name \u{3000}",
         "user create --email nobody --name x",
+        "webhook delete x",
+        "workspace allowance 0000",
     ] {
         let (code, error) = world.refusal(nobody(command));
         assert_eq!(code, 1, "{command}: {error}");
@@ -318,7 +320,7 @@ async fn exit_codes_tell_refusals_from_misuse() {
     }
     for command in [
         "workspace",
-        "webhook delete x",
+        "workspace allowance ",
         "workspace create --name x --run-allowance -1",
         "workspace allowance NOBODY --set many",
         "account connect --workspace NOBODY --user NOBODY --name x --base-url http://x",

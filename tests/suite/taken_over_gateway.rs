@@ -275,6 +275,11 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
     })
     .await;
     assert_eq!(redrive(), json!({"redriven": 0, "left": 2}));
+    let orders = world.order("audit list --limit 2");
+    for order in orders.as_array().unwrap() {
+        assert_eq!(order["command"], "dead-letters redrive");
+        assert_eq!(order["after"], json!({"redrive": "unclaimed"}));
+    }
 }
 
 #[tokio::test]

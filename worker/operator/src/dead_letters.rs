@@ -3,6 +3,7 @@
 
 use letterbox_broker::{BrokerTarget, Content, DeadLetter, DeadLetters, UNCLAIMED};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{Operator, OperatorError, PROGRAM, store};
 
@@ -26,6 +27,8 @@ impl Operator {
         broker: &BrokerTarget,
     ) -> Result<Redriven, OperatorError> {
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
+        let ordered = json!({ "redrive": "unclaimed" });
+        store::note_order(&self.database, "dead_letters", &ordered).await?;
         let mut outcome = Redriven::default();
         while let Some(letter) = letters.next().await? {
             if letter.reason.starts_with(UNCLAIMED) && self.claim(&letter).await? {

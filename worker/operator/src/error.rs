@@ -10,6 +10,8 @@ use letterbox_common::{
 use letterbox_database::{DatabaseError, health::OldSchema, migrations::MigrationError};
 use tokio_postgres::error::SqlState;
 
+use crate::store::Noun;
+
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -42,6 +44,22 @@ pub enum Reason {
     /// Holds the kind of thing that does not exist.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// Nothing has this name, or an id that begins so.
+    #[error("there is no {noun} {text:?}")]
+    NotNamed {
+        /// The kind of thing.
+        noun: Noun,
+        /// What was written.
+        text: String,
+    },
+    /// More than one thing can be meant.
+    #[error("{text:?} can be\n  {}", .meant.join("\n  "))]
+    Ambiguous {
+        /// What was written.
+        text: String,
+        /// Some of those that can be meant, with their ids.
+        meant: Vec<String>,
+    },
     /// The database has no role for operators yet. Holds the database's words.
     #[error("{0}: run 'letterbox migrate' first")]
     NoRole(String),
@@ -178,6 +196,14 @@ mod tests {
 
         let reasons = [
             NotFound("workflow"),
+            NotNamed {
+                noun: Noun::User,
+                text: "ada".into(),
+            },
+            Ambiguous {
+                text: "cafe".into(),
+                meant: vec!["1 (a)".into(), "2 (b)".into()],
+            },
             RunNotOver,
             NoRole("role \"letterbox_operator\" does not exist".into()),
             OldSchema(letterbox_database::health::OldSchema {
@@ -227,6 +253,8 @@ mod tests {
         for reason in reasons {
             let expected = match &reason {
                 NotFound(_) => "there is no such workflow",
+                NotNamed { .. } => "there is no user \"ada\"",
+                Ambiguous { .. } => "\"cafe\" can be\n  1 (a)\n  2 (b)",
                 NoRole(_) => {
                     "role \"letterbox_operator\" does not exist: run 'letterbox migrate' first"
                 }

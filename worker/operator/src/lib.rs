@@ -13,6 +13,7 @@ mod demo;
 mod error;
 mod form_links;
 mod members;
+mod names;
 mod policies;
 mod runs;
 mod sealing_keys;
@@ -32,18 +33,21 @@ use serde::Serialize;
 
 pub use self::{
     accounts::NewAccount,
+    approvals::{ApprovalDetail, SteeringAction},
     dead_letters::Redriven,
     demo::Demo,
     error::{OperatorError, Reason},
     form_links::NewFormLink,
+    names::{Named, NamedId},
     policies::{PolicyChange, RulingChange},
     runs::{Cancelled, Retried},
     sealing_keys::{KeyRings, Rotation},
     status::{BacklogKind, Held, Part, Status},
     store::{
         AccountRow, ActionApproval, Allowance, ApprovalRow, AuditEntry, AuditFilter, CancelOutcome,
-        Member, PolicyRow, Retries, RetryOutcome, RunAction, RunDetail, RunFilter, RunRow,
-        SignalDetail, SignalRow, User, WebhookRow, WorkflowDetail, WorkflowRow, Workspace,
+        FormAnswer, Member, Noun, PolicyRow, PolicyVersion, Retries, RetryOutcome, RunAction,
+        RunDetail, RunFilter, RunRow, SignalDetail, SignalRow, User, WaitingApproval, WebhookRow,
+        WorkflowDetail, WorkflowRow, Workspace,
     },
     webhooks::NewWebhook,
     workflows::{DeployedWorkflow, Move},

@@ -5,10 +5,11 @@ use letterbox_workflow::{
     ActionFacts, Decision, Policy, preview::sending_actions, release::Release,
 };
 use serde::Serialize;
+use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, PolicyRow, Reason, error::Explain, store};
+use crate::{Operator, OperatorError, PolicyRow, PolicyVersion, Reason, error::Explain, store};
 
 /// What a new policy would change.
 #[derive(Debug, Clone, Serialize)]
@@ -38,19 +39,57 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such workspace.
-    #[expect(
-        clippy::expect_used,
-        reason = "a policy is words, numbers and lists of them"
-    )]
     pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
         self.need_workspace(workspace).await?;
         let found = store::policy(&self.database, workspace).await?;
         Ok(found.unwrap_or_else(|| PolicyRow {
             workspace_id: workspace,
             version: 0,
-            policy: serde_json::to_value(Policy::default())
-                .expect("words, numbers and lists of them always serialize"),
+            policy: default_policy(),
         }))
+    }
+
+    /// A former version of a policy; 0 is the default.
+    ///
+    /// # Errors
+    /// When there is no such workspace, or no such version.
+    pub async fn policy_version(
+        &self,
+        workspace: WorkspaceId,
+        version: i32,
+    ) -> Result<PolicyRow, OperatorError> {
+        self.need_workspace(workspace).await?;
+        let found = match version {
+            0 => Some(PolicyRow {
+                workspace_id: workspace,
+                version,
+                policy: default_policy(),
+            }),
+            version => store::policy_version(&self.database, workspace, version).await?,
+        };
+        found.ok_or(Reason::NotFound("version of the policy").into())
+    }
+
+    /// The versions of a policy, the newest first, at most `limit`. The default is none of them.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn policy_history(
+        &self,
+        workspace: WorkspaceId,
+        limit: u32,
+    ) -> Result<Vec<PolicyVersion>, OperatorError> {
+        self.need_workspace(workspace).await?;
+        Ok(store::policy_history(&self.database, workspace, limit).await?)
+    }
+
+    /// Sets the default policy again, as a new version.
+    ///
+    /// # Errors
+    /// As [`Self::set_policy`].
+    pub async fn reset_policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
+        let policy = default_policy().to_string();
+        self.set_policy(workspace, &policy).await
     }
 
     /// What setting a policy would change for the workflows that are deployed now. Sets nothing.
@@ -131,6 +170,15 @@ impl Operator {
             .await
             .explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)
     }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "a policy is words, numbers and lists of them"
+)]
+fn default_policy() -> Value {
+    serde_json::to_value(Policy::default())
+        .expect("words, numbers and lists of them always serialize")
 }
 
 /// The host of a base URL; nothing where it has none.

@@ -1,6 +1,7 @@
 //! A look at runs, and the orders about them: to cancel one, to retry it, and to forget what it was
 //! given.
 
+use jiff::Timestamp;
 use letterbox_common::{
     ids::{RunId, WorkspaceId},
     sealing::{KeyRing, Place},
@@ -8,8 +9,8 @@ use letterbox_common::{
 use serde::Serialize;
 
 use crate::{
-    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunDetail, RunFilter, RunRow,
-    store,
+    CancelOutcome, FormAnswer, Operator, OperatorError, Reason, RetryOutcome, RunDetail, RunFilter,
+    RunRow, WorkflowRow, store,
 };
 
 /// What an order to cancel came to.
@@ -43,6 +44,22 @@ impl Operator {
     ) -> Result<Vec<RunRow>, OperatorError> {
         self.need_workspace(filter.workspace).await?;
         Ok(store::runs(&self.database, filter, before, limit).await?)
+    }
+
+    /// What was submitted to a workflow, oldest first, at most `limit`; those after a run, and
+    /// between two times where they are given. What was forgotten or refused is not there.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn form_answers(
+        &self,
+        workflow: &WorkflowRow,
+        between: (Option<Timestamp>, Option<Timestamp>),
+        after: Option<RunId>,
+        limit: u32,
+    ) -> Result<Vec<FormAnswer>, OperatorError> {
+        let of = (workflow.workspace_id, workflow.workflow_id);
+        Ok(store::form_answers(&self.database, of, between, after, limit).await?)
     }
 
     /// Cancels runs of one workspace. What was sent stays sent. A run that a worker has in hand is

@@ -6,15 +6,12 @@ use tokio_postgres::error::SqlState;
 use crate::{Operator, OperatorError, Reason, User, check_name, error::Explain, store};
 
 impl Operator {
-    /// The user with this id or e-mail address.
+    /// The user with this id.
     ///
     /// # Errors
     /// When there is none.
-    pub async fn user(&self, id_or_email: &str) -> Result<User, OperatorError> {
-        let found = match id_or_email.parse() {
-            Ok(id) => store::user(&self.database, id).await?,
-            Err(_) => store::user_by_email(&self.database, id_or_email).await?,
-        };
+    pub async fn user(&self, id: UserId) -> Result<User, OperatorError> {
+        let found = store::user(&self.database, id).await?;
         found.ok_or(Reason::NotFound("user").into())
     }
 

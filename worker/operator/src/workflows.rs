@@ -9,11 +9,13 @@
 
 use letterbox_common::{
     ids::{ReleaseId, UserId, WorkflowId, WorkspaceId},
+    public_address::is_private_host,
     states::WorkflowState,
 };
 use letterbox_database::{DatabaseError, Transaction, Work};
 use letterbox_workflow::{Definition, actions};
 use serde::Serialize;
+use url::Url;
 
 use crate::{Operator, OperatorError, Reason, WorkflowDetail, WorkflowRow, check_name, store};
 
@@ -56,7 +58,8 @@ pub struct DeployedWorkflow {
     /// As it is after the deploy.
     #[serde(flatten)]
     pub workflow: WorkflowRow,
-    /// One sentence for each account that its actions use and the owner has not connected.
+    /// One sentence for each account that its actions use and that is missing or private, and for
+    /// each condition that compares what a submission may leave out.
     pub warnings: Vec<String>,
 }
 
@@ -131,6 +134,22 @@ impl Operator {
         found.ok_or(Reason::NotFound("workflow").into())
     }
 
+    /// The keys of the fields that the forms of a workflow have had: those of the newest release
+    /// first, each once.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
+        let forms = store::forms(&self.database, workflow).await?;
+        let mut keys: Vec<String> = Vec::new();
+        for field in forms.into_iter().flat_map(|form| form.fields) {
+            if !keys.contains(&field.key) {
+                keys.push(field.key);
+            }
+        }
+        Ok(keys)
+    }
+
     /// The workflows of a workspace, deleted ones included.
     ///
     /// # Errors
@@ -176,11 +195,29 @@ impl Work for Deploy<'_> {
         let workflow = store::deploy(transaction, self.workflow, release, &text).await?;
         let all = [&definition.actions[..], &definition.on_failure[..]].concat();
         let names = actions::account_names(&all);
-        let missing = store::missing_accounts(transaction, &workflow, &names).await?;
-        let warn = |name: &String| {
-            format!("the owner has no connected account {name:?}: actions that use it will fail")
-        };
-        let warnings = missing.iter().map(warn).collect();
+        let accounts = store::owners_accounts(transaction, &workflow, &names).await?;
+        let mut warnings = definition.warnings();
+        warnings.extend(names.iter().filter_map(|name| {
+            let account = accounts.iter().find(|(known, _)| known == name);
+            account_warning(name, account.map(|(_, base_url)| base_url.as_str()))
+        }));
         Ok(Some(Ok(DeployedWorkflow { workflow, warnings })))
     }
+}
+
+/// What may be wrong with an account that actions use; `base_url` is None where the owner has none
+/// of this name.
+fn account_warning(name: &str, base_url: Option<&str>) -> Option<String> {
+    let Some(base_url) = base_url else {
+        return Some(format!(
+            "the owner has no connected account {name:?}: actions that use it will fail"
+        ));
+    };
+    let host = Url::parse(base_url).ok()?.host_str()?.to_owned();
+    is_private_host(&host).then(|| {
+        format!(
+            "the account {name:?} is at {host}, which is private: actions that use it will fail, \
+             unless LETTERBOX_EGRESS_ALLOW of the workers names it"
+        )
+    })
 }

@@ -1,10 +1,10 @@
 //! Orders about workspaces: how many runs they may start, and their end.
 
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::ids::{RunId, WorkspaceId};
 
 use crate::{Allowance, Operator, OperatorError, Reason, Retries, Workspace, check_name, store};
 
-/// Rows that one statement deletes.
+/// Rows that one statement deletes or changes.
 const PIECE: i32 = 1_000;
 
 impl Operator {
@@ -86,6 +86,25 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(store::keep_answers(&self.database, workspace, keep).await?)
+    }
+
+    /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs; off,
+    /// for all: what stands for their values is deleted in small pieces.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn set_search(
+        &self,
+        workspace: WorkspaceId,
+        is_searchable: bool,
+    ) -> Result<(), OperatorError> {
+        self.need_workspace(workspace).await?;
+        store::set_search(&self.database, workspace, is_searchable).await?;
+        let mut beyond = (!is_searchable).then(|| RunId::earliest_at(0));
+        while let Some(run) = beyond {
+            beyond = store::stop_search(&self.database, workspace, run, PIECE).await?;
+        }
+        Ok(())
     }
 
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks

@@ -1,14 +1,8 @@
-//! Which addresses are public. Not public is everything in IANA's special-purpose registries (what
-//! a host keeps for itself, its network or its provider), and the IPv6 ranges that embed an IPv4
-//! address.
+//! Which addresses may be reached.
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    sync::LazyLock,
-};
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv6Net};
-use letterbox_common::process::networks::Networks;
+use letterbox_common::{process::networks::Networks, public_address::is_public};
 
 /// The host's address is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -21,41 +15,6 @@ pub(super) enum ForbiddenAddress {
     )]
     InClear,
 }
-
-const SPECIAL: [&str; 31] = [
-    "0.0.0.0/8",
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    // The host of a virtual machine at Azure, public by number only.
-    "168.63.129.16/32",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.0.0.0/24",
-    "192.0.2.0/24",
-    "192.88.99.0/24",
-    "192.168.0.0/16",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-    "224.0.0.0/4",
-    "240.0.0.0/4",
-    "::/96",
-    "::ffff:0:0/96",
-    "64:ff9b::/96",
-    "64:ff9b:1::/48",
-    "100::/64",
-    "2001::/23",
-    "2001:db8::/32",
-    "2002::/16",
-    "3fff::/20",
-    "5f00::/16",
-    "fc00::/7",
-    "fe80::/10",
-    "fec0::/10",
-    "ff00::/8",
-    "::1/128",
-];
 
 /// The addresses that may be reached: those of these networks, and public ones where that is said.
 #[derive(Debug, Clone, Default)]
@@ -77,34 +36,12 @@ impl AllowedAddresses {
     }
 }
 
-/// Of IPv6, only what is given to anybody at all can be public.
-const UNICAST: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
-
-fn is_public(address: IpAddr) -> bool {
-    static NETWORKS: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
-        SPECIAL
-            .iter()
-            .filter_map(|network| network.parse().ok())
-            .collect()
-    });
-    let is_given = match address {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(address) => UNICAST.contains(&address),
-    };
-    is_given && !NETWORKS.iter().any(|network| network.contains(&address))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn special_purpose_addresses_are_not_public() {
-        assert!(
-            SPECIAL
-                .iter()
-                .all(|network| network.parse::<IpNet>().is_ok())
-        );
+    fn special_purpose_addresses_are_not_reached() {
         let allowed = |text: &str| {
             let public = AllowedAddresses {
                 public: true,

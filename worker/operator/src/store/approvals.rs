@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{
-    ids::{ApprovalId, RunId, UserId, WorkspaceId},
+    ids::{ApprovalId, RunId, UserId, WorkflowId, WorkspaceId},
     states::ApprovalState,
 };
 use letterbox_database::{Database, DatabaseError, statements};
@@ -28,6 +28,40 @@ statements! {
 FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
 WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > question_clock($1)
 ORDER BY p.created_at, p.approval_id LIMIT $2");
+
+    /// What waits for an answer, of each workflow the oldest $2. Of each workspace no more are looked
+    /// at than $3.
+    WAITING_APPROVALS = waiting_approvals concat!("
+WITH asked AS (
+    SELECT p.*, w.name AS workspace_name
+    FROM workspaces w CROSS JOIN LATERAL (
+        SELECT * FROM approvals a WHERE a.workspace_id = w.workspace_id AND a.state = 'pending'
+        ORDER BY a.created_at LIMIT $3) AS p
+    WHERE $1::uuid IS NULL OR w.workspace_id = $1
+), placed AS (
+    SELECT asked.*, r.workflow_id, count(*) OVER workflow AS waiting,
+           row_number() OVER (workflow ORDER BY asked.created_at, approval_id) AS place
+    FROM asked JOIN runs r USING (workspace_id, run_id)
+    WHERE expires_at > question_clock(workspace_id)
+    WINDOW workflow AS (PARTITION BY workspace_id, workflow_id)
+)
+SELECT ", columns!(), ", p.workspace_name, p.workflow_id, f.name AS workflow_name, p.waiting
+FROM placed p JOIN run_actions a USING (workspace_id, run_id, action_id)
+JOIN workflows f USING (workspace_id, workflow_id)
+WHERE p.place <= $2 ORDER BY p.workspace_name, p.workspace_id, f.name, f.workflow_id, p.place");
+
+    /// What somebody should know who answers a question.
+    APPROVAL_CONTEXT = approval_context "
+SELECT f.workflow_id, f.name AS workflow_name, w.name AS workspace_name, u.name AS owner_name,
+       u.user_id AS owner_id, r.received_at, r.input, l.actions, l.on_failure,
+       needs_another(w.workspace_id) AS needs_another,
+       p.expires_at > question_clock(w.workspace_id) AS is_open
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+JOIN users u ON u.user_id = r.run_as
+JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
+JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
+    AND l.release_id = r.release_id";
 
     /// Whether a question is for another person than this one, because the run acts as this one.
     IS_FOR_ANOTHER = is_for_another "
@@ -121,6 +155,95 @@ impl ApprovalRow {
             created_at: row.try_get("created_at")?,
         })
     }
+}
+
+/// A question that waits, as one of those of its workflow.
+#[derive(Debug, Clone, Serialize)]
+pub struct WaitingApproval {
+    /// The question.
+    #[serde(flatten)]
+    pub row: ApprovalRow,
+    /// The name of the workspace.
+    pub workspace_name: String,
+    /// The workflow of the run.
+    pub workflow_id: WorkflowId,
+    /// Its name.
+    pub workflow_name: String,
+    /// How many questions of this workflow wait, as far as they were counted.
+    pub waiting: i64,
+}
+
+/// What somebody should know who answers a question.
+#[derive(Debug, Clone)]
+pub(crate) struct ApprovalContext {
+    /// The name of the workspace.
+    pub(crate) workspace_name: String,
+    /// The workflow of the run.
+    pub(crate) workflow_id: WorkflowId,
+    /// Its name.
+    pub(crate) workflow_name: String,
+    /// The user as whom the run acts.
+    pub(crate) owner_id: UserId,
+    /// The name of that user.
+    pub(crate) owner_name: String,
+    /// When the submission was received.
+    pub(crate) received_at: Timestamp,
+    /// What was submitted; None where it was forgotten.
+    pub(crate) input: Option<Value>,
+    /// The actions of the release, and those that follow a failure, as they were deployed.
+    pub(crate) actions: Vec<Value>,
+    /// Whether another person must answer than the one as whom the run acts.
+    pub(crate) needs_another: bool,
+    /// Whether there is time left to answer.
+    pub(crate) is_open: bool,
+}
+
+/// What waits in a workspace, or in all: the oldest `each` of each workflow; `most` of each
+/// workspace are looked at.
+pub(crate) async fn waiting_approvals(
+    database: &Database,
+    workspace: Option<WorkspaceId>,
+    each: u32,
+    most: u32,
+) -> Result<Vec<WaitingApproval>, DatabaseError> {
+    let (each, most) = (i64::from(each), i64::from(most));
+    let rows = database
+        .query(&WAITING_APPROVALS, &[&workspace, &each, &most])
+        .await?;
+    let waiting = rows.iter().map(|row| {
+        Ok(WaitingApproval {
+            row: ApprovalRow::decode(row)?,
+            workspace_name: row.try_get("workspace_name")?,
+            workflow_id: row.try_get("workflow_id")?,
+            workflow_name: row.try_get("workflow_name")?,
+            waiting: row.try_get("waiting")?,
+        })
+    });
+    waiting.collect()
+}
+
+/// None where there is no such question.
+pub(crate) async fn approval_context(
+    database: &Database,
+    approval: ApprovalId,
+) -> Result<Option<ApprovalContext>, DatabaseError> {
+    let row = database.query_opt(&APPROVAL_CONTEXT, &[&approval]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let input: Option<&[u8]> = row.try_get("input")?;
+    let on_failure: Option<&str> = row.try_get("on_failure")?;
+    let actions = [Some(row.try_get("actions")?), on_failure];
+    Ok(Some(ApprovalContext {
+        workspace_name: row.try_get("workspace_name")?,
+        workflow_id: row.try_get("workflow_id")?,
+        workflow_name: row.try_get("workflow_name")?,
+        owner_id: row.try_get("owner_id")?,
+        owner_name: row.try_get("owner_name")?,
+        received_at: row.try_get("received_at")?,
+        input: input.map(|input| json(&String::from_utf8_lossy(input))),
+        actions: actions.into_iter().flatten().map(json).collect(),
+        needs_another: row.try_get("needs_another")?,
+        is_open: row.try_get("is_open")?,
+    }))
 }
 
 pub(crate) async fn approvals(

@@ -10,6 +10,9 @@ use tokio_postgres::{Error, Row};
 use super::json;
 
 statements! {
+    /// Writes down an order that changes no table.
+    NOTE_ORDER = note_order "SELECT note_order($1, $2::text::jsonb)";
+
     /// The newest entries.
     AUDIT = audit "
 SELECT entry_id, nullif(workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id,
@@ -99,4 +102,17 @@ pub(crate) async fn audit(
     rows.iter()
         .map(|row| Ok(AuditEntry::decode(row)?))
         .collect()
+}
+
+/// Writes down an order that changes no table; `told` is what was ordered of it.
+pub(crate) async fn note_order(
+    database: &Database,
+    about: &str,
+    told: &Value,
+) -> Result<(), DatabaseError> {
+    let told = told.to_string();
+    database
+        .execute(&NOTE_ORDER, &[&about, &told])
+        .await
+        .map(drop)
 }

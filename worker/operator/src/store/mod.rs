@@ -7,7 +7,9 @@ mod audit;
 mod claims;
 mod form_links;
 mod members;
+mod names;
 mod policies;
+mod run_detail;
 mod runs;
 mod sealing_keys;
 mod signals;
@@ -22,11 +24,13 @@ use serde_json::Value;
 
 pub use self::{
     accounts::AccountRow,
-    approvals::ApprovalRow,
+    approvals::{ApprovalRow, WaitingApproval},
     audit::{AuditEntry, AuditFilter},
     members::Member,
-    policies::PolicyRow,
-    runs::{ActionApproval, CancelOutcome, RetryOutcome, RunAction, RunDetail, RunFilter, RunRow},
+    names::Noun,
+    policies::{PolicyRow, PolicyVersion},
+    run_detail::{ActionApproval, RunAction, RunDetail},
+    runs::{CancelOutcome, FormAnswer, RetryOutcome, RunFilter, RunRow},
     signals::{SignalDetail, SignalRow},
     users::User,
     webhooks::WebhookRow,
@@ -35,25 +39,27 @@ pub use self::{
 };
 pub(crate) use self::{
     accounts::{accounts, connect_account, disconnect_account},
-    approvals::{answer, approval, approvals, is_for_another},
-    audit::audit,
+    approvals::{answer, approval, approval_context, approvals, is_for_another, waiting_approvals},
+    audit::{audit, note_order},
     claims::{claim_delivery, claim_submission},
     form_links::create_form_link,
     members::{members, remove_member, set_member},
-    policies::{deployed_actions, policy, set_policy},
-    runs::{cancel_runs, erase_run, retry_runs, run, run_workspace, runs},
+    names::{NamedThing, named},
+    policies::{deployed_actions, policy, policy_history, policy_version, set_policy},
+    run_detail::run,
+    runs::{cancel_runs, erase_run, form_answers, retry_runs, run_workspace, runs},
     sealing_keys::{SealedValue, replace_sealed, sealed_values},
     signals::{signal, signals},
     status::{Waiting, backlog},
-    users::{create_user, user, user_by_email, users},
+    users::{create_user, user, users},
     webhooks::{create_webhook, delete_webhook, webhooks},
     workflows::{
-        NewWorkflow, create_release, create_workflow, deploy, lock_draft, missing_accounts,
-        move_workflow, workflow, workflows,
+        NewWorkflow, create_release, create_workflow, deploy, forms, lock_draft, move_workflow,
+        owners_accounts, workflow, workflows,
     },
     workspaces::{
         allowance, close_workspace, create_workspace, empty_workspace, hold, keep_answers, release,
-        retries, set_allowance, set_retries, workspace_exists, workspaces,
+        retries, set_allowance, set_retries, set_search, stop_search, workspace_exists, workspaces,
     },
 };
 
@@ -66,7 +72,9 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         claims::STATEMENTS,
         form_links::STATEMENTS,
         members::STATEMENTS,
+        names::STATEMENTS,
         policies::STATEMENTS,
+        run_detail::STATEMENTS,
         runs::STATEMENTS,
         sealing_keys::STATEMENTS,
         signals::STATEMENTS,

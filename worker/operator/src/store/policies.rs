@@ -1,5 +1,6 @@
 //! Policies of workspaces, by version.
 
+use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
@@ -13,6 +14,19 @@ statements! {
     POLICY = policy "
 SELECT workspace_id, version, policy FROM policies
 WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
+
+    /// One version of a policy.
+    POLICY_VERSION = policy_version "
+SELECT workspace_id, version, policy FROM policies WHERE workspace_id = $1 AND version = $2";
+
+    /// The versions of a policy, newest first, with who has set them.
+    POLICY_HISTORY = policy_history "
+SELECT p.version, p.created_at, a.ordered_by, u.name AS ordered_by_name, a.reason, p.policy
+FROM policies p
+LEFT JOIN audit_log a ON a.workspace_id = p.workspace_id AND a.subject = 'policies'
+    AND a.subject_id = p.version::text
+LEFT JOIN users u ON u.user_id = a.ordered_by
+WHERE p.workspace_id = $1 ORDER BY p.version DESC LIMIT $2";
 
     /// The actions of every deployed workflow of a workspace.
     DEPLOYED_ACTIONS = deployed_actions "
@@ -48,6 +62,57 @@ impl PolicyRow {
             policy: json(row.try_get("policy")?),
         })
     }
+}
+
+/// A version of a policy, and who has set it.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyVersion {
+    /// Counts from 1.
+    pub version: i32,
+    /// By the database's clock.
+    pub set_at: Timestamp,
+    /// The user who answers for it; None where nobody was named.
+    pub set_by: Option<UserId>,
+    /// The name of that user.
+    pub set_by_name: Option<String>,
+    /// Why, where that was said.
+    pub reason: Option<String>,
+    /// Its rules and its default.
+    pub policy: Value,
+}
+
+/// One version of a policy; None where there is none such.
+pub(crate) async fn policy_version(
+    database: &Database,
+    workspace: WorkspaceId,
+    version: i32,
+) -> Result<Option<PolicyRow>, DatabaseError> {
+    let row = database
+        .query_opt(&POLICY_VERSION, &[&workspace, &version])
+        .await?;
+    Ok(row.map(|row| PolicyRow::decode(&row)).transpose()?)
+}
+
+/// The newest versions of a policy.
+pub(crate) async fn policy_history(
+    database: &Database,
+    workspace: WorkspaceId,
+    limit: u32,
+) -> Result<Vec<PolicyVersion>, DatabaseError> {
+    let rows = database
+        .query(&POLICY_HISTORY, &[&workspace, &i64::from(limit)])
+        .await?;
+    let versions = rows.iter().map(|row| {
+        Ok(PolicyVersion {
+            version: row.try_get("version")?,
+            set_at: row.try_get("created_at")?,
+            set_by: row.try_get("ordered_by")?,
+            set_by_name: row.try_get("ordered_by_name")?,
+            reason: row.try_get("reason")?,
+            policy: json(row.try_get("policy")?),
+        })
+    });
+    versions.collect()
 }
 
 /// None where the default policy holds.

@@ -1,30 +1,18 @@
-//! Runs and what they have done.
+//! Runs: those that a filter lets through, what was submitted, and orders about them.
 
 use jiff::{SignedDuration, Timestamp};
 use letterbox_common::{
-    ids::{ApprovalId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
-    states::{ActionState, ApprovalState, InputTrust, RefusedReason, RunState},
+    form::meant_ids,
+    ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
+    states::{RefusedReason, RunState},
     text_enum,
 };
 use letterbox_database::{Database, DatabaseError, statements};
-use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::{Error, Row, types::FromSql};
 
 use super::json;
-
-/// What lets a run through: $1 is the workspace, $2 the workflow, $3 the states, $4 and $5 since
-/// and until when it was received, $6 a part of its failure.
-macro_rules! filtered {
-    () => {
-        "WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
-  AND ($3::text[] IS NULL OR state = ANY ($3))
-  AND ($4::timestamptz IS NULL OR received_at >= $4 AND run_id >= $7)
-  AND ($5::timestamptz IS NULL OR received_at < $5 AND run_id < $8)
-  AND ($6::text IS NULL OR strpos(failure, $6) > 0)"
-    };
-}
 
 text_enum! {
     /// What an order to cancel a run came to.
@@ -49,13 +37,33 @@ text_enum! {
 }
 
 statements! {
-    /// The newest runs of a workspace that a filter lets through, before one of them. Ids sort by
-    /// time of receipt: with $7 and $8, the bounds of $4 and $5, no older run is looked at.
-    RUNS = runs concat!("
+    /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt: no run
+    /// is looked at with an id below $7, or from $8 on. The lines about states say what partial
+    /// indexes need to know.
+    RUNS = runs "
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
        received_at, created_at, started_at, finished_at
-FROM runs ", filtered!(), " AND ($9::uuid IS NULL OR run_id < $9)
-ORDER BY run_id DESC LIMIT $10");
+FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
+  AND ($3::text[] IS NULL OR state = ANY ($3))
+  AND (NOT coalesce($3::text[] <@ '{failed,denied,cancelled,refused}', false)
+       OR failure IS NOT NULL OR refused_reason IS NOT NULL)
+  AND (NOT coalesce($3::text[] <@ '{queued,running,waiting_approval}', false)
+       OR finished_at IS NULL)
+  AND ($4::timestamptz IS NULL OR received_at >= $4 AND run_id >= $7)
+  AND ($5::timestamptz IS NULL OR received_at < $5)
+  AND ($6::text IS NULL OR failure IS NOT NULL AND strpos(failure, $6) > 0)
+  AND ($8::uuid IS NULL OR run_id < $8)
+  AND ($9::uuid[] IS NULL OR found_by && $9)
+ORDER BY run_id DESC LIMIT $10";
+
+    /// What was submitted to a workflow, oldest first, after one of the runs.
+    ANSWERS = answers_of_form "
+SELECT run_id, state, received_at, input FROM runs
+WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
+  AND ($3::timestamptz IS NULL OR received_at >= $3)
+  AND ($4::timestamptz IS NULL OR received_at < $4)
+  AND ($5::uuid IS NULL OR run_id > $5)
+ORDER BY run_id LIMIT $6";
 
     /// Cancels runs, or orders their workers to.
     CANCEL_RUNS = cancel_runs "
@@ -76,24 +84,6 @@ FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = 
 SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
        AND erase_run(r.workspace_id, r.run_id) AS erased
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
-
-    /// One run with its input.
-    RUN = run "
-SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
-       r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust, r.input,
-       coalesce(s.changed_repeats, 0) AS changed_repeats
-FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
-LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission_id = r.run_id";
-
-    /// What a run has done, in order.
-    RUN_ACTIONS = run_actions "
-SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.decision_rule,
-       a.policy_version, a.part_of, a.is_told, a.answer_sealed, a.request, a.attempts,
-       a.response_status, a.outcome AS branch, a.error,
-       a.retry_at, a.started_at, a.finished_at,
-       p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at
-FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
-WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
 }
 
 /// How long before it was received a run may have got its id, from a claim that was taken over.
@@ -121,6 +111,8 @@ pub struct RunFilter {
     pub until: Option<Timestamp>,
     /// Those whose failure contains this text.
     pub failure: Option<String>,
+    /// Those to which this was submitted in a field: its key, and the value as a person writes it.
+    pub field: Option<(String, String)>,
 }
 
 impl RunFilter {
@@ -134,6 +126,7 @@ impl RunFilter {
             since: None,
             until: None,
             failure: None,
+            field: None,
         }
     }
 
@@ -175,7 +168,7 @@ pub struct RunRow {
 }
 
 impl RunRow {
-    fn decode(row: &Row) -> Result<Self, Error> {
+    pub(super) fn decode(row: &Row) -> Result<Self, Error> {
         Ok(Self {
             run_id: row.try_get("run_id")?,
             workspace_id: row.try_get("workspace_id")?,
@@ -193,141 +186,6 @@ impl RunRow {
     }
 }
 
-/// What a run has done of one action.
-#[derive(Debug, Clone, Serialize)]
-pub struct RunAction {
-    /// The id of the action in the run's release.
-    pub action_id: String,
-    /// The kind of the action, such as `http.request`.
-    #[serde(rename = "type")]
-    pub action_type: String,
-    /// The agent whose question or call it is; None for actions of the release.
-    pub part_of: Option<String>,
-    /// Where the run is with it.
-    pub state: ActionState,
-    /// It failed or was denied, and its agent was told so.
-    pub is_told: bool,
-    /// How text that a submitter wrote reaches it; empty where it does not.
-    pub untrusted: Vec<Untrusted>,
-    /// The kind of condition through which such text led to it; None where it did not.
-    pub steered_by: Vec<Steering>,
-    /// What the policy said the last time; None where it was not asked.
-    pub decision: Option<Decision>,
-    /// The rule that decided, from 1; none where the default did.
-    pub decision_rule: Option<i32>,
-    /// The policy that was asked; 0 is the default policy, None where none was asked.
-    pub policy_version: Option<i32>,
-    /// What people were asked, and what they said.
-    pub approval: Option<ActionApproval>,
-    /// What is sent, without the credential.
-    pub request: Option<Value>,
-    /// How many attempts have begun; 0 where it sends nothing.
-    pub attempts: i32,
-    /// HTTP status of the last answer; None where there was none.
-    pub response_status: Option<i32>,
-    /// Whether what it was answered is kept, sealed.
-    pub is_answer_kept: bool,
-    /// What it was answered, or the beginning of that, where it is kept and was opened.
-    pub answer: Option<String>,
-    #[serde(skip)]
-    pub(crate) answer_sealed: Option<Vec<u8>>,
-    /// The way that a condition went.
-    #[serde(rename = "outcome")]
-    pub branch: Option<Branch>,
-    /// Why it failed, was denied, or must be tried again.
-    pub error: Option<String>,
-    /// When the next attempt is due; None unless it waits for one.
-    pub retry_at: Option<Timestamp>,
-    /// From start to finish, with all waiting; None while it is not over.
-    pub duration_milliseconds: Option<i64>,
-    /// When the run came to it, by the database's clock.
-    pub started_at: Timestamp,
-    /// When it ended; None while it is not over.
-    pub finished_at: Option<Timestamp>,
-}
-
-impl RunAction {
-    fn decode(row: &Row) -> Result<Self, Error> {
-        let started_at: Timestamp = row.try_get("started_at")?;
-        let finished_at: Option<Timestamp> = row.try_get("finished_at")?;
-        let duration = finished_at.map(|end| end.duration_since(started_at));
-        let answer_sealed: Option<Vec<u8>> = row.try_get("answer_sealed")?;
-        Ok(Self {
-            action_id: row.try_get("action_id")?,
-            action_type: row.try_get("type")?,
-            part_of: row.try_get("part_of")?,
-            state: row.try_get("state")?,
-            is_told: row.try_get("is_told")?,
-            is_answer_kept: answer_sealed.is_some(),
-            answer: None,
-            answer_sealed,
-            untrusted: row.try_get("untrusted")?,
-            steered_by: row.try_get("steered_by")?,
-            decision: row.try_get("decision")?,
-            decision_rule: row.try_get("decision_rule")?,
-            policy_version: row.try_get("policy_version")?,
-            approval: ActionApproval::decode(row)?,
-            request: row.try_get::<_, Option<&str>>("request")?.map(json),
-            attempts: row.try_get("attempts")?,
-            response_status: row.try_get("response_status")?,
-            branch: row.try_get("branch")?,
-            error: row.try_get("error")?,
-            retry_at: row.try_get("retry_at")?,
-            duration_milliseconds: duration.map(|duration| duration.as_millis() as i64),
-            started_at,
-            finished_at,
-        })
-    }
-}
-
-/// An approval as part of a run.
-#[derive(Debug, Clone, Serialize)]
-pub struct ActionApproval {
-    /// The id by which it is answered.
-    pub approval_id: ApprovalId,
-    /// The answer so far.
-    pub state: ApprovalState,
-    /// Who answered; None while it is open, and where nobody did.
-    pub decided_by: Option<UserId>,
-    /// When it was answered or closed; None while it is open.
-    pub decided_at: Option<Timestamp>,
-    /// From this time on nobody can answer it.
-    pub expires_at: Timestamp,
-}
-
-impl ActionApproval {
-    /// None where nobody was asked.
-    fn decode(row: &Row) -> Result<Option<Self>, Error> {
-        let Some(approval_id) = row.try_get("approval_id")? else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            approval_id,
-            state: row.try_get("approval_state")?,
-            decided_by: row.try_get("decided_by")?,
-            decided_at: row.try_get("decided_at")?,
-            expires_at: row.try_get("expires_at")?,
-        }))
-    }
-}
-
-/// A run with its input and everything that it has done.
-#[derive(Debug, Clone, Serialize)]
-pub struct RunDetail {
-    /// What a list shows of it.
-    #[serde(flatten)]
-    pub row: RunRow,
-    /// What has been done and is about to be, in order.
-    pub actions: Vec<RunAction>,
-    /// Always untrusted: a submitter wrote the input.
-    pub input_trust: InputTrust,
-    /// The validated payload: values by the keys of their fields; None for a refused run, and when
-    /// it was forgotten.
-    pub input: Option<Value>,
-    /// How often its idempotency key came back with another payload, which changed nothing.
-    pub changed_repeats: i32,
-}
-
 pub(crate) async fn runs(
     database: &Database,
     filter: &RunFilter,
@@ -335,6 +193,13 @@ pub(crate) async fn runs(
     limit: u32,
 ) -> Result<Vec<RunRow>, DatabaseError> {
     let states = (!filter.states.is_empty()).then_some(&filter.states);
+    let since_id = filter
+        .since
+        .map(|since| earliest_id(since - CLAIMED_BEFORE));
+    let until_id = filter.until.map(|until| earliest_id(until + CLAIMED_AFTER));
+    let below_id = until_id.into_iter().chain(before).min();
+    let found_by = filter.field.as_ref();
+    let found_by = found_by.map(|(key, value)| meant_ids(filter.workspace, key, value));
     let rows = database
         .query(
             &RUNS,
@@ -345,18 +210,61 @@ pub(crate) async fn runs(
                 /* $4 since */ &filter.since,
                 /* $5 until */ &filter.until,
                 /* $6 failure */ &filter.failure,
-                /* $7 since_id */
-                &filter
-                    .since
-                    .map(|since| earliest_id(since - CLAIMED_BEFORE)),
-                /* $8 until_id */
-                &filter.until.map(|until| earliest_id(until + CLAIMED_AFTER)),
-                /* $9 before */ &before,
+                /* $7 since_id */ &since_id,
+                /* $8 below_id */ &below_id,
+                /* $9 found_by */ &found_by,
                 /* $10 limit */ &i64::from(limit),
             ],
         )
         .await?;
     rows.iter().map(|row| Ok(RunRow::decode(row)?)).collect()
+}
+
+/// What somebody has submitted to a form.
+#[derive(Debug, Clone)]
+pub struct FormAnswer {
+    /// The run that it started.
+    pub run_id: RunId,
+    /// Where the run is in its life.
+    pub state: RunState,
+    /// When it was received, by the gateway's clock.
+    pub received_at: Timestamp,
+    /// Values by the keys of their fields.
+    pub input: Value,
+}
+
+/// What was submitted to a workflow, oldest first, after a run; between two times where they are
+/// given.
+pub(crate) async fn form_answers(
+    database: &Database,
+    (workspace, workflow): (WorkspaceId, WorkflowId),
+    (since, until): (Option<Timestamp>, Option<Timestamp>),
+    after: Option<RunId>,
+    limit: u32,
+) -> Result<Vec<FormAnswer>, DatabaseError> {
+    let rows = database
+        .query(
+            &ANSWERS,
+            &[
+                /* $1 workspace_id */ &workspace,
+                /* $2 workflow_id */ &workflow,
+                /* $3 since */ &since,
+                /* $4 until */ &until,
+                /* $5 after */ &after,
+                /* $6 limit */ &i64::from(limit),
+            ],
+        )
+        .await?;
+    let answers = rows.iter().map(|row| {
+        let input: &[u8] = row.try_get("input")?;
+        Ok(FormAnswer {
+            run_id: row.try_get("run_id")?,
+            state: row.try_get("state")?,
+            received_at: row.try_get("received_at")?,
+            input: json(&String::from_utf8_lossy(input)),
+        })
+    });
+    answers.collect()
 }
 
 /// The workspace of a run; None if there is no such run.
@@ -396,35 +304,6 @@ pub(crate) async fn retry_runs(
 
 fn outcome<'r, T: FromSql<'r>>(row: &'r Row) -> Result<(RunId, Option<T>), DatabaseError> {
     Ok((row.try_get("run_id")?, row.try_get("outcome")?))
-}
-
-pub(crate) async fn run(
-    database: &Database,
-    id: RunId,
-) -> Result<Option<RunDetail>, DatabaseError> {
-    let row = database.query_opt(&RUN, &[&id]).await?;
-    let Some(row) = row else { return Ok(None) };
-    let input: Option<&[u8]> = row.try_get("input")?;
-    let input = input.map(|input| json(&String::from_utf8_lossy(input)));
-    let (input_trust, changed_repeats, row) = (
-        row.try_get("input_trust")?,
-        row.try_get("changed_repeats")?,
-        RunRow::decode(&row)?,
-    );
-    let actions = database
-        .query(&RUN_ACTIONS, &[&row.workspace_id, &row.run_id])
-        .await?;
-    let actions = actions
-        .iter()
-        .map(RunAction::decode)
-        .collect::<Result<_, _>>()?;
-    Ok(Some(RunDetail {
-        row,
-        actions,
-        input_trust,
-        input,
-        changed_repeats,
-    }))
 }
 
 /// Whether the run was over and is erased now; None if there is no such run.

@@ -36,10 +36,9 @@ SELECT count(*) FILTER (WHERE spilled_at IS NULL AND lease_until < now()) AS cou
        extract(epoch FROM now() - min(spilled_at))::float8 AS spilled_seconds
 FROM open_batches";
 
-    /// Runs that are not over, by state: the outbox has them all.
+    /// Runs that are not over, by state.
     RUNS_UNDER_WAY = runs_under_way "
-SELECT r.state, count(*) AS count FROM run_wakes w JOIN runs r USING (workspace_id, run_id)
-GROUP BY r.state";
+SELECT state, count(*) AS count FROM runs WHERE finished_at IS NULL GROUP BY state";
 
     /// Runs that ended in the last hour, by state.
     RUNS_ENDED = runs_ended "

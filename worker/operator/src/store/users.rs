@@ -12,10 +12,6 @@ statements! {
 INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3)
 RETURNING user_id, email, name, created_at";
 
-    /// The user with an e-mail address.
-    USER_BY_EMAIL = user_by_email "
-SELECT user_id, email, name, created_at FROM users WHERE lower(email) = lower($1)";
-
     /// The user with an id.
     USER = user "SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
 
@@ -62,15 +58,6 @@ pub(crate) async fn create_user(
 
 pub(crate) async fn user(database: &Database, id: UserId) -> Result<Option<User>, DatabaseError> {
     let row = database.query_opt(&USER, &[&id]).await?;
-    Ok(row.map(|row| User::decode(&row)).transpose()?)
-}
-
-/// Without regard to case.
-pub(crate) async fn user_by_email(
-    database: &Database,
-    email: &str,
-) -> Result<Option<User>, DatabaseError> {
-    let row = database.query_opt(&USER_BY_EMAIL, &[&email]).await?;
     Ok(row.map(|row| User::decode(&row)).transpose()?)
 }
 

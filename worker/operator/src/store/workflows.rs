@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{
+    form::Form,
     ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId},
     states::WorkflowState,
 };
@@ -48,13 +49,10 @@ UPDATE workflows f SET state = 'deployed', live_release_id = $2, draft = $3
 FROM workspaces w WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1
 RETURNING ", columns!());
 
-    /// Which of these accounts a user does not have.
-    MISSING_ACCOUNTS = missing_accounts "
-SELECT wanted.name FROM unnest($3::text[]) AS wanted (name)
-WHERE NOT EXISTS (
-    SELECT FROM connected_accounts a
-    WHERE a.workspace_id = $1 AND a.user_id = $2 AND a.name = wanted.name
-      AND a.disconnected_at IS NULL)";
+    /// Which of these accounts a user has, and where they are.
+    OWNERS_ACCOUNTS = owners_accounts "
+SELECT name, base_url FROM connected_accounts
+WHERE workspace_id = $1 AND user_id = $2 AND name = ANY ($3) AND disconnected_at IS NULL";
 
     /// Moves a workflow from one of these states to another.
     MOVE_WORKFLOW = move_workflow concat!("
@@ -72,6 +70,11 @@ LEFT JOIN releases r
     AND r.release_id = f.live_release_id
 LEFT JOIN form_links l
     ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL");
+
+    /// The forms of a workflow, the one of the newest release first.
+    FORMS = forms_of_workflow "
+SELECT r.form FROM workspaces w JOIN releases r
+    ON r.workspace_id = w.workspace_id AND r.workflow_id = $1 ORDER BY r.number DESC";
 
     /// The workflows of a workspace, oldest first.
     WORKFLOWS = workflows concat!("
@@ -202,17 +205,19 @@ pub(crate) async fn deploy(
     Ok(WorkflowRow::decode(&row)?)
 }
 
-/// Which of these accounts the owner of a workflow does not have.
-pub(crate) async fn missing_accounts(
+/// Which of these accounts the owner of a workflow has: names and base URLs.
+pub(crate) async fn owners_accounts(
     transaction: &Transaction<'_>,
     workflow: &WorkflowRow,
     names: &[&str],
-) -> Result<Vec<String>, DatabaseError> {
+) -> Result<Vec<(String, String)>, DatabaseError> {
     let (workspace, owner) = (workflow.workspace_id, workflow.owner_id);
     let rows = transaction
-        .query(&MISSING_ACCOUNTS, &[&workspace, &owner, &names])
+        .query(&OWNERS_ACCOUNTS, &[&workspace, &owner, &names])
         .await?;
-    rows.iter().map(|row| Ok(row.try_get("name")?)).collect()
+    rows.iter()
+        .map(|row| Ok((row.try_get("name")?, row.try_get("base_url")?)))
+        .collect()
 }
 
 /// None if there is no such workflow in one of these states.
@@ -241,6 +246,20 @@ pub(crate) async fn workflow(
         form_link_id: row.try_get("form_link_id")?,
         definition: draft.and_then(|draft| serde_json::from_str(&draft).ok()),
     }))
+}
+
+/// The forms that a workflow has had, the newest first.
+pub(crate) async fn forms(
+    database: &Database,
+    workflow: WorkflowId,
+) -> Result<Vec<Form>, DatabaseError> {
+    let rows = database.query(&FORMS, &[&workflow]).await?;
+    let mut forms = Vec::new();
+    for row in &rows {
+        let form: String = row.try_get("form")?;
+        forms.extend(serde_json::from_str(&form).ok());
+    }
+    Ok(forms)
 }
 
 pub(crate) async fn workflows(

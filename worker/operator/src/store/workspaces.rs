@@ -1,7 +1,7 @@
 //! Workspaces and their allowances.
 
 use jiff::Timestamp;
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
 use tokio_postgres::{Error, Row};
@@ -50,6 +50,13 @@ WHERE workspace_id = $1";
     /// Sets whether answers are kept when their run has succeeded.
     KEEP_ANSWERS = keep_answers "
 UPDATE workspaces SET keep_answers = $2 WHERE workspace_id = $1";
+
+    /// Sets whether new runs can be found by what was submitted to them.
+    SET_SEARCH = set_search "
+UPDATE workspaces SET is_searchable = $2 WHERE workspace_id = $1";
+
+    /// Takes the next runs out of the search.
+    STOP_SEARCH = stop_search "SELECT stop_search($1, $2, $3) AS last";
 
     /// Holds a workspace, if it is not held yet.
     HOLD = hold "
@@ -254,4 +261,28 @@ pub(crate) async fn empty_workspace(
         .query_one(&EMPTY_WORKSPACE, &[&workspace, &most])
         .await?;
     Ok(row.try_get("deleted")?)
+}
+
+pub(crate) async fn set_search(
+    database: &Database,
+    workspace: WorkspaceId,
+    is_searchable: bool,
+) -> Result<(), DatabaseError> {
+    database
+        .execute(&SET_SEARCH, &[&workspace, &is_searchable])
+        .await
+        .map(drop)
+}
+
+/// Takes so many runs, beyond one, out of the search; gives the last of them, None at the end.
+pub(crate) async fn stop_search(
+    database: &Database,
+    workspace: WorkspaceId,
+    beyond: RunId,
+    most: i32,
+) -> Result<Option<RunId>, DatabaseError> {
+    let row = database
+        .query_one(&STOP_SEARCH, &[&workspace, &beyond, &most])
+        .await?;
+    Ok(row.try_get("last")?)
 }

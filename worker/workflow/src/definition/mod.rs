@@ -2,6 +2,7 @@
 //! so that one try names every mistake.
 
 mod form;
+mod warnings;
 
 use letterbox_common::form::Form;
 use serde_json::Value;
@@ -71,6 +72,13 @@ impl Definition {
             Some(definition) if diagnostics.is_empty() => Ok(definition),
             _ => Err(diagnostics.into_list()),
         }
+    }
+
+    /// What is allowed and hardly meant, one sentence for each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let all = [&self.actions[..], &self.on_failure[..]].concat();
+        warnings::of_conditions(&self.form, &all)
     }
 
     /// The form, as the public reads it.

@@ -176,6 +176,11 @@ impl Condition {
         }
     }
 
+    /// The expression.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// What decides it.
     pub(crate) fn references(&self) -> &References {
         &self.references

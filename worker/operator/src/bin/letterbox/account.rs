@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
     sealing::{SealedColumn, Secret, key_ring},
 };
-use letterbox_operator::NewAccount;
+use letterbox_operator::{Named, NewAccount};
 use url::Url;
 
 use crate::{Failure, Output, file, settings::CliSettings};
@@ -26,10 +26,10 @@ pub(crate) enum AccountCommand {
     /// once
     Connect {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
         /// Whose account it is; nobody else's workflows use it
         #[arg(long)]
-        user: UserId,
+        user: Named<UserId>,
         /// By which actions know it
         #[arg(long)]
         name: String,
@@ -54,10 +54,10 @@ pub(crate) enum AccountCommand {
     /// List the accounts of a workspace
     List {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
     },
     /// Disconnect an account; its credential is destroyed
-    Disconnect { account_id: AccountId },
+    Disconnect { account_id: Named<AccountId> },
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<Output, Failure> {
@@ -82,32 +82,26 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
                 (None, None) => (String::new(), Vec::new()),
             };
             let credential = Secret::new(credential);
+            let operator = settings.operator().await?;
             let account = NewAccount {
-                workspace,
-                user,
+                workspace: operator.id(&workspace).await?,
+                user: operator.id(&user).await?,
                 name,
                 base_url,
                 header,
                 credential,
             };
-            Output::one(
-                &settings
-                    .operator()
-                    .await?
-                    .connect_account(&keys, &account)
-                    .await?,
-            )
+            Output::one(&operator.connect_account(&keys, &account).await?)
         }
-        AccountCommand::List { workspace } => Output::many(
-            &settings.operator().await?.accounts(workspace).await?,
-            &COLUMNS,
-        ),
-        AccountCommand::Disconnect { account_id } => Output::one(
-            &settings
-                .operator()
-                .await?
-                .disconnect_account(account_id)
-                .await?,
-        ),
+        AccountCommand::List { workspace } => {
+            let operator = settings.operator().await?;
+            let accounts = operator.accounts(operator.id(&workspace).await?).await?;
+            Output::many(&accounts, &COLUMNS)
+        }
+        AccountCommand::Disconnect { account_id } => {
+            let operator = settings.operator().await?;
+            let account = operator.id(&account_id).await?;
+            Output::one(&operator.disconnect_account(account).await?)
+        }
     })
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use jiff::Timestamp;
 use letterbox_common::ids::WorkspaceId;
-use letterbox_operator::{AuditFilter, Operator};
+use letterbox_operator::{AuditFilter, Named, Operator};
 
 use crate::{Failure, Output};
 
@@ -24,7 +24,7 @@ pub(crate) enum AuditCommand {
     List {
         /// Only those about one workspace
         #[arg(long)]
-        workspace: Option<WorkspaceId>,
+        workspace: Option<Named<WorkspaceId>>,
         /// Only those about what has this id
         #[arg(long, value_name = "ID")]
         subject: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) async fn run(operator: &Operator, verb: AuditCommand) -> Result<Outpu
         limit,
     } = verb;
     let filter = AuditFilter {
-        workspace,
+        workspace: operator.id_of(workspace.as_ref()).await?,
         subject,
         since,
         before,

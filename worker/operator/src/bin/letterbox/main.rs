@@ -8,6 +8,7 @@ mod audit;
 mod dead_letters;
 mod demo;
 mod escape;
+mod export;
 mod file;
 mod form_link;
 mod keys;
@@ -15,12 +16,15 @@ mod member;
 mod migrate;
 mod model;
 mod output;
+mod policy;
 mod receive;
 mod run;
 mod send;
 mod settings;
 mod signal;
 mod status;
+mod story;
+mod times;
 mod user;
 mod webhook;
 mod workflow;
@@ -37,6 +41,8 @@ use settings::{CliSettings, SECRETS};
 
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
+///
+/// Wherever an id is wanted, its beginning is enough, or a name or e-mail address.
 #[derive(Parser)]
 #[command(name = "letterbox", version, after_help = help(&SECRETS))]
 struct Cli {
@@ -72,6 +78,9 @@ enum Command {
     /// Requests that wait for a person's approval
     #[command(subcommand)]
     Approval(approval::ApprovalCommand),
+    /// What actions may do, and since when
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Who ordered what
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -122,6 +131,8 @@ enum Failure {
     NoSubject,
     #[error("--by USER is required: a person answers for this")]
     NobodyAnswers,
+    #[error("CSV: {0}")]
+    Csv(#[from] csv::Error),
     #[error("the broker: {0}")]
     Broker(#[from] BrokerError),
 }
@@ -180,9 +191,12 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::FormLink(command) => form_link::run(settings, command).await,
         Command::Account(command) => account::run(settings, command).await,
         Command::Approval(command) => approval::run(settings, command).await,
+        Command::Policy(command) => policy::run(&settings.operator().await?, command).await,
         Command::Audit(command) => audit::run(&settings.operator().await?, command).await,
         Command::Webhook(command) => webhook::run(settings, command).await,
-        Command::Run(command) => run::run(&settings.operator().await?, command).await,
+        Command::Run(command) => {
+            run::run(&settings.operator().await?, command, settings.json).await
+        }
         Command::Status(command) => {
             status::run(&settings.operator().await?, &command, settings.json).await
         }

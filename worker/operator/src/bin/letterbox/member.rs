@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::Operator;
+use letterbox_operator::{Named, Operator};
 
 use crate::{Failure, Output};
 
@@ -14,9 +14,9 @@ pub(crate) enum MemberCommand {
     /// Add a member, or change one
     Set {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
         #[arg(long)]
-        user: UserId,
+        user: Named<UserId>,
         /// A viewer may not run workflows
         #[arg(long, value_name = "owner|editor|runner|viewer")]
         role: MemberRole,
@@ -27,14 +27,14 @@ pub(crate) enum MemberCommand {
     /// Remove a member
     Remove {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
         #[arg(long)]
-        user: UserId,
+        user: Named<UserId>,
     },
     /// List the members of a workspace
     List {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
     },
 }
 
@@ -45,16 +45,17 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
             user,
             role,
             deactivated,
-        } => Output::one(
-            &operator
-                .set_member(workspace, user, role, deactivated)
-                .await?,
-        ),
+        } => {
+            let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            let setting = operator.set_member(workspace, user, role, deactivated);
+            Output::one(&setting.await?)
+        }
         MemberCommand::Remove { workspace, user } => {
+            let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
             Output::one(&operator.remove_member(workspace, user).await?)
         }
         MemberCommand::List { workspace } => Output::many(
-            &operator.members(workspace).await?,
+            &operator.members(operator.id(&workspace).await?).await?,
             &["user_id", "email", "name", "role", "deactivated_at"],
         ),
     })

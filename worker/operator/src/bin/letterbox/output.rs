@@ -27,6 +27,10 @@ pub(crate) enum Output {
         is_late: bool,
     },
     One(Value),
+    /// JSON, for people and for programs.
+    Json(Value),
+    /// What was printed already.
+    Nothing,
     Many {
         rows: Vec<Value>,
         columns: &'static [&'static str],
@@ -53,6 +57,9 @@ impl Output {
             Self::Status { is_late: true, .. } => ExitCode::from(3),
             _ => ExitCode::SUCCESS,
         };
+        if let Self::Nothing = self {
+            return success;
+        }
         let text = if json { self.json() } else { self.table() };
         // A reader that has gone away (`| head`) is not a failure.
         match writeln!(io::stdout(), "{text}") {
@@ -66,9 +73,11 @@ impl Output {
 
     fn json(self) -> String {
         match self {
-            Self::One(value) | Self::Text { value, .. } | Self::Status { value, .. } => {
-                escape::json(&format!("{value:#}"))
-            }
+            Self::One(value)
+            | Self::Json(value)
+            | Self::Text { value, .. }
+            | Self::Status { value, .. } => escape::json(&format!("{value:#}")),
+            Self::Nothing => String::new(),
             Self::Many { rows, .. } => escape::json(&format!("{:#}", Value::Array(rows))),
         }
     }
@@ -83,6 +92,7 @@ impl Output {
                 }
             }
             Self::One(value) => return plain(&value),
+            Self::Json(_) | Self::Nothing => return self.json(),
             Self::Text { text, .. } | Self::Status { text, .. } => return escape::lines(&text),
             Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
             Self::Many { rows, columns } => {
@@ -145,14 +155,24 @@ fn plain(value: &Value) -> String {
     escape::line(&text)
 }
 
-/// Prints one line of JSON to standard output.
-pub(crate) fn line(value: &Value) {
-    let _ = writeln!(io::stdout(), "{}", escape::json(&value.to_string()));
+/// Prints one line of JSON to standard output. False where nobody reads it.
+pub(crate) fn line(value: &Value) -> bool {
+    writeln!(io::stdout(), "{}", escape::json(&value.to_string())).is_ok()
 }
 
-/// Shows a text instead of what the screen has shown before.
-pub(crate) fn screen(text: &str) {
-    let _ = writeln!(io::stdout(), "\x1b[H\x1b[2J{}", escape::lines(text));
+/// Prints one line for people to standard output. False where nobody reads it.
+pub(crate) fn text_line(text: &str) -> bool {
+    writeln!(io::stdout(), "{}", escape::line(text)).is_ok()
+}
+
+/// Writes bytes to standard output as they are. False where nobody reads them.
+pub(crate) fn bytes(bytes: &[u8]) -> bool {
+    io::stdout().write_all(bytes).is_ok()
+}
+
+/// Shows a text instead of what the screen has shown before. False where nobody reads it.
+pub(crate) fn screen(text: &str) -> bool {
+    writeln!(io::stdout(), "\x1b[H\x1b[2J{}", escape::lines(text)).is_ok()
 }
 
 /// Prints to standard error.

@@ -1,5 +1,7 @@
 //! `letterbox run …`
 
+use std::{collections::HashMap, str::FromStr, time::Duration};
+
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::{
@@ -7,10 +9,10 @@ use letterbox_common::{
     sealing::{SealedColumn, key_ring},
     states::RunState,
 };
-use letterbox_operator::{Operator, RunFilter, RunRow};
+use letterbox_operator::{Named, Operator, RunFilter, RunRow};
 use serde_json::json;
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, output, story::story, times::to_second};
 
 const COLUMNS: [&str; 6] = [
     "run_id",
@@ -22,6 +24,10 @@ const COLUMNS: [&str; 6] = [
 ];
 /// Runs that one statement cancels or retries.
 const PIECE: u32 = 500;
+/// Runs that are shown before something is done to them.
+const MAX_SHOWN: usize = 20;
+/// Between two looks at what is followed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Subcommand)]
 pub(crate) enum RunCommand {
@@ -31,15 +37,21 @@ pub(crate) enum RunCommand {
         which: Which,
         /// Only those before this run, the last one of the page before
         #[arg(long, value_name = "RUN_ID")]
-        before: Option<RunId>,
+        before: Option<Named<RunId>>,
         /// Most runs to list
         #[arg(long, default_value_t = 100, value_parser =
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
+        /// Go on, until interrupted: print what is new, and what changes among the newest
+        #[arg(long, conflicts_with = "before")]
+        follow: bool,
     },
-    /// Show one run with its input, which a stranger wrote, and what accounts have answered, where
-    /// it is kept and LETTERBOX_ACCOUNT_KEYS opens it
-    Show { run_id: RunId },
+    /// Tell the story of one run: how it stands and why, what a stranger has submitted, and what was
+    /// done of it, by whose leave
+    ///
+    /// --json shows everything, also what accounts have answered, where it is kept and
+    /// LETTERBOX_ACCOUNT_KEYS opens it.
+    Show { run_id: Named<RunId> },
     /// Cancel a run, or all that a filter lets through: what was sent stays sent
     Cancel {
         #[command(flatten)]
@@ -54,14 +66,14 @@ pub(crate) enum RunCommand {
         rate: Option<u32>,
     },
     /// Forget what was submitted to a run that is over, and what it has sent
-    Erase { run_id: RunId },
+    Erase { run_id: Named<RunId> },
 }
 
 /// Which runs of a workspace.
 #[derive(Args)]
 pub(crate) struct Which {
     #[arg(long, value_name = "WORKSPACE_ID")]
-    workspace: WorkspaceId,
+    workspace: Named<WorkspaceId>,
     #[command(flatten)]
     narrowed: Narrowed,
 }
@@ -71,7 +83,7 @@ pub(crate) struct Which {
 pub(crate) struct Narrowed {
     /// Only those of one workflow
     #[arg(long, value_name = "WORKFLOW_ID")]
-    workflow: Option<WorkflowId>,
+    workflow: Option<Named<WorkflowId>>,
     /// Only those in this state; may be given several times
     #[arg(long)]
     state: Vec<RunState>,
@@ -84,18 +96,39 @@ pub(crate) struct Narrowed {
     /// Only those whose failure contains this text
     #[arg(long, value_name = "TEXT")]
     failure: Option<String>,
+    /// Only those to which exactly this was submitted, such as email=ada@example.com
+    #[arg(long, value_name = "KEY=VALUE")]
+    field: Option<FieldValue>,
 }
 
 impl Narrowed {
-    fn filter(self, workspace: WorkspaceId) -> RunFilter {
-        RunFilter {
+    async fn filter(
+        self,
+        operator: &Operator,
+        workspace: WorkspaceId,
+    ) -> Result<RunFilter, Failure> {
+        Ok(RunFilter {
             workspace,
-            workflow: self.workflow,
+            workflow: operator.id_of(self.workflow.as_ref()).await?,
             states: self.state,
             since: self.since,
             until: self.until,
             failure: self.failure,
-        }
+            field: self.field.map(|FieldValue(key, value)| (key, value)),
+        })
+    }
+}
+
+/// A field and a value that was submitted in it.
+#[derive(Debug, Clone)]
+pub(crate) struct FieldValue(String, String);
+
+impl FromStr for FieldValue {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+        Ok(Self(key.to_owned(), value.to_owned()))
     }
 }
 
@@ -103,12 +136,12 @@ impl Narrowed {
 #[derive(Args)]
 pub(crate) struct Subjects {
     /// One run
-    #[arg(conflicts_with_all = ["workspace", "workflow", "state", "since", "until", "failure"],
+    #[arg(conflicts_with_all = ["workspace", "workflow", "state", "since", "until", "failure", "field"],
           required_unless_present = "workspace")]
-    run_id: Option<RunId>,
+    run_id: Option<Named<RunId>>,
     /// All runs of a workspace that the other options let through
     #[arg(long, value_name = "WORKSPACE_ID")]
-    workspace: Option<WorkspaceId>,
+    workspace: Option<Named<WorkspaceId>>,
     #[command(flatten)]
     narrowed: Narrowed,
     /// Do it: without this, a filter only shows what it would be done to
@@ -116,28 +149,86 @@ pub(crate) struct Subjects {
     yes: bool,
 }
 
-pub(crate) async fn run(operator: &Operator, verb: RunCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(
+    operator: &Operator,
+    verb: RunCommand,
+    json: bool,
+) -> Result<Output, Failure> {
     Ok(match verb {
         RunCommand::List {
             which,
             before,
             limit,
+            follow,
         } => {
-            let filter = which.narrowed.filter(which.workspace);
+            let workspace = operator.id(&which.workspace).await?;
+            let filter = which.narrowed.filter(operator, workspace).await?;
+            if follow {
+                return self::follow(operator, &filter, limit, json).await;
+            }
+            let before = operator.id_of(before.as_ref()).await?;
             Output::many(&operator.runs(&filter, before, limit).await?, &COLUMNS)
         }
-        RunCommand::Erase { run_id } => Output::one(&operator.erase_run(run_id).await?),
-        RunCommand::Show { run_id } => Output::one(&match key_ring(SealedColumn::ActionAnswer) {
-            Ok(keys) => operator.run_with_answers(run_id, &keys).await?,
-            Err(_) => operator.run(run_id).await?,
-        }),
+        RunCommand::Erase { run_id } => {
+            Output::one(&operator.erase_run(operator.id(&run_id).await?).await?)
+        }
+        RunCommand::Show { run_id } => {
+            let run_id = operator.id(&run_id).await?;
+            let run = match key_ring(SealedColumn::ActionAnswer) {
+                Ok(keys) => operator.run_with_answers(run_id, &keys).await?,
+                Err(_) => operator.run(run_id).await?,
+            };
+            Output::Text {
+                text: story(&run),
+                value: output::value(&run),
+            }
+        }
         RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,
         RunCommand::Retry { subjects, rate } => retry(operator, subjects, rate).await?,
     })
 }
 
+/// Prints the newest runs, and from then on what is new among them, until nobody reads it.
+async fn follow(
+    operator: &Operator,
+    filter: &RunFilter,
+    limit: u32,
+    json: bool,
+) -> Result<Output, Failure> {
+    let mut printed: HashMap<RunId, RunState> = HashMap::new();
+    loop {
+        let runs = operator.runs(filter, None, limit).await?;
+        for run in runs.iter().rev() {
+            if printed.get(&run.run_id) == Some(&run.state) {
+                continue;
+            }
+            let is_read = match json {
+                true => output::line(&output::value(run)),
+                false => output::text_line(&one_line(run)),
+            };
+            if !is_read {
+                return Ok(Output::Nothing);
+            }
+        }
+        printed = runs.iter().map(|run| (run.run_id, run.state)).collect();
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn one_line(run: &RunRow) -> String {
+    let why = run.failure.clone();
+    let why = why.or_else(|| run.refused_reason.map(|reason| reason.to_string()));
+    let (received_at, why) = (to_second(run.received_at), why.unwrap_or_default());
+    format!(
+        "{}  {received_at}  {:<16}  {why}",
+        run.run_id,
+        run.state.as_str()
+    )
+}
+
 async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
-    if let Some(run_id) = subjects.run_id {
+    if let Some(run_id) = &subjects.run_id {
+        let run_id = operator.id(run_id).await?;
         let outcome = operator.cancel_run(run_id).await?;
         return Ok(Output::one(
             &json!({ "run_id": run_id, "outcome": outcome }),
@@ -148,14 +239,14 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failu
         RunState::Running,
         RunState::WaitingApproval,
     ];
-    let (filter, found) = found(operator, subjects.workspace, subjects.narrowed, &open).await?;
-    if !subjects.yes {
+    let yes = subjects.yes;
+    let found = found(operator, subjects, &open).await?;
+    if !yes {
         return Ok(would("cancelled", &found));
     }
     let mut outcomes = Vec::new();
-    for piece in found.chunks(PIECE as usize) {
-        let runs: Vec<_> = piece.iter().map(|run| run.run_id).collect();
-        outcomes.extend(operator.cancel_runs(filter.workspace, &runs).await?);
+    for piece in found.runs.chunks(PIECE as usize) {
+        outcomes.extend(operator.cancel_runs(found.workspace, piece).await?);
     }
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
 }
@@ -165,67 +256,81 @@ async fn retry(
     subjects: Subjects,
     rate: Option<u32>,
 ) -> Result<Output, Failure> {
-    if let Some(run_id) = subjects.run_id {
-        return Ok(Output::one(&operator.retry_run(run_id).await?));
+    if let Some(run_id) = &subjects.run_id {
+        let run = operator.retry_run(operator.id(run_id).await?).await?;
+        return Ok(Output::Text {
+            text: story(&run),
+            value: output::value(&run),
+        });
     }
     let ended = [RunState::Failed, RunState::Denied, RunState::Cancelled];
-    let (filter, found) = found(operator, subjects.workspace, subjects.narrowed, &ended).await?;
-    if !subjects.yes {
+    let yes = subjects.yes;
+    let mut found = found(operator, subjects, &ended).await?;
+    if !yes {
         return Ok(would("retried", &found));
     }
     // The oldest first.
-    let runs: Vec<_> = found.iter().rev().map(|run| run.run_id).collect();
+    found.runs.reverse();
     let mut outcomes = Vec::new();
-    for (place, piece) in (0_u32..).zip(runs.chunks(PIECE as usize)) {
+    for (place, piece) in (0_u32..).zip(found.runs.chunks(PIECE as usize)) {
         let pace = rate.map(|rate| (f64::from(rate), place * PIECE));
-        outcomes.extend(operator.retry_runs(filter.workspace, piece, pace).await?);
+        outcomes.extend(operator.retry_runs(found.workspace, piece, pace).await?);
     }
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
+}
+
+/// What a filter lets through.
+struct Found {
+    workspace: WorkspaceId,
+    /// Newest first.
+    runs: Vec<RunId>,
+    /// The newest of them, as a person reads them.
+    shown: Vec<String>,
 }
 
 /// The runs that a filter lets through, of those that are in one of these states.
 async fn found(
     operator: &Operator,
-    workspace: Option<WorkspaceId>,
-    narrowed: Narrowed,
+    subjects: Subjects,
     states: &[RunState],
-) -> Result<(RunFilter, Vec<RunRow>), Failure> {
-    let workspace = workspace.ok_or(Failure::NoSubject)?;
-    let mut filter = narrowed.filter(workspace);
+) -> Result<Found, Failure> {
+    let workspace = subjects.workspace.ok_or(Failure::NoSubject)?;
+    let workspace = operator.id(&workspace).await?;
+    let mut filter = subjects.narrowed.filter(operator, workspace).await?;
     match filter.states.is_empty() {
         true => filter.states = states.to_vec(),
         false => filter.states.retain(|state| states.contains(state)),
     }
-    if filter.states.is_empty() {
-        return Ok((filter, Vec::new()));
-    }
-    let mut found: Vec<RunRow> = Vec::new();
-    loop {
-        let before = found.last().map(|run| run.run_id);
+    let mut found = Found {
+        workspace,
+        runs: Vec::new(),
+        shown: Vec::new(),
+    };
+    // In none of them: not in any.
+    let mut is_last = filter.states.is_empty();
+    while !is_last {
+        let before = found.runs.last().copied();
         let page = operator.runs(&filter, before, PIECE).await?;
-        let is_last = page.len() < PIECE as usize;
-        found.extend(page);
-        if is_last {
-            return Ok((filter, found));
-        }
+        is_last = page.len() < PIECE as usize;
+        found.runs.extend(page.iter().map(|run| run.run_id));
+        let room = MAX_SHOWN - found.shown.len();
+        found.shown.extend(page.iter().take(room).map(one_line));
     }
+    Ok(found)
 }
 
 /// What would be done, and how to have it done.
-fn would(done: &str, found: &[RunRow]) -> Output {
-    let runs: Vec<_> = found.iter().map(|run| run.run_id).collect();
-    let mut text = format!(
-        "{} runs would be {done}; give --yes to have it done",
-        runs.len()
-    );
-    for run in found.iter().take(20) {
-        text += &format!("\n{}  {}  {}", run.run_id, run.received_at, run.state);
-    }
-    if found.len() > 20 {
-        text += &format!("\nand {} older ones", found.len() - 20);
+fn would(done: &str, found: &Found) -> Output {
+    let count = found.runs.len();
+    let mut lines = vec![format!(
+        "{count} runs would be {done}; give --yes to have it done"
+    )];
+    lines.extend_from_slice(&found.shown);
+    if count > found.shown.len() {
+        lines.push(format!("and {} older ones", count - found.shown.len()));
     }
     Output::Text {
-        text,
-        value: json!({ "would_be": done, "runs": runs }),
+        text: lines.join("\n"),
+        value: json!({ "would_be": done, "runs": found.runs }),
     }
 }

@@ -7,7 +7,7 @@ use letterbox_common::{
     sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
 use letterbox_database::{DATABASE_URL, DatabaseTarget};
-use letterbox_operator::{KeyRings, Operator, OperatorError, Orderer};
+use letterbox_operator::{KeyRings, Named, Operator, OperatorError, Orderer};
 use url::Url;
 
 use crate::Failure;
@@ -52,7 +52,7 @@ pub(crate) struct CliSettings {
 
     /// Id or e-mail address of the user who answers for the order
     #[arg(long, global = true, value_name = "USER")]
-    by: Option<String>,
+    by: Option<Named<UserId>>,
 
     /// Why, for the audit log
     #[arg(long, global = true, value_name = "TEXT")]
@@ -81,7 +81,10 @@ impl CliSettings {
     pub(crate) async fn operator(&self) -> Result<Operator, OperatorError> {
         let target = DatabaseTarget::from_environment()?;
         let by = match &self.by {
-            Some(by) => Some(Operator::connect(&target).await?.user(by).await?.user_id),
+            Some(by) => {
+                let operator = Operator::connect(&target).await?;
+                Some(operator.user(operator.id(by).await?).await?.user_id)
+            }
             None => None,
         };
         let orderer = Orderer {

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use letterbox_common::ids::{DeliveryId, WorkspaceId};
-use letterbox_operator::Operator;
+use letterbox_operator::{Named, Operator};
 
 use crate::{Failure, Output};
 
@@ -21,21 +21,24 @@ pub(crate) enum SignalCommand {
     /// List the newest signals of a workspace
     List {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
         /// Most signals to list
         #[arg(long, default_value_t = 100, value_parser =
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
     /// Show one signal with its body
-    Show { signal_id: DeliveryId },
+    Show { signal_id: Named<DeliveryId> },
 }
 
 pub(crate) async fn run(operator: &Operator, verb: SignalCommand) -> Result<Output, Failure> {
     Ok(match verb {
         SignalCommand::List { workspace, limit } => {
+            let workspace = operator.id(&workspace).await?;
             Output::many(&operator.signals(workspace, limit).await?, &COLUMNS)
         }
-        SignalCommand::Show { signal_id } => Output::one(&operator.signal(signal_id).await?),
+        SignalCommand::Show { signal_id } => {
+            Output::one(&operator.signal(operator.id(&signal_id).await?).await?)
+        }
     })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_operator::{Operator, Status};
 
-use crate::{Failure, Output, output};
+use crate::{Failure, Output, output, times::age};
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -37,9 +37,12 @@ pub(crate) async fn run(
                 is_late,
             });
         }
-        match json {
+        let is_read = match json {
             true => output::line(&output::value(&status)),
             false => output::screen(&text(&status)),
+        };
+        if !is_read {
+            return Ok(Output::Nothing);
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -86,34 +89,5 @@ fn counts(by_state: &BTreeMap<String, i64>) -> String {
     match counts.collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => "none".to_owned(),
         counts => counts,
-    }
-}
-
-/// A time in its largest two units.
-fn age(seconds: f64) -> String {
-    let seconds = seconds.max(0.0) as u64;
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_age_is_short() {
-        for (seconds, shown) in [
-            (0.4, "0 s"),
-            (61.0, "1 min 1 s"),
-            (7_260.0, "2 h 1 min"),
-            (90_000.0, "1 d 1 h"),
-            (-3.0, "0 s"),
-        ] {
-            assert_eq!(age(seconds), shown);
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! `letterbox user …`
 
 use clap::Subcommand;
-use letterbox_operator::Operator;
+use letterbox_common::ids::UserId;
+use letterbox_operator::{Named, Operator};
 
 use crate::{Failure, Output};
 
@@ -22,7 +23,7 @@ pub(crate) enum UserCommand {
     /// Show a user
     Show {
         /// Id or e-mail address
-        user: String,
+        user: Named<UserId>,
     },
 }
 
@@ -35,6 +36,6 @@ pub(crate) async fn run(operator: &Operator, verb: UserCommand) -> Result<Output
             &operator.users(limit).await?,
             &["user_id", "email", "name", "created_at"],
         ),
-        UserCommand::Show { user } => Output::one(&operator.user(&user).await?),
+        UserCommand::Show { user } => Output::one(&operator.user(operator.id(&user).await?).await?),
     })
 }

@@ -5,6 +5,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::{SealedColumn, key_ring},
 };
+use letterbox_operator::Named;
 use serde_json::json;
 
 use crate::{Failure, Output, settings::CliSettings};
@@ -14,7 +15,7 @@ pub(crate) enum WebhookCommand {
     /// Create a webhook; its secret is shown this once
     Create {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
         /// Which tool will send to it
         #[arg(long)]
         name: String,
@@ -22,10 +23,10 @@ pub(crate) enum WebhookCommand {
     /// List the webhooks of a workspace
     List {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
     },
     /// Delete a webhook: its deliveries are refused from now on; what it has received stays
-    Delete { webhook_id: WebhookId },
+    Delete { webhook_id: Named<WebhookId> },
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
@@ -33,11 +34,9 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
         WebhookCommand::Create { workspace, name } => {
             // First, so that nothing is created without keys.
             let keys = key_ring(SealedColumn::WebhookSecret)?;
-            let created = settings
-                .operator()
-                .await?
-                .create_webhook(&keys, workspace, &name)
-                .await?;
+            let operator = settings.operator().await?;
+            let workspace = operator.id(&workspace).await?;
+            let created = operator.create_webhook(&keys, workspace, &name).await?;
             Output::one(&json!({
                 "webhook_id": created.address.webhook,
                 "workspace_id": created.address.workspace,
@@ -47,18 +46,17 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             }))
         }
         WebhookCommand::List { workspace } => {
-            let webhooks = settings.operator().await?.webhooks(workspace).await?;
+            let operator = settings.operator().await?;
+            let webhooks = operator.webhooks(operator.id(&workspace).await?).await?;
             Output::many(
                 &webhooks,
                 &["webhook_id", "name", "created_at", "deleted_at"],
             )
         }
-        WebhookCommand::Delete { webhook_id } => Output::one(
-            &settings
-                .operator()
-                .await?
-                .delete_webhook(webhook_id)
-                .await?,
-        ),
+        WebhookCommand::Delete { webhook_id } => {
+            let operator = settings.operator().await?;
+            let webhook = operator.id(&webhook_id).await?;
+            Output::one(&operator.delete_webhook(webhook).await?)
+        }
     })
 }

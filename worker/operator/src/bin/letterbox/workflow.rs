@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
-use letterbox_operator::{Move, Operator};
+use letterbox_operator::{Move, Named, Operator};
 
-use crate::{Failure, Output, file};
+use crate::{Failure, Output, export, file};
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
 
@@ -15,10 +16,10 @@ pub(crate) enum WorkflowCommand {
     /// Create a workflow, as a draft
     Create {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
         /// The user under whose identity it will run; a member who may run workflows
         #[arg(long)]
-        owner: UserId,
+        owner: Named<UserId>,
         #[arg(long)]
         name: String,
         /// A file with {"form": {...}, "actions": [...]}; - reads standard input
@@ -27,25 +28,37 @@ pub(crate) enum WorkflowCommand {
     },
     /// Make a release of the definition and deploy it; ends the form link
     Deploy {
-        workflow_id: WorkflowId,
+        workflow_id: Named<WorkflowId>,
         /// A new definition; without it, the one that the workflow has
         #[arg(long, value_name = "FILE")]
         definition: Option<PathBuf>,
     },
     /// Take no more submissions; ends the form link
-    Pause { workflow_id: WorkflowId },
+    Pause { workflow_id: Named<WorkflowId> },
     /// Deploy the last release again; ends the form link
-    Activate { workflow_id: WorkflowId },
+    Activate { workflow_id: Named<WorkflowId> },
     /// Return to draft; ends the form link
-    Draft { workflow_id: WorkflowId },
+    Draft { workflow_id: Named<WorkflowId> },
     /// Delete for good; ends the form link. Its runs stay
-    Delete { workflow_id: WorkflowId },
+    Delete { workflow_id: Named<WorkflowId> },
     /// Show one workflow with its definition
-    Show { workflow_id: WorkflowId },
+    Show { workflow_id: Named<WorkflowId> },
+    /// Write what was submitted as CSV to standard output, oldest first, a column for each field
+    ///
+    /// A text that a spreadsheet would take for a formula begins with an apostrophe.
+    Export {
+        workflow_id: Named<WorkflowId>,
+        /// Only what was received since a time, such as 2026-01-31T08:00:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Option<Timestamp>,
+        /// Only what was received before a time
+        #[arg(long, value_name = "TIME")]
+        until: Option<Timestamp>,
+    },
     /// List the workflows of a workspace
     List {
         #[arg(long)]
-        workspace: WorkspaceId,
+        workspace: Named<WorkspaceId>,
     },
 }
 
@@ -58,34 +71,40 @@ pub(crate) async fn run(operator: &Operator, verb: WorkflowCommand) -> Result<Ou
             definition,
         } => {
             let definition = file::read_text(&definition)?;
-            return Ok(Output::one(
-                &operator
-                    .create_workflow(workspace, user, &name, &definition)
-                    .await?,
-            ));
+            let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            let creating = operator.create_workflow(workspace, user, &name, &definition);
+            return Ok(Output::one(&creating.await?));
         }
         WorkflowCommand::Deploy {
             workflow_id,
             definition,
         } => {
             let definition = definition.map(|file| file::read_text(&file)).transpose()?;
-            return Ok(Output::one(
-                &operator.deploy(workflow_id, definition.as_deref()).await?,
-            ));
+            let workflow = operator.id(&workflow_id).await?;
+            let deploying = operator.deploy(workflow, definition.as_deref());
+            return Ok(Output::one(&deploying.await?));
         }
         WorkflowCommand::Show { workflow_id } => {
-            return Ok(Output::one(&operator.workflow(workflow_id).await?));
+            let workflow = operator.id(&workflow_id).await?;
+            return Ok(Output::one(&operator.workflow(workflow).await?));
         }
         WorkflowCommand::List { workspace } => {
-            return Ok(Output::many(
-                &operator.workflows(workspace).await?,
-                &COLUMNS,
-            ));
+            let workflows = operator.workflows(operator.id(&workspace).await?).await?;
+            return Ok(Output::many(&workflows, &COLUMNS));
+        }
+        WorkflowCommand::Export {
+            workflow_id,
+            since,
+            until,
+        } => {
+            let workflow = operator.id(&workflow_id).await?;
+            return export::export(operator, workflow, (since, until)).await;
         }
         WorkflowCommand::Pause { workflow_id } => (workflow_id, Move::Pause),
         WorkflowCommand::Activate { workflow_id } => (workflow_id, Move::Activate),
         WorkflowCommand::Draft { workflow_id } => (workflow_id, Move::Draft),
         WorkflowCommand::Delete { workflow_id } => (workflow_id, Move::Delete),
     };
+    let workflow = operator.id(&workflow).await?;
     Ok(Output::one(&operator.move_workflow(workflow, to).await?))
 }

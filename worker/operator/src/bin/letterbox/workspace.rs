@@ -3,11 +3,11 @@
 use std::{path::PathBuf, str::FromStr};
 
 use clap::Subcommand;
-use letterbox_common::ids::{InvalidId, WorkspaceId};
-use letterbox_operator::{Operator, Retries};
+use letterbox_common::ids::WorkspaceId;
+use letterbox_operator::{Named, Operator, Retries};
 use serde_json::json;
 
-use crate::{Failure, Output, file};
+use crate::{Failure, Output, policy};
 
 #[derive(Subcommand)]
 pub(crate) enum WorkspaceCommand {
@@ -24,14 +24,14 @@ pub(crate) enum WorkspaceCommand {
     /// Show how many runs may start in a calendar month (UTC) and have started in this one, or set
     /// it
     Allowance {
-        workspace_id: WorkspaceId,
+        workspace_id: Named<WorkspaceId>,
         /// Runs that may start, or 'unlimited'
         #[arg(long, value_name = "N")]
         set: Option<RunLimit>,
     },
     /// Show how often an action is tried, or set it
     Retries {
-        workspace_id: WorkspaceId,
+        workspace_id: Named<WorkspaceId>,
         /// Attempts, the first included
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=30))]
         attempts: Option<i32>,
@@ -45,13 +45,24 @@ pub(crate) enum WorkspaceCommand {
     },
     /// Keep what accounts answer, sealed, after their runs have succeeded; or drop it then
     Answers {
-        workspace_id: WorkspaceId,
+        workspace_id: Named<WorkspaceId>,
         /// Keep it
         #[arg(long, required_unless_present = "drop")]
         keep: bool,
         /// Drop it when a run has succeeded, as is the default
         #[arg(long, conflicts_with = "keep")]
         drop: bool,
+    },
+    /// Let new runs be found by what is submitted to them (run list --field); or take that back for
+    /// all runs
+    Search {
+        workspace_id: Named<WorkspaceId>,
+        /// As is the default
+        #[arg(long, required_unless_present = "off")]
+        on: bool,
+        /// Nothing is stored to find them by, and what is stored is deleted
+        #[arg(long, conflicts_with = "on")]
+        off: bool,
     },
     /// Let runs begin no action until they are released: forms go on, nothing is denied
     Hold {
@@ -65,14 +76,14 @@ pub(crate) enum WorkspaceCommand {
     },
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
     Delete {
-        workspace_id: WorkspaceId,
+        workspace_id: Named<WorkspaceId>,
         /// Its name, so that it is not another one
         #[arg(long)]
         name: String,
     },
     /// Show what actions may do, need approval for, or may not; or set it
     Policy {
-        workspace_id: WorkspaceId,
+        workspace_id: Named<WorkspaceId>,
         /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
         /// "default": ...}; - reads standard input
         #[arg(long, value_name = "FILE")]
@@ -84,12 +95,13 @@ pub(crate) enum WorkspaceCommand {
 }
 
 /// A workspace, or 'all'.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WorkspaceOrAll(Option<WorkspaceId>);
+#[derive(Debug, Clone)]
+pub(crate) struct WorkspaceOrAll(Option<Named<WorkspaceId>>);
 
 impl FromStr for WorkspaceOrAll {
-    type Err = InvalidId;
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "all" => Ok(Self(None)),
             text => text.parse().map(|workspace| Self(Some(workspace))),
@@ -133,17 +145,25 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Allowance {
             workspace_id,
             set: None,
-        } => Output::one(&operator.allowance(workspace_id).await?),
+        } => Output::one(
+            &operator
+                .allowance(operator.id(&workspace_id).await?)
+                .await?,
+        ),
         WorkspaceCommand::Allowance {
             workspace_id,
             set: Some(runs),
-        } => Output::one(&operator.set_allowance(workspace_id, runs.0).await?),
+        } => {
+            let workspace = operator.id(&workspace_id).await?;
+            Output::one(&operator.set_allowance(workspace, runs.0).await?)
+        }
         WorkspaceCommand::Retries {
             workspace_id,
             attempts,
             first_pause_milliseconds,
             default,
         } => {
+            let workspace_id = operator.id(&workspace_id).await?;
             let former = operator.retries(workspace_id).await?;
             let wanted = Retries {
                 workspace_id,
@@ -160,44 +180,39 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Answers {
             workspace_id, keep, ..
         } => {
+            let workspace_id = operator.id(&workspace_id).await?;
             operator.keep_answers(workspace_id, keep).await?;
             Output::one(&json!({ "workspace_id": workspace_id, "keep_answers": keep }))
         }
+        WorkspaceCommand::Search {
+            workspace_id, on, ..
+        } => {
+            let workspace_id = operator.id(&workspace_id).await?;
+            operator.set_search(workspace_id, on).await?;
+            Output::one(&json!({ "workspace_id": workspace_id, "is_searchable": on }))
+        }
         WorkspaceCommand::Hold { workspace } => {
-            let changed = operator.hold(workspace.0).await?;
-            Output::one(&json!({ "workspace_id": workspace.0, "held": true, "changed": changed }))
+            let workspace = operator.id_of(workspace.0.as_ref()).await?;
+            let changed = operator.hold(workspace).await?;
+            Output::one(&json!({ "workspace_id": workspace, "held": true, "changed": changed }))
         }
         WorkspaceCommand::Release { workspace } => {
-            let changed = operator.release(workspace.0).await?;
-            Output::one(&json!({ "workspace_id": workspace.0, "held": false, "changed": changed }))
+            let workspace = operator.id_of(workspace.0.as_ref()).await?;
+            let changed = operator.release(workspace).await?;
+            Output::one(&json!({ "workspace_id": workspace, "held": false, "changed": changed }))
         }
         WorkspaceCommand::Delete { workspace_id, name } => {
+            let workspace_id = operator.id(&workspace_id).await?;
             let rows = operator.delete_workspace(workspace_id, &name).await?;
             Output::one(&json!({ "workspace_id": workspace_id, "deleted_rows": rows }))
         }
         WorkspaceCommand::Policy {
             workspace_id,
-            set: None,
-            ..
-        } => Output::one(&operator.policy(workspace_id).await?),
-        WorkspaceCommand::Policy {
-            workspace_id,
-            set: Some(file),
+            set,
             dry_run,
         } => {
-            let policy = file::read_text(&file)?;
-            let change = operator.preview_policy(workspace_id, &policy).await?;
-            let row = match dry_run {
-                true => operator.policy(workspace_id).await?,
-                false => operator.set_policy(workspace_id, &policy).await?,
-            };
-            Output::one(&json!({
-                "workspace_id": row.workspace_id,
-                "version": row.version,
-                "policy": row.policy,
-                "warnings": change.warnings,
-                "changes": change.changes,
-            }))
+            let workspace = operator.id(&workspace_id).await?;
+            policy::show_or_set(operator, workspace, set.as_deref(), dry_run).await?
         }
     })
 }

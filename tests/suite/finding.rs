@@ -1,0 +1,476 @@
+//! What an operator finds, and how it is told: runs by what was submitted, things by their names,
+//! a run as a story, what waits for an answer, and a form's answers as CSV.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use letterbox_common::states::MemberRole;
+use letterbox_tests::{
+    Form, Peer, Reply, Scene, Servers, World, asking, binary, command_file, payload, post, script,
+};
+use serde_json::{Value, json};
+
+/// Submits to a form with this instead of some of the usual values.
+async fn submit(form: &Form, key: &str, other: Value) {
+    let mut values = payload();
+    for (name, value) in other.as_object().unwrap() {
+        values[name] = value.clone();
+    }
+    assert_eq!(form.submit(key, &values).await.status, 200);
+}
+
+/// What people read of a command.
+fn read(world: &World, command: &str) -> String {
+    let output = world.letterbox(command);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn count(listed: &Value) -> usize {
+    listed.as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn runs_are_found_by_what_was_submitted() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    submit(form, "a", json!({"email": "ada@example.com", "seats": 7})).await;
+    submit(form, "b", json!({"email": "bob@example.com", "seats": 7.5})).await;
+    submit(
+        form,
+        "c",
+        json!({"email": "ada@example.com", "name": "=Ada"}),
+    )
+    .await;
+    world.await_state("succeeded", 3).await;
+    let workspace = form.workspace;
+    let found = |field: &str| {
+        count(&world.order(format!("run list --workspace {workspace} --field {field}")))
+    };
+    for (field, runs) in [
+        ("email=ada@example.com", 2),
+        ("email=ADA@example.com", 0),
+        ("email=ada", 0),
+        ("seats=7", 1),
+        ("seats=7.50", 1),
+        ("name==Ada", 1),
+        ("terms=true", 3),
+        ("nothing=7", 0),
+    ] {
+        assert_eq!(found(field), runs, "{field}");
+    }
+    let filter = "--field email=ada@example.com --state succeeded --limit 1";
+    let listed = world.order(format!("run list --workspace {workspace} {filter}"));
+    assert_eq!(count(&listed), 1);
+    let (code, _) = world.refusal(format!("run list --workspace {workspace} --field email"));
+    assert_eq!(code, 2);
+
+    // What is erased is not found any more, and nothing that is kept tells of it.
+    let newest = listed[0]["run_id"].as_str().unwrap();
+    world.order(format!("run erase {newest}"));
+    assert_eq!(found("email=ada@example.com"), 1);
+    let kept = "SELECT count(*) FROM runs WHERE found_by IS NOT NULL";
+    assert_eq!(world.count(kept).await, 2);
+    let told = "SELECT count(*) FROM audit_log WHERE before ? 'found_by' OR after ? 'found_by'";
+    assert_eq!(world.count(told).await, 0);
+
+    // The owner takes it back, for what is there and for what comes.
+    world.order(format!("workspace search {workspace} --off"));
+    assert_eq!(world.count(kept).await, 0);
+    submit(form, "d", json!({"email": "ada@example.com"})).await;
+    world.await_state("succeeded", 4).await;
+    assert_eq!(found("email=ada@example.com"), 0);
+    world.order(format!("workspace search {workspace} --on"));
+    submit(form, "e", json!({"email": "ada@example.com"})).await;
+    world.await_state("succeeded", 5).await;
+    assert_eq!(found("email=ada@example.com"), 1);
+}
+
+/// Of states that indexes know, and of all others: each run is in one of them.
+#[tokio::test]
+async fn every_state_is_listed() {
+    let peer = Peer::start(|_, before| Reply::Status(if before == 0 { 400 } else { 200 })).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let workspace = form.workspace;
+    form.assert_accepts("failed").await;
+    world.await_state("failed", 1).await;
+    form.assert_accepts("succeeded").await;
+    world.await_state("succeeded", 1).await;
+    world.order(format!("workspace hold {workspace}"));
+    form.assert_accepts("queued").await;
+    world.await_state("queued", 1).await;
+    world.order(format!("workspace allowance {workspace} --set 0"));
+    form.assert_accepts("refused").await;
+    world.await_state("refused", 1).await;
+    for (states, runs) in [
+        ("--state failed", 1),
+        ("--state succeeded", 1),
+        ("--state queued", 1),
+        ("--state refused", 1),
+        ("--state failed --state refused", 2),
+        ("--state queued --state running", 1),
+        ("--state succeeded --state queued --state refused", 3),
+        ("--state cancelled", 0),
+        ("--failure 400", 1),
+        ("--failure 400 --state queued", 0),
+    ] {
+        let listed = world.order(format!("run list --workspace {workspace} {states}"));
+        assert_eq!(count(&listed), runs, "{states}");
+    }
+}
+
+/// Wherever an id is wanted, a name or its beginning will do, if it is clear which one is meant.
+#[tokio::test]
+async fn things_are_named_by_names_and_beginnings_of_ids() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let acme = world.order("workspace create --name acme");
+    let acme = acme["workspace_id"].as_str().unwrap();
+    world.order("user create --email eve@example.com --name Eve");
+    world.order("member set --workspace acme --user Eve@example.com --role editor");
+    let members = world.order(format!("member list --workspace {}", &acme[..13]));
+    assert_eq!(members[0]["email"], "eve@example.com");
+    let shown = world.order("user show eve@example.com");
+    assert_eq!(shown["name"], "Eve");
+
+    let file = command_file("named.json", &letterbox_tests::definition_with(json!([])));
+    let create = "workflow create --workspace acme --owner eve@example.com --definition";
+    world.order(format!("{create} {file} --name trial"));
+    world.order("workflow deploy trial");
+    world.order("form-link create trial");
+    assert_eq!(world.order("workflow show trial")["state"], "deployed");
+    world.order("webhook create --workspace acme --name crm");
+    world.order("webhook delete crm");
+
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let run = scene.the_run().await.row.run_id.to_string();
+    assert_eq!(
+        world.order(format!("run show {}", &run[..30]))["run_id"],
+        run
+    );
+
+    // What could be two is none, and what is deleted has no name.
+    let second = world.order("workspace create --name acme");
+    let second = second["workspace_id"].as_str().unwrap();
+    let (code, told) = world.refusal("member list --workspace acme");
+    assert_eq!(code, 1);
+    for id in [acme, second] {
+        assert!(told.contains(id), "{told}");
+    }
+    for nothing in [
+        "workspace allowance nobody",
+        "webhook delete crm",
+        "run show 0000",
+        "run show abc",
+        "approval show ffffffff",
+        "user show eve",
+    ] {
+        let (code, told) = world.refusal(nothing);
+        assert_eq!(code, 1, "{nothing}");
+        assert!(told.contains("there is no "), "{nothing}: {told}");
+    }
+}
+
+/// A run tells on one screen how it stands and why, what was submitted, and by whose leave what was
+/// done; what a stranger wrote does not steer the terminal.
+#[tokio::test]
+async fn a_run_is_a_story() {
+    let peer = Peer::start(script("yes")).await;
+    let scene = Scene::new(&peer, asking()).await;
+    let (world, form) = (&scene.world, &scene.form);
+    submit(
+        form,
+        "k",
+        json!({"name": "\u{1b}[2JAda", "message": "x".repeat(3_000)}),
+    )
+    .await;
+    let approval = scene.the_approval().await.approval_id;
+    let run = scene.the_run().await.row.run_id;
+    let waiting = read(world, &format!("run show {run}"));
+    assert!(
+        waiting.contains(&format!("letterbox approval show {approval}")),
+        "{waiting}"
+    );
+
+    let shown = read(world, &format!("approval show {approval}"));
+    for part in [
+        "steered waits for an answer",
+        "ask (ai.condition): Is it urgent? -> then",
+        "steered here through ai.condition",
+        "email: ada@example.com",
+        "may answer Owner <",
+        "POST http://127.0.0.1",
+        "--by USER",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let operator = world.operator().await;
+    operator.approve(approval, form.owner).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let story = read(world, &format!("run show {run}"));
+    for part in [
+        &format!("{run} succeeded"),
+        "name: \\u{1b}[2JAda",
+        "done      ask (ai.condition) -> then",
+        "rule 1 of the default policy asks for approval: approved by Owner, ",
+        "/steered answered 200",
+    ] {
+        assert!(story.contains(part), "{part}: {story}");
+    }
+    assert!(story.lines().count() <= 24, "{story}");
+    assert!(
+        story.lines().all(|line| line.chars().count() < 300),
+        "{story}"
+    );
+    let whole = world.order(format!("run show {run}"));
+    assert_eq!(whole["input"]["message"], "x".repeat(3_000));
+    let answered = read(world, &format!("approval show {approval}"));
+    assert!(answered.contains("steered approved"), "{answered}");
+}
+
+/// What waits is listed of all workspaces, by workflow; a form that is flooded takes a few lines.
+#[tokio::test]
+async fn a_flooded_form_takes_a_few_lines() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, gateway) = (&scene.world, &scene.gateway);
+    let other = world
+        .acting_form(gateway, &peer.url, json!([post("other")]))
+        .await;
+    let operator = world.operator().await;
+    let asking = json!({"rules": [], "default": "approve", "approve_by": "another"}).to_string();
+    for workspace in [scene.form.workspace, other.workspace] {
+        operator.set_policy(workspace, &asking).await.unwrap();
+    }
+    for number in 0..5 {
+        scene.form.assert_accepts(&format!("k{number}")).await;
+    }
+    other.assert_accepts("k").await;
+    world.await_state("waiting_approval", 6).await;
+
+    let listed = world.order("approval list --limit 2");
+    assert_eq!(count(&listed), 3);
+    let waiting: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["waiting"])
+        .collect();
+    assert!(waiting.contains(&&json!(5)) && waiting.contains(&&json!(1)));
+    let text = read(world, "approval list --limit 2");
+    assert!(
+        text.contains(": 5 wait") && text.contains("and 3 more"),
+        "{text}"
+    );
+    let one = world.order(format!("approval list --workspace {}", other.workspace));
+    assert_eq!(count(&one), 1);
+
+    // Nobody may answer for the only member but another.
+    let id = one[0]["approval_id"].as_str().unwrap();
+    let shown = world.order(format!("approval show {id}"));
+    assert_eq!(shown["may_answer"], json!([]));
+    let eve = operator
+        .create_user("eve@example.com", "Eve")
+        .await
+        .unwrap();
+    let setting = operator.set_member(other.workspace, eve.user_id, MemberRole::Editor, false);
+    setting.await.unwrap();
+    let shown = world.order(format!("approval show {id}"));
+    assert_eq!(shown["may_answer"][0]["email"], "eve@example.com");
+    let nothing = read(
+        world,
+        &format!(
+            "approval list --workspace {}",
+            world.order("workspace create --name empty")["workspace_id"]
+                .as_str()
+                .unwrap()
+        ),
+    );
+    assert_eq!(nothing.trim(), "nothing waits for an answer");
+}
+
+/// A form's answers as a spreadsheet takes them, also of fields that the form has no more.
+#[tokio::test]
+async fn answers_are_exported_as_csv() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    submit(
+        form,
+        "a",
+        json!({"name": "=HYPERLINK(\"http://x\")", "message": "one\r\ntwo,\"3\""}),
+    )
+    .await;
+    submit(form, "b", json!({"seats": -2, "message": "-"})).await;
+    world.await_state("succeeded", 2).await;
+    let definition = json!({"form": {"title": "T", "fields": [
+        {"key": "city", "label": "City", "type": "text", "required": true}]}, "actions": []});
+    let operator = world.operator().await;
+    let definition = definition.to_string();
+    let deploying = operator.deploy(form.workflow, Some(&definition));
+    deploying.await.map(drop).unwrap();
+
+    let csv = read(world, &format!("workflow export {}", form.workflow));
+    let lines: Vec<_> = csv.split('\n').collect();
+    assert_eq!(
+        lines[0],
+        "run_id,received_at,state,city,name,email,message,seats,terms"
+    );
+    assert!(
+        lines[1].contains(",succeeded,,\"'=HYPERLINK(\"\"http://x\"\")\","),
+        "{csv}"
+    );
+    assert!(
+        lines[1].ends_with(",\"one") && lines[2].starts_with("two,\"\"3\"\"\","),
+        "{csv}"
+    );
+    assert!(lines[3].contains(",'-,-2,true"), "{csv}");
+    assert_eq!(lines.len(), 5, "{csv}");
+    let none = format!(
+        "workflow export {} --until 2020-01-01T00:00:00Z",
+        form.workflow
+    );
+    assert_eq!(read(world, &none).lines().count(), 1);
+}
+
+/// A command that goes on until somebody ends it.
+struct Following {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Following {
+    fn start(world: &World, command: &str) -> Self {
+        let mut child = Command::new(binary("letterbox"))
+            .args(command.split(' '))
+            .current_dir(&Servers::shared().folder)
+            .env_clear()
+            .env("DATABASE_URL", &world.database_url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_followed() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    form.assert_accepts("a").await;
+    world.await_state("succeeded", 1).await;
+    let first = scene.the_run().await.row.run_id.to_string();
+    let command = format!("run list --workspace {} --follow", form.workspace);
+    let mut following = Following::start(world, &command);
+    let line = following.line();
+    assert!(
+        line.starts_with(&first) && line.contains("succeeded"),
+        "{line}"
+    );
+
+    world.order(format!("workspace hold {}", form.workspace));
+    form.assert_accepts("b").await;
+    world.await_state("queued", 1).await;
+    let second = scene.the_run().await.row.run_id.to_string();
+    let line = following.line();
+    assert!(
+        line.starts_with(&second) && line.contains("queued"),
+        "{line}"
+    );
+    world.order(format!("run cancel {second} --reason enough"));
+    let line = following.line();
+    assert!(
+        line.starts_with(&second) && line.contains("cancelled: enough"),
+        "{line}"
+    );
+}
+
+/// What a policy was, who has set it, and back to the default; its JSON is what sets it.
+#[tokio::test]
+async fn policies_have_a_history() {
+    let world = World::new().await;
+    world.order("workspace create --name acme");
+    world.order("user create --email eve@example.com --name Eve");
+    let default = world.order("policy show acme");
+    assert_eq!(default["default"], "allow");
+    let deny = command_file("deny.json", r#"{"rules": [], "default": "deny"}"#);
+    let by = "--by eve@example.com --reason trial";
+    world.order(format!("workspace policy acme --set {deny} {by}"));
+    let set = world.order("policy reset acme");
+    assert_eq!(set["version"], 2);
+    assert_eq!(world.order("policy show acme"), default);
+    let former = read(&world, "policy show acme --version 1");
+    let again = command_file("again.json", &former);
+    assert_eq!(
+        world.order(format!("workspace policy acme --set {again}"))["version"],
+        3
+    );
+
+    let history = world.order("policy history acme");
+    let said: Vec<_> = history
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            (
+                one["version"].clone(),
+                one["set_by_name"].clone(),
+                one["reason"].clone(),
+            )
+        })
+        .collect();
+    let nobody = (Value::Null, Value::Null);
+    assert_eq!(said[2], (json!(1), json!("Eve"), json!("trial")));
+    assert_eq!((said[1].1.clone(), said[1].2.clone()), nobody);
+    assert_eq!(history[1]["policy"], default);
+    let (code, told) = world.refusal("policy show acme --version 9");
+    assert_eq!(code, 1, "{told}");
+}
+
+/// A deploy says what will hardly work as it is meant.
+#[tokio::test]
+async fn a_deploy_warns_of_traps() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let comparing = |id: &str, expression: &str| json!({"id": id, "type": "condition", "if": expression, "then": [], "else": []});
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let actions = json!([post("send"), comparing("many", "form.seats > 10"),
+        comparing("asked", "form.seats is defined and form.seats > 10"),
+        comparing("named", "form.name == 'Ada'"),
+        {"id": "other", "type": "http.request", "account": "gone", "method": "GET", "path": "/"}]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let deployed = world.order(format!("workflow deploy {}", form.workflow));
+    let warnings = deployed["warnings"].as_array().unwrap();
+    let said = |text: &str| {
+        warnings
+            .iter()
+            .filter(|one| one.as_str().unwrap().contains(text))
+            .count()
+    };
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert_eq!(said("\"many\" compares form.seats"), 1);
+    assert_eq!(said("\"crm\" is at 127.0.0.1, which is private"), 1);
+    assert_eq!(said("no connected account \"gone\""), 1);
+}

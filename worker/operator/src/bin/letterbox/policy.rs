@@ -1,0 +1,97 @@
+//! `letterbox policy …`, and `letterbox workspace policy`, which sets one.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use letterbox_common::ids::WorkspaceId;
+use letterbox_operator::{Named, Operator, PolicyRow};
+use serde_json::json;
+
+use crate::{Failure, Output, file};
+
+#[derive(Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Print a policy as JSON, as 'workspace policy --set' takes it
+    Show {
+        workspace_id: Named<WorkspaceId>,
+        /// A former version; 0 is the default policy
+        #[arg(long, value_name = "N")]
+        version: Option<i32>,
+    },
+    /// List the versions of a policy, the newest first, with who has set them
+    History {
+        workspace_id: Named<WorkspaceId>,
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+    },
+    /// Set the default policy again, as a new version
+    Reset { workspace_id: Named<WorkspaceId> },
+}
+
+pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Output, Failure> {
+    Ok(match verb {
+        PolicyCommand::Show {
+            workspace_id,
+            version,
+        } => {
+            let workspace = operator.id(&workspace_id).await?;
+            let row = match version {
+                None => operator.policy(workspace).await?,
+                Some(version) => operator.policy_version(workspace, version).await?,
+            };
+            Output::Json(row.policy)
+        }
+        PolicyCommand::History {
+            workspace_id,
+            limit,
+        } => {
+            let workspace = operator.id(&workspace_id).await?;
+            let versions = operator.policy_history(workspace, limit).await?;
+            let columns = &["version", "set_at", "set_by_name", "reason", "policy"];
+            Output::many(&versions, columns)
+        }
+        PolicyCommand::Reset { workspace_id } => {
+            let workspace = operator.id(&workspace_id).await?;
+            let default = operator.policy_version(workspace, 0).await?;
+            set(operator, workspace, &default.policy.to_string(), false).await?
+        }
+    })
+}
+
+/// The policy that holds, or what it is set to.
+pub(crate) async fn show_or_set(
+    operator: &Operator,
+    workspace: WorkspaceId,
+    file: Option<&Path>,
+    dry_run: bool,
+) -> Result<Output, Failure> {
+    match file {
+        None => Ok(Output::one(&operator.policy(workspace).await?)),
+        Some(file) => set(operator, workspace, &file::read_text(file)?, dry_run).await,
+    }
+}
+
+/// Sets a policy, unless it is a dry run, and says what that changes.
+async fn set(
+    operator: &Operator,
+    workspace: WorkspaceId,
+    policy: &str,
+    dry_run: bool,
+) -> Result<Output, Failure> {
+    let change = operator.preview_policy(workspace, policy).await?;
+    let PolicyRow {
+        workspace_id,
+        version,
+        policy,
+    } = match dry_run {
+        true => operator.policy(workspace).await?,
+        false => operator.set_policy(workspace, policy).await?,
+    };
+    Ok(Output::one(&json!({
+        "workspace_id": workspace_id,
+        "version": version,
+        "policy": policy,
+        "warnings": change.warnings,
+        "changes": change.changes,
+    })))
+}

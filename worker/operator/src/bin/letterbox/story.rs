@@ -1,0 +1,219 @@
+//! A run as a story that fits on a screen: how it stands and why, what was submitted, and what was
+//! done of it, by whose leave. `--json` tells everything.
+
+use letterbox_common::states::{ActionState, ApprovalState};
+use letterbox_operator::{ActionApproval, RunAction, RunDetail};
+use letterbox_workflow::{Decision, Steering, Untrusted};
+use serde_json::Value;
+
+use crate::times::{age, between, since, to_second};
+
+/// Characters of one value or text.
+const MAX_WORD: usize = 120;
+/// Values of a submission.
+const MAX_VALUES: usize = 8;
+/// Actions at the beginning, and at the end, of a long run.
+const MAX_FIRST: usize = 2;
+const MAX_LAST: usize = 6;
+
+/// The story of a run.
+pub(crate) fn story(run: &RunDetail) -> String {
+    let row = &run.row;
+    let mut lines = vec![format!("{} {}", row.run_id, row.state)];
+    let why = row.failure.clone();
+    let why = why.or_else(|| row.refused_reason.map(|reason| reason.to_string()));
+    lines.extend(why.map(|why| format!("  {}", long(&why, 3 * MAX_WORD))));
+    lines.push(String::new());
+    let (workflow, owner) = (word(&run.workflow_name), word(&run.owner_name));
+    let number = run.release_number;
+    lines.push(format!(
+        "workflow  {workflow}, release {number}, as {owner}"
+    ));
+    let end = match row.finished_at {
+        Some(end) => format!("over after {}", age(between(row.received_at, end))),
+        None => format!("{} ago", since(row.received_at)),
+    };
+    lines.push(format!("received  {}; {end}", to_second(row.received_at)));
+    lines.push(String::new());
+    lines.push("submitted by a stranger".to_owned());
+    lines.extend(submitted(run.input.as_ref()));
+    if run.changed_repeats > 0 {
+        let count = run.changed_repeats;
+        lines.push(format!(
+            "  {count} times again with other values, which changed nothing"
+        ));
+    }
+    lines.push(String::new());
+    match run.actions.len() {
+        0 => lines.push("nothing was done yet".to_owned()),
+        count if count <= MAX_FIRST + MAX_LAST => lines.extend(run.actions.iter().flat_map(action)),
+        count => {
+            lines.extend(run.actions[..MAX_FIRST].iter().flat_map(action));
+            let left_out = count - MAX_FIRST - MAX_LAST;
+            lines.push(format!("… {left_out} more, which --json shows …"));
+            lines.extend(run.actions[count - MAX_LAST..].iter().flat_map(action));
+        }
+    }
+    lines.join("\n")
+}
+
+/// An action: what became of it, what it sent, and why it was allowed.
+fn action(action: &RunAction) -> Vec<String> {
+    let took = action.duration_milliseconds;
+    let took = took.map(|took| format!(", {:.1} s", took as f64 / 1000.0));
+    let branch = action.branch.map(|branch| format!(" -> {branch}"));
+    let mut lines = vec![format!(
+        "{:<9} {} ({}){}{}",
+        state(action),
+        word(&action.action_id),
+        action.action_type,
+        branch.unwrap_or_default(),
+        took.unwrap_or_default()
+    )];
+    if let Some(request) = request(action.request.as_ref()) {
+        let status = action.response_status;
+        let status = status.map(|status| format!(" answered {status}"));
+        let times = match action.attempts {
+            0 | 1 => String::new(),
+            attempts => format!(" at attempt {attempts}"),
+        };
+        lines.push(format!("  {request}{}{times}", status.unwrap_or_default()));
+    }
+    lines.extend(permission(action).map(|why| format!("  {why}")));
+    lines.extend(
+        action
+            .error
+            .as_deref()
+            .map(|error| format!("  {}", word(error))),
+    );
+    let failed = matches!(action.state, ActionState::Failed | ActionState::Retrying);
+    let answer = action.answer.as_deref().filter(|_| failed);
+    lines.extend(answer.map(|answer| format!("  answer: {}", word(answer))));
+    if let (ActionState::Retrying, Some(at)) = (action.state, action.retry_at) {
+        lines.push(format!("  again at {}", to_second(at)));
+    }
+    lines
+}
+
+fn state(action: &RunAction) -> &'static str {
+    match action.state {
+        ActionState::Succeeded => "done",
+        // Its agent went on.
+        ActionState::Failed if action.is_told => "refused",
+        ActionState::WaitingApproval => "asked",
+        state => state.as_str(),
+    }
+}
+
+/// Why an action was allowed, or not.
+fn permission(action: &RunAction) -> Option<String> {
+    let version = action.policy_version.unwrap_or_default();
+    let rule = match (action.decision_rule, version) {
+        (Some(rule), 0) => format!("rule {rule} of the default policy"),
+        (Some(rule), _) => format!("rule {rule} of policy {version}"),
+        (None, 0) => "the default policy".to_owned(),
+        (None, _) => format!("the default of policy {version}"),
+    };
+    let decided = match action.decision? {
+        Decision::Allow => format!("allowed by {rule}"),
+        Decision::Approve => format!("{rule} asks for approval"),
+        Decision::Deny => format!("denied by {rule}"),
+    };
+    let taint = taint(&action.untrusted, &action.steered_by);
+    let taint = taint.map(|taint| format!("; {taint}"));
+    let answer = action.approval.as_ref().map(answer);
+    Some(format!(
+        "{decided}{}{}",
+        answer.unwrap_or_default(),
+        taint.unwrap_or_default()
+    ))
+}
+
+fn answer(approval: &ActionApproval) -> String {
+    let name = approval.decided_by_name.as_deref().map(word);
+    let name = name.unwrap_or_else(|| "somebody who is gone".to_owned());
+    let at = approval.decided_at.map(to_second).unwrap_or_default();
+    match approval.state {
+        ApprovalState::Approved => format!(": approved by {name}, {at}"),
+        ApprovalState::Denied => format!(": denied by {name}, {at}"),
+        ApprovalState::Expired => ": nobody answered".to_owned(),
+        ApprovalState::Withdrawn => String::new(),
+        ApprovalState::Pending => {
+            let until = to_second(approval.expires_at);
+            format!(
+                ": until {until}, letterbox approval show {}",
+                approval.approval_id
+            )
+        }
+    }
+}
+
+/// What untrusted text has to do with an action; None where it has nothing.
+pub(crate) fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String> {
+    let said = untrusted.iter().map(|kind| match kind {
+        Untrusted::Data => "what was submitted fills it".to_owned(),
+        Untrusted::Account => "what an account answered fills it".to_owned(),
+        Untrusted::Control => {
+            let through: Vec<_> = steered_by.iter().map(|one| one.as_str()).collect();
+            format!("steered here through {}", through.join(", "))
+        }
+    });
+    let said = said.collect::<Vec<_>>();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+/// Method and URL of a request.
+pub(crate) fn request(request: Option<&Value>) -> Option<String> {
+    let request = request?;
+    let (method, url) = (request["method"].as_str()?, request["url"].as_str()?);
+    Some(format!("{method} {}", word(url)))
+}
+
+/// All of a request, a line for each member.
+pub(crate) fn whole_request(shown: Option<&Value>) -> Vec<String> {
+    let Some(Value::Object(members)) = shown else {
+        return vec!["  (forgotten)".to_owned()];
+    };
+    let first = request(shown).map(|request| format!("  {request}"));
+    let others = members.iter().filter(|(name, value)| {
+        !matches!(&name[..], "method" | "url" | "account_id") && !value.is_null()
+    });
+    let others = others.map(|(name, value)| match value {
+        // What is approved is seen in whole.
+        Value::String(text) => format!("  {name}: {text}"),
+        value => format!("  {name}: {value}"),
+    });
+    first.into_iter().chain(others).collect()
+}
+
+/// What was submitted, a line for each value.
+pub(crate) fn submitted(input: Option<&Value>) -> Vec<String> {
+    let Some(Value::Object(values)) = input else {
+        return vec!["  (forgotten)".to_owned()];
+    };
+    let shown = values.iter().take(MAX_VALUES).map(|(key, value)| {
+        let value = match value {
+            Value::String(text) => word(text),
+            value => value.to_string(),
+        };
+        format!("  {}: {value}", word(key))
+    });
+    let mut lines: Vec<_> = shown.collect();
+    if values.len() > MAX_VALUES {
+        lines.push(format!("  and {} more", values.len() - MAX_VALUES));
+    }
+    lines
+}
+
+/// A text as a part of a line.
+pub(crate) fn word(text: &str) -> String {
+    long(text, MAX_WORD)
+}
+
+fn long(text: &str, most: usize) -> String {
+    let text = text.replace('\n', " ");
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

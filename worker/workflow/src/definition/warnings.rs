@@ -1,0 +1,90 @@
+//! What is allowed in a definition and hardly meant.
+
+use letterbox_common::form::{FieldType, Form};
+
+use crate::actions::{Action, Branch, Step};
+
+const COMPARISONS: [&str; 6] = ["==", "!=", "<=", ">=", "<", ">"];
+
+/// One sentence for each condition that compares what a submission may leave out.
+pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
+    let optional: Vec<_> = form
+        .fields
+        .iter()
+        .filter(|field| !field.required && field.kind != FieldType::Checkbox)
+        .map(|field| format!("form.{}", field.key))
+        .collect();
+    let mut warnings = Vec::new();
+    walk(actions, &optional, &mut warnings);
+    warnings
+}
+
+fn walk(actions: &[Action], optional: &[String], warnings: &mut Vec<String>) {
+    for action in actions {
+        if let Step::Choose(condition) = &action.step {
+            let compared = optional
+                .iter()
+                .filter(|value| compares_unasked(condition.source(), value));
+            warnings.extend(compared.map(|value| {
+                format!(
+                    "the condition {:?} compares {value}, which a submission may leave out: begin \
+                     with '{value} is defined and'",
+                    action.id
+                )
+            }));
+        }
+        for branch in Branch::ALL {
+            walk(action.branches.of(*branch), optional, warnings);
+        }
+    }
+}
+
+/// Whether an expression compares a value of which it does not ask whether it is there.
+fn compares_unasked(expression: &str, value: &str) -> bool {
+    let words = expression.split_whitespace().collect::<Vec<_>>().join(" ");
+    let uses = words.match_indices(value).filter_map(|(at, _)| {
+        let (before, after) = (&words[..at], &words[at + value.len()..]);
+        let part_of_name = |one: char| one.is_alphanumeric() || one == '_' || one == '.';
+        let is_whole = !before.ends_with(part_of_name) && !after.starts_with(part_of_name);
+        is_whole.then_some((before.trim_end(), after.trim_start()))
+    });
+    let uses: Vec<_> = uses.collect();
+    let asks = |after: &str| {
+        ["is ", "and ", "or "]
+            .iter()
+            .any(|word| after.starts_with(word))
+    };
+    let compares = |before: &str, after: &str| {
+        let mut comparisons = COMPARISONS.iter();
+        comparisons.any(|sign| before.ends_with(sign) || after.starts_with(sign))
+    };
+    !uses.iter().any(|(_, after)| asks(after))
+        && uses.iter().any(|(before, after)| compares(before, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compared_is_asked_for() {
+        for trap in [
+            "form.seats > 10",
+            "10<form.seats",
+            "form.seats == 10 or form.seatsx is defined",
+            "not (form.seats >= 1)",
+        ] {
+            assert!(compares_unasked(trap, "form.seats"), "{trap}");
+        }
+        for fine in [
+            "form.seats is defined and form.seats > 10",
+            "form.seats and form.seats > 10",
+            "form.seats | default(0) > 10",
+            "form.seatsx > 10",
+            "xform.seats > 10",
+            "form.seats is defined",
+        ] {
+            assert!(!compares_unasked(fine, "form.seats"), "{fine}");
+        }
+    }
+}
