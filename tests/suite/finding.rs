@@ -464,10 +464,8 @@ async fn a_deploy_warns_of_traps() {
     let deployed = world.order(format!("workflow deploy {}", form.workflow));
     let warnings = deployed["warnings"].as_array().unwrap();
     let said = |text: &str| {
-        warnings
-            .iter()
-            .filter(|one| one.as_str().unwrap().contains(text))
-            .count()
+        let saying = warnings.iter().map(|one| one.as_str().unwrap());
+        saying.filter(|one| one.contains(text)).count()
     };
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert_eq!(said("\"many\" compares form.seats"), 1);

@@ -18,7 +18,7 @@ use crate::{
 const MIN_DIGITS: usize = 4;
 
 /// How a person names something that has an id of this kind.
-pub struct Named<I>(String, PhantomData<fn() -> I>);
+pub struct Named<I>(Box<str>, PhantomData<fn() -> I>);
 
 impl<I> Clone for Named<I> {
     fn clone(&self) -> Self {
@@ -38,7 +38,7 @@ impl<I> FromStr for Named<I> {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.trim().is_empty() || text.contains('\0') {
             true => Err("must be a name or the beginning of an id"),
-            false => Ok(Self(text.to_owned(), PhantomData)),
+            false => Ok(Self(text.into(), PhantomData)),
         }
     }
 }
@@ -78,10 +78,10 @@ impl Operator {
         if let Ok(id) = named.0.parse() {
             return Ok(id);
         }
-        let text = named.0.as_str();
+        let text = &*named.0;
         let ids = ids_beginning_with(text);
         let things = store::named(&self.database, I::NOUN, text, ids).await?;
-        Ok(meant(things, I::NOUN, text)?)
+        Ok(meant(&things, I::NOUN, text)?)
     }
 
     /// As [`Self::id`], of what need not be named.
@@ -101,12 +101,12 @@ impl Operator {
 
 /// Which of these is meant: the one that is called so, else the only one.
 fn meant<I: fmt::Display + Copy>(
-    things: Vec<NamedThing<I>>,
+    things: &[NamedThing<I>],
     noun: Noun,
     text: &str,
 ) -> Result<I, Reason> {
     let called = things.iter().filter(|thing| thing.is_named).count();
-    match (&things[..], called) {
+    match (things, called) {
         ([], _) => Err(Reason::NotNamed {
             noun,
             text: text.to_owned(),
@@ -186,7 +186,7 @@ mod tests {
             shown: "x".to_owned(),
             is_named,
         };
-        let meant = |things| meant(things, Noun::User, "x");
+        let meant = |things: Vec<_>| meant(&things, Noun::User, "x");
         assert_eq!(meant(vec![thing(1, false)]), Ok(1));
         assert_eq!(meant(vec![thing(1, true), thing(2, false)]), Ok(1));
         assert!(matches!(meant(vec![]), Err(Reason::NotNamed { .. })));

@@ -88,8 +88,8 @@ impl Operator {
         Ok(store::keep_answers(&self.database, workspace, keep).await?)
     }
 
-    /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs; off,
-    /// for all: what stands for their values is deleted in small pieces.
+    /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs;
+    /// off, for all: what stands for their values is deleted in small pieces.
     ///
     /// # Errors
     /// When there is no such workspace.

@@ -46,8 +46,8 @@ pub(crate) enum RunCommand {
         #[arg(long, conflicts_with = "before")]
         follow: bool,
     },
-    /// Tell the story of one run: how it stands and why, what a stranger has submitted, and what was
-    /// done of it, by whose leave
+    /// Tell the story of one run: how it stands and why, what a stranger has submitted, and what
+    /// was done of it, by whose leave
     ///
     /// --json shows everything, also what accounts have answered, where it is kept and
     /// LETTERBOX_ACCOUNT_KEYS opens it.
@@ -136,7 +136,8 @@ impl FromStr for FieldValue {
 #[derive(Args)]
 pub(crate) struct Subjects {
     /// One run
-    #[arg(conflicts_with_all = ["workspace", "workflow", "state", "since", "until", "failure", "field"],
+    #[arg(conflicts_with_all =
+              ["workspace", "workflow", "state", "since", "until", "failure", "field"],
           required_unless_present = "workspace")]
     run_id: Option<Named<RunId>>,
     /// All runs of a workspace that the other options let through
