@@ -453,7 +453,11 @@ async fn policies_have_a_history() {
 #[tokio::test]
 async fn a_deploy_warns_of_traps() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let comparing = |id: &str, expression: &str| json!({"id": id, "type": "condition", "if": expression, "then": [], "else": []});
+    let comparing = |id: &str, expression: &str| {
+        let mut condition = json!({"id": id, "type": "condition", "then": [], "else": []});
+        condition["if"] = expression.into();
+        condition
+    };
     let world = World::new().await;
     let gateway = world.gateway().await;
     let actions = json!([post("send"), comparing("many", "form.seats > 10"),

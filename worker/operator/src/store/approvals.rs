@@ -29,8 +29,8 @@ FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
 WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > question_clock($1)
 ORDER BY p.created_at, p.approval_id LIMIT $2");
 
-    /// What waits for an answer, of each workflow the oldest $2. Of each workspace no more are looked
-    /// at than $3.
+    /// What waits for an answer, of each workflow the oldest $2. Of each workspace no more than $3
+    /// are looked at.
     WAITING_APPROVALS = waiting_approvals concat!("
 WITH asked AS (
     SELECT p.*, w.name AS workspace_name

@@ -37,8 +37,8 @@ text_enum! {
 }
 
 statements! {
-    /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt: no run
-    /// is looked at with an id below $7, or from $8 on. The lines about states say what partial
+    /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt: no
+    /// run is looked at with an id below $7, or from $8 on. The lines about states say what partial
     /// indexes need to know.
     RUNS = runs "
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,

@@ -36,7 +36,8 @@ RETURNING cancel_reason IS NOT NULL AS is_cancelled";
 UPDATE runs r
 SET state = 'running', lease_until = clock_timestamp() + $4::float8 * interval '1 second'
 WHERE r.workspace_id = $1 AND r.run_id = $2 AND r.turn = $3
-  AND r.state IN ('running', 'waiting_approval') AND r.cancel_reason IS NULL AND NOT ", is_held!(), "
+  AND r.state IN ('running', 'waiting_approval') AND r.cancel_reason IS NULL
+  AND NOT ", is_held!(), "
   AND EXISTS (SELECT FROM members m
               WHERE m.workspace_id = $1 AND m.user_id = r.run_as AND m.may_run)
   AND EXISTS (SELECT FROM connected_accounts a
