@@ -93,6 +93,8 @@ pub enum Section {
     Bodies,
     /// A run beside another workspace's trouble, and the cost of a million that wait
     Fairness,
+    /// Runs that an operator looks for, among a million
+    Finding,
 }
 
 impl Section {
@@ -106,7 +108,7 @@ impl Section {
         Self::Bodies,
     ];
     /// Those that take too long for that, or hardly vary.
-    pub const ONCE: [Self; 3] = [Self::Growth, Self::Memory, Self::Fairness];
+    pub const ONCE: [Self; 4] = [Self::Growth, Self::Memory, Self::Fairness, Self::Finding];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -119,6 +121,7 @@ impl Section {
             Self::Memory => "memory",
             Self::Bodies => "bodies",
             Self::Fairness => "fairness",
+            Self::Finding => "finding",
         }
     }
 }

@@ -13,6 +13,7 @@ mod cpu;
 mod drain;
 mod fairness;
 mod figures;
+mod finding;
 mod form_requests;
 mod forms;
 mod growth;
@@ -111,5 +112,6 @@ async fn run(bench: &Bench, section: Section, tokens: &Tokens, round: &mut Round
         Section::Memory => memory::run(bench, round).await,
         Section::Bodies => bodies::run(bench, round).await,
         Section::Fairness => fairness::run(bench, round).await,
+        Section::Finding => finding::run(bench, round).await,
     }
 }

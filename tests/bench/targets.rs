@@ -3,10 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::{
-    arguments::Section::{self, Drain, Fairness, Forms, Growth, Intake, Limits, Memory, Refusals},
+    arguments::Section::{
+        self, Drain, Fairness, Finding, Forms, Growth, Intake, Limits, Memory, Refusals,
+    },
     drain::SIGNALS,
     fairness::{A_MILLION_WAITS, ALONE, BESIDE, NOTHING_WAITS},
     figures::{CPU_ALL, CPU_GATEWAY, CPU_HYPER, P50, P99, PER_SECOND, Round},
+    finding::{FEW, MANY, QUESTIONS, among},
     forms::submissions,
     growth::{BYTES, FEW_AGAIN, FEW_CLAIMS, MANY_CLAIMS},
     intake::{SECONDS_BEHIND, running, stopped},
@@ -257,6 +260,26 @@ impl Judge<'_> {
         );
     }
 
+    /// The question that grows most.
+    fn finding(&mut self) {
+        let ratios = self.rounds.iter().filter_map(|round| {
+            let took = |question, runs| figure(Finding, among(question, runs), P50).in_round(round);
+            let grown =
+                QUESTIONS.map(|question| Some(took(question, MANY)? / took(question, FEW)?));
+            grown
+                .into_iter()
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .reduce(f64::max)
+        });
+        let ratios = ratios.collect();
+        self.by(
+            "to find a run of a million, of 10 thousand",
+            AtMost(2.0),
+            ratios,
+        );
+    }
+
     fn against(&mut self, former: &Former) {
         let place = figure(Intake, running(256), CPU_ALL);
         let before = former.median(place.0.name(), &place.1, place.2);
@@ -281,6 +304,7 @@ pub fn judge(rounds: &[Round], once: &Round, former: Option<&Former>) -> Vec<Jud
     judge.forms_and_drain();
     judge.growth_and_memory();
     judge.fairness();
+    judge.finding();
     if let Some(former) = former {
         judge.against(former);
     }

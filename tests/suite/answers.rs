@@ -138,7 +138,17 @@ async fn the_beginning_of_a_failed_answer_is_kept() {
         answer.contains("the e-mail address is taken") && answer.len() == 2048,
         "{answer}"
     );
+    // New keys open it, too.
     let other = format!("other:{}", "0123456789abcdef".repeat(4));
+    let both = format!("{other},{}", world.account_keys);
+    let opened = |keys: &str| {
+        let keys = [("LETTERBOX_ACCOUNT_KEYS", keys)];
+        world.order_with(&keys, format!("run show {id}"))["actions"][0]["answer"].clone()
+    };
+    assert_eq!(opened(&other), Value::Null);
+    world.order_with(&[("LETTERBOX_ACCOUNT_KEYS", &both)], "keys rotate");
+    assert_eq!(opened(&other), answer);
+    let other = world.account_keys.clone();
     let without = [("LETTERBOX_ACCOUNT_KEYS", other.as_str())];
     let without = world.order_with(&without, format!("run show {id}"));
     assert_eq!(without["actions"][0]["answer"], Value::Null);

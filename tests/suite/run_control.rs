@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use letterbox_common::states::{ActionState, ApprovalState, RunState};
+use letterbox_common::{
+    ids::RunId,
+    states::{ActionState, ApprovalState, RunState},
+};
 use letterbox_operator::{CancelOutcome, RunDetail};
 use letterbox_tests::{EXPIRE, Peer, Received, Reply, Scene, eventually, post};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 /// A script whose first answer, 200, comes when the gate is opened.
@@ -274,6 +277,10 @@ async fn a_retried_action_is_asked_about_again() {
     );
 }
 
+fn run_id(run: &Value) -> RunId {
+    run["run_id"].as_str().unwrap().parse().unwrap()
+}
+
 /// Many runs at once: a filter says which, and nothing is done before somebody says yes.
 #[tokio::test]
 async fn a_filter_says_which_and_yes_does_it() {
@@ -321,6 +328,20 @@ async fn a_filter_says_which_and_yes_does_it() {
     ));
     assert_eq!(done.as_array().unwrap().len(), 2);
     world.await_state("cancelled", 2).await;
+    // Those of a later piece come behind those of the pieces before.
+    let cancelled = world.order(format!(
+        "run list --workspace {workspace} --state cancelled"
+    ));
+    let cancelled: Vec<_> = cancelled.as_array().unwrap().iter().map(run_id).collect();
+    let pace = Some((10.0, 36_000));
+    operator
+        .retry_runs(workspace, &cancelled, pace)
+        .await
+        .unwrap();
+    let later = "SELECT count(*) FROM run_wakes
+        WHERE due_at BETWEEN now() + interval '59 minutes' AND now() + interval '61 minutes'";
+    assert_eq!(world.count(later).await, 2);
+    operator.cancel_runs(workspace, &cancelled).await.unwrap();
     let over = format!("run cancel --workspace {workspace} --state failed --yes");
     assert_eq!(
         world.order(over),

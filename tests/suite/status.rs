@@ -1,5 +1,7 @@
 //! `letterbox status`: what is ready, what waits, and whether something is late.
 
+use lapin::BasicProperties;
+use letterbox_broker::{Message, topology::EXCHANGE};
 use letterbox_tests::{Peer, Reply, World, eventually, post};
 use serde_json::{Value, json};
 
@@ -75,4 +77,36 @@ async fn one_look_shows_what_is_late() {
             .any(|line| line.starts_with("due runs") && line.ends_with("LATE"))
     );
     assert!(screen.lines().count() < 25, "{screen}");
+}
+
+/// A part that is away is not ready, and is said with the others; a dead letter is late at once.
+#[tokio::test]
+async fn what_is_away_or_dead_is_late() {
+    let world = World::new().await;
+    let _worker = world.worker().await;
+    eventually("all is well", async || status(&world).0 == 0).await;
+    let nowhere = [("AMQP_URL", "amqp://guest:guest@127.0.0.1:1/%2f")];
+    let output = world.letterbox_with(&nowhere, "status --json");
+    assert_eq!(output.status.code(), Some(3));
+    let away: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ready: Vec<_> = away["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["is_ready"])
+        .collect();
+    assert_eq!(ready, [true, true, false]);
+
+    let garbage = Message {
+        exchange: EXCHANGE,
+        routing_key: "webhooks".into(),
+        properties: BasicProperties::default(),
+        body: "garbage".into(),
+    };
+    world.publish_unclaimed(garbage).await;
+    eventually("a dead letter", async || {
+        let (code, status) = status(&world);
+        code == 3 && kind(&status, "letterbox.v1.dead-letters")["count"] == 1
+    })
+    .await;
 }
