@@ -2,6 +2,8 @@
 -- and whether the person who had approved it still may. All of that is asked again by the statement that begins an attempt, and
 -- these functions say it in one place. Time to answer stands still while a workspace is held, also where two holds overlap.
 -- And what is forgotten, retried or erased meets nothing of each other.
+--
+-- Workers of before this file leave the answers of runs that have succeeded where they are. Stop them first.
 
 -- Where functions with rights of their own search.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
@@ -31,6 +33,7 @@ BEGIN
     IF TG_OP = 'UPDATE' AND NEW.state = 'pending' AND OLD.state <> 'pending' THEN
         NEW.decided_by := NULL;
         NEW.decided_at := NULL;
+        NEW.created_at := clock_timestamp();
     END IF;
     RETURN NEW;
 END
@@ -75,7 +78,8 @@ COMMENT ON FUNCTION drop_answers IS 'Drops the answers of a run whose input was 
 CREATE FUNCTION end_agents() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE run_actions SET state = NEW.state, finished_at = clock_timestamp()
-    WHERE workspace_id = NEW.workspace_id AND run_id = NEW.run_id AND type = 'ai.agent' AND part_of IS NULL AND state = 'running';
+    WHERE workspace_id = NEW.workspace_id AND run_id = NEW.run_id AND type = 'ai.agent' AND part_of IS NULL
+      AND state IN ('running', 'retrying');
     RETURN NULL;
 END
 $$;
@@ -83,7 +87,7 @@ COMMENT ON FUNCTION end_agents IS 'Ends the agents that are under way when their
 CREATE TRIGGER end_agents AFTER UPDATE OF state ON runs FOR EACH ROW
 WHEN (NEW.state IN ('failed', 'denied', 'cancelled') AND OLD.state <> NEW.state) EXECUTE FUNCTION end_agents();
 
--- Why a run failed may quote what was submitted to it.
+-- Why a run failed goes with the run, when that is erased.
 CREATE OR REPLACE FUNCTION shown_in_audit(subject text, name text, value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed', 'token_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs' AND name IN ('failure', 'failing'))

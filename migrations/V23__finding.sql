@@ -59,13 +59,33 @@ BEGIN
 END
 $$;
 
+-- What waits for an answer is found by workflow, however much of it another one has.
+ALTER TABLE approvals ADD COLUMN workflow_id uuid;
+ALTER TABLE approvals DISABLE TRIGGER USER; -- nobody has ordered this
+UPDATE approvals a SET workflow_id = r.workflow_id FROM runs r WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id;
+ALTER TABLE approvals ENABLE TRIGGER USER;
+ALTER TABLE approvals ALTER COLUMN workflow_id SET NOT NULL;
+COMMENT ON COLUMN approvals.workflow_id IS 'The workflow of the run';
+CREATE FUNCTION name_workflow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT workflow_id INTO NEW.workflow_id FROM runs WHERE workspace_id = NEW.workspace_id AND run_id = NEW.run_id;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION name_workflow IS 'A question is about the workflow of its run';
+CREATE TRIGGER name_workflow BEFORE INSERT ON approvals FOR EACH ROW EXECUTE FUNCTION name_workflow();
+DROP INDEX approvals_pending;
+CREATE INDEX approvals_pending ON approvals (workspace_id, workflow_id, created_at) WHERE state = 'pending';
+
 CREATE FUNCTION stop_search(tenant uuid, beyond uuid, most integer) RETURNS uuid
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    -- Whoever is recording runs of the workspace has begun before it was told not to have them found.
+    SELECT FROM run_usage WHERE workspace_id = tenant FOR UPDATE;
     WITH next AS (
-        SELECT run_id FROM runs WHERE workspace_id = tenant AND run_id > beyond ORDER BY run_id LIMIT most FOR UPDATE
+        SELECT run_id FROM runs WHERE workspace_id = tenant AND run_id > beyond AND found_by IS NOT NULL
+        ORDER BY run_id LIMIT most FOR UPDATE
     ), stopped AS (
-        UPDATE runs r SET found_by = NULL FROM next
-        WHERE r.workspace_id = tenant AND r.run_id = next.run_id AND r.found_by IS NOT NULL
+        UPDATE runs r SET found_by = NULL FROM next WHERE r.workspace_id = tenant AND r.run_id = next.run_id
     )
     SELECT run_id FROM next ORDER BY run_id DESC LIMIT 1
 $$;

@@ -1,5 +1,6 @@
 //! Runs that act: a form whose owner's account `crm` is a peer, and what became of its run.
 
+use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{ApprovalRow, RunDetail, RunFilter};
 use serde_json::{Value, json};
 
@@ -49,6 +50,15 @@ impl World {
         self.form_of(gateway, workspace, owner, &definition).await
     }
 
+    /// What waits for an answer in a workspace, oldest first.
+    pub async fn waiting(&self, workspace: WorkspaceId) -> Vec<ApprovalRow> {
+        let operator = self.operator().await;
+        let waiting = operator.waiting_approvals(Some(workspace), 100).await;
+        let mut waiting: Vec<_> = waiting.unwrap().into_iter().map(|one| one.row).collect();
+        waiting.sort_by_key(|one| one.created_at);
+        waiting
+    }
+
     /// The newest run of a form.
     pub async fn run_of(&self, form: &Form) -> RunDetail {
         let operator = self.operator().await;
@@ -86,8 +96,7 @@ impl Scene {
     /// The only approval that is waited for.
     pub async fn the_approval(&self) -> ApprovalRow {
         self.world.await_state("waiting_approval", 1).await;
-        let operator = self.world.operator().await;
-        let mut waiting = operator.approvals(self.form.workspace, 100).await.unwrap();
+        let mut waiting = self.world.waiting(self.form.workspace).await;
         assert_eq!(waiting.len(), 1);
         waiting.remove(0)
     }

@@ -72,7 +72,7 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
         .await
         .unwrap();
     eventually("the second question", async || {
-        let waiting = operator.approvals(form.workspace, 10).await.unwrap();
+        let waiting = world.waiting(form.workspace).await;
         waiting.len() == 1 && waiting[0].approval_id != approval.approval_id
     })
     .await;

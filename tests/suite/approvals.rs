@@ -131,7 +131,7 @@ async fn an_action_that_a_model_steered_waits_and_is_sent_as_approved() {
         .unwrap_err()
         .to_string();
     assert!(again.contains("approved already"), "{again}");
-    assert!(operator.approvals(workspace, 100).await.unwrap().is_empty());
+    assert!(scene.world.waiting(workspace).await.is_empty());
 }
 
 #[tokio::test]
@@ -280,11 +280,7 @@ async fn a_waiting_run_survives_its_worker() {
     .await;
     worker.kill().await;
     let operator = world.operator().await;
-    let approval = operator
-        .approvals(form.workspace, 100)
-        .await
-        .unwrap()
-        .remove(0);
+    let approval = world.waiting(form.workspace).await.remove(0);
     operator
         .approve(approval.approval_id, form.owner)
         .await
@@ -307,7 +303,7 @@ async fn an_answer_counts_whenever_it_comes() {
     }
     scene.world.await_state("waiting_approval", 15).await;
     let operator = scene.world.operator().await;
-    for approval in operator.approvals(scene.form.workspace, 100).await.unwrap() {
+    for approval in scene.world.waiting(scene.form.workspace).await {
         let wake = format!(
             "UPDATE run_wakes SET due_at = clock_timestamp() WHERE run_id = '{}'",
             approval.run_id

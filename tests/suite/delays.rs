@@ -110,7 +110,7 @@ async fn what_follows_a_failure_is_under_the_policy_and_may_fail() {
     let operator = scene.world.operator().await;
     for action in ["second", "alarm"] {
         eventually("asked", async || {
-            let waiting = operator.approvals(scene.form.workspace, 10).await.unwrap();
+            let waiting = scene.world.waiting(scene.form.workspace).await;
             waiting.first().is_some_and(|one| one.action_id == action)
         })
         .await;

@@ -83,7 +83,9 @@ async fn runs_are_found_by_what_was_submitted() {
     assert_eq!(world.count(kept).await, 0);
     submit(form, "d", json!({"email": "ada@example.com"})).await;
     world.await_state("succeeded", 4).await;
-    assert_eq!(found("email=ada@example.com"), 0);
+    assert_eq!(world.count(kept).await, 0);
+    let looking = format!("run list --workspace {workspace} --field email=ada@example.com");
+    assert!(world.refusal(&looking).1.contains("workspace search"));
     world.order(format!("workspace search {workspace} --on"));
     submit(form, "e", json!({"email": "ada@example.com"})).await;
     world.await_state("succeeded", 5).await;
@@ -146,7 +148,6 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     world.order("form-link create trial");
     assert_eq!(world.order("workflow show trial")["state"], "deployed");
     world.order("webhook create --workspace acme --name crm");
-    world.order("webhook delete crm");
 
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
@@ -156,7 +157,27 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
         run
     );
 
-    // What could be two is none, and what is deleted has no name.
+    // What could be two is none: also where one is called as the other's id begins.
+    let cafe = world.order(format!("workspace create --name {}", &acme[..8]));
+    let (code, told) = world.refusal(format!("workspace allowance {}", &acme[..8]));
+    assert_eq!(code, 1);
+    assert!(told.contains(acme) && told.contains(cafe["workspace_id"].as_str().unwrap()));
+    // In one workspace, that of another one is not meant.
+    let listing = format!("run list --workspace {} --workflow trial", form.workspace);
+    assert_eq!(world.refusal(&listing).0, 1);
+    assert_eq!(
+        count(&world.order("run list --workspace acme --workflow trial")),
+        0
+    );
+    // What can't be undone takes a whole id.
+    let lasting = [
+        "webhook delete crm",
+        "workflow delete trial",
+        "run erase 0123",
+    ];
+    for order in lasting {
+        assert_eq!(world.refusal(order).0, 2, "{order}");
+    }
     let second = world.order("workspace create --name acme");
     let second = second["workspace_id"].as_str().unwrap();
     let (code, told) = world.refusal("member list --workspace acme");
@@ -166,7 +187,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     }
     for nothing in [
         "workspace allowance nobody",
-        "webhook delete crm",
+        "workflow show gone",
         "run show 0000",
         "run show abc",
         "approval show ffffffff",
@@ -183,7 +204,10 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
 #[tokio::test]
 async fn a_run_is_a_story() {
     let peer = Peer::start(script("yes")).await;
-    let scene = Scene::new(&peer, asking()).await;
+    // What a submitter wrote stands in the way of what is approved.
+    let mut actions = asking();
+    actions[0]["then"][0]["path"] = "/{{ form.message }}/steered".into();
+    let scene = Scene::new(&peer, actions).await;
     let (world, form) = (&scene.world, &scene.form);
     submit(
         form,
@@ -203,10 +227,10 @@ async fn a_run_is_a_story() {
     for part in [
         "steered waits for an answer",
         "ask (ai.condition): Is it urgent? -> then",
-        "steered here through ai.condition",
+        "steered by ai.condition",
         "email: ada@example.com",
         "may answer Owner <",
-        "POST http://127.0.0.1",
+        &format!("{}/steered\n", "x".repeat(3_000)),
         "--by USER",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
@@ -218,9 +242,9 @@ async fn a_run_is_a_story() {
     for part in [
         &format!("{run} succeeded"),
         "name: \\u{1b}[2JAda",
-        "done      ask (ai.condition) -> then",
+        "/chat/completions -> 200 -> then",
         "rule 1 of the default policy asks for approval: approved by Owner, ",
-        "/steered answered 200",
+        "done      steered  POST http://127.0.0.1",
     ] {
         assert!(story.contains(part), "{part}: {story}");
     }
@@ -266,7 +290,7 @@ async fn a_flooded_form_takes_a_few_lines() {
     assert!(waiting.contains(&&json!(5)) && waiting.contains(&&json!(1)));
     let text = read(world, "approval list --limit 2");
     assert!(
-        text.contains(": 5 wait") && text.contains("and 3 more"),
+        text.contains(": 5 waiting") && text.contains("and 3 more"),
         "{text}"
     );
     let one = world.order(format!("approval list --workspace {}", other.workspace));
@@ -318,21 +342,38 @@ async fn answers_are_exported_as_csv() {
     deploying.await.map(drop).unwrap();
 
     let csv = read(world, &format!("workflow export {}", form.workflow));
-    let lines: Vec<_> = csv.split('\n').collect();
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let titles = [
+        "run_id",
+        "received_at",
+        "state",
+        "city",
+        "name",
+        "email",
+        "message",
+        "seats",
+    ];
     assert_eq!(
-        lines[0],
-        "run_id,received_at,state,city,name,email,message,seats,terms"
+        reader.headers().unwrap().iter().take(8).collect::<Vec<_>>(),
+        titles
     );
-    assert!(
-        lines[1].contains(",succeeded,,\"'=HYPERLINK(\"\"http://x\"\")\","),
-        "{csv}"
-    );
-    assert!(
-        lines[1].ends_with(",\"one") && lines[2].starts_with("two,\"\"3\"\"\","),
-        "{csv}"
-    );
-    assert!(lines[3].contains(",'-,-2,true"), "{csv}");
-    assert_eq!(lines.len(), 5, "{csv}");
+    let lines: Vec<Vec<String>> = reader
+        .records()
+        .map(|line| line.unwrap().iter().map(str::to_owned).collect())
+        .collect();
+    let formula = "'=HYPERLINK(\"http://x\")";
+    let expected = [
+        "succeeded",
+        "",
+        formula,
+        "ada@example.com",
+        "one\ntwo,\"3\"",
+        "3",
+        "true",
+    ];
+    assert_eq!(lines[0][2..], expected);
+    assert_eq!(lines[1][6..], ["'-", "-2", "true"]);
+    assert_eq!(lines.len(), 2);
     let none = format!(
         "workflow export {} --until 2020-01-01T00:00:00Z",
         form.workflow

@@ -11,6 +11,35 @@ use serde_json::json;
 type Meanwhile =
     for<'a> fn(&'a Operator, &'a Scene) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
+/// Releases the workspace, and stops the worker that goes on there where it asks this table for
+/// what holds: it has seen everything by then.
+async fn stop_at_gate(scene: &Scene, table: &str) {
+    let gate = format!(
+        "CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock_shared(42);
+            RETURN true;
+        END $$;
+        ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY gate ON {table} TO letterbox_worker USING (gate());
+        CREATE POLICY open ON {table} TO letterbox_operator USING (true);
+        SELECT pg_advisory_lock(42)"
+    );
+    let world = &scene.world;
+    world.database.batch_execute(&gate).await.unwrap();
+    let operator = world.operator().await;
+    operator.release(Some(scene.form.workspace)).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+        WHERE d.datname = current_database() AND locktype = 'advisory' AND objid = 42
+          AND NOT granted";
+    eventually("it stops", async || world.count(waiting).await > 0).await;
+}
+
+async fn open_gate(scene: &Scene) {
+    let open = "SELECT pg_advisory_unlock(42)";
+    scene.world.database.batch_execute(open).await.unwrap();
+}
+
 /// What holds is asked twice: with everything else, and by the statement that begins the attempt.
 /// What changes between the two stops it.
 #[tokio::test]
@@ -66,30 +95,12 @@ async fn what_changes_while_a_request_is_prepared_stops_it() {
         let scene = Scene::new(&peer, json!([post("send")])).await;
         let world = &scene.world;
         let operator = world.operator().await;
-        let workspace = scene.form.workspace;
-        operator.hold(Some(workspace)).await.unwrap();
+        operator.hold(Some(scene.form.workspace)).await.unwrap();
         scene.form.assert_accepts("k").await;
         world.await_state("queued", 1).await;
-        // A worker that asks what holds sees everything, and then stops.
-        let gate = "
-            CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql AS $$
-            BEGIN
-                PERFORM pg_advisory_xact_lock_shared(42);
-                RETURN true;
-            END $$;
-            ALTER TABLE members ENABLE ROW LEVEL SECURITY;
-            CREATE POLICY gate ON members TO letterbox_worker USING (gate());
-            CREATE POLICY open ON members TO letterbox_operator USING (true);
-            SELECT pg_advisory_lock(42)";
-        world.database.batch_execute(gate).await.unwrap();
-        operator.release(Some(workspace)).await.unwrap();
-        let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-            WHERE d.datname = current_database() AND locktype = 'advisory' AND objid = 42
-              AND NOT granted";
-        eventually("it stops", async || world.count(waiting).await > 0).await;
+        stop_at_gate(&scene, "members").await;
         change(&operator, &scene).await;
-        let open = "SELECT pg_advisory_unlock(42)";
-        world.database.batch_execute(open).await.unwrap();
+        open_gate(&scene).await;
 
         world.await_state(state, 1).await;
         let failure = scene.the_run().await.row.failure.unwrap();
@@ -121,7 +132,7 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     let first = scene.the_approval().await;
     let asked_again = async |approver| {
         eventually("it is asked again", async || {
-            let waiting = operator.approvals(form.workspace, 10).await.unwrap();
+            let waiting = world.waiting(form.workspace).await;
             waiting.len() == 1 && waiting[0].decided_by.is_none()
         })
         .await;
@@ -149,6 +160,98 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     asked_again(eve).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 1);
+}
+
+/// A hold that begins while a request is prepared stops it, and its end lets it go.
+#[tokio::test]
+async fn a_hold_stops_what_is_prepared() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, workspace) = (&scene.world, scene.form.workspace);
+    let operator = world.operator().await;
+    operator.hold(Some(workspace)).await.unwrap();
+    scene.form.assert_accepts("k").await;
+    world.await_state("queued", 1).await;
+    stop_at_gate(&scene, "members").await;
+    operator.hold(Some(workspace)).await.unwrap();
+    open_gate(&scene).await;
+    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("it waits", async || world.count(ready).await == 1).await;
+    assert_eq!(peer.received(), []);
+    operator.release(Some(workspace)).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// Whoever has approved loses the right to while the request is prepared: it is asked again.
+#[tokio::test]
+async fn an_approval_that_is_lost_at_the_last_moment_is_asked_for_again() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    let operator = world.operator().await;
+    let eve = operator.create_user("eve@example.com", "Eve").await;
+    let eve = eve.unwrap().user_id;
+    let set_eve = async |deactivated| {
+        let role = MemberRole::Editor;
+        let setting = operator.set_member(form.workspace, eve, role, deactivated);
+        setting.await.unwrap();
+    };
+    set_eve(false).await;
+    form.assert_accepts("k").await;
+    let approval = scene.the_approval().await.approval_id;
+    operator.hold(Some(form.workspace)).await.unwrap();
+    operator.approve(approval, eve).await.unwrap();
+    stop_at_gate(&scene, "connected_accounts").await;
+    set_eve(true).await;
+    open_gate(&scene).await;
+    eventually("it is asked again", async || {
+        let waiting = world.waiting(form.workspace).await;
+        waiting.len() == 1 && waiting[0].decided_by.is_none()
+    })
+    .await;
+    assert_eq!(peer.received(), []);
+    operator.approve(approval, form.owner).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// A call that certainly was not done is told, and the agent goes on.
+#[tokio::test]
+async fn a_call_that_was_not_sent_is_told_as_failed() {
+    let peer = Peer::start(|request, _| match results_in(request) {
+        0 => Reply::With(
+            200,
+            Vec::new(),
+            model_answer("", &[("note", json!({"text": "one"}))]),
+        ),
+        _ => Reply::With(200, Vec::new(), model_answer("Done.", &[])),
+    })
+    .await;
+    let mut agent = agent();
+    agent["tools"][1]["account"] = "closed".into();
+    let scene = Scene::new(&peer, json!([agent])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    // A port that nobody listens at.
+    let closed = "http://127.0.0.1:1";
+    world
+        .connect(form.workspace, form.owner, "closed", closed)
+        .await;
+    let agents = json!({"when": {"steered_by": "ai.agent"}, "decision": "allow"});
+    let policy = json!({"rules": [agents], "default": "allow"});
+    scene.set_policy(policy).await;
+    let pause = "--attempts 2 --first-pause-milliseconds 10";
+    world.order(format!("workspace retries {} {pause}", form.workspace));
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let call = &scene.the_run().await.actions[2];
+    assert_eq!(
+        (call.state, call.is_told, call.attempts),
+        (ActionState::Failed, true, 2)
+    );
 }
 
 /// A call of which nobody knows whether it was done ends the run: a model that is told it had

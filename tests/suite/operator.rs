@@ -308,8 +308,8 @@ async fn exit_codes_tell_refusals_from_misuse() {
         "send form --url http://127.0.0.1:1/elsewhere /dev/null",
         "workspace create --name \u{3000}",
         "user create --email nobody --name x",
-        "webhook delete x",
         "workspace allowance 0000",
+        "workspace create --name all",
     ] {
         let (code, error) = world.refusal(nobody(command));
         assert_eq!(code, 1, "{command}: {error}");
@@ -321,6 +321,8 @@ async fn exit_codes_tell_refusals_from_misuse() {
     for command in [
         "workspace",
         "workspace allowance ",
+        "webhook delete x",
+        "webhook delete x",
         "workspace create --name x --run-allowance -1",
         "workspace allowance NOBODY --set many",
         "account connect --workspace NOBODY --user NOBODY --name x --base-url http://x",

@@ -419,10 +419,7 @@ async fn no_question_expires_while_it_is_held() {
     let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
     eventually("it waits", async || world.count(ready).await == 1).await;
     // It is open: who must answer sees it, and may.
-    assert_eq!(
-        operator.approvals(form.workspace, 10).await.unwrap().len(),
-        1
-    );
+    assert_eq!(world.waiting(form.workspace).await.len(), 1);
     operator.approve(approval, form.owner).await.unwrap();
     operator.release(Some(form.workspace)).await.unwrap();
     world.await_state("succeeded", 1).await;

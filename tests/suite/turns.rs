@@ -134,7 +134,7 @@ async fn a_denial_at_the_last_moment_counts() {
         WHERE wait_event_type = 'Lock' AND datname = current_database()";
     eventually("about to begin", async || world.count(waits).await > 0).await;
     let operator = world.operator().await;
-    let approval = operator.approvals(scene.form.workspace, 100).await.unwrap();
+    let approval = world.waiting(scene.form.workspace).await;
     operator
         .deny(approval[0].approval_id, scene.form.owner)
         .await

@@ -199,7 +199,7 @@ async fn nothing_is_locked_while_the_broker_is_waited_for() {
     let taken = "SELECT count(*) FROM run_wakes WHERE due_at > clock_timestamp() + interval '20 s'
         AND due_at < clock_timestamp() + interval '31 s'";
     eventually("taken", async || world.count(taken).await == 1).await;
-    let waiting = operator.approvals(form.workspace, 1).await.unwrap();
+    let waiting = world.waiting(form.workspace).await;
     let approving = operator.approve(waiting[0].approval_id, form.owner);
     approving.await.unwrap();
     broker.pass();

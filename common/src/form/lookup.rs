@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{ids::WorkspaceId, json_object};
 
 /// Characters of the longest text that is found.
-const MAX_TEXT: usize = 200;
+pub const MAX_LOOKUP_TEXT: usize = 200;
 
 /// The ids of the values in a payload, which is the JSON text of an object. Long texts have none.
 #[must_use]
@@ -16,7 +16,7 @@ pub fn lookup_ids(workspace: WorkspaceId, payload: &str) -> Vec<Uuid> {
     let members = json_object::all(payload).unwrap_or_default();
     let ids = members.into_iter().filter_map(|(key, value)| {
         let value = match serde_json::from_str(value.get()).ok()? {
-            Value::String(text) if text.chars().count() > MAX_TEXT => return None,
+            Value::String(text) if text.chars().count() > MAX_LOOKUP_TEXT => return None,
             Value::String(text) => Kind::Text(text),
             Value::Number(number) => Kind::Number(number.as_f64()?),
             Value::Bool(ticked) => Kind::Ticked(ticked),

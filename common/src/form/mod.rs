@@ -6,5 +6,5 @@ mod lookup;
 mod token;
 
 pub use definition::{Field, FieldType, Form};
-pub use lookup::{lookup_ids, meant_ids};
+pub use lookup::{MAX_LOOKUP_TEXT, lookup_ids, meant_ids};
 pub use token::{FormToken, TokenHash};

@@ -3,15 +3,15 @@
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{ApprovalId, UserId, WorkflowId, WorkspaceId},
-    states::{ApprovalState, MemberRole},
+    states::ApprovalState,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{ApprovalRow, Member, Operator, OperatorError, Reason, WaitingApproval, store};
 
-/// Questions of one workspace that are looked at for a list.
-const MOST: u32 = 10_000;
+/// Questions of one workflow that are counted for a list.
+const MOST: i64 = 10_000;
 
 /// A question, with what somebody should know who answers it.
 #[derive(Debug, Clone, Serialize)]
@@ -57,7 +57,7 @@ pub struct SteeringAction {
 
 impl Operator {
     /// The questions that wait for an answer in a workspace, or in all, by workflow: of each the
-    /// oldest `each`. Of a workspace with very many, only the oldest 10,000 are counted.
+    /// oldest `each`. Of each, no more than 10,000 are counted.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -83,12 +83,7 @@ impl Operator {
         let context = store::approval_context(&self.database, id).await?;
         let context = context.ok_or_else(missing)?;
         let run = self.run(row.run_id).await?;
-        let members = self.members(row.workspace_id).await?.into_iter();
-        let may_answer = members.filter(|member| {
-            let may = matches!(member.role, MemberRole::Owner | MemberRole::Editor);
-            let is_other = !context.needs_another || member.user_id != context.owner_id;
-            may && is_other && member.deactivated_at.is_none()
-        });
+        let may_answer = store::may_answer(&self.database, id).await?;
         let done = run.actions.iter().filter(|action| action.part_of.is_none());
         let steered_through = done.filter_map(|action| {
             Some(SteeringAction {
@@ -100,7 +95,7 @@ impl Operator {
         });
         Ok(ApprovalDetail {
             steered_through: steered_through.collect(),
-            may_answer: may_answer.collect(),
+            may_answer,
             workspace_name: context.workspace_name,
             workflow_id: context.workflow_id,
             workflow_name: context.workflow_name,
@@ -111,19 +106,6 @@ impl Operator {
             is_open: row.state == ApprovalState::Pending && context.is_open,
             row,
         })
-    }
-
-    /// The questions of a workspace that wait for an answer, oldest first, at most `limit`.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
-    pub async fn approvals(
-        &self,
-        workspace: WorkspaceId,
-        limit: u32,
-    ) -> Result<Vec<ApprovalRow>, OperatorError> {
-        self.need_workspace(workspace).await?;
-        Ok(store::approvals(&self.database, workspace, limit).await?)
     }
 
     /// Lets a request be sent, and wakes the run that waits.

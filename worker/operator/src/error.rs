@@ -69,6 +69,15 @@ pub enum Reason {
     /// The name of a workspace, user, webhook, account or workflow is invalid.
     #[error("a name must have 1 to 200 characters and must not be blank")]
     InvalidName,
+    /// What `all` stands for is no workspace.
+    #[error("a workspace can't be called 'all'")]
+    ReservedName,
+    /// Nothing is stored to find runs of the workspace by.
+    #[error("runs of this workspace are not found by what was submitted: see workspace search")]
+    NotSearchable,
+    /// Longer texts are not found.
+    #[error("only values of at most 200 characters are found")]
+    ValueTooLong,
     /// The e-mail address of a user is invalid.
     #[error("an e-mail address must have 3 to 200 characters and contain an @")]
     InvalidEmail,
@@ -211,6 +220,9 @@ mod tests {
                 known: 8,
             }),
             InvalidName,
+            ReservedName,
+            NotSearchable,
+            ValueTooLong,
             InvalidEmail,
             DuplicateEmail,
             AllowanceTooLarge,
@@ -262,6 +274,12 @@ mod tests {
                     "the schema has version 1, this program needs 8: run 'letterbox migrate'"
                 }
                 InvalidName => "a name must have 1 to 200 characters and must not be blank",
+                ReservedName => "a workspace can't be called 'all'",
+                NotSearchable => {
+                    "runs of this workspace are not found by what was submitted: \
+                     see workspace search"
+                }
+                ValueTooLong => "only values of at most 200 characters are found",
                 InvalidEmail => "an e-mail address must have 3 to 200 characters and contain an @",
                 DuplicateEmail => "another user has this e-mail address",
                 AllowanceTooLarge => "an allowance must be at most 2,147,483,647 runs",

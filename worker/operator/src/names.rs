@@ -75,12 +75,24 @@ impl Operator {
     /// # Errors
     /// When nothing, or more than one thing, can be meant.
     pub async fn id<I: NamedId>(&self, named: &Named<I>) -> Result<I, OperatorError> {
+        self.id_in(None, named).await
+    }
+
+    /// As [`Self::id`], of something in this workspace, where one is given.
+    ///
+    /// # Errors
+    /// As [`Self::id`].
+    pub async fn id_in<I: NamedId>(
+        &self,
+        workspace: Option<WorkspaceId>,
+        named: &Named<I>,
+    ) -> Result<I, OperatorError> {
         if let Ok(id) = named.0.parse() {
             return Ok(id);
         }
         let text = &*named.0;
         let ids = ids_beginning_with(text);
-        let things = store::named(&self.database, I::NOUN, text, ids).await?;
+        let things = store::named(&self.database, I::NOUN, text, ids, workspace).await?;
         Ok(meant(&things, I::NOUN, text)?)
     }
 
@@ -99,23 +111,22 @@ impl Operator {
     }
 }
 
-/// Which of these is meant: the one that is called so, else the only one.
+/// The only one of these.
 fn meant<I: fmt::Display + Copy>(
     things: &[NamedThing<I>],
     noun: Noun,
     text: &str,
 ) -> Result<I, Reason> {
-    let called = things.iter().filter(|thing| thing.is_named).count();
-    match (things, called) {
-        ([], _) => Err(Reason::NotNamed {
+    match things {
+        [] => Err(Reason::NotNamed {
             noun,
             text: text.to_owned(),
         }),
-        ([thing, ..], 1) | ([thing], _) => Ok(thing.id),
-        (several, _) => {
+        [thing] => Ok(thing.id),
+        several => {
             let shown = several
                 .iter()
-                .map(|one| format!("{} ({})", one.id, one.shown));
+                .map(|one| format!("{} {:?}", one.id, one.shown));
             Err(Reason::Ambiguous {
                 text: text.to_owned(),
                 meant: shown.collect(),
@@ -181,21 +192,14 @@ mod tests {
 
     #[test]
     fn one_is_meant_or_none() {
-        let thing = |id, is_named| NamedThing {
+        let thing = |id| NamedThing {
             id,
             shown: "x".to_owned(),
-            is_named,
         };
         let meant = |things: Vec<_>| meant(&things, Noun::User, "x");
-        assert_eq!(meant(vec![thing(1, false)]), Ok(1));
-        assert_eq!(meant(vec![thing(1, true), thing(2, false)]), Ok(1));
+        assert_eq!(meant(vec![thing(1)]), Ok(1));
         assert!(matches!(meant(vec![]), Err(Reason::NotNamed { .. })));
-        for several in [[true, true], [false, false]] {
-            let things = several.map(|is_named| thing(1, is_named));
-            assert!(matches!(
-                meant(things.into()),
-                Err(Reason::Ambiguous { .. })
-            ));
-        }
+        let several = meant(vec![thing(1), thing(2)]);
+        assert!(matches!(several, Err(Reason::Ambiguous { .. })));
     }
 }

@@ -83,15 +83,6 @@ impl Operator {
         Ok(store::policy_history(&self.database, workspace, limit).await?)
     }
 
-    /// Sets the default policy again, as a new version.
-    ///
-    /// # Errors
-    /// As [`Self::set_policy`].
-    pub async fn reset_policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
-        let policy = default_policy().to_string();
-        self.set_policy(workspace, &policy).await
-    }
-
     /// What setting a policy would change for the workflows that are deployed now. Sets nothing.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{
+    form::MAX_LOOKUP_TEXT,
     ids::{RunId, WorkspaceId},
     sealing::{KeyRing, Place},
 };
@@ -35,7 +36,8 @@ impl Operator {
     /// The newest runs that a filter lets through, at most `limit`; those before one of them.
     ///
     /// # Errors
-    /// When there is no such workspace.
+    /// When there is no such workspace; when a value is wanted that is too long to be found, or
+    /// runs of the workspace are not found by values.
     pub async fn runs(
         &self,
         filter: &RunFilter,
@@ -43,6 +45,14 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<RunRow>, OperatorError> {
         self.need_workspace(filter.workspace).await?;
+        if let Some((_, value)) = &filter.field {
+            if value.chars().count() > MAX_LOOKUP_TEXT {
+                return Err(Reason::ValueTooLong.into());
+            }
+            if !store::is_searchable(&self.database, filter.workspace).await? {
+                return Err(Reason::NotSearchable.into());
+            }
+        }
         Ok(store::runs(&self.database, filter, before, limit).await?)
     }
 

@@ -19,6 +19,9 @@ impl Operator {
         run_allowance: Option<u32>,
     ) -> Result<Workspace, OperatorError> {
         check_name(name)?;
+        if name == "all" {
+            return Err(Reason::ReservedName.into());
+        }
         let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
         Ok(store::create_workspace(&self.database, id, name, allowance).await?)
     }

@@ -81,6 +81,9 @@ pub(crate) enum EgressError {
     /// Nothing was sent, and another attempt would end the same way.
     #[error("{0}")]
     Refused(String),
+    /// Nothing was sent, but another attempt may be.
+    #[error("{0}")]
+    NotSent(String),
     /// The network or the other side failed. Whether the request arrived is unknown.
     #[error("{0}")]
     Failed(String),
@@ -257,7 +260,10 @@ fn explain(error: &reqwest::Error) -> EgressError {
     };
     let causes = causes.iter().map(ToString::to_string);
     let chain: Vec<String> = std::iter::once(what.to_owned()).chain(causes).collect();
-    EgressError::Failed(chain.join(": "))
+    match error.is_connect() {
+        true => EgressError::NotSent(chain.join(": ")),
+        false => EgressError::Failed(chain.join(": ")),
+    }
 }
 
 /// Resolves names, and refuses names with an address that is not allowed.

@@ -99,16 +99,18 @@ pub(super) fn prepare(
             let (rendered, shown) = render()?;
             (rendered.clone(), shown.unwrap_or(rendered))
         }
-        Some(recorded) if outgoing.shown(&recorded.request).is_some() => {
-            // Recorded is what is shown of it: what is sent must look like that.
-            let (rendered, shown) = render()?;
-            if shown.as_ref() != Some(&recorded) {
-                return Err("the request is not the one that was recorded".to_owned());
+        Some(recorded) => match outgoing.shown(&recorded.request) {
+            // Rendered once: later attempts send what was recorded.
+            None => (recorded.clone(), recorded),
+            // Recorded is what is shown of it (once it was more): what is sent must look like that.
+            Some(request) => {
+                let (rendered, shown) = render()?;
+                if shown.is_none_or(|shown| shown.request != request) {
+                    return Err("the request is not the one that was recorded".to_owned());
+                }
+                (rendered, recorded)
             }
-            (rendered, recorded)
-        }
-        // Rendered once: later attempts send what was recorded.
-        Some(recorded) => (recorded.clone(), recorded),
+        },
     };
     let (policy_version, policy) = match circumstances.policy {
         None => (0, Policy::default()),

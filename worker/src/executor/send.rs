@@ -317,7 +317,7 @@ impl Executor {
                 tracing::error!(account_id = %account.id, %error, "a credential does not open");
                 let reason = format!("the account's credential does not open: {error}");
                 match error {
-                    OpenError::UnknownKey { .. } => EgressError::Failed(reason),
+                    OpenError::UnknownKey { .. } => EgressError::NotSent(reason),
                     OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
                 }
             })?;

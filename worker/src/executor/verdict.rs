@@ -61,6 +61,7 @@ pub(super) fn judge(
             status => return fail(answered_with(status), Some(status), end_of(status)),
         },
         Err(EgressError::Refused(reason)) => return fail(reason.clone(), None, not_done),
+        Err(EgressError::NotSent(error)) => (error.clone(), None, None, not_done),
         Err(EgressError::Failed(error)) => (error.clone(), None, None, unknown),
     };
     if attempt >= max_attempts {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::{Error, Row};
 
-use super::json;
+use super::{Member, json};
 
 /// What is shown of an approval `p` and its action `a`.
 macro_rules! columns {
@@ -23,38 +23,39 @@ macro_rules! columns {
 }
 
 statements! {
-    /// What waits for an answer in a workspace, oldest first.
-    APPROVALS = approvals concat!("SELECT ", columns!(), "
-FROM approvals p JOIN run_actions a USING (workspace_id, run_id, action_id)
-WHERE p.workspace_id = $1 AND p.state = 'pending' AND p.expires_at > question_clock($1)
-ORDER BY p.created_at, p.approval_id LIMIT $2");
-
-    /// What waits for an answer, of each workflow the oldest $2. Of each workspace no more than $3
-    /// are looked at.
+    /// What waits for an answer, of each workflow the oldest $2; no more than $3 are counted.
     WAITING_APPROVALS = waiting_approvals concat!("
-WITH asked AS (
-    SELECT p.*, w.name AS workspace_name
-    FROM workspaces w CROSS JOIN LATERAL (
-        SELECT * FROM approvals a WHERE a.workspace_id = w.workspace_id AND a.state = 'pending'
-        ORDER BY a.created_at LIMIT $3) AS p
-    WHERE $1::uuid IS NULL OR w.workspace_id = $1
-), placed AS (
-    SELECT asked.*, r.workflow_id, count(*) OVER workflow AS waiting,
-           row_number() OVER (workflow ORDER BY asked.created_at, approval_id) AS place
-    FROM asked JOIN runs r USING (workspace_id, run_id)
-    WHERE expires_at > question_clock(workspace_id)
-    WINDOW workflow AS (PARTITION BY workspace_id, workflow_id)
-)
-SELECT ", columns!(), ", p.workspace_name, p.workflow_id, f.name AS workflow_name, p.waiting
-FROM placed p JOIN run_actions a USING (workspace_id, run_id, action_id)
-JOIN workflows f USING (workspace_id, workflow_id)
-WHERE p.place <= $2 ORDER BY p.workspace_name, p.workspace_id, f.name, f.workflow_id, p.place");
+SELECT ", columns!(), ", w.name AS workspace_name, f.workflow_id, f.name AS workflow_name,
+       (SELECT count(*) FROM (
+           SELECT FROM approvals q
+           WHERE q.workspace_id = f.workspace_id AND q.workflow_id = f.workflow_id
+             AND q.state = 'pending' AND q.expires_at > clock.now LIMIT $3) AS counted) AS waiting
+FROM workspaces w
+CROSS JOIN LATERAL (SELECT question_clock(w.workspace_id) AS now) AS clock
+JOIN workflows f ON f.workspace_id = w.workspace_id
+CROSS JOIN LATERAL (
+    SELECT * FROM approvals q
+    WHERE q.workspace_id = f.workspace_id AND q.workflow_id = f.workflow_id
+      AND q.state = 'pending' AND q.expires_at > clock.now
+    ORDER BY q.created_at LIMIT $2) AS p
+JOIN run_actions a
+    ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id
+WHERE $1::uuid IS NULL OR w.workspace_id = $1
+ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval_id");
+
+    /// The members who may answer a question.
+    MAY_ANSWER = may_answer "
+SELECT m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.may_run
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+JOIN members m ON m.workspace_id = p.workspace_id
+JOIN users u ON u.user_id = m.user_id
+WHERE approval_stands(p.workspace_id, m.user_id, r.run_as) ORDER BY u.email";
 
     /// What somebody should know who answers a question.
     APPROVAL_CONTEXT = approval_context "
 SELECT f.workflow_id, f.name AS workflow_name, w.name AS workspace_name, u.name AS owner_name,
        u.user_id AS owner_id, r.received_at, r.input, l.actions, l.on_failure,
-       needs_another(w.workspace_id) AS needs_another,
        p.expires_at > question_clock(w.workspace_id) AS is_open
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
@@ -79,15 +80,13 @@ JOIN run_actions a
     ANSWER_APPROVAL = answer_approval concat!("
 WITH answered AS (
     UPDATE approvals p SET state = $3, decided_by = m.user_id, decided_at = clock_timestamp()
-    FROM workspaces w JOIN members m
-        ON m.workspace_id = w.workspace_id AND m.user_id = $2
-        AND m.role IN ('owner', 'editor') AND m.deactivated_at IS NULL
+    FROM workspaces w JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = $2
     WHERE p.workspace_id = w.workspace_id AND p.approval_id = $1
       AND p.state = 'pending' AND p.expires_at > question_clock(p.workspace_id)
       AND EXISTS (SELECT FROM runs r
                   WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
                     AND r.state = 'waiting_approval'
-                    AND (r.run_as <> m.user_id OR NOT needs_another(r.workspace_id)))
+                    AND approval_stands(r.workspace_id, m.user_id, r.run_as))
     RETURNING p.*
 ), wake AS (
     INSERT INTO run_wakes (workspace_id, run_id, due_at)
@@ -171,6 +170,8 @@ pub struct WaitingApproval {
     pub workflow_name: String,
     /// How many questions of this workflow wait, as far as they were counted.
     pub waiting: i64,
+    /// Whether all of them were counted.
+    pub is_counted: bool,
 }
 
 /// What somebody should know who answers a question.
@@ -192,34 +193,42 @@ pub(crate) struct ApprovalContext {
     pub(crate) input: Option<Value>,
     /// The actions of the release, and those that follow a failure, as they were deployed.
     pub(crate) actions: Vec<Value>,
-    /// Whether another person must answer than the one as whom the run acts.
-    pub(crate) needs_another: bool,
     /// Whether there is time left to answer.
     pub(crate) is_open: bool,
 }
 
-/// What waits in a workspace, or in all: the oldest `each` of each workflow; `most` of each
-/// workspace are looked at.
+/// What waits in a workspace, or in all: the oldest `each` of each workflow; `most` of each are
+/// counted.
 pub(crate) async fn waiting_approvals(
     database: &Database,
     workspace: Option<WorkspaceId>,
     each: u32,
-    most: u32,
+    most: i64,
 ) -> Result<Vec<WaitingApproval>, DatabaseError> {
-    let (each, most) = (i64::from(each), i64::from(most));
+    let (each, looked_at) = (i64::from(each), most + 1);
     let rows = database
-        .query(&WAITING_APPROVALS, &[&workspace, &each, &most])
+        .query(&WAITING_APPROVALS, &[&workspace, &each, &looked_at])
         .await?;
     let waiting = rows.iter().map(|row| {
+        let waiting: i64 = row.try_get("waiting")?;
         Ok(WaitingApproval {
             row: ApprovalRow::decode(row)?,
             workspace_name: row.try_get("workspace_name")?,
             workflow_id: row.try_get("workflow_id")?,
             workflow_name: row.try_get("workflow_name")?,
-            waiting: row.try_get("waiting")?,
+            waiting: waiting.min(most),
+            is_counted: waiting <= most,
         })
     });
     waiting.collect()
+}
+
+pub(crate) async fn may_answer(
+    database: &Database,
+    approval: ApprovalId,
+) -> Result<Vec<Member>, DatabaseError> {
+    let rows = database.query(&MAY_ANSWER, &[&approval]).await?;
+    rows.iter().map(|row| Ok(Member::decode(row)?)).collect()
 }
 
 /// None where there is no such question.
@@ -241,21 +250,8 @@ pub(crate) async fn approval_context(
         received_at: row.try_get("received_at")?,
         input: input.map(|input| json(&String::from_utf8_lossy(input))),
         actions: actions.into_iter().flatten().map(json).collect(),
-        needs_another: row.try_get("needs_another")?,
         is_open: row.try_get("is_open")?,
     }))
-}
-
-pub(crate) async fn approvals(
-    database: &Database,
-    workspace: WorkspaceId,
-    limit: u32,
-) -> Result<Vec<ApprovalRow>, DatabaseError> {
-    let limit = i64::from(limit);
-    let rows = database.query(&APPROVALS, &[&workspace, &limit]).await?;
-    rows.iter()
-        .map(|row| Ok(ApprovalRow::decode(row)?))
-        .collect()
 }
 
 pub(crate) async fn approval(

@@ -56,7 +56,7 @@ pub struct Member {
 }
 
 impl Member {
-    fn decode(row: &Row) -> Result<Self, Error> {
+    pub(super) fn decode(row: &Row) -> Result<Self, Error> {
         Ok(Self {
             workspace_id: row.try_get("workspace_id")?,
             user_id: row.try_get("user_id")?,

@@ -39,7 +39,9 @@ pub use self::{
 };
 pub(crate) use self::{
     accounts::{accounts, connect_account, disconnect_account},
-    approvals::{answer, approval, approval_context, approvals, is_for_another, waiting_approvals},
+    approvals::{
+        answer, approval, approval_context, is_for_another, may_answer, waiting_approvals,
+    },
     audit::{audit, note_order},
     claims::{claim_delivery, claim_submission},
     form_links::create_form_link,
@@ -58,8 +60,9 @@ pub(crate) use self::{
         owners_accounts, workflow, workflows,
     },
     workspaces::{
-        allowance, close_workspace, create_workspace, empty_workspace, hold, keep_answers, release,
-        retries, set_allowance, set_retries, set_search, stop_search, workspace_exists, workspaces,
+        allowance, close_workspace, create_workspace, empty_workspace, hold, is_searchable,
+        keep_answers, release, retries, set_allowance, set_retries, set_search, stop_search,
+        workspace_exists, workspaces,
     },
 };
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{Database, DatabaseError, Statement, statements};
 use tokio_postgres::types::FromSqlOwned;
 use uuid::Uuid;
@@ -9,23 +10,23 @@ use uuid::Uuid;
 /// More than this many are not looked at: it is not clear which one is meant.
 const MOST: usize = 5;
 
-/// $1 is what was written, $2 and $3 the first and the last id that begin so.
+/// $1 is what was written, $2 and $3 the first and the last id that begin so, $4 the workspace that
+/// is looked in.
 macro_rules! named {
-    ($columns:literal, $from:literal, $name:literal, $id:literal) => {
+    ($shown:literal, $from:literal, $name:literal, $id:literal) => {
         concat!(
             "SELECT ",
             $id,
             " AS id, ",
-            $columns,
-            " AS shown, coalesce(",
-            $name,
-            ", false) AS is_named FROM ",
+            $shown,
+            " AS shown FROM ",
             $from,
-            " WHERE ",
+            " WHERE (",
             $name,
             " OR ",
             $id,
-            " BETWEEN $2 AND $3 ORDER BY is_named DESC, id LIMIT 6"
+            " BETWEEN $2 AND $3) AND ($4::uuid IS NULL OR w.workspace_id = $4)
+ORDER BY id LIMIT 6"
         )
     };
 }
@@ -37,7 +38,8 @@ statements! {
 
     /// Users, by e-mail address.
     USERS_NAMED = users_named
-        named!("u.email", "users u", "lower(u.email) = lower($1)", "u.user_id");
+        named!("u.email", "users u LEFT JOIN workspaces w ON w.workspace_id = $4",
+            "lower(u.email) = lower($1)", "u.user_id");
 
     /// Workflows, by the name of one that is not deleted.
     WORKFLOWS_NAMED = workflows_named
@@ -125,27 +127,25 @@ pub(crate) struct NamedThing<I> {
     pub(crate) id: I,
     /// For people, to tell it from others.
     pub(crate) shown: String,
-    /// What was written is its name, and not the beginning of its id.
-    pub(crate) is_named: bool,
 }
 
-/// What `text` may stand for: what is called so first, then what has an id between these. A few of
-/// them, where there are many.
+/// What `text` may stand for in a workspace, or in all: what is called so, and what has an id
+/// between these. A few of them, where there are many.
 pub(crate) async fn named<I: FromSqlOwned>(
     database: &Database,
     noun: Noun,
     text: &str,
     ids: Option<(Uuid, Uuid)>,
+    workspace: Option<WorkspaceId>,
 ) -> Result<Vec<NamedThing<I>>, DatabaseError> {
     let (first, last) = ids.unzip();
     let rows = database
-        .query(noun.statement(), &[&text, &first, &last])
+        .query(noun.statement(), &[&text, &first, &last, &workspace])
         .await?;
     let things = rows.iter().take(MOST).map(|row| {
         Ok(NamedThing {
             id: row.try_get("id")?,
             shown: row.try_get("shown")?,
-            is_named: row.try_get("is_named")?,
         })
     });
     things.collect()

@@ -9,10 +9,7 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::{Error, Row, types::FromSql};
-
-use super::json;
 
 text_enum! {
     /// What an order to cancel a run came to.
@@ -56,18 +53,19 @@ FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
   AND ($9::uuid[] IS NULL OR found_by && $9)
 ORDER BY run_id DESC LIMIT $10";
 
-    /// What was submitted to a workflow, oldest first, after one of the runs.
+    /// What was submitted to a workflow, oldest first, between two ids.
     ANSWERS = answers_of_form "
 SELECT run_id, state, received_at, input FROM runs
 WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::timestamptz IS NULL OR received_at >= $3)
   AND ($4::timestamptz IS NULL OR received_at < $4)
-  AND ($5::uuid IS NULL OR run_id > $5)
-ORDER BY run_id LIMIT $6";
+  AND ($5::uuid IS NULL OR run_id > $5) AND ($6::uuid IS NULL OR run_id < $6)
+ORDER BY run_id LIMIT $7";
 
     /// Cancels runs, or orders their workers to.
     CANCEL_RUNS = cancel_runs "
-SELECT run_id, cancel_run($1, run_id, $3, NULL) AS outcome FROM unnest($2::uuid[]) AS run_id";
+SELECT run_id, cancel_run($1, run_id, $3, NULL) AS outcome
+FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
 
     /// Lets runs go on, one after the other.
     RETRY_RUNS = retry_runs "
@@ -94,6 +92,16 @@ const CLAIMED_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// The least id that a run can have that got it at this time.
 fn earliest_id(time: Timestamp) -> RunId {
     RunId::earliest_at(u64::try_from(time.as_millisecond()).unwrap_or_default())
+}
+
+/// No run that was received since then has a lesser id.
+fn since_id(since: Timestamp) -> RunId {
+    earliest_id(since - CLAIMED_BEFORE)
+}
+
+/// Every run that was received before then has a lesser id.
+fn before_id(until: Timestamp) -> RunId {
+    earliest_id(until + CLAIMED_AFTER)
 }
 
 /// Which runs of a workspace.
@@ -193,11 +201,7 @@ pub(crate) async fn runs(
     limit: u32,
 ) -> Result<Vec<RunRow>, DatabaseError> {
     let states = (!filter.states.is_empty()).then_some(&filter.states);
-    let since_id = filter
-        .since
-        .map(|since| earliest_id(since - CLAIMED_BEFORE));
-    let until_id = filter.until.map(|until| earliest_id(until + CLAIMED_AFTER));
-    let below_id = until_id.into_iter().chain(before).min();
+    let below_id = filter.until.map(before_id).into_iter().chain(before).min();
     let found_by = filter.field.as_ref();
     let found_by = found_by.map(|(key, value)| meant_ids(filter.workspace, key, value));
     let rows = database
@@ -210,7 +214,7 @@ pub(crate) async fn runs(
                 /* $4 since */ &filter.since,
                 /* $5 until */ &filter.until,
                 /* $6 failure */ &filter.failure,
-                /* $7 since_id */ &since_id,
+                /* $7 since_id */ &filter.since.map(since_id),
                 /* $8 below_id */ &below_id,
                 /* $9 found_by */ &found_by,
                 /* $10 limit */ &i64::from(limit),
@@ -229,8 +233,8 @@ pub struct FormAnswer {
     pub state: RunState,
     /// When it was received, by the gateway's clock.
     pub received_at: Timestamp,
-    /// Values by the keys of their fields.
-    pub input: Value,
+    /// JSON text: values by the keys of their fields, as they were submitted.
+    pub input: String,
 }
 
 /// What was submitted to a workflow, oldest first, after a run; between two times where they are
@@ -242,6 +246,7 @@ pub(crate) async fn form_answers(
     after: Option<RunId>,
     limit: u32,
 ) -> Result<Vec<FormAnswer>, DatabaseError> {
+    let above_id = since.map(since_id).into_iter().chain(after).max();
     let rows = database
         .query(
             &ANSWERS,
@@ -250,8 +255,9 @@ pub(crate) async fn form_answers(
                 /* $2 workflow_id */ &workflow,
                 /* $3 since */ &since,
                 /* $4 until */ &until,
-                /* $5 after */ &after,
-                /* $6 limit */ &i64::from(limit),
+                /* $5 above_id */ &above_id,
+                /* $6 below_id */ &until.map(before_id),
+                /* $7 limit */ &i64::from(limit),
             ],
         )
         .await?;
@@ -261,7 +267,7 @@ pub(crate) async fn form_answers(
             run_id: row.try_get("run_id")?,
             state: row.try_get("state")?,
             received_at: row.try_get("received_at")?,
-            input: json(&String::from_utf8_lossy(input)),
+            input: String::from_utf8_lossy(input).into_owned(),
         })
     });
     answers.collect()

@@ -55,6 +55,11 @@ UPDATE workspaces SET keep_answers = $2 WHERE workspace_id = $1";
     SET_SEARCH = set_search "
 UPDATE workspaces SET is_searchable = $2 WHERE workspace_id = $1";
 
+    /// Whether new runs can be found by what was submitted to them.
+    IS_SEARCHABLE = is_searchable "
+SELECT coalesce((SELECT is_searchable FROM workspaces WHERE workspace_id = $1), false)
+       AS is_searchable";
+
     /// Takes the next runs out of the search.
     STOP_SEARCH = stop_search "SELECT stop_search($1, $2, $3) AS last";
 
@@ -285,4 +290,12 @@ pub(crate) async fn stop_search(
         .query_one(&STOP_SEARCH, &[&workspace, &beyond, &most])
         .await?;
     Ok(row.try_get("last")?)
+}
+
+pub(crate) async fn is_searchable(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<bool, DatabaseError> {
+    let row = database.query_one(&IS_SEARCHABLE, &[&workspace]).await?;
+    Ok(row.try_get("is_searchable")?)
 }

@@ -2,7 +2,8 @@
 //! wake, in one transaction. Only the holder of the last lease may write.
 //!
 //! Rows are locked in the order run, action, approval, wake; whoever answers an approval locks the
-//! last two in the same order.
+//! last two in the same order. Cancelling a run locks its approval again behind its wake: should
+//! that meet an answer, the database ends one of the two, and it is repeated.
 
 use letterbox_common::{
     ids::{AccountId, ApprovalId},

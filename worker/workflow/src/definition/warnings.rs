@@ -12,20 +12,21 @@ pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
         .fields
         .iter()
         .filter(|field| !field.required && field.kind != FieldType::Checkbox)
-        .map(|field| format!("form.{}", field.key))
+        .map(|field| field.key.as_str())
         .collect();
     let mut warnings = Vec::new();
     walk(actions, &optional, &mut warnings);
     warnings
 }
 
-fn walk(actions: &[Action], optional: &[String], warnings: &mut Vec<String>) {
+fn walk(actions: &[Action], optional: &[&str], warnings: &mut Vec<String>) {
     for action in actions {
         if let Step::Choose(condition) = &action.step {
             let compared = optional
                 .iter()
-                .filter(|value| compares_unasked(condition.source(), value));
-            warnings.extend(compared.map(|value| {
+                .filter(|key| compares_unasked(condition.source(), key));
+            warnings.extend(compared.map(|key| {
+                let value = written(key);
                 format!(
                     "the condition {:?} compares {value}, which a submission may leave out: begin \
                      with '{value} is defined and'",
@@ -39,8 +40,28 @@ fn walk(actions: &[Action], optional: &[String], warnings: &mut Vec<String>) {
     }
 }
 
+/// A value of the form, as an expression names it.
+fn written(key: &str) -> String {
+    let is_word = key
+        .chars()
+        .all(|one| one.is_ascii_alphanumeric() || one == '_');
+    match is_word {
+        true => format!("form.{key}"),
+        false => format!("form['{key}']"),
+    }
+}
+
 /// Whether an expression compares a value of which it does not ask whether it is there.
-fn compares_unasked(expression: &str, value: &str) -> bool {
+fn compares_unasked(expression: &str, key: &str) -> bool {
+    let ways = [
+        format!("form.{key}"),
+        format!("form['{key}']"),
+        format!("form[\"{key}\"]"),
+    ];
+    ways.iter().any(|value| compares(expression, value))
+}
+
+fn compares(expression: &str, value: &str) -> bool {
     let words = expression.split_whitespace().collect::<Vec<_>>().join(" ");
     let uses = words.match_indices(value).filter_map(|(at, _)| {
         let (before, after) = (&words[..at], &words[at + value.len()..]);
@@ -73,8 +94,10 @@ mod tests {
             "10<form.seats",
             "form.seats == 10 or form.seatsx is defined",
             "not (form.seats >= 1)",
+            "form['seats'] > 1",
+            "form[\"seats\"] > 1",
         ] {
-            assert!(compares_unasked(trap, "form.seats"), "{trap}");
+            assert!(compares_unasked(trap, "seats"), "{trap}");
         }
         for fine in [
             "form.seats is defined and form.seats > 10",
@@ -84,7 +107,7 @@ mod tests {
             "xform.seats > 10",
             "form.seats is defined",
         ] {
-            assert!(!compares_unasked(fine, "form.seats"), "{fine}");
+            assert!(!compares_unasked(fine, "seats"), "{fine}");
         }
     }
 }

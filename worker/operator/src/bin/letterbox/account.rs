@@ -57,7 +57,7 @@ pub(crate) enum AccountCommand {
         workspace: Named<WorkspaceId>,
     },
     /// Disconnect an account; its credential is destroyed
-    Disconnect { account_id: Named<AccountId> },
+    Disconnect { account_id: AccountId },
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<Output, Failure> {
@@ -100,8 +100,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         }
         AccountCommand::Disconnect { account_id } => {
             let operator = settings.operator().await?;
-            let account = operator.id(&account_id).await?;
-            Output::one(&operator.disconnect_account(account).await?)
+            Output::one(&operator.disconnect_account(account_id).await?)
         }
     })
 }

@@ -78,9 +78,10 @@ fn list(waiting: &[WaitingApproval]) -> String {
     let groups = groups.filter_map(|group| {
         let first = group.first()?;
         let mut text = format!(
-            "{} of {}: {} wait, the oldest for {}",
+            "{} of {}: {}{} waiting, the oldest for {}",
             story::word(&first.workflow_name),
             story::word(&first.workspace_name),
+            if first.is_counted { "" } else { "more than " },
             first.waiting,
             since(first.row.created_at)
         );
@@ -89,10 +90,11 @@ fn list(waiting: &[WaitingApproval]) -> String {
             let request = story::request(row.request.as_ref()).unwrap_or_default();
             let _ = write!(
                 text,
-                "\n  {}  {}  {}  {request}",
+                "\n  {}  {}  {}  {}",
                 row.approval_id,
                 since(row.created_at),
-                story::word(&row.action_id)
+                story::word(&row.action_id),
+                story::word(&request)
             );
         }
         let more = first.waiting - group.len() as i64;
@@ -148,8 +150,8 @@ fn show(approval: &ApprovalDetail) -> String {
     lines.extend(story::submitted(approval.input.as_ref()));
     let asked = approval.steered_through.iter().map(|one| {
         let outcome = one.outcome.as_deref().unwrap_or("-");
-        let (id, asks) = (story::word(&one.action_id), story::word(&one.asks));
-        format!("  {id} ({}): {asks} -> {outcome}", one.action_type)
+        let (id, kind, asks) = (&one.action_id, &one.action_type, &one.asks);
+        format!("  {id} ({kind}): {asks} -> {outcome}")
     });
     let asked: Vec<_> = asked.collect();
     if !asked.is_empty() {
@@ -161,7 +163,7 @@ fn show(approval: &ApprovalDetail) -> String {
     let may = may.map(|member| format!("{} <{}>", member.name, member.email));
     let may = match may.collect::<Vec<_>>() {
         nobody if nobody.is_empty() => "nobody".to_owned(),
-        members => story::word(&members.join(", ")),
+        members => members.join(", "),
     };
     lines.push(String::new());
     lines.push(format!("may answer {may}"));

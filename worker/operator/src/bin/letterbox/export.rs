@@ -1,7 +1,10 @@
 //! What was submitted to a form, as CSV for its owner's spreadsheet.
 
+use std::collections::HashMap;
+
+use csv::QuoteStyle;
 use jiff::Timestamp;
-use letterbox_common::ids::WorkflowId;
+use letterbox_common::{ids::WorkflowId, json_object};
 use letterbox_operator::{FormAnswer, Operator};
 use serde_json::Value;
 
@@ -19,13 +22,14 @@ pub(crate) async fn export(
     let workflow = operator.workflow(workflow).await?.row;
     let keys = operator.field_keys(workflow.workflow_id).await?;
     let own = ["run_id", "received_at", "state"].map(str::to_owned);
-    let mut lines = vec![own.iter().chain(&keys).cloned().collect::<Vec<_>>()];
+    let titles = keys.iter().map(|key| text(key));
+    let mut lines = vec![own.into_iter().chain(titles).collect::<Vec<_>>()];
     let mut after = None;
     loop {
         let reading = operator.form_answers(&workflow, between, after, PIECE);
         let answers = reading.await?;
         lines.extend(answers.iter().map(|answer| line(answer, &keys)));
-        let goes_on = output::bytes(&csv(&lines)?);
+        let goes_on = output::bytes(&csv(&lines)?).map_err(Failure::Output)?;
         let Some(last) = answers.last().filter(|_| goes_on) else {
             return Ok(Output::Nothing);
         };
@@ -40,31 +44,45 @@ fn line(answer: &FormAnswer, keys: &[String]) -> Vec<String> {
         answer.received_at.to_string(),
         answer.state.to_string(),
     ];
-    let values = keys.iter().map(|key| cell(&answer.input[key.as_str()]));
+    // As they were submitted: numbers digit for digit, and of repeated names the last.
+    let values: HashMap<_, _> = json_object::all(&answer.input)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|(key, value)| Some((key?, value.get())))
+        .collect();
+    let values = keys
+        .iter()
+        .map(|key| values.get(key).map_or_else(String::new, |json| cell(json)));
     own.into_iter().chain(values).collect()
 }
 
-/// A value in a cell. A stranger's text must not become a formula of whoever opens the file, and
+/// A JSON text in a cell.
+fn cell(json: &str) -> String {
+    match serde_json::from_str(json) {
+        Ok(Value::String(value)) => text(&value),
+        Ok(Value::Null) => String::new(),
+        _ => json.to_owned(),
+    }
+}
+
+/// A text in a cell. A stranger's text must not become a formula of whoever opens the file, and
 /// must not steer a terminal.
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => {
-            let plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
-            let text = text.replace("\r\n", "\n");
-            let text = text.chars().map(|c| if plain(c) { c } else { '\u{fffd}' });
-            let text: String = text.collect();
-            match text.starts_with(['=', '+', '-', '@', '\t', '\n', '\u{fffd}']) {
-                true => format!("'{text}"),
-                false => text,
-            }
-        }
-        other => other.to_string(),
+fn text(text: &str) -> String {
+    let plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    let text = text.replace("\r\n", "\n");
+    let text = text.chars().map(|c| if plain(c) { c } else { '\u{fffd}' });
+    let text: String = text.collect();
+    match text.starts_with(['=', '+', '-', '@', '\t', '\n', '\u{fffd}']) {
+        true => format!("'{text}"),
+        false => text,
     }
 }
 
 fn csv(lines: &[Vec<String>]) -> Result<Vec<u8>, Failure> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Programs that split at other signs than commas respect quotes.
+    let mut writer = csv::WriterBuilder::new()
+        .quote_style(QuoteStyle::Always)
+        .from_writer(Vec::new());
     for line in lines {
         writer.write_record(line)?;
     }
@@ -80,21 +98,22 @@ mod tests {
 
     #[test]
     fn no_text_becomes_a_formula() {
-        for (value, shown) in [
-            (Value::from("=1+1"), "'=1+1"),
-            ("@SUM(A1)".into(), "'@SUM(A1)"),
-            ("+49 30 1".into(), "'+49 30 1"),
-            ("\t=1".into(), "'\t=1"),
-            ("\r=1".into(), "'\u{fffd}=1"),
-            ("a\u{1b}[2J".into(), "a\u{fffd}[2J"),
-            ("two\r\nlines".into(), "two\nlines"),
-            ((-5).into(), "-5"),
-            (true.into(), "true"),
-            (Value::Null, ""),
+        for (json, shown) in [
+            (r#""=1+1""#, "'=1+1"),
+            (r#""@SUM(A1)""#, "'@SUM(A1)"),
+            (r#""+49 30 1""#, "'+49 30 1"),
+            (r#""\t=1""#, "'\t=1"),
+            (r#""\r=1""#, "'\u{fffd}=1"),
+            (r#""a\u001b[2J""#, "a\u{fffd}[2J"),
+            (r#""two\r\nlines""#, "two\nlines"),
+            ("-5", "-5"),
+            ("12345678901234567890123.50", "12345678901234567890123.50"),
+            ("true", "true"),
+            ("null", ""),
         ] {
-            assert_eq!(cell(&value), shown);
+            assert_eq!(cell(json), shown);
         }
-        let lines = [vec!["a,\"b\"".to_owned(), "c\nd".to_owned()]];
-        assert_eq!(csv(&lines).unwrap(), b"\"a,\"\"b\"\"\",\"c\nd\"\n");
+        let lines = [vec!["a;=\"b\"".to_owned(), "c\nd".to_owned()]];
+        assert_eq!(csv(&lines).unwrap(), b"\"a;=\"\"b\"\"\",\"c\nd\"\n");
     }
 }

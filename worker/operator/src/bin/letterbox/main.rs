@@ -42,7 +42,8 @@ use settings::{CliSettings, SECRETS};
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
 ///
-/// Wherever an id is wanted, its beginning is enough, or a name or e-mail address.
+/// Wherever an id is wanted, its beginning is enough, or a name or e-mail address; but what can't
+/// be undone takes a whole id.
 #[derive(Parser)]
 #[command(name = "letterbox", version, after_help = help(&SECRETS))]
 struct Cli {
@@ -131,6 +132,8 @@ enum Failure {
     NoSubject,
     #[error("--by USER is required: a person answers for this")]
     NobodyAnswers,
+    #[error("standard output: {0}")]
+    Output(std::io::Error),
     #[error("CSV: {0}")]
     Csv(#[from] csv::Error),
     #[error("the broker: {0}")]

@@ -166,8 +166,15 @@ pub(crate) fn text_line(text: &str) -> bool {
 }
 
 /// Writes bytes to standard output as they are. False where nobody reads them.
-pub(crate) fn bytes(bytes: &[u8]) -> bool {
-    io::stdout().write_all(bytes).is_ok()
+///
+/// # Errors
+/// When they can't be written for another reason.
+pub(crate) fn bytes(bytes: &[u8]) -> io::Result<bool> {
+    let mut stdout = io::stdout();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(why),
+        written => Ok(written.is_ok()),
+    }
 }
 
 /// Shows a text instead of what the screen has shown before. False where nobody reads it.

@@ -12,7 +12,11 @@ use letterbox_common::{
 use letterbox_operator::{Named, Operator, RunFilter, RunRow};
 use serde_json::json;
 
-use crate::{Failure, Output, output, story::story, times::to_second};
+use crate::{
+    Failure, Output, output,
+    story::{story, word},
+    times::to_second,
+};
 
 const COLUMNS: [&str; 6] = [
     "run_id",
@@ -26,6 +30,8 @@ const COLUMNS: [&str; 6] = [
 const PIECE: u32 = 500;
 /// Runs that are shown before something is done to them.
 const MAX_SHOWN: usize = 20;
+/// Runs that are looked at, the newest, for what is new or has changed.
+const MAX_FOLLOWED: u32 = 1_000;
 /// Between two looks at what is followed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -42,7 +48,7 @@ pub(crate) enum RunCommand {
         #[arg(long, default_value_t = 100, value_parser =
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
-        /// Go on, until interrupted: print what is new, and what changes among the newest
+        /// Go on, until interrupted: print what is new, and what changes among the newest 1,000
         #[arg(long, conflicts_with = "before")]
         follow: bool,
     },
@@ -66,7 +72,7 @@ pub(crate) enum RunCommand {
         rate: Option<u32>,
     },
     /// Forget what was submitted to a run that is over, and what it has sent
-    Erase { run_id: Named<RunId> },
+    Erase { run_id: RunId },
 }
 
 /// Which runs of a workspace.
@@ -107,9 +113,13 @@ impl Narrowed {
         operator: &Operator,
         workspace: WorkspaceId,
     ) -> Result<RunFilter, Failure> {
+        let workflow = match &self.workflow {
+            Some(workflow) => Some(operator.id_in(Some(workspace), workflow).await?),
+            None => None,
+        };
         Ok(RunFilter {
             workspace,
-            workflow: operator.id_of(self.workflow.as_ref()).await?,
+            workflow,
             states: self.state,
             since: self.since,
             until: self.until,
@@ -170,9 +180,7 @@ pub(crate) async fn run(
             let before = operator.id_of(before.as_ref()).await?;
             Output::many(&operator.runs(&filter, before, limit).await?, &COLUMNS)
         }
-        RunCommand::Erase { run_id } => {
-            Output::one(&operator.erase_run(operator.id(&run_id).await?).await?)
-        }
+        RunCommand::Erase { run_id } => Output::one(&operator.erase_run(run_id).await?),
         RunCommand::Show { run_id } => {
             let run_id = operator.id(&run_id).await?;
             let run = match key_ring(SealedColumn::ActionAnswer) {
@@ -197,10 +205,15 @@ async fn follow(
     json: bool,
 ) -> Result<Output, Failure> {
     let mut printed: HashMap<RunId, RunState> = HashMap::new();
+    let (mut limit, mut first) = (limit, None);
     loop {
         let runs = operator.runs(filter, None, limit).await?;
+        limit = MAX_FOLLOWED;
+        // Those that were there before, and not asked for, are not new.
+        let first = *first.get_or_insert_with(|| runs.last().map(|run| run.run_id));
         for run in runs.iter().rev() {
-            if printed.get(&run.run_id) == Some(&run.state) {
+            let is_older = first.is_some_and(|first| run.run_id < first);
+            if is_older || printed.get(&run.run_id) == Some(&run.state) {
                 continue;
             }
             let is_read = match json {
@@ -219,7 +232,7 @@ async fn follow(
 fn one_line(run: &RunRow) -> String {
     let why = run.failure.clone();
     let why = why.or_else(|| run.refused_reason.map(|reason| reason.to_string()));
-    let (received_at, why) = (to_second(run.received_at), why.unwrap_or_default());
+    let (received_at, why) = (to_second(run.received_at), word(&why.unwrap_or_default()));
     format!(
         "{}  {received_at}  {:<16}  {why}",
         run.run_id,

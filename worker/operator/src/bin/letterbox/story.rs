@@ -36,7 +36,11 @@ pub(crate) fn story(run: &RunDetail) -> String {
     lines.push(format!("received  {}; {end}", to_second(row.received_at)));
     lines.push(String::new());
     lines.push("submitted by a stranger".to_owned());
-    lines.extend(submitted(run.input.as_ref()));
+    let values = submitted(run.input.as_ref());
+    lines.extend(values.iter().take(MAX_VALUES).map(|line| word(line)));
+    if values.len() > MAX_VALUES {
+        lines.push(format!("  and {} more", values.len() - MAX_VALUES));
+    }
     if run.changed_repeats > 0 {
         let count = run.changed_repeats;
         lines.push(format!(
@@ -45,7 +49,7 @@ pub(crate) fn story(run: &RunDetail) -> String {
     }
     lines.push(String::new());
     match run.actions.len() {
-        0 => lines.push("nothing was done yet".to_owned()),
+        0 => lines.push("nothing was done".to_owned()),
         count if count <= MAX_FIRST + MAX_LAST => lines.extend(run.actions.iter().flat_map(action)),
         count => {
             lines.extend(run.actions[..MAX_FIRST].iter().flat_map(action));
@@ -59,33 +63,29 @@ pub(crate) fn story(run: &RunDetail) -> String {
 
 /// An action: what became of it, what it sent, and why it was allowed.
 fn action(action: &RunAction) -> Vec<String> {
-    let took = action.duration_milliseconds;
-    let took = took.map(|took| format!(", {:.1} s", took as f64 / 1000.0));
-    let branch = action.branch.map(|branch| format!(" -> {branch}"));
-    let mut lines = vec![format!(
-        "{:<9} {} ({}){}{}",
-        state(action),
-        word(&action.action_id),
-        action.action_type,
-        branch.unwrap_or_default(),
-        took.unwrap_or_default()
-    )];
-    if let Some(request) = request(action.request.as_ref()) {
-        let status = action.response_status;
-        let status = status.map(|status| format!(" answered {status}"));
-        let times = match action.attempts {
-            0 | 1 => String::new(),
-            attempts => format!(" at attempt {attempts}"),
-        };
-        lines.push(format!("  {request}{}{times}", status.unwrap_or_default()));
+    let mut line = format!("{:<9} {}", state(action), word(&action.action_id));
+    if action.action_type != "http.request" {
+        line += &format!(" ({})", action.action_type);
     }
+    if let Some(request) = request(action.request.as_ref()) {
+        line += &format!("  {}", word(&request));
+    }
+    let status = action.response_status;
+    line += &status.map_or_else(String::new, |status| format!(" -> {status}"));
+    let branch = action.branch;
+    line += &branch.map_or_else(String::new, |branch| format!(" -> {branch}"));
+    if action.attempts > 1 {
+        line += &format!(", attempt {}", action.attempts);
+    }
+    let took = action.duration_milliseconds;
+    line += &took.map_or_else(String::new, |took| {
+        format!(", {:.1} s", took as f64 / 1000.0)
+    });
+
+    let mut lines = vec![line];
     lines.extend(permission(action).map(|why| format!("  {why}")));
-    lines.extend(
-        action
-            .error
-            .as_deref()
-            .map(|error| format!("  {}", word(error))),
-    );
+    let error = action.error.as_deref();
+    lines.extend(error.map(|error| format!("  {}", word(error))));
     let failed = matches!(action.state, ActionState::Failed | ActionState::Retrying);
     let answer = action.answer.as_deref().filter(|_| failed);
     lines.extend(answer.map(|answer| format!("  answer: {}", word(answer))));
@@ -150,26 +150,30 @@ fn answer(approval: &ActionApproval) -> String {
 
 /// What untrusted text has to do with an action; None where it has nothing.
 pub(crate) fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String> {
-    let said = untrusted.iter().map(|kind| match kind {
-        Untrusted::Data => "what was submitted fills it".to_owned(),
-        Untrusted::Account => "what an account answered fills it".to_owned(),
-        Untrusted::Control => {
-            let through: Vec<_> = steered_by.iter().map(|one| one.as_str()).collect();
-            format!("steered here through {}", through.join(", "))
-        }
+    let fills = untrusted.iter().filter_map(|kind| match kind {
+        Untrusted::Data => Some("the submission"),
+        Untrusted::Account => Some("an account's answer"),
+        Untrusted::Control => None,
     });
-    let said = said.collect::<Vec<_>>();
-    (!said.is_empty()).then(|| said.join(", "))
+    let fills = fills.collect::<Vec<_>>().join(" and ");
+    let steers: Vec<_> = steered_by.iter().map(|one| one.as_str()).collect();
+    let steers = steers.join(", ");
+    match (fills.is_empty(), steers.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(format!("filled by {fills}")),
+        (true, false) => Some(format!("steered by {steers}")),
+        (false, false) => Some(format!("filled by {fills}, steered by {steers}")),
+    }
 }
 
 /// Method and URL of a request.
 pub(crate) fn request(request: Option<&Value>) -> Option<String> {
     let request = request?;
     let (method, url) = (request["method"].as_str()?, request["url"].as_str()?);
-    Some(format!("{method} {}", word(url)))
+    Some(format!("{method} {url}"))
 }
 
-/// All of a request, a line for each member.
+/// All of a request, a line for each member: what is approved is seen in whole.
 pub(crate) fn whole_request(shown: Option<&Value>) -> Vec<String> {
     let Some(Value::Object(members)) = shown else {
         return vec!["  (forgotten)".to_owned()];
@@ -179,30 +183,22 @@ pub(crate) fn whole_request(shown: Option<&Value>) -> Vec<String> {
         !matches!(&name[..], "method" | "url" | "account_id") && !value.is_null()
     });
     let others = others.map(|(name, value)| match value {
-        // What is approved is seen in whole.
         Value::String(text) => format!("  {name}: {text}"),
         value => format!("  {name}: {value}"),
     });
     first.into_iter().chain(others).collect()
 }
 
-/// What was submitted, a line for each value.
+/// What was submitted, a line for each value, in whole.
 pub(crate) fn submitted(input: Option<&Value>) -> Vec<String> {
     let Some(Value::Object(values)) = input else {
-        return vec!["  (forgotten)".to_owned()];
+        return vec!["  (not kept)".to_owned()];
     };
-    let shown = values.iter().take(MAX_VALUES).map(|(key, value)| {
-        let value = match value {
-            Value::String(text) => word(text),
-            value => value.to_string(),
-        };
-        format!("  {}: {value}", word(key))
+    let lines = values.iter().map(|(key, value)| match value {
+        Value::String(text) => format!("  {key}: {text}"),
+        value => format!("  {key}: {value}"),
     });
-    let mut lines: Vec<_> = shown.collect();
-    if values.len() > MAX_VALUES {
-        lines.push(format!("  and {} more", values.len() - MAX_VALUES));
-    }
-    lines
+    lines.collect()
 }
 
 /// A text as a part of a line.

@@ -26,7 +26,7 @@ pub(crate) enum WebhookCommand {
         workspace: Named<WorkspaceId>,
     },
     /// Delete a webhook: its deliveries are refused from now on; what it has received stays
-    Delete { webhook_id: Named<WebhookId> },
+    Delete { webhook_id: WebhookId },
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
@@ -55,8 +55,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
         }
         WebhookCommand::Delete { webhook_id } => {
             let operator = settings.operator().await?;
-            let webhook = operator.id(&webhook_id).await?;
-            Output::one(&operator.delete_webhook(webhook).await?)
+            Output::one(&operator.delete_webhook(webhook_id).await?)
         }
     })
 }

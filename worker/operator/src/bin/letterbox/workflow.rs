@@ -40,7 +40,7 @@ pub(crate) enum WorkflowCommand {
     /// Return to draft; ends the form link
     Draft { workflow_id: Named<WorkflowId> },
     /// Delete for good; ends the form link. Its runs stay
-    Delete { workflow_id: Named<WorkflowId> },
+    Delete { workflow_id: WorkflowId },
     /// Show one workflow with its definition
     Show { workflow_id: Named<WorkflowId> },
     /// Write what was submitted as CSV to standard output, oldest first, a column for each field
@@ -103,7 +103,10 @@ pub(crate) async fn run(operator: &Operator, verb: WorkflowCommand) -> Result<Ou
         WorkflowCommand::Pause { workflow_id } => (workflow_id, Move::Pause),
         WorkflowCommand::Activate { workflow_id } => (workflow_id, Move::Activate),
         WorkflowCommand::Draft { workflow_id } => (workflow_id, Move::Draft),
-        WorkflowCommand::Delete { workflow_id } => (workflow_id, Move::Delete),
+        WorkflowCommand::Delete { workflow_id } => {
+            let deleting = operator.move_workflow(workflow_id, Move::Delete);
+            return Ok(Output::one(&deleting.await?));
+        }
     };
     let workflow = operator.id(&workflow).await?;
     Ok(Output::one(&operator.move_workflow(workflow, to).await?))

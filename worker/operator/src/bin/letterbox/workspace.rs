@@ -76,7 +76,7 @@ pub(crate) enum WorkspaceCommand {
     },
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
     Delete {
-        workspace_id: Named<WorkspaceId>,
+        workspace_id: WorkspaceId,
         /// Its name, so that it is not another one
         #[arg(long)]
         name: String,
@@ -202,7 +202,6 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             Output::one(&json!({ "workspace_id": workspace, "held": false, "changed": changed }))
         }
         WorkspaceCommand::Delete { workspace_id, name } => {
-            let workspace_id = operator.id(&workspace_id).await?;
             let rows = operator.delete_workspace(workspace_id, &name).await?;
             Output::one(&json!({ "workspace_id": workspace_id, "deleted_rows": rows }))
         }
