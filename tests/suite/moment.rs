@@ -1,6 +1,9 @@
 //! What must hold at the moment when a request is sent: not only when it was prepared, or approved.
 
-use letterbox_common::states::{ActionState, ApprovalState, MemberRole};
+use letterbox_common::{
+    ids::UserId,
+    states::{ActionState, ApprovalState, MemberRole},
+};
 use letterbox_operator::Operator;
 use letterbox_tests::{
     CHAT, Peer, Received, Reply, Scene, agent, eventually, model_answer, post, results_in,
@@ -38,6 +41,22 @@ async fn stop_at_gate(scene: &Scene, table: &str) {
 async fn open_gate(scene: &Scene) {
     let open = "SELECT pg_advisory_unlock(42)";
     scene.world.database.batch_execute(open).await.unwrap();
+}
+
+/// Another person who may answer.
+async fn editor(scene: &Scene) -> UserId {
+    let operator = scene.world.operator().await;
+    let eve = operator.create_user("eve@example.com", "Eve").await;
+    let eve = eve.unwrap().user_id;
+    set_editor(scene, eve, false).await;
+    eve
+}
+
+async fn set_editor(scene: &Scene, user: UserId, deactivated: bool) {
+    let operator = scene.world.operator().await;
+    let (workspace, role) = (scene.form.workspace, MemberRole::Editor);
+    let setting = operator.set_member(workspace, user, role, deactivated);
+    setting.await.unwrap();
 }
 
 /// What holds is asked twice: with everything else, and by the statement that begins the attempt.
@@ -120,14 +139,8 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
         .set_policy(json!({"rules": [], "default": "approve"}))
         .await;
     let operator = world.operator().await;
-    let eve = operator.create_user("eve@example.com", "Eve").await;
-    let eve = eve.unwrap().user_id;
-    let set_eve = async |deactivated| {
-        let role = MemberRole::Editor;
-        let setting = operator.set_member(form.workspace, eve, role, deactivated);
-        setting.await.unwrap();
-    };
-    set_eve(false).await;
+    let eve = editor(&scene).await;
+    let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
     form.assert_accepts("k").await;
     let first = scene.the_approval().await;
     let asked_again = async |approver| {
@@ -193,14 +206,8 @@ async fn an_approval_that_is_lost_at_the_last_moment_is_asked_for_again() {
         .set_policy(json!({"rules": [], "default": "approve"}))
         .await;
     let operator = world.operator().await;
-    let eve = operator.create_user("eve@example.com", "Eve").await;
-    let eve = eve.unwrap().user_id;
-    let set_eve = async |deactivated| {
-        let role = MemberRole::Editor;
-        let setting = operator.set_member(form.workspace, eve, role, deactivated);
-        setting.await.unwrap();
-    };
-    set_eve(false).await;
+    let eve = editor(&scene).await;
+    let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
     form.assert_accepts("k").await;
     let approval = scene.the_approval().await.approval_id;
     operator.hold(Some(form.workspace)).await.unwrap();

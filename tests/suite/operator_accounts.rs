@@ -102,13 +102,18 @@ async fn accounts_policies_and_approvals() {
             .contains("already")
     );
     world.await_state("succeeded", 1).await;
+    let received = peer.await_received(1).await.remove(0);
     assert_eq!(
-        peer.await_received(1).await[0].header("authorization"),
+        received.header("authorization"),
         Some("Bearer canary-token")
     );
     let runs = world.order(format!("run list --workspace {workspace}"));
     let story = world.order(format!("run show {}", runs[0]["run_id"].as_str().unwrap()));
     let action = &story["actions"][0];
+    assert_eq!(
+        action["idempotency_key"].as_str(),
+        received.header("idempotency-key")
+    );
     assert_eq!(
         (
             &action["decision"],

@@ -10,6 +10,7 @@ use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::{Error, Row};
+use uuid::Uuid;
 
 use super::{RunRow, json};
 
@@ -30,8 +31,8 @@ LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission
     /// What a run has done, in order.
     RUN_ACTIONS = run_actions "
 SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.decision_rule,
-       a.policy_version, a.part_of, a.is_told, a.answer_sealed, a.request, a.attempts,
-       a.response_status, a.outcome AS branch, a.error,
+       a.policy_version, a.part_of, a.is_told, a.answer_sealed, a.request, a.idempotency_key,
+       a.attempts, a.response_status, a.outcome AS branch, a.error,
        a.retry_at, a.started_at, a.finished_at,
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
        u.name AS decided_by_name
@@ -68,6 +69,8 @@ pub struct RunAction {
     pub approval: Option<ActionApproval>,
     /// What is sent, without the credential.
     pub request: Option<Value>,
+    /// What every attempt is sent with, by which the account knows it again.
+    pub idempotency_key: Uuid,
     /// How many attempts have begun; 0 where it sends nothing.
     pub attempts: i32,
     /// HTTP status of the last answer; None where there was none.
@@ -115,6 +118,7 @@ impl RunAction {
             policy_version: row.try_get("policy_version")?,
             approval: ActionApproval::decode(row)?,
             request: row.try_get::<_, Option<&str>>("request")?.map(json),
+            idempotency_key: row.try_get("idempotency_key")?,
             attempts: row.try_get("attempts")?,
             response_status: row.try_get("response_status")?,
             branch: row.try_get("branch")?,

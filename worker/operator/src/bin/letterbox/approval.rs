@@ -98,8 +98,10 @@ fn list(waiting: &[WaitingApproval]) -> String {
             );
         }
         let more = first.waiting - group.len() as i64;
-        if more > 0 {
-            let _ = write!(text, "\n  and {more} more");
+        match (more, first.is_counted) {
+            (0, true) => {}
+            (more, true) => text += &format!("\n  and {more} more"),
+            (_, false) => text += "\n  and many more",
         }
         Some(text)
     });
