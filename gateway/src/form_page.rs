@@ -1,6 +1,6 @@
-//! The page behind a form link: three static files, part of the program. The page reads and submits
-//! the form through the public endpoints, like anybody else; all that it is told is where they are,
-//! and how long values may be.
+//! The page behind a form link: static files, part of the program. The page reads and submits the
+//! form through the public endpoints, like anybody else; all that it is told is where they are, and
+//! how long values may be.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,17 @@ use url::Url;
 use crate::response::{self, Response};
 
 const PAGE: &str = include_str!("../static/form.html");
-const STYLE: &str = include_str!("../static/form.css");
-const SCRIPT: &str = include_str!("../static/form.js");
+/// What the page loads.
+const FILES: [PageFile; 4] = [
+    PageFile {
+        path: "/forms/form.css",
+        media_type: "text/css; charset=utf-8",
+        content: include_str!("../static/form.css"),
+    },
+    script("/forms/form.js", include_str!("../static/form.js")),
+    script("/forms/draft.js", include_str!("../static/draft.js")),
+    script("/forms/number.js", include_str!("../static/number.js")),
+];
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
@@ -25,6 +34,33 @@ const NO_PERMISSIONS: HeaderValue = HeaderValue::from_static(
 /// Placeholders of the page.
 const BASE_URL: &str = "{base-url}";
 const MAX_LENGTHS: &str = "{max-lengths}";
+
+/// A file that the page loads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageFile {
+    path: &'static str,
+    media_type: &'static str,
+    content: &'static str,
+}
+
+const fn script(path: &'static str, content: &'static str) -> PageFile {
+    PageFile {
+        path,
+        media_type: "text/javascript; charset=utf-8",
+        content,
+    }
+}
+
+impl PageFile {
+    /// The file at this path.
+    pub(crate) fn at(path: &str) -> Option<&'static Self> {
+        FILES.iter().find(|file| file.path == path)
+    }
+
+    pub(crate) fn response(&self) -> Response {
+        own(self.media_type, self.content.into())
+    }
+}
 
 /// The page, ready to be served.
 #[derive(Debug, Clone)]
@@ -64,14 +100,6 @@ impl FormPage {
         headers.insert(OPENER_POLICY, SAME_ORIGIN);
         headers.insert(PERMISSIONS_POLICY, NO_PERMISSIONS);
         response
-    }
-
-    pub(crate) fn style() -> Response {
-        own("text/css; charset=utf-8", STYLE.into())
-    }
-
-    pub(crate) fn script() -> Response {
-        own("text/javascript; charset=utf-8", SCRIPT.into())
     }
 }
 

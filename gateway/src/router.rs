@@ -15,7 +15,7 @@ use letterbox_common::process::metrics::SecondsUnder;
 use crate::{
     body, cors,
     error::Refusal,
-    form_page::FormPage,
+    form_page::PageFile,
     handlers::{form_read, form_submit, incoming_webhook},
     metrics,
     response::{self, Response},
@@ -30,8 +30,7 @@ enum Route<'a> {
     FormRead,
     FormSubmit,
     FormPage,
-    FormStyle,
-    FormScript,
+    FormPageFile(&'static PageFile),
 }
 
 impl<'a> Route<'a> {
@@ -40,12 +39,10 @@ impl<'a> Route<'a> {
             "/public/workflow-forms/forms" => Some(Self::FormRead),
             "/public/workflow-forms/forms/submit" => Some(Self::FormSubmit),
             "/forms" => Some(Self::FormPage),
-            "/forms/form.css" => Some(Self::FormStyle),
-            "/forms/form.js" => Some(Self::FormScript),
-            _ => {
-                let token = path.strip_prefix("/webhooks/incoming/")?;
-                (!token.contains('/')).then_some(Self::IncomingWebhook { token })
-            }
+            path => match path.strip_prefix("/webhooks/incoming/") {
+                Some(token) => (!token.contains('/')).then_some(Self::IncomingWebhook { token }),
+                None => PageFile::at(path).map(Self::FormPageFile),
+            },
         }
     }
 
@@ -55,7 +52,7 @@ impl<'a> Route<'a> {
             Self::IncomingWebhook { .. } => "incoming_webhook",
             Self::FormRead => "form_read",
             Self::FormSubmit => "form_submit",
-            Self::FormPage | Self::FormStyle | Self::FormScript => "form_page",
+            Self::FormPage | Self::FormPageFile(_) => "form_page",
         }
     }
 
@@ -63,7 +60,7 @@ impl<'a> Route<'a> {
         match self {
             Self::IncomingWebhook { .. } | Self::FormSubmit => method == Method::POST,
             // hyper does not send the body of an answer to HEAD.
-            Self::FormRead | Self::FormPage | Self::FormStyle | Self::FormScript => {
+            Self::FormRead | Self::FormPage | Self::FormPageFile(_) => {
                 method == Method::GET || method == Method::HEAD
             }
         }
@@ -150,8 +147,7 @@ async fn dispatch(
         Route::FormRead => form_read::handle(gateway, peer, request).await,
         Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
         Route::FormPage => Ok(without_body(request, gateway.page.html())),
-        Route::FormStyle => Ok(without_body(request, FormPage::style())),
-        Route::FormScript => Ok(without_body(request, FormPage::script())),
+        Route::FormPageFile(file) => Ok(without_body(request, file.response())),
     }
 }
 
