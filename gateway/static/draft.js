@@ -1,11 +1,12 @@
 // What a person has written, kept on the device until the answer has come: in the storage of one tab, by the token of the
-// link. So a reload, a restored tab or a phone that slept goes on where it was, under the same idempotency key.
+// link. A reload, a restored tab or a phone that slept goes on where it was.
+//
+// An idempotency key is made when an answer is sent, and stays with exactly what was sent: the same again has the same key,
+// anything else has another one. So a copy of a tab can send what the first one sends, and it counts once.
 
-const PREFIX = "letterbox:";
+const PREFIX = "letterbox:draft:";
 // What was written to a link that died.
-const LEFT = `${PREFIX}left`;
-// How long a page that is being left may still hold its key, in milliseconds.
-const LET_GO = 1_500;
+const LEFT = "letterbox:left";
 
 // Storage can be switched off or full: then nothing is kept, and everything else works.
 function read(name) {
@@ -29,38 +30,21 @@ function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-// A tab that was duplicated has the storage of the first one, and must not use its key: the second answer would count as a
-// repeat of the first. Whoever holds the lock has the key; a page that is being reloaded lets go of it in a moment.
-async function isOurs(key) {
-  if (!navigator.locks) return true;
-  return new Promise((resolve) => {
-    const held = () => {
-      resolve(true);
-      // For as long as the page lives.
-      return new Promise(() => {});
-    };
-    navigator.locks.request(`${PREFIX}${key}`, { signal: AbortSignal.timeout(LET_GO) }, held).catch(() => resolve(false));
-  });
-}
-
 export class Draft {
   // The draft of a link to this form: the one that was kept, or a new one.
-  static async of(token, form) {
-    const kept = read(PREFIX + token);
-    const isKept = kept !== null && (await isOurs(kept.key));
-    const draft = new Draft(token, form, isKept ? kept : { key: newKey(), values: kept?.values ?? {}, sending: null });
-    if (!isKept) await isOurs(draft.key);
-    return draft;
+  static of(token, form) {
+    return new Draft(token, form, read(PREFIX + token) ?? {});
   }
 
-  // The draft of a link that is dead; null where there is none.
+  // What was written to a link that is dead; null where there is nothing.
   static ofDead(token) {
-    const kept = read(PREFIX + token);
-    return kept === null ? null : new Draft(token, kept.form, kept);
+    const kept = read(PREFIX + token) ?? read(LEFT);
+    return kept === null || kept.token !== token ? null : new Draft(token, kept.form, kept);
   }
 
-  constructor(token, form, { key, values, sending }) {
-    Object.assign(this, { token, form, key, values, sending });
+  // `sending`, {key, payload}: of this it is not known whether the service has it. `earlier`: the same, of a dead link.
+  constructor(token, form, { values = {}, sending = null, earlier = null }) {
+    Object.assign(this, { token, form: { title: form.title, fields: form.fields }, values, sending, earlier });
   }
 
   // Notes what stands in the fields: values by their keys.
@@ -69,38 +53,44 @@ export class Draft {
     this.keep();
   }
 
-  // Notes a body of which it is not known whether the service has it; null where it has nothing of it.
-  noteSending(body) {
-    this.sending = body;
+  // Notes what is being sent, with its key; null where the service certainly has nothing of it.
+  noteSending(sending) {
+    this.sending = sending;
     this.keep();
   }
 
+  // The key for a payload.
+  keyOf(payload) {
+    const sent = [this.sending, this.earlier].find((one) => one?.payload === payload);
+    return sent?.key ?? newKey();
+  }
+
   keep() {
-    const { key, values, sending, form } = this;
-    write(PREFIX + this.token, { key, values, sending, form: { title: form.title, fields: form.fields } });
+    write(PREFIX + this.token, { ...this });
   }
 
   // The answer has come: nothing is kept.
   end() {
     write(PREFIX + this.token, null);
+    if (read(LEFT)?.form.title === this.form.title) write(LEFT, null);
   }
 
   // The link has died: what was written waits for a new link to the same form.
   leave() {
-    write(LEFT, { title: this.form.title, fields: this.form.fields, values: this.values });
-    this.end();
+    write(LEFT, { ...this, sending: null, earlier: this.sending ?? this.earlier });
+    write(PREFIX + this.token, null);
   }
 
   // Takes what was left by a dead link to a form of this title, as far as its fields are still there.
   takeLeft() {
     const left = read(LEFT);
-    if (left === null || left.title !== this.form.title) return false;
-    write(LEFT, null);
+    if (left === null || left.token === this.token || left.form.title !== this.form.title) return false;
     const same = (one, other) => one.key === other.key && one.type === other.type && one.label === other.label;
     const values = this.form.fields
-      .filter((field) => left.fields.some((former) => same(former, field)) && field.key in left.values)
+      .filter((field) => left.form.fields.some((former) => same(former, field)) && Object.hasOwn(left.values, field.key))
       .map((field) => [field.key, left.values[field.key]]);
     if (values.length === 0) return false;
+    this.earlier = left.earlier;
     this.note(Object.assign(Object.create(null), Object.fromEntries(values)));
     return true;
   }

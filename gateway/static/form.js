@@ -1,8 +1,8 @@
 // The page of a public form: reads the definition, lets it be filled in, submits it. Plain modules, no dependency.
 //
-// One idempotency key belongs to one draft, however often the page is loaded, so that however often an answer is sent, it
-// counts once. When it is not known whether the service has taken it (no answer, or 503), the answer may have been recorded
-// under that key: from then on the fields are locked, and only the same content is sent again.
+// One idempotency key belongs to what is sent, however often the page is loaded, so that however often it is sent, it counts
+// once. When it is not known whether the service has taken it (no answer, or 503), it may have been recorded under that key:
+// from then on the fields are locked, and only the same content is sent again.
 
 import { Draft } from "./draft.js";
 import { readNumber } from "./number.js";
@@ -46,7 +46,8 @@ async function call(url, request) {
     const options = { ...request, credentials: "omit", cache: "no-store", signal: AbortSignal.timeout(TIMEOUT) };
     const answer = await fetch(url, options);
     const retry = Number(answer.headers.get("Retry-After")) || 5;
-    return { status: answer.status, body: await answer.json(), retry };
+    // Something in between may answer, too, and not in JSON.
+    return { status: answer.status, body: await answer.json().catch(() => null), retry };
   } catch {
     return { status: 0, retry: 5 };
   }
@@ -66,9 +67,9 @@ async function wait(seconds, countdown) {
 async function load() {
   for (let tries = 1; ; tries++) {
     const answer = await call(`${BASE}?token=${encodeURIComponent(TOKEN)}`);
-    if (answer.status === 200) return begin(answer.body);
-    if (answer.status === 404) return unavailable();
-    const again = [0, 429, 503].includes(answer.status) && tries < TRIES;
+    if (answer.status === 200 && Array.isArray(answer.body?.fields)) return begin(answer.body);
+    if (isDead(answer)) return unavailable();
+    const again = [0, 200, 429, 502, 503, 504].includes(answer.status) && tries < TRIES;
     document.title = "Form";
     $("trouble-text").textContent = !again
       ? "Please try again later."
@@ -80,6 +81,10 @@ async function load() {
     if (!again) return;
     await wait(answer.retry, $("trouble-countdown"));
   }
+}
+
+function isDead(answer) {
+  return answer.status === 404 && answer.body?.error?.code === "workflow_public_form_unavailable";
 }
 
 function unavailable() {
@@ -97,10 +102,11 @@ function unavailable() {
 }
 
 async function begin(form) {
-  draft = await Draft.of(TOKEN, form);
+  draft = Draft.of(TOKEN, form);
   render(form);
   const isLeft = Object.keys(draft.values).length === 0 && draft.takeLeft();
   $("filled-in").hidden = !isLeft;
+  $("earlier").hidden = draft.earlier === null;
   restore();
   if (draft.sending !== null) await send(draft.sending, true);
 }
@@ -129,12 +135,14 @@ function renderField(field, index) {
   if (!field.required) label.append(" ", make("span", { className: "optional" }, "(optional)"));
   const error = make("p", { id: `${id}-error`, className: "error", hidden: true });
   const note = make("p", { id: `${id}-note`, className: "note", hidden: true });
+  note.setAttribute("role", "status");
   const ticked = field.type === "checkbox";
   const parts = ticked ? [input, label, error, note] : [label, input, error, note];
   $("fields").append(make("div", { className: ticked ? "field tick" : "field" }, ...parts));
   input.addEventListener("input", () => {
     setError(input, null);
-    count(field, input);
+    if (field.type === "number") tell(input);
+    else count(field, input);
     unsent = true;
     draft.note(values());
   });
@@ -200,6 +208,13 @@ function numberOf(input) {
   return chosen?.text === input.value ? chosen : readNumber(input.value);
 }
 
+// Says what was read, where it is not what was typed: while it is typed, so that nothing moves when it is left.
+function tell(input, text = numberOf(input).json) {
+  const note = $(`${input.id}-note`);
+  note.hidden = text === undefined || text === input.value.trim();
+  note.textContent = note.hidden ? "" : `= ${text}`;
+}
+
 // Asks which of two numbers is meant.
 function offer(input, [whole, decimal]) {
   const lower = Math.trunc(Number(decimal));
@@ -209,18 +224,19 @@ function offer(input, [whole, decimal]) {
     button.addEventListener("click", () => {
       meant.set(input, { text: input.value, json });
       setError(input, null);
-      const note = $(`${input.id}-note`);
-      note.textContent = `= ${text}`;
-      note.hidden = false;
+      tell(input, text);
       input.focus();
     });
     return button;
   };
-  const choices = make("span", { className: "choices" }, button(whole, whole), button(decimal, between));
-  $(`${input.id}-error`).append(choices);
+  const choices = make("div", { className: "choices" }, button(whole, whole), button(decimal, between));
+  choices.setAttribute("role", "group");
+  choices.setAttribute("aria-labelledby", `${input.id}-error`);
+  $(`${input.id}-error`).after(choices);
 }
 
 function setError(input, message) {
+  input.parentElement.querySelector(".choices")?.remove();
   const error = $(`${input.id}-error`);
   error.textContent = message ?? "";
   error.hidden = !message;
@@ -280,7 +296,8 @@ async function submit(event) {
   });
   summarize(problems);
   if (problems.length === 0) {
-    await send(`{"token":${JSON.stringify(TOKEN)},"idempotencyKey":"${draft.key}","payload":${payload()}}`);
+    const content = payload();
+    await send({ key: draft.keyOf(content), payload: content });
   }
 }
 
@@ -300,43 +317,50 @@ function setBusy(text, locked) {
   $("fields").disabled = busy || locked;
   $("progress").hidden = !busy && !locked;
   $("progress-text").textContent = text ?? "";
-  $("retry").hidden = true;
+  for (const button of [$("retry"), $("anew")]) button.hidden = true;
   // What had the focus may be gone or disabled.
   if (locked) $("progress").focus();
   $("progress").scrollIntoView({ block: "nearest" });
 }
 
-// Sends a body until there is an answer. `uncertain`: the service may have it already.
-async function send(body, uncertain = false) {
+// Sends a payload under its key until there is an answer. `uncertain`: the service may have it already.
+async function send(sending, uncertain = false) {
+  const body = `{"token":${JSON.stringify(TOKEN)},"idempotencyKey":"${sending.key}","payload":${sending.payload}}`;
   const request = { method: "POST", headers: { "Content-Type": "application/json" }, body };
+  // Should the page be left now, the service may have it.
+  draft.noteSending(sending);
   for (let tries = 1; ; tries++) {
     setBusy("Sending…", uncertain);
-    // Should the page be left now, the service may have it.
-    draft.noteSending(body);
     const answer = await call(`${BASE}/submit`, request);
-    if (answer.status === 200) {
+    if (answer.status === 200 && answer.body?.status === "accepted") {
       draft.end();
       unsent = false;
       document.title = `Thank you – ${definition.title}`;
       $("confirmation").textContent = definition.confirmationMessage ?? DEFAULT_CONFIRMATION;
       return show("done");
     }
-    if (answer.status === 404) return unavailable();
-    if (answer.status >= 400 && answer.status < 500 && answer.status !== 429) {
-      // Nothing has been taken, not by an earlier try either: a known key is answered as before.
+    if (isDead(answer)) return unavailable();
+    // The service looks at the key first: what it finds invalid was not taken by an earlier try either. Nobody else knows.
+    const isInvalid = answer.status === 400 && answer.body?.error?.code === "invalid_input";
+    const isRefused = answer.status >= 400 && answer.status < 500 && ![404, 408, 429].includes(answer.status);
+    if (isInvalid || (isRefused && !uncertain)) {
       draft.noteSending(null);
       setBusy(null, false);
       return summarize([refusal(answer.body?.error?.message ?? "These answers were not accepted.")]);
     }
     // Sent too often: nothing has been taken. Everything else leaves it open.
     uncertain ||= answer.status !== 429;
-    if (!uncertain) draft.noteSending(null);
     if (tries % TRIES === 0) {
       setBusy("Your answers could not be sent yet. They are kept on this page.", true);
-      $("retry").hidden = false;
+      for (const button of [$("retry"), $("anew")]) button.hidden = false;
       $("retry").focus();
-      await new Promise((resolve) => $("retry").addEventListener("click", resolve, { once: true }));
-      continue;
+      const isAgain = await new Promise((resolve) => {
+        $("retry").addEventListener("click", () => resolve(true), { once: true });
+        $("anew").addEventListener("click", () => resolve(false), { once: true });
+      });
+      if (isAgain) continue;
+      draft.noteSending(null);
+      return setBusy(null, false);
     }
     setBusy(
       answer.status === 429
@@ -354,4 +378,7 @@ addEventListener("beforeunload", (event) => {
 });
 $("reload").addEventListener("click", () => location.reload());
 show("loading");
-load();
+load().catch((error) => {
+  show("trouble");
+  throw error;
+});

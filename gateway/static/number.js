@@ -11,6 +11,11 @@ export function readNumber(text) {
   const marks = body.replace(/[^.,]/g, "");
   const [last] = marks.slice(-1);
   const alone = marks.length === 1;
+  const arabic = body.split("\u066b");
+  if (arabic.length === 2) {
+    const whole = grouped(arabic[0]);
+    return whole === null || !/^\d+$/.test(arabic[1]) ? {} : judged(sign, `${whole}.${arabic[1]}`);
+  }
   if (alone && /^[1-9]\d{0,2}[.,]\d{3}$/.test(body)) {
     const [whole, rest] = body.split(last);
     return { choices: [`${sign.replace("+", "")}${whole}${rest}`, `${sign.replace("+", "")}${whole}.${rest}`] };
@@ -24,14 +29,14 @@ export function readNumber(text) {
   return judged(sign, isDecimal ? `${digits}.${fraction}` : digits);
 }
 
-// With ASCII digits, a plain minus and a comma for the Arabic decimal mark; without marks of direction.
+// With ASCII digits and a plain minus, without marks of direction.
 function plain(text) {
   const digit = (character) => {
     const code = character.codePointAt(0);
     const zero = ZEROS.find((zero) => code >= zero && code <= zero + 9);
     return zero === undefined ? character : String(code - zero);
   };
-  return Array.from(text, digit).join("").replace(/[\u2212\u2013]/g, "-").replace(/\u066b/g, ",").replace(/[\u200e\u200f\u061c]/g, "");
+  return Array.from(text, digit).join("").replace(/[\u2212\u2013]/g, "-").replace(/[\u200e\u200f\u061c]/g, "");
 }
 
 // The digits of a whole number without what stands between its groups; null where it is none.
@@ -44,7 +49,7 @@ function grouped(whole) {
   // As in India: the last group has three digits, those before it two.
   const inTwos = groups.slice(1, -1).every((group) => /^\d{2}$/.test(group)) && /^\d{3}$/.test(groups.at(-1));
   const first = /^\d{1,3}$/.test(groups[0]);
-  return between.size === 1 && first && (inThrees || inTwos) ? groups.join("").replace(/^0+(?=\d)/, "") : null;
+  return between.size === 1 && first && (inThrees || (inTwos && between.has(","))) ? groups.join("").replace(/^0+(?=\d)/, "") : null;
 }
 
 function judged(sign, digits) {

@@ -308,6 +308,7 @@ async fn numbers_are_read_in_every_notation() {
             "\u{661}\u{66c}\u{662}\u{663}\u{664}\u{66b}\u{665}",
             "1234.5",
         ),
+        ("1\u{66b}234", "1.234"),
         ("\u{6f1}\u{6f2}", "12"),
         ("\u{967}\u{968}", "12"),
         ("\u{ff11}\u{ff12}", "12"),
@@ -333,6 +334,8 @@ async fn numbers_are_read_in_every_notation() {
         "1.2.3",
         "12.34.56",
         "1,23,4",
+        "5 10 000",
+        "1.23.456",
         "1.234.56",
         "1.234,567,8",
         "1,234.567.8",
@@ -542,6 +545,81 @@ async fn a_refusal_of_the_service_names_the_label() {
     page.close().await;
 }
 
+/// Loses the answer to the next submission, which the service has.
+async fn lose_an_answer(page: &Browser) {
+    let losing = "const real = window.fetch; window.fetch = async (url, options) => {
+        const answer = await real(url, options);
+        if (!options.body) return answer;
+        window.fetch = real;
+        throw new Error('lost');
+    }";
+    page.page.execute(losing, Vec::new()).await.unwrap();
+}
+
+async fn fill_in(page: &Browser) {
+    page.fill_in("Your name", "Ada").await;
+    page.fill_in("E-mail address", "ada@example.com").await;
+    page.field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
+}
+
+/// The service has recorded it, and the page does not know: whoever loads it again, in a copy of
+/// the tab or behind a new link, sends the same under the same key.
+#[tokio::test]
+async fn what_was_recorded_unseen_counts_once() {
+    let world = World::new().await;
+    let (gateway, way) = gateway(&world, &world.amqp_url).await;
+    let _worker = world.worker().await;
+    let form = world.form(&gateway).await;
+    let operator = world.operator().await;
+    let claims = "SELECT count(*) FROM form_submissions";
+    let page = Browser::start(1280, 900, false).await;
+    let first = page.page.window().await.unwrap();
+
+    // Loaded again; and a copy of the tab, which goes on as well.
+    page.open(&page_of(&form, &way)).await;
+    page.await_text("Contact us").await;
+    fill_in(&page).await;
+    lose_an_answer(&page).await;
+    page.press("Submit").await;
+    page.await_text("The service is not responding.").await;
+    let opening = format!("window.open({})", json!(page_of(&form, &way)));
+    page.page.execute(&opening, Vec::new()).await.unwrap();
+    page.page.refresh().await.unwrap();
+    page.await_text("Thank you").await;
+    let windows = page.page.windows().await.unwrap();
+    let copy = windows.into_iter().find(|window| *window != first).unwrap();
+    page.page.switch_to_window(copy).await.unwrap();
+    page.await_text("Thank you").await;
+    assert_eq!(world.count(claims).await, 1);
+    page.page.switch_to_window(first).await.unwrap();
+
+    // The link dies before the page knows.
+    page.open(&page_of(&form, &way)).await;
+    page.await_text("Contact us").await;
+    fill_in(&page).await;
+    lose_an_answer(&page).await;
+    page.press("Submit").await;
+    page.await_text("The service is not responding.").await;
+    assert_eq!(world.count(claims).await, 2);
+    let link = operator.create_form_link(form.workflow).await.unwrap();
+    page.await_text("This form is not available").await;
+    page.page.refresh().await.unwrap();
+    page.await_text("What you have written").await;
+    let renewed = form.with_token(link.token.expose());
+    page.open(&page_of(&renewed, &way)).await;
+    page.await_text("If you send it unchanged, it counts once.")
+        .await;
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    assert_eq!(world.count(claims).await, 2);
+    world.await_runs(2).await;
+    page.close().await;
+}
+
 /// Near the limit the page says how much is left, counted as the service counts.
 #[tokio::test]
 async fn near_the_limit_the_page_counts() {
@@ -742,7 +820,14 @@ async fn the_page_is_static_and_strict() {
         (script.status, script.header("content-type")),
         (200, Some("text/javascript; charset=utf-8"))
     );
-    for text in [&page.body, &style.body, &script.body] {
+    let modules = [get("/forms/draft.js").await, get("/forms/number.js").await];
+    for text in [
+        &page.body,
+        &style.body,
+        &script.body,
+        &modules[0].body,
+        &modules[1].body,
+    ] {
         let foreign = text.replace("https://in.example.com", "");
         assert!(
             !foreign.contains("http://")
@@ -780,6 +865,10 @@ async fn the_page_keeps_to_itself() {
         ),
         (
             "/forms/form.js",
+            vec![("cross-origin-resource-policy", "same-origin")],
+        ),
+        (
+            "/forms/draft.js",
             vec![("cross-origin-resource-policy", "same-origin")],
         ),
     ] {
