@@ -96,7 +96,7 @@ function unavailable() {
   $("written-list").replaceChildren(
     ...parts.flatMap(([label, value]) => [make("dt", { dir: "auto" }, label), make("dd", { dir: "auto" }, value)]),
   );
-  if (parts.length > 0) dead.leave();
+  if (dead !== null && (parts.length > 0 || dead.sending !== null)) dead.leave();
   unsent = false;
   show("unavailable");
 }
