@@ -183,19 +183,24 @@ pub(crate) fn whole_request(shown: Option<&Value>) -> Vec<String> {
         !matches!(&name[..], "method" | "url" | "account_id") && !value.is_null()
     });
     let others = others.map(|(name, value)| match value {
-        Value::String(text) => format!("  {name}: {text}"),
+        Value::String(text) => format!("  {name}: {}", indented(text)),
         value => format!("  {name}: {value}"),
     });
     first.into_iter().chain(others).collect()
 }
 
-/// What was submitted, a line for each value, in whole.
+/// A text of several lines: the further ones stand where no line of ours begins.
+fn indented(text: &str) -> String {
+    text.replace('\n', "\n    ")
+}
+
+/// What was submitted, each value in whole.
 pub(crate) fn submitted(input: Option<&Value>) -> Vec<String> {
     let Some(Value::Object(values)) = input else {
         return vec!["  (not kept)".to_owned()];
     };
     let lines = values.iter().map(|(key, value)| match value {
-        Value::String(text) => format!("  {key}: {text}"),
+        Value::String(text) => format!("  {key}: {}", indented(text)),
         value => format!("  {key}: {value}"),
     });
     lines.collect()
@@ -211,5 +216,26 @@ fn long(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_submitted_forges_no_line() {
+        let text = "x\n\nwould be sent\n  GET https://harmless.example";
+        let input = serde_json::json!({"message": text});
+        let request = serde_json::json!({"method": "POST", "url": "https://x", "body": text});
+        for lines in [submitted(Some(&input)), whole_request(Some(&request))] {
+            let shown = lines.join("\n");
+            let outside = |line: &&str| !line.starts_with("    ");
+            assert_eq!(
+                shown.lines().filter(outside).count(),
+                lines.len(),
+                "{shown}"
+            );
+        }
     }
 }
