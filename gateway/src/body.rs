@@ -5,11 +5,15 @@ use std::{pin::pin, time::Duration};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
+    Request,
     body::{Body, Incoming},
     header::{self, HeaderMap},
 };
 
-use crate::error::Refusal;
+use crate::{
+    error::Refusal,
+    response::{self, Response},
+};
 
 /// Largest body, in bytes.
 pub(crate) const MAX_BYTES: usize = 65_536;
@@ -40,6 +44,15 @@ pub(crate) fn refuse(headers: &HeaderMap, body: Incoming, refusal: Refusal) -> R
         true => refusal.closing(),
         false => refusal,
     }
+}
+
+/// The answer to a request whose body nobody asks for.
+pub(crate) fn leave(request: Request<Incoming>, mut answer: Response) -> Response {
+    let (head, incoming) = request.into_parts();
+    if discard(&head.headers, incoming) {
+        response::announce_close(answer.headers_mut());
+    }
+    answer
 }
 
 /// Copies what arrives into one buffer: kept as they arrive, small chunks would hold many times

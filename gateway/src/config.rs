@@ -18,7 +18,7 @@ use url::Url;
 
 use crate::{
     ceilings::DailyBytes, client_address::TrustedProxies, cors::AllowedOrigins,
-    form_page::FormPage, open_batches::SpillLimits,
+    form_page::Documents, open_batches::SpillLimits,
 };
 
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
@@ -122,6 +122,12 @@ pub(crate) struct GatewaySettings {
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub webhook_daily_megabytes: u64,
 
+    /// Zero bits that a proof of work begins with, for forms that want one; up to six more while
+    /// much is refused
+    #[arg(long, env = "LETTERBOX_PROOF_BITS", value_name = "BITS", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(0..=24))]
+    pub proof_bits: u32,
+
     #[command(flatten)]
     pub database: DatabaseSettings,
 
@@ -137,7 +143,8 @@ pub(crate) struct Config {
     pub keys: KeyRing,
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
-    pub(crate) page: FormPage,
+    pub(crate) documents: Documents,
+    pub proof_bits: u32,
     pub max_connections: usize,
     pub claim_lease: Duration,
     pub publish_timeout: Duration,
@@ -189,7 +196,8 @@ impl Config {
             proxies: proxies
                 .map(TrustedProxies)
                 .map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
-            page: FormPage::new(&settings.base_url),
+            documents: Documents::new(&settings.base_url),
+            proof_bits: settings.proof_bits,
             max_connections: settings.max_connections as usize,
             claim_lease: settings.claim_lease,
             publish_timeout: settings.publish_timeout,

@@ -181,6 +181,11 @@ impl Refusal {
         self.status
     }
 
+    /// Seconds after which the sender should try again.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        self.retry_after
+    }
+
     /// The envelope's bytes.
     #[expect(clippy::expect_used, reason = "two strings always serialize")]
     pub(crate) fn body(&self) -> Vec<u8> {

@@ -21,6 +21,7 @@ mod listener;
 mod metrics;
 pub mod open_batches;
 mod program;
+mod proof;
 mod repeats;
 mod response;
 mod router;
@@ -43,6 +44,7 @@ pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
         webhook_secrets::STATEMENTS,
         ceilings::STATEMENTS,
         admission::STATEMENTS,
+        form_page::STATEMENTS,
     ];
     claims::statements().chain(lookups.into_iter().flatten().copied())
 }

@@ -21,6 +21,8 @@ letterbox_common::metrics! {
     RATE_LIMITED: Counter = "letterbox_rate_limited_total" [subject];
     /// Submissions that came under a used idempotency key with another payload than the first
     CHANGED_REPEATS: Counter = "letterbox_changed_repeats_total" [];
+    /// Submissions that did not prove what their form wants proven, by what was wrong
+    UNPROVEN: Counter = "letterbox_unproven_submissions_total" [reason];
     /// Webhook secrets that could not be opened with the sealing keys
     UNSEALING_FAILURES: Counter = "letterbox_unsealing_failures_total" [];
 }

@@ -16,7 +16,7 @@ use crate::{
     body, cors,
     error::Refusal,
     form_page::PageFile,
-    handlers::{form_read, form_submit, incoming_webhook},
+    handlers::{form_page, form_read, form_submit, incoming_webhook},
     metrics,
     response::{self, Response},
     state::Gateway,
@@ -134,7 +134,7 @@ async fn dispatch(
     };
     if cors::is_preflight(request.method(), request.headers()) {
         let answer = cors::preflight(route.allowed_methods());
-        return Ok(without_body(request, answer));
+        return Ok(body::leave(request, answer));
     }
     if !route.allows(request.method()) {
         return Err(refuse(
@@ -146,8 +146,8 @@ async fn dispatch(
         Route::IncomingWebhook { token } => incoming_webhook::handle(gateway, token, request).await,
         Route::FormRead => form_read::handle(gateway, peer, request).await,
         Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
-        Route::FormPage => Ok(without_body(request, gateway.page.html())),
-        Route::FormPageFile(file) => Ok(without_body(request, file.response())),
+        Route::FormPage => Ok(form_page::handle(gateway, peer, request).await),
+        Route::FormPageFile(file) => Ok(body::leave(request, file.response())),
     }
 }
 
@@ -155,13 +155,4 @@ async fn dispatch(
 fn refuse(request: Request<Incoming>, refusal: Refusal) -> Refusal {
     let (head, incoming) = request.into_parts();
     body::refuse(&head.headers, incoming, refusal)
-}
-
-/// An answer to a request whose body nobody asks for.
-fn without_body(request: Request<Incoming>, mut response: Response) -> Response {
-    let (head, incoming) = request.into_parts();
-    if body::discard(&head.headers, incoming) {
-        response::announce_close(response.headers_mut());
-    }
-    response
 }

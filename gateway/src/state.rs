@@ -9,7 +9,8 @@ use crate::{
     claims::Claims,
     client_address::TrustedProxies,
     cors::AllowedOrigins,
-    form_page::FormPage,
+    form_page::FormPages,
+    proof::Proofs,
     repeats::Repeats,
     webhook_secrets::WebhookSecrets,
 };
@@ -18,7 +19,8 @@ use crate::{
 pub(crate) struct Gateway {
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
-    pub(crate) page: FormPage,
+    pub(crate) pages: FormPages,
+    pub(crate) proofs: Proofs,
     pub(crate) secrets: WebhookSecrets,
     pub(crate) ceilings: Ceilings,
     pub(crate) admission: Admission,

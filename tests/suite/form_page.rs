@@ -1,7 +1,7 @@
 //! The page behind a form link, in a browser.
 
 use letterbox_common::form::FieldType;
-use letterbox_tests::{Answer, Form, Front, Process, Proxy, World, eventually};
+use letterbox_tests::{Form, Front, Process, Proxy, World, eventually};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -76,6 +76,8 @@ async fn a_form_is_filled_in_and_submitted() {
             .await
             .unwrap()
             .expect("tied to its error");
+        // And to its hint, where it has one.
+        let error = error.split(' ').next().unwrap();
         assert_eq!(
             phone
                 .evaluate(&format!("document.getElementById('{error}').innerText"))
@@ -231,7 +233,7 @@ async fn numbers_are_sent_as_they_were_meant() {
         );
     }
 
-    for (choice, json) in [("1234", "1234"), ("1.234 (1 \u{2026} 2)", "1.234")] {
+    for (choice, json) in [("1234", "1234"), ("1.234 (between 1 and 2)", "1.234")] {
         page.open(&page_of(&form, &way)).await;
         page.await_text("Numbers").await;
         for wrong in ["seven", "1,2,3", "-"] {
@@ -392,7 +394,7 @@ async fn a_reload_counts_once_and_loses_nothing() {
     page.page.refresh().await.unwrap();
     page.await_text("The service is not responding.").await;
     let locked = page
-        .evaluate("document.getElementById('fields').disabled")
+        .evaluate("[...document.querySelectorAll('#fields input:not([type=checkbox]), #fields textarea')].every((one) => one.readOnly)")
         .await;
     assert_eq!(locked, true);
     broker.pass();
@@ -631,7 +633,7 @@ async fn near_the_limit_the_page_counts() {
     page.await_text("Contact us").await;
     let max = FieldType::Text.max_length().unwrap();
     enter(&page, "Your name", &"\u{1f600}".repeat(max - 3).into()).await;
-    page.await_text("3 characters left").await;
+    page.await_text("Characters left: 3").await;
     page.close().await;
 }
 
@@ -738,7 +740,7 @@ async fn an_outage_is_waited_out_and_counts_once() {
     desktop.await_text("The service is not responding.").await;
     assert_eq!(
         desktop
-            .evaluate("document.getElementById('fields').disabled")
+            .evaluate("[...document.querySelectorAll('#fields input:not([type=checkbox]), #fields textarea')].every((one) => one.readOnly)")
             .await,
         true
     );
@@ -751,133 +753,4 @@ async fn an_outage_is_waited_out_and_counts_once() {
     desktop.await_text("Thank you").await;
     world.await_runs(1).await;
     desktop.close().await;
-}
-
-#[tokio::test]
-async fn the_page_is_static_and_strict() {
-    let world = World::new().await;
-    let settings = [("LETTERBOX_BASE_URL", "https://in.example.com/a&b\"c")];
-    let gateway = world.gateway_with(&settings).await;
-    let get = async |path: &str| {
-        Answer::of(
-            gateway
-                .http
-                .get(format!("{}{path}", gateway.public_url()))
-                .send()
-                .await
-                .unwrap(),
-        )
-        .await
-    };
-    let page = get("/forms?token=any").await;
-    assert_eq!(
-        page,
-        get("/forms").await,
-        "the page says nothing about a token"
-    );
-    assert_eq!(
-        (page.status, page.header("content-type")),
-        (200, Some("text/html; charset=utf-8"))
-    );
-    let policy = page.header("content-security-policy").unwrap();
-    assert!(
-        policy.starts_with("default-src 'none';")
-            && !policy.contains("unsafe")
-            && !policy.contains('*'),
-        "{policy}"
-    );
-    assert!(
-        policy.contains("connect-src 'self' https://in.example.com;"),
-        "{policy}"
-    );
-    for directive in [
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ] {
-        assert!(policy.contains(directive), "{policy}");
-    }
-    assert!(
-        page.body
-            .contains("data-base-url=\"https://in.example.com/a&amp;b%22c\""),
-        "{}",
-        page.body
-    );
-    for module in ["draft", "number"] {
-        let module = get(&format!("/forms/{module}.js")).await;
-        let media_type = module.header("content-type");
-        assert_eq!(
-            (module.status, media_type),
-            (200, Some("text/javascript; charset=utf-8"))
-        );
-    }
-    let (style, script) = (get("/forms/form.css").await, get("/forms/form.js").await);
-    assert_eq!(
-        (style.status, style.header("content-type")),
-        (200, Some("text/css; charset=utf-8"))
-    );
-    assert_eq!(
-        (script.status, script.header("content-type")),
-        (200, Some("text/javascript; charset=utf-8"))
-    );
-    let modules = [get("/forms/draft.js").await, get("/forms/number.js").await];
-    for text in [
-        &page.body,
-        &style.body,
-        &script.body,
-        &modules[0].body,
-        &modules[1].body,
-    ] {
-        let foreign = text.replace("https://in.example.com", "");
-        assert!(
-            !foreign.contains("http://")
-                && !foreign.contains("https://")
-                && !foreign.contains("//cdn")
-        );
-        assert!(!text.contains(" style=") && !text.contains("onclick"));
-    }
-    eventually("counted", async || {
-        gateway
-            .metric("letterbox_request_duration_seconds_count")
-            .await
-            >= 4.0
-    })
-    .await;
-}
-
-/// What a browser is told of the page and its files, beside the policy of its content.
-#[tokio::test]
-async fn the_page_keeps_to_itself() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    for (path, headers) in [
-        (
-            "/forms",
-            vec![
-                ("cross-origin-opener-policy", "same-origin"),
-                ("cross-origin-resource-policy", "same-origin"),
-                ("permissions-policy", "camera=()"),
-            ],
-        ),
-        (
-            "/forms/form.css",
-            vec![("cross-origin-resource-policy", "same-origin")],
-        ),
-        (
-            "/forms/form.js",
-            vec![("cross-origin-resource-policy", "same-origin")],
-        ),
-        (
-            "/forms/draft.js",
-            vec![("cross-origin-resource-policy", "same-origin")],
-        ),
-    ] {
-        let url = format!("{}{path}", gateway.public_url());
-        let answer = Answer::of(gateway.http.get(url).send().await.unwrap()).await;
-        assert_eq!(answer.status, 200);
-        for (name, value) in headers {
-            let given = answer.header(name).unwrap_or_default();
-            assert!(given.contains(value), "{path}: {name}: {given}");
-        }
-    }
 }

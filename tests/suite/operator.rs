@@ -146,7 +146,9 @@ async fn from_a_workflow_to_a_run() {
     assert_eq!(url, format!("{base}/forms?token={token}"));
     let app = "--app-url https://app.example.com/";
     let elsewhere = format!("--base-url {base} {app} form-link create {workflow}");
-    let elsewhere = world.order(&elsewhere);
+    let (code, error) = world.refusal(&elsewhere);
+    assert!(code == 2 && error.contains(&workflow), "{error}");
+    let elsewhere = world.order(format!("{elsewhere} --yes"));
     assert_eq!(
         text(&elsewhere["url"]),
         format!(
@@ -226,7 +228,7 @@ async fn from_a_workflow_to_a_run() {
         ("draft", "draft"),
     ] {
         assert_eq!(
-            world.order(format!("workflow {verb} {workflow}"))["state"],
+            world.order(format!("workflow {verb} {workflow} --yes"))["state"],
             state
         );
         assert_eq!(

@@ -6,8 +6,8 @@
 
 use std::time::Instant;
 
-use letterbox_operator::Move;
-use letterbox_tests::{Process, Proxy, World, sign};
+use letterbox_operator::{Closing, Move};
+use letterbox_tests::{Form, Process, Proxy, World, sign};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -161,6 +161,20 @@ async fn nobody_learns_which_webhooks_there_are() {
     assert!(unused.send("2").await.is_first());
 }
 
+/// A form that has taken the one answer that it takes.
+async fn closed_form(world: &World, gateway: &Process) -> Form {
+    let form = world.form(gateway).await;
+    let closing = Closing {
+        after_answers: Some(1),
+        ..Closing::default()
+    };
+    let operator = world.operator().await;
+    let link = operator.create_closing_form_link(form.workflow, closing);
+    let form = form.with_token(link.await.unwrap().token.expose());
+    form.assert_accepts("k").await;
+    form
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_learns_which_form_tokens_there_were() {
     let world = World::new().await;
@@ -170,6 +184,7 @@ async fn nobody_learns_which_form_tokens_there_were() {
     let pausing = operator.move_workflow(paused.workflow, Move::Pause);
     pausing.await.unwrap();
     operator.create_form_link(replaced.workflow).await.unwrap();
+    let closed = closed_form(&world, &gateway).await;
 
     let read = |token: &str| -> Box<dyn Fn(usize) -> String + Send + Sync> {
         let path = format!("/public/workflow-forms/forms?token={token}");
@@ -188,6 +203,7 @@ async fn nobody_learns_which_form_tokens_there_were() {
         ("unknown", read(&"0".repeat(64))),
         ("paused", read(&paused.token)),
         ("replaced", read(&replaced.token)),
+        ("closed", read(&closed.token)),
         ("malformed", read("short")),
     ];
     assert_alike(&kinds, &measure(&gateway, &kinds, 404, requests()).await);

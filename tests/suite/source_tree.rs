@@ -139,14 +139,18 @@ fn http_is_at_the_edge() {
         "gateway/src/intake/form.rs",
         "gateway/src/intake/content_type.rs",
         "gateway/src/client_address.rs",
-        "gateway/src/form_page.rs",
+        "gateway/src/form_page/",
         "process/admin.rs",
         "bin/letterbox/receive.rs",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
     // The error envelope is HTTP, too: services return errors of their own.
     assert_only(&["gateway/src"], &["Refusal"], &edge);
-    let clients = ["worker/src/egress/", "bin/letterbox/send.rs"];
+    let clients = [
+        "worker/src/egress/",
+        "bin/letterbox/send.rs",
+        "gateway/senders/",
+    ];
     assert_only(&SERVICES, &["reqwest"], &clients);
 }
 

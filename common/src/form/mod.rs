@@ -1,10 +1,14 @@
-//! Forms: their definition, the token of their link, and by what submitted values are found.
-//! Deploying, validating and serving a form all start here.
+//! Forms: their definition, how their page looks, the token of their link, and by what submitted
+//! values are found. Deploying, validating and serving a form all start here.
 
+mod color;
 mod definition;
 mod lookup;
+mod page;
 mod token;
 
+pub use color::{Color, NoColor};
 pub use definition::{Field, FieldType, Form};
 pub use lookup::{MAX_LOOKUP_TEXT, lookup_ids, meant_ids};
+pub use page::{Locale, Page};
 pub use token::{FormToken, TokenHash};

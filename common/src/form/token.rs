@@ -8,7 +8,10 @@ use crate::{
     sealing::Secret,
 };
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
+/// How the tokens begin of forms whose submissions need a proof of work.
+const WANTS_PROOF: &str = "proof-";
 const LENGTHS: std::ops::RangeInclusive<usize> = 20..=200;
 
 /// A text that has the length of a form's token: 20 to 200 characters. Wiped when dropped, never
@@ -27,6 +30,23 @@ impl FormToken {
     /// When the operating system gives no random bytes.
     pub fn generate() -> Result<Self, RandomError> {
         random_hex().map(Self)
+    }
+
+    /// The token of a form whose submissions need a proof of work. It says so itself, so that what
+    /// has no proof is refused without asking the database.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn generate_wanting_proof() -> Result<Self, RandomError> {
+        let random = Self::generate()?;
+        let text = Zeroizing::new(format!("{WANTS_PROOF}{}", random.expose()));
+        Ok(Self(Secret::new(text.as_bytes().to_vec())))
+    }
+
+    /// Whether submissions under it need a proof of work.
+    #[must_use]
+    pub fn wants_proof(&self) -> bool {
+        self.expose().starts_with(WANTS_PROOF)
     }
 
     /// Parses a text of 20 to 200 characters; `None` for any other.

@@ -14,6 +14,7 @@
 //! with 96 bits that is safe for far more seals under one key (2^32) than there will ever be
 //! webhooks.
 
+mod mac;
 mod place;
 mod settings;
 
@@ -26,6 +27,7 @@ use aes_gcm::{
 use zeroize::Zeroizing;
 
 pub use self::{
+    mac::Mac,
     place::{Place, SealedColumn},
     settings::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS, key_ring, keys_of},
 };
@@ -111,6 +113,8 @@ pub enum KeyRingError {
 struct Key {
     id: String,
     cipher: Aes256Gcm,
+    /// Made of it, so that what is sealed and what is signed have no key in common.
+    mac: mac::MacKey,
 }
 
 /// The sealing keys: the first seals, all open. Written `ID:KEY[,ID:KEY…]`, keys as 64 hexadecimal
@@ -180,6 +184,21 @@ impl KeyRing {
         }
         let secret = self.decrypt(&place, &parts)?;
         Ok(Some(self.seal(place, secret.expose())?))
+    }
+
+    /// Signs parts for a purpose, with the first key.
+    #[must_use]
+    pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> Mac {
+        self.first.mac.sign(purpose, parts)
+    }
+
+    /// Whether any key has signed these parts for this purpose. Takes the same time for every MAC.
+    #[must_use]
+    pub fn is_mac(&self, mac: Mac, purpose: &str, parts: &[&[u8]]) -> bool {
+        let keys = std::iter::once(&self.first).chain(&self.rest);
+        keys.fold(false, |found, key| {
+            found | (key.mac.sign(purpose, parts) == mac)
+        })
     }
 
     fn decrypt(&self, place: &Place<'_>, parts: &Parts<'_>) -> Result<Secret, OpenError> {
@@ -329,6 +348,7 @@ fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
     Ok(Key {
         id: id.to_owned(),
         cipher,
+        mac: mac::MacKey::of(&bytes),
     })
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct LiveForm {
     pub(crate) release: LiveRelease,
     /// JSON text, as the public reads it.
     pub(crate) definition: String,
+    /// Where its submissions need a proof of work: how many seconds filling it in takes at least.
+    pub(crate) least_seconds: Option<i16>,
 }
 
 /// The stored definition is not a form: nobody deployed it through Letterbox.

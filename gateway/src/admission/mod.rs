@@ -89,7 +89,7 @@ impl Admission {
     }
 
     /// Counts a request, and gives the form behind its token: none where there is no token, and
-    /// where it is unknown or not live.
+    /// where it is unknown or not live. With `closed_too` also a form that takes nothing new.
     ///
     /// # Errors
     /// See [`NotAdmitted`]. A refused request does not count.
@@ -97,6 +97,7 @@ impl Admission {
         &self,
         client: ClientAddress,
         token: Option<TokenHash>,
+        closed_too: bool,
     ) -> Result<Option<LiveForm>, NotAdmitted> {
         self.check(client)?;
         let exhausted = token.and_then(|token| {
@@ -104,12 +105,12 @@ impl Admission {
             Some((token, self.exhausted.next_in(token)?))
         });
         let Some((subject, next_in)) = exhausted else {
-            return self.count(client, token).await;
+            return self.count(client, token, closed_too).await;
         };
-        // Only if it lives does it matter that a token is exhausted.
-        match self.ask(Request::Find { token }).await?.is_live {
+        // Only if it is open does it matter that a token is exhausted.
+        match self.ask(Request::Find { token }).await?.is_open {
             true => Err(refuse(subject, next_in)),
-            false => self.count(client, None).await,
+            false => self.count(client, token, closed_too).await,
         }
     }
 
@@ -117,8 +118,14 @@ impl Admission {
         &self,
         client: ClientAddress,
         token: Option<TokenHash>,
+        closed_too: bool,
     ) -> Result<Option<LiveForm>, NotAdmitted> {
-        let admitted = self.ask(Request::Count { client, token }).await?;
+        let counting = Request::Count {
+            client,
+            token,
+            closed_too,
+        };
+        let admitted = self.ask(counting).await?;
         let client = Some(Subject::Client(client)).zip(admitted.client_next_in);
         let token = token.map(Subject::Token).zip(admitted.token_next_in);
         let refusing = [token, client].into_iter().flatten();

@@ -69,6 +69,7 @@ impl ClaimKey for DeliveryKey {
         name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid", kept: "",
         door_row: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
     AND w.deleted_at IS NULL",
+        open: "true",
     );
 
     fn generate_id() -> DeliveryId {
@@ -147,6 +148,7 @@ impl ClaimKey for SubmissionKey {
         kept: ", $10",
         door_row: "live_form_links l ON l.token_sha256 = wanted.door
     AND l.workspace_id = wanted.workspace_id",
+        open: "l.is_open",
     );
 
     fn generate_id() -> RunId {

@@ -40,11 +40,12 @@ impl ClaimStatements {
 }
 
 /// The statements over `table`. `door` is the type of a door's key, `door_row` what a wanted key is
-/// joined with to find that its door is open, `kept` the argument with what a claim keeps besides.
-/// What writes is a function of the database, which has rights that the gateway has not.
+/// joined with to find its door, `open` whether that takes what is new, `kept` the argument with
+/// what a claim keeps besides. What writes is a function of the database, which has rights that the
+/// gateway has not.
 macro_rules! claim_statements {
     (name: $name:literal, table: $table:literal, id: $id:literal, door: $door:literal,
-     kept: $kept:literal, door_row: $door_row:literal,) => {
+     kept: $kept:literal, door_row: $door_row:literal, open: $open:literal,) => {
         ClaimStatements {
             claim_new: &letterbox_database::Statement {
                 name: concat!("claim_new_", $name),
@@ -76,7 +77,11 @@ LEFT JOIN ",
                     $table,
                     " d ON d.workspace_id = wanted.workspace_id
     AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
-LEFT JOIN open_batches b ON b.batch_id = d.batch_id"
+LEFT JOIN open_batches b ON b.batch_id = d.batch_id
+WHERE d.",
+                    $id,
+                    " IS NOT NULL OR ",
+                    $open
                 ),
             },
             take_over: &letterbox_database::Statement {

@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
-use hyper::{Request, StatusCode, body::Incoming};
+use hyper::{
+    Request, StatusCode,
+    body::Incoming,
+    header::{HeaderName, HeaderValue},
+};
 use letterbox_common::form::TokenHash;
 use url::form_urlencoded;
 
@@ -12,6 +16,9 @@ use crate::{
     response::{self, Response},
     state::Gateway,
 };
+
+/// What a submission must prove, where its form wants that.
+const CHALLENGE_HEADER: HeaderName = HeaderName::from_static("letterbox-challenge");
 
 /// Answers 200 with the form's definition.
 ///
@@ -23,16 +30,26 @@ pub(crate) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response, Refusal> {
     let client = gateway.proxies.client(peer, request.headers());
-    let token = token(request.uri().query().unwrap_or_default());
-    let definition = form::read(gateway, client, token, request).await?;
-    Ok(response::json(StatusCode::OK, definition))
+    let given = token(request.uri().query().unwrap_or_default());
+    let hash = given.unwrap_or_else(|| TokenHash::of_text(""));
+    let form = form::read(gateway, client, hash, request).await?;
+    let challenge = form
+        .least_seconds
+        .map(|seconds| gateway.proofs.challenge(hash, seconds));
+    let mut response = response::json(StatusCode::OK, form.definition);
+    if let Some(challenge) = challenge.and_then(|one| HeaderValue::try_from(one.0).ok()) {
+        response.headers_mut().insert(CHALLENGE_HEADER, challenge);
+    }
+    Ok(response)
 }
 
-/// The token of a query, hashed; that of an empty text where there are none or two.
-fn token(query: &str) -> TokenHash {
+/// The token of a query, hashed; None where there is none, and that of an empty text where there
+/// are two.
+pub(super) fn token(query: &str) -> Option<TokenHash> {
     let mut given = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "token");
     match (given.next(), given.next()) {
-        (Some((_, token)), None) => TokenHash::of_text(&token),
-        _ => TokenHash::of_text(""),
+        (None, _) => None,
+        (Some((_, token)), None) => Some(TokenHash::of_text(&token)),
+        (Some(_), Some(_)) => Some(TokenHash::of_text("")),
     }
 }

@@ -33,7 +33,7 @@ use crate::{
 const DUPLICATE_PAUSE: Duration = Duration::from_millis(50);
 const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
-/// Reads the form behind a token: its definition, as JSON. A text that can be no token has a hash
+/// Reads the form behind a token. A text that can be no token has a hash
 /// as well, behind which there is nothing.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub(crate) async fn read(
     client: ClientAddress,
     token: TokenHash,
     request: Request<Incoming>,
-) -> Result<String, Refusal> {
+) -> Result<LiveForm, Refusal> {
     // Size.
     let (head, incoming) = request.into_parts();
     body::read(&head.headers, incoming).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn read(
         check(gateway, client)?;
 
         // Token and rate limits: malformed, unknown and dead tokens are alike.
-        Ok(admit(gateway, client, Some(token)).await?.definition)
+        admit(gateway, client, token, false).await
     };
     with_deadline(gateway, pin!(reading)).await
 }
@@ -94,8 +94,16 @@ async fn accept(
         Err(refusal) => return Err(refuse(gateway, client, refusal).await),
     };
 
+    // A proof of work, where the token says that one is wanted.
+    let token = posted.token.hash();
+    if posted.token.wants_proof() {
+        let checked = gateway.proofs.check(token, &posted.key, posted.proof);
+        checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))?;
+    }
+
     // Token, rate limits of the client and the token.
-    let form = admit(gateway, client, Some(posted.token)).await?;
+    // A closed form answers those who send again what it took.
+    let form = admit(gateway, client, token, true).await?;
 
     let LiveRelease {
         workspace,
@@ -103,7 +111,7 @@ async fn accept(
         ..
     } = form.release;
     let said = members(posted.payload);
-    let key = SubmissionKey::new(workspace, workflow, posted.key_sha256, posted.token, &said);
+    let key = SubmissionKey::new(workspace, workflow, posted.key_sha256(), token, &said);
     match validated(&form, posted.payload) {
         // Claim, publish, confirm. A known key answers as before: the claim says so.
         Ok(payload) => {
@@ -201,9 +209,11 @@ fn check(gateway: &Gateway, client: ClientAddress) -> Result<(), Refusal> {
 async fn admit(
     gateway: &Gateway,
     client: ClientAddress,
-    token: Option<TokenHash>,
+    token: TokenHash,
+    closed_too: bool,
 ) -> Result<LiveForm, Refusal> {
-    let admitted = gateway.admission.admit(client, token).await;
+    let admitting = gateway.admission.admit(client, Some(token), closed_too);
+    let admitted = admitting.await;
     let form = admitted.map_err(not_admitted)?;
     form.ok_or_else(Refusal::form_unavailable)
 }
@@ -211,7 +221,7 @@ async fn admit(
 /// The refusal of a request that comes no further, once it is counted against its client; that of
 /// the client's limit, if it is exhausted.
 async fn refuse(gateway: &Gateway, client: ClientAddress, refusal: Refusal) -> Refusal {
-    match gateway.admission.admit(client, None).await {
+    match gateway.admission.admit(client, None, false).await {
         Ok(_) => refusal,
         Err(reason) => not_admitted(reason),
     }
@@ -226,15 +236,23 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
 
 /// The members of a submission, each of the right type and length.
 struct Posted<'a> {
-    token: TokenHash,
-    key_sha256: [u8; 32],
+    token: FormToken,
+    key: String,
     payload: &'a RawValue,
+    proof: Option<&'a RawValue>,
+}
+
+impl Posted<'_> {
+    fn key_sha256(&self) -> [u8; 32] {
+        Sha256::digest(self.key.as_bytes()).into()
+    }
 }
 
 fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Posted<'a>, Refusal> {
     content_type::require_json(headers)?;
     let text = json::check(body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
-    let [token, key, payload] = json_object::find(text, ["token", "idempotencyKey", "payload"])
+    let members = ["token", "idempotencyKey", "payload", "proof"];
+    let [token, key, payload, proof] = json_object::find(text, members)
         .ok_or_else(|| Refusal::invalid_input("The body must be a JSON object"))?;
 
     let token = token
@@ -250,11 +268,11 @@ fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Posted<'a>, Refusal>
     })?;
     let payload = payload.filter(|payload| payload.get().starts_with('{'));
     let payload = payload.ok_or_else(|| Refusal::invalid_input("payload must be an object"))?;
-    let key_sha256 = Sha256::digest(key.as_bytes()).into();
     Ok(Posted {
-        token: token.hash(),
-        key_sha256,
+        token,
+        key,
         payload,
+        proof,
     })
 }
 

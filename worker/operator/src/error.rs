@@ -99,6 +99,9 @@ pub enum Reason {
     /// Only a deployed workflow can have a form link.
     #[error("the workflow is not deployed")]
     NotDeployed,
+    /// A form link that closes must do so later.
+    #[error("a form link can't close in the past")]
+    ClosesInThePast,
     /// The deploy was given no definition, and the workflow has none to deploy again.
     #[error("the workflow has no definition: give one")]
     NoDefinition,
@@ -230,6 +233,7 @@ mod tests {
             OwnerMustRun,
             OwnerCannotRun,
             NotDeployed,
+            ClosesInThePast,
             NoDefinition,
             InvalidDefinition(vec![
                 "form: must be an object".into(),
@@ -287,6 +291,7 @@ mod tests {
                 OwnerMustRun => "the owner must be a member of the workspace who may run workflows",
                 OwnerCannotRun => "the workflow's owner may not run workflows here",
                 NotDeployed => "the workflow is not deployed",
+                ClosesInThePast => "a form link can't close in the past",
                 NoDefinition => "the workflow has no definition: give one",
                 RunNotOver => "the run is not over",
                 InvalidDefinition(_) => {

@@ -1,11 +1,13 @@
 //! Orders about form links.
 
+use jiff::Timestamp;
 use letterbox_common::{
-    form::FormToken,
-    ids::{FormLinkId, WorkflowId, WorkspaceId},
+    form::{FormToken, TokenHash},
+    ids::{FormLinkId, UserId, WorkflowId, WorkspaceId},
 };
+use letterbox_database::{DatabaseError, Transaction, Work};
 
-use crate::{Operator, OperatorError, Reason, store};
+use crate::{Closing, LiveLink, Operator, OperatorError, Reason, store};
 
 /// A form link and its token, at the only time that it is shown.
 #[derive(Debug, Clone)]
@@ -20,8 +22,68 @@ pub struct NewFormLink {
     pub token: FormToken,
 }
 
+/// Which workflows lose their links by a move.
+#[derive(Debug, Clone, Copy)]
+pub enum Losing {
+    /// This one.
+    Workflow(WorkflowId),
+    /// All that this member owns.
+    Member(WorkspaceId, UserId),
+}
+
+/// A link that shall be made, with the token for each kind of form: which one it is, is known when
+/// it is made.
+pub(crate) struct Planned {
+    link: FormLinkId,
+    plain: FormToken,
+    wanting_proof: FormToken,
+    closing: Closing,
+}
+
+impl Planned {
+    pub(crate) fn new(closing: Closing) -> Result<Self, OperatorError> {
+        Ok(Self {
+            link: FormLinkId::generate(),
+            plain: FormToken::generate()?,
+            wanting_proof: FormToken::generate_wanting_proof()?,
+            closing,
+        })
+    }
+
+    /// Makes it; None if there is no such workflow.
+    pub(crate) async fn make(
+        &self,
+        transaction: &Transaction<'_>,
+        workflow: WorkflowId,
+    ) -> Result<Option<NewFormLink>, DatabaseError> {
+        let hashes = self.hashes();
+        let new = store::NewLink {
+            workflow,
+            link: self.link,
+            plain_sha256: hashes[0].as_bytes(),
+            wanting_proof_sha256: hashes[1].as_bytes(),
+            closing: self.closing,
+        };
+        let made = store::create_form_link(transaction, &new).await?;
+        Ok(made.map(|(workspace, wants_proof)| NewFormLink {
+            workspace,
+            workflow,
+            link: self.link,
+            token: match wants_proof {
+                true => self.wanting_proof.clone(),
+                false => self.plain.clone(),
+            },
+        }))
+    }
+
+    fn hashes(&self) -> [TokenHash; 2] {
+        [self.plain.hash(), self.wanting_proof.hash()]
+    }
+}
+
 impl Operator {
-    /// Creates a form link. The one before is dead from the same moment.
+    /// Creates a form link that closes by no time and no number of answers. The one before is dead
+    /// from the same moment.
     ///
     /// # Errors
     /// When the workflow is not deployed, or its owner may not run it.
@@ -29,22 +91,67 @@ impl Operator {
         &self,
         workflow: WorkflowId,
     ) -> Result<NewFormLink, OperatorError> {
-        let token = FormToken::generate()?;
-        let (link, hash) = (FormLinkId::generate(), token.hash());
-        let creating = store::create_form_link(&self.database, workflow, link, hash.as_bytes());
-        let workspace = creating
+        self.create_closing_form_link(workflow, Closing::default())
             .await
-            .map_err(|error| match error.constraint.as_deref() {
-                Some("owner_may_run") => Reason::OwnerCannotRun.into(),
-                Some("workflow_is_deployed") => Reason::NotDeployed.into(),
-                _ => OperatorError::from(error),
-            })?;
-        let workspace = workspace.ok_or(Reason::NotFound("workflow"))?;
-        Ok(NewFormLink {
-            workspace,
-            workflow,
-            link,
-            token,
-        })
+    }
+
+    /// As [`Self::create_form_link`], of a link that closes.
+    ///
+    /// # Errors
+    /// Also when it would be closed already.
+    pub async fn create_closing_form_link(
+        &self,
+        workflow: WorkflowId,
+        closing: Closing,
+    ) -> Result<NewFormLink, OperatorError> {
+        let planned = Planned::new(checked(closing)?)?;
+        let work = Create { workflow, planned };
+        let made = self.database.transaction("create form link", &work).await;
+        made.map_err(explain)?
+            .ok_or(Reason::NotFound("workflow").into())
+    }
+
+    /// The links that a move ends.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
+        let (workflow, member) = match of {
+            Losing::Workflow(workflow) => (Some(workflow), None),
+            Losing::Member(workspace, user) => (None, Some((workspace, user))),
+        };
+        Ok(store::live_links(&self.database, workflow, member).await?)
+    }
+}
+
+pub(crate) fn checked(closing: Closing) -> Result<Closing, Reason> {
+    match closing.at.is_some_and(|at| at <= Timestamp::now()) {
+        true => Err(Reason::ClosesInThePast),
+        false => Ok(closing),
+    }
+}
+
+/// Says why a link can't be made.
+pub(crate) fn explain(error: DatabaseError) -> OperatorError {
+    match error.constraint.as_deref() {
+        Some("owner_may_run") => Reason::OwnerCannotRun.into(),
+        Some("workflow_is_deployed") => Reason::NotDeployed.into(),
+        _ => OperatorError::from(error),
+    }
+}
+
+struct Create {
+    workflow: WorkflowId,
+    planned: Planned,
+}
+
+impl Work for Create {
+    type Output = NewFormLink;
+
+    async fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<Option<Self::Output>, DatabaseError> {
+        self.planned.make(transaction, self.workflow).await
     }
 }

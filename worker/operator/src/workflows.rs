@@ -17,7 +17,11 @@ use letterbox_workflow::{Definition, actions};
 use serde::Serialize;
 use url::Url;
 
-use crate::{Operator, OperatorError, Reason, WorkflowDetail, WorkflowRow, check_name, store};
+use crate::{
+    Closing, NewFormLink, Operator, OperatorError, Reason, WorkflowDetail, WorkflowRow, check_name,
+    form_links::{self, Planned},
+    store,
+};
 
 /// A move that is not a deploy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +102,40 @@ impl Operator {
         workflow: WorkflowId,
         definition: Option<&str>,
     ) -> Result<DeployedWorkflow, OperatorError> {
+        let deploying = self.deploy_all(workflow, definition, None);
+        deploying.await.map(|(deployed, _)| deployed)
+    }
+
+    /// As [`Self::deploy`], with a form link, in one step.
+    ///
+    /// # Errors
+    /// Also when the owner may not run the workflow, or the link would be closed already: then
+    /// nothing is deployed.
+    pub async fn deploy_with_link(
+        &self,
+        workflow: WorkflowId,
+        definition: Option<&str>,
+        closing: Closing,
+    ) -> Result<(DeployedWorkflow, NewFormLink), OperatorError> {
+        let planned = Planned::new(form_links::checked(closing)?)?;
+        let deploying = self.deploy_all(workflow, definition, Some(planned));
+        let (deployed, link) = deploying.await?;
+        Ok((deployed, link.ok_or(Reason::NotFound("workflow"))?))
+    }
+
+    async fn deploy_all(
+        &self,
+        workflow: WorkflowId,
+        definition: Option<&str>,
+        planned: Option<Planned>,
+    ) -> Result<Deployed, OperatorError> {
         let work = Deploy {
             workflow,
             definition,
+            planned,
         };
-        match self.database.transaction("deploy", &work).await? {
+        let deploying = self.database.transaction("deploy", &work);
+        match deploying.await.map_err(form_links::explain)? {
             Some(deployed) => Ok(deployed?),
             None => Err(Reason::NotFound("workflow, or it is deleted").into()),
         }
@@ -167,19 +200,27 @@ fn check(definition: &str) -> Result<Definition, Reason> {
     Definition::check(definition).map_err(Reason::InvalidDefinition)
 }
 
+/// What was deployed, and the link that was wanted with it.
+type Deployed = (DeployedWorkflow, Option<NewFormLink>);
+
 struct Deploy<'a> {
     workflow: WorkflowId,
     definition: Option<&'a str>,
+    /// The link that is wanted with it.
+    planned: Option<Planned>,
 }
 
 impl Work for Deploy<'_> {
     /// A refusal commits nothing but the lock that it has taken.
-    type Output = Result<DeployedWorkflow, Reason>;
+    type Output = Result<Deployed, Reason>;
 
     async fn run(
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
+        if self.planned.is_some() {
+            store::lock_owner(transaction, self.workflow).await?;
+        }
         let Some(draft) = store::lock_draft(transaction, self.workflow).await? else {
             return Ok(None);
         };
@@ -201,7 +242,11 @@ impl Work for Deploy<'_> {
             let account = accounts.iter().find(|(known, _)| known == name);
             account_warning(name, account.map(|(_, base_url)| base_url.as_str()))
         }));
-        Ok(Some(Ok(DeployedWorkflow { workflow, warnings })))
+        let link = match &self.planned {
+            Some(planned) => planned.make(transaction, self.workflow).await?,
+            None => None,
+        };
+        Ok(Some(Ok((DeployedWorkflow { workflow, warnings }, link))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A run that a worker has in hand: its release, its values, and what is recorded of it.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::LazyLock};
 
 use letterbox_common::ids::{AccountId, UserId};
 use letterbox_database::DatabaseError;
@@ -28,8 +28,9 @@ pub(super) struct RunInProgress {
 
 impl RunInProgress {
     /// What is recorded of an action; an empty record before its first step.
-    pub(super) fn record_of(&self, action: &Action) -> ActionRecord {
-        self.records.get(&action.id).cloned().unwrap_or_default()
+    pub(super) fn record_of(&self, action: &Action) -> &ActionRecord {
+        static EMPTY: LazyLock<ActionRecord> = LazyLock::new(ActionRecord::default);
+        self.records.get(&action.id).unwrap_or(&EMPTY)
     }
 
     pub(super) fn note(&mut self, action: String, record: ActionRecord) {

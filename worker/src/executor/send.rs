@@ -62,7 +62,7 @@ impl Executor {
 
         // Account, request, policy.
         let retries = circumstances.retries;
-        let prepare = || prepare(run, next, outgoing, &record, circumstances);
+        let prepare = || prepare(run, next, outgoing, record, circumstances);
         let prepared = match block_in_place(prepare) {
             Ok(prepared) => prepared,
             Err(reason) => {

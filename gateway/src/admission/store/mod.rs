@@ -13,28 +13,31 @@ use crate::{batcher::LookUp, client_address::ClientAddress};
 
 statements! {
     /// For every request, in their order: its live form, and when the limits that refuse it would
-    /// let it pass. Only a live token counts; a place is that of a key in $1. Rows are put beside
+    /// let it pass. Only an open token counts; a place is that of a key in $1. Rows are put beside
     /// each other instead of joined: the role that asks has no hash joins.
     ADMIT = admit "
 WITH asked AS MATERIALIZED (
-    SELECT asked.ordinal, asked.client, asked.token, l.token_sha256 IS NOT NULL AS is_live,
-           l.workspace_id, l.workflow_id, l.release_id,
+    SELECT asked.ordinal, asked.client, asked.token, coalesce(l.is_open, false) AS is_open,
+           l.workspace_id, l.workflow_id, l.release_id, l.least_seconds,
            CASE WHEN asked.client IS NOT NULL THEN l.form END AS form
-    FROM unnest($3::int[], $4::int[], $5::bytea[])
-         WITH ORDINALITY AS asked (client, token, token_sha256, ordinal)
-    LEFT JOIN live_form_links l ON l.token_sha256 = asked.token_sha256
+    FROM unnest($3::int[], $4::int[], $5::bytea[], $6::bool[])
+         WITH ORDINALITY AS asked (client, token, token_sha256, closed_too, ordinal)
+    LEFT JOIN live_form_links l
+        ON l.token_sha256 = asked.token_sha256 AND (l.is_open OR asked.closed_too)
 )
-SELECT is_live, workspace_id, workflow_id, release_id, form, client_next_in, token_next_in
+SELECT is_open, workspace_id, workflow_id, release_id, least_seconds, form, client_next_in,
+       token_next_in
 FROM ROWS FROM (
-    unnest(ARRAY(SELECT is_live FROM asked ORDER BY ordinal),
+    unnest(ARRAY(SELECT is_open FROM asked ORDER BY ordinal),
            ARRAY(SELECT workspace_id FROM asked ORDER BY ordinal),
            ARRAY(SELECT workflow_id FROM asked ORDER BY ordinal),
            ARRAY(SELECT release_id FROM asked ORDER BY ordinal),
+           ARRAY(SELECT least_seconds FROM asked ORDER BY ordinal),
            ARRAY(SELECT form FROM asked ORDER BY ordinal)),
     count_requests($1::bytea[], $2::int[],
         ARRAY(SELECT client FROM asked ORDER BY ordinal),
-        ARRAY(SELECT CASE WHEN is_live THEN token END FROM asked ORDER BY ordinal))
-) AS admitted (is_live, workspace_id, workflow_id, release_id, form,
+        ARRAY(SELECT CASE WHEN is_open THEN token END FROM asked ORDER BY ordinal))
+) AS admitted (is_open, workspace_id, workflow_id, release_id, least_seconds, form,
                client_next_in, token_next_in)";
 }
 
@@ -45,8 +48,10 @@ pub(super) enum Request {
     Count {
         client: ClientAddress,
         token: Option<TokenHash>,
+        /// Also where it is closed.
+        closed_too: bool,
     },
-    /// Say whether the token is live, and no more.
+    /// Say whether the token is open, and no more.
     Find { token: Option<TokenHash> },
 }
 
@@ -57,10 +62,17 @@ impl Request {
         }
     }
 
+    fn closed_too(self) -> bool {
+        match self {
+            Self::Count { closed_too, .. } => closed_too,
+            Self::Find { .. } => false,
+        }
+    }
+
     /// The subjects that it may count against: its client, its token.
     fn subjects(self) -> [Option<Subject>; 2] {
         match self {
-            Self::Count { client, token } => {
+            Self::Count { client, token, .. } => {
                 [Some(Subject::Client(client)), token.map(Subject::Token)]
             }
             Self::Find { .. } => [None, None],
@@ -71,7 +83,7 @@ impl Request {
 /// The answer to one request. It has counted if neither limit refuses it.
 #[derive(Debug, Clone)]
 pub(super) struct Admitted {
-    pub(super) is_live: bool,
+    pub(super) is_open: bool,
     /// Of a live token, where the request is to be counted.
     pub(super) form: Option<LiveForm>,
     /// When the client's limit would let it pass, if it does not now.
@@ -113,14 +125,19 @@ impl LookUp for Requests {
             .iter()
             .map(|token| token.as_ref().map(|token| &token.as_bytes()[..]))
             .collect();
+        let closed_too = requests.iter().map(|request| request.closed_too());
+        let closed_too: Vec<bool> = closed_too.collect();
         let rows = self
             .database
             .query(
                 &ADMIT,
                 &[
-                    /* $1 key */ &keys, /* $2 limit */ &limits,
-                    /* $3 client */ &clients, /* $4 token */ &tokens,
+                    /* $1 key */ &keys,
+                    /* $2 limit */ &limits,
+                    /* $3 client */ &clients,
+                    /* $4 token */ &tokens,
                     /* $5 token_sha256 */ &hashes,
+                    /* $6 closed_too */ &closed_too,
                 ],
             )
             .await?;
@@ -144,11 +161,12 @@ fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
                 release: row.try_get("release_id")?,
             },
             definition,
+            least_seconds: row.try_get("least_seconds")?,
         }),
         None => None,
     };
     Ok(Admitted {
-        is_live: row.try_get("is_live")?,
+        is_open: row.try_get("is_open")?,
         form,
         client_next_in: next_in("client_next_in")?,
         token_next_in: next_in("token_next_in")?,

@@ -26,6 +26,7 @@ pub use self::{
     accounts::AccountRow,
     approvals::{ApprovalRow, WaitingApproval},
     audit::{AuditEntry, AuditFilter},
+    form_links::{Closing, LiveLink},
     members::Member,
     names::Noun,
     policies::{PolicyRow, PolicyVersion},
@@ -44,7 +45,7 @@ pub(crate) use self::{
     },
     audit::{audit, note_order},
     claims::{claim_delivery, claim_submission},
-    form_links::create_form_link,
+    form_links::{NewLink, create_form_link, live_links},
     members::{members, remove_member, set_member},
     names::{NamedThing, named},
     policies::{deployed_actions, policy, policy_history, policy_version, set_policy},
@@ -56,8 +57,8 @@ pub(crate) use self::{
     users::{create_user, user, users},
     webhooks::{create_webhook, delete_webhook, webhooks},
     workflows::{
-        NewWorkflow, create_release, create_workflow, deploy, forms, lock_draft, move_workflow,
-        owners_accounts, workflow, workflows,
+        NewWorkflow, create_release, create_workflow, deploy, forms, lock_draft, lock_owner,
+        move_workflow, owners_accounts, workflow, workflows,
     },
     workspaces::{
         allowance, close_workspace, create_workspace, empty_workspace, hold, is_searchable,

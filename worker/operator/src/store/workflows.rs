@@ -28,6 +28,12 @@ SELECT m.workspace_id, $2, m.user_id, $4, $5
 FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
 RETURNING ", columns!());
 
+    /// Locks the membership of a workflow's owner.
+    LOCK_OWNER = lock_owner "
+SELECT FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+JOIN members m ON m.workspace_id = f.workspace_id AND m.user_id = f.owner_id
+FOR SHARE OF m";
+
     /// Locks a workflow against other moves. Gives the definition that it would deploy.
     LOCK_DRAFT = lock_draft "
 SELECT f.draft
@@ -37,8 +43,8 @@ WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
     /// Adds the next release of a workflow.
     CREATE_RELEASE = create_release "
 INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
-    on_failure)
-SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6
+    on_failure, page, least_seconds)
+SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6, $7, $8
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
 GROUP BY f.workspace_id, f.workflow_id";
@@ -63,7 +69,8 @@ RETURNING ", columns!());
 
     /// One workflow with its definition, the number of its release and its live link.
     WORKFLOW = workflow concat!("
-SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, f.draft
+SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, l.closes_at,
+    l.max_answers, CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers, f.draft
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
@@ -125,6 +132,12 @@ pub struct WorkflowDetail {
     pub release_number: Option<i32>,
     /// The live form link, if there is one; not its token.
     pub form_link_id: Option<FormLinkId>,
+    /// From when on the link takes nothing new.
+    pub closes_at: Option<Timestamp>,
+    /// After how many submissions the link takes nothing new.
+    pub max_answers: Option<i32>,
+    /// How many it has taken, where they are bounded.
+    pub answers: Option<i32>,
     /// What the next deploy deploys, if it is given nothing else.
     pub definition: Option<Value>,
 }
@@ -159,6 +172,17 @@ pub(crate) async fn create_workflow(
     Ok(row.map(|row| WorkflowRow::decode(&row)).transpose()?)
 }
 
+/// Before the workflow is locked, where a link shall be made: in the order of migrations/README.md.
+pub(crate) async fn lock_owner(
+    transaction: &Transaction<'_>,
+    workflow: WorkflowId,
+) -> Result<(), DatabaseError> {
+    transaction
+        .query_opt(&LOCK_OWNER, &[&workflow])
+        .await
+        .map(drop)
+}
+
 /// None if there is no workflow that could be deployed.
 pub(crate) async fn lock_draft(
     transaction: &Transaction<'_>,
@@ -176,6 +200,7 @@ pub(crate) async fn create_release(
 ) -> Result<(), DatabaseError> {
     let (form, actions) = (definition.form_json(), definition.actions_json());
     let on_failure = definition.on_failure_json();
+    let page = definition.page_json();
     let first_account = definition.actions.first().and_then(Action::account);
     transaction
         .execute(
@@ -187,6 +212,8 @@ pub(crate) async fn create_release(
                 /* $4 actions */ &actions,
                 /* $5 first_account */ &first_account,
                 /* $6 on_failure */ &on_failure,
+                /* $7 page */ &page,
+                /* $8 least_seconds */ &definition.least_seconds,
             ],
         )
         .await
@@ -244,6 +271,9 @@ pub(crate) async fn workflow(
         row: WorkflowRow::decode(&row)?,
         release_number: row.try_get("release_number")?,
         form_link_id: row.try_get("form_link_id")?,
+        closes_at: row.try_get("closes_at")?,
+        max_answers: row.try_get("max_answers")?,
+        answers: row.try_get("answers")?,
         definition: draft.and_then(|draft| serde_json::from_str(&draft).ok()),
     }))
 }

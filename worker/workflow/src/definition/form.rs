@@ -194,7 +194,8 @@ mod tests {
             value["actions"] = Value::Null;
         });
         let expected = [
-            "the definition: unknown member \"more\", expected form, actions, on_failure",
+            "the definition: unknown member \"more\", expected form, actions, on_failure, \
+                page, spam_defence",
             "form.title: must be a string of 1 to 120 characters, not blank",
             "form.fields[1]: another field has the key \"a\"",
             "form.fields[2].type: must be one of text, textarea, number, email, checkbox",

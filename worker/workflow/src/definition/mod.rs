@@ -1,10 +1,12 @@
-//! What an owner deploys: `{"form": {…}, "actions": […], "on_failure": […]}`, checked as a whole,
-//! so that one try names every mistake.
+//! What an owner deploys: `{"form": {…}, "actions": […], "on_failure": […], "page": {…},
+//! "spam_defence": {…}}`, checked as a whole, so that one try names every mistake.
 
 mod form;
+mod page;
+mod spam_defence;
 mod warnings;
 
-use letterbox_common::form::Form;
+use letterbox_common::form::{Form, Page};
 use serde_json::Value;
 
 use crate::{
@@ -20,6 +22,11 @@ const MAX_BYTES: usize = 262_144;
 #[derive(Debug, Clone)]
 pub struct Definition {
     pub(crate) form: Form,
+    /// How the form's page looks.
+    pub(crate) page: Page,
+    /// Seconds that filling in the form takes at least, where its submissions need a proof of
+    /// work; None where they do not.
+    pub least_seconds: Option<i16>,
     /// In their order; the actions of branches are inside their conditions.
     pub actions: Vec<Action>,
     /// What follows when a run has failed.
@@ -48,9 +55,12 @@ impl Definition {
             diagnostics.only(
                 members,
                 "the definition",
-                &["form", "actions", "on_failure"],
+                &["form", "actions", "on_failure", "page", "spam_defence"],
             );
             let form = form::check(&mut diagnostics, members.get("form"));
+            let page = page::check(&mut diagnostics, members.get("page"), &form);
+            let defence = members.get("spam_defence");
+            let least_seconds = spam_defence::check(&mut diagnostics, defence);
             let list = members.get("actions");
             let following = members.get("on_failure");
             let none = Value::Array(Vec::new());
@@ -62,6 +72,8 @@ impl Definition {
             actions::check(&mut diagnostics, &on_failure, "on_failure", &mut variables);
             Self {
                 form,
+                page,
+                least_seconds,
                 actions,
                 on_failure,
                 actions_json: list.unwrap_or(&Value::Null).to_string(),
@@ -89,6 +101,14 @@ impl Definition {
     )]
     pub fn form_json(&self) -> String {
         serde_json::to_string(&self.form).expect("text, booleans and lists always serialize")
+    }
+
+    /// How the form's page looks, as JSON; None where nothing is said.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a page is text and lists of it")]
+    pub fn page_json(&self) -> Option<String> {
+        let is_plain = self.page == Page::default();
+        (!is_plain).then(|| serde_json::to_string(&self.page).expect("text always serializes"))
     }
 
     /// The list of actions.

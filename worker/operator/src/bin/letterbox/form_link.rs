@@ -1,29 +1,74 @@
 //! `letterbox form-link …`
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use letterbox_common::ids::WorkflowId;
-use letterbox_operator::Named;
-use serde_json::json;
+use letterbox_operator::{Closing, Losing, Named, NewFormLink};
+use serde_json::{Value, json};
 
-use crate::{Failure, Output, settings::CliSettings};
+use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
 
 #[derive(Subcommand)]
 pub(crate) enum FormLinkCommand {
     /// Create a form link for a deployed workflow; its token is shown this once, and the link
     /// before is dead
-    Create { workflow_id: Named<WorkflowId> },
+    Create {
+        workflow_id: Named<WorkflowId>,
+        #[command(flatten)]
+        closing: ClosingArguments,
+        /// Do not ask before the former link ends
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// When a link closes by itself.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ClosingArguments {
+    /// Take nothing new from a time on, such as 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    closes_at: Option<Timestamp>,
+    /// Take nothing new after so many submissions
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    max_answers: Option<i32>,
+}
+
+impl ClosingArguments {
+    /// Whether anything is given.
+    pub(crate) fn is_given(self) -> bool {
+        self.closes_at.is_some() || self.max_answers.is_some()
+    }
+}
+
+impl From<ClosingArguments> for Closing {
+    fn from(arguments: ClosingArguments) -> Self {
+        Self {
+            at: arguments.closes_at,
+            after_answers: arguments.max_answers,
+        }
+    }
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result<Output, Failure> {
-    let FormLinkCommand::Create { workflow_id } = verb;
+    let FormLinkCommand::Create {
+        workflow_id,
+        closing,
+        yes,
+    } = verb;
     let operator = settings.operator().await?;
     let workflow = operator.id(&workflow_id).await?;
-    let made = operator.create_form_link(workflow).await?;
-    Ok(Output::one(&json!({
+    confirm(&operator, Losing::Workflow(workflow), yes).await?;
+    let creating = operator.create_closing_form_link(workflow, closing.into());
+    Ok(Output::one(&shown(settings, &creating.await?)))
+}
+
+/// A new link, at the only time that its token is shown.
+pub(crate) fn shown(settings: &CliSettings, made: &NewFormLink) -> Value {
+    json!({
         "form_link_id": made.link,
         "workspace_id": made.workspace,
         "workflow_id": made.workflow,
         "token": made.token.expose(),
         "url": settings.form_url(made.token.expose()),
-    })))
+    })
 }

@@ -5,6 +5,7 @@
 mod account;
 mod approval;
 mod audit;
+mod confirm;
 mod dead_letters;
 mod demo;
 mod escape;
@@ -130,8 +131,14 @@ enum Failure {
     Send(#[from] send::PostError),
     #[error("a run or --workspace is required")]
     NoSubject,
+    #[error("--closes-at and --max-answers are about the link of --new-link")]
+    NoNewLink,
     #[error("--by USER is required: a person answers for this")]
     NobodyAnswers,
+    #[error("{0}\nsay --yes if that is meant")]
+    NotConfirmed(String),
+    #[error("nothing was done")]
+    Declined,
     #[error("standard output: {0}")]
     Output(std::io::Error),
     #[error("CSV: {0}")]
@@ -147,6 +154,8 @@ impl Failure {
             Self::Setting(_)
                 | Self::NobodyAnswers
                 | Self::NoSubject
+                | Self::NotConfirmed(_)
+                | Self::NoNewLink
                 | Self::Operator(OperatorError::Setting(_))
         );
         ExitCode::from(if misuse { 2 } else { 1 })
@@ -190,7 +199,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
         Command::User(command) => user::run(&settings.operator().await?, command).await,
         Command::Member(command) => member::run(&settings.operator().await?, command).await,
-        Command::Workflow(command) => workflow::run(&settings.operator().await?, command).await,
+        Command::Workflow(command) => workflow::run(settings, command).await,
         Command::FormLink(command) => form_link::run(settings, command).await,
         Command::Account(command) => account::run(settings, command).await,
         Command::Approval(command) => approval::run(settings, command).await,

@@ -5,9 +5,9 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{Named, Operator};
+use letterbox_operator::{Losing, Named, Operator};
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, confirm::confirm};
 
 #[derive(Subcommand)]
 pub(crate) enum MemberCommand {
@@ -23,6 +23,9 @@ pub(crate) enum MemberCommand {
         /// The member may do nothing until it is set again without this
         #[arg(long)]
         deactivated: bool,
+        /// Do not ask before form links end
+        #[arg(long)]
+        yes: bool,
     },
     /// Remove a member
     Remove {
@@ -30,6 +33,9 @@ pub(crate) enum MemberCommand {
         workspace: Named<WorkspaceId>,
         #[arg(long)]
         user: Named<UserId>,
+        /// Do not ask before form links end
+        #[arg(long)]
+        yes: bool,
     },
     /// List the members of a workspace
     List {
@@ -45,13 +51,22 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
             user,
             role,
             deactivated,
+            yes,
         } => {
             let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            if deactivated || role == MemberRole::Viewer {
+                confirm(operator, Losing::Member(workspace, user), yes).await?;
+            }
             let setting = operator.set_member(workspace, user, role, deactivated);
             Output::one(&setting.await?)
         }
-        MemberCommand::Remove { workspace, user } => {
+        MemberCommand::Remove {
+            workspace,
+            user,
+            yes,
+        } => {
             let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            confirm(operator, Losing::Member(workspace, user), yes).await?;
             Output::one(&operator.remove_member(workspace, user).await?)
         }
         MemberCommand::List { workspace } => Output::many(

@@ -2,12 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
-use letterbox_operator::{Move, Named, Operator};
+use letterbox_operator::{Losing, Move, Named, Operator};
+use serde_json::json;
 
-use crate::{Failure, Output, export, file};
+use crate::{
+    Failure, Output,
+    confirm::confirm,
+    export, file,
+    form_link::{self, ClosingArguments},
+    settings::CliSettings,
+};
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
 
@@ -32,15 +39,26 @@ pub(crate) enum WorkflowCommand {
         /// A new definition; without it, the one that the workflow has
         #[arg(long, value_name = "FILE")]
         definition: Option<PathBuf>,
+        /// Create the new form link in the same step; its token is shown this once
+        #[arg(long)]
+        new_link: bool,
+        #[command(flatten)]
+        closing: ClosingArguments,
+        #[command(flatten)]
+        said: Said,
     },
     /// Take no more submissions; ends the form link
-    Pause { workflow_id: Named<WorkflowId> },
+    Pause(Moved),
     /// Deploy the last release again; ends the form link
-    Activate { workflow_id: Named<WorkflowId> },
+    Activate(Moved),
     /// Return to draft; ends the form link
-    Draft { workflow_id: Named<WorkflowId> },
+    Draft(Moved),
     /// Delete for good; ends the form link. Its runs stay
-    Delete { workflow_id: WorkflowId },
+    Delete {
+        workflow_id: WorkflowId,
+        #[command(flatten)]
+        said: Said,
+    },
     /// Show one workflow with its definition
     Show { workflow_id: Named<WorkflowId> },
     /// Write what was submitted as CSV to standard output, oldest first, a column for each field
@@ -62,8 +80,25 @@ pub(crate) enum WorkflowCommand {
     },
 }
 
-pub(crate) async fn run(operator: &Operator, verb: WorkflowCommand) -> Result<Output, Failure> {
-    let (workflow, to) = match verb {
+/// What is said beforehand.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Said {
+    /// Do not ask before a form link ends
+    #[arg(long)]
+    yes: bool,
+}
+
+/// A workflow that is moved.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Moved {
+    workflow_id: Named<WorkflowId>,
+    #[command(flatten)]
+    said: Said,
+}
+
+pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result<Output, Failure> {
+    let operator = &settings.operator().await?;
+    let (moved, to) = match verb {
         WorkflowCommand::Create {
             workspace,
             owner: user,
@@ -78,11 +113,25 @@ pub(crate) async fn run(operator: &Operator, verb: WorkflowCommand) -> Result<Ou
         WorkflowCommand::Deploy {
             workflow_id,
             definition,
+            new_link,
+            closing,
+            said,
         } => {
+            if closing.is_given() && !new_link {
+                return Err(Failure::NoNewLink);
+            }
             let definition = definition.map(|file| file::read_text(&file)).transpose()?;
             let workflow = operator.id(&workflow_id).await?;
-            let deploying = operator.deploy(workflow, definition.as_deref());
-            return Ok(Output::one(&deploying.await?));
+            confirm(operator, Losing::Workflow(workflow), said.yes).await?;
+            let definition = definition.as_deref();
+            if !new_link {
+                return Ok(Output::one(&operator.deploy(workflow, definition).await?));
+            }
+            let deploying = operator.deploy_with_link(workflow, definition, closing.into());
+            let (deployed, link) = deploying.await?;
+            let mut shown = json!(deployed);
+            shown["form_link"] = form_link::shown(settings, &link);
+            return Ok(Output::one(&shown));
         }
         WorkflowCommand::Show { workflow_id } => {
             let workflow = operator.id(&workflow_id).await?;
@@ -100,14 +149,23 @@ pub(crate) async fn run(operator: &Operator, verb: WorkflowCommand) -> Result<Ou
             let workflow = operator.id(&workflow_id).await?;
             return export::export(operator, workflow, (since, until)).await;
         }
-        WorkflowCommand::Pause { workflow_id } => (workflow_id, Move::Pause),
-        WorkflowCommand::Activate { workflow_id } => (workflow_id, Move::Activate),
-        WorkflowCommand::Draft { workflow_id } => (workflow_id, Move::Draft),
-        WorkflowCommand::Delete { workflow_id } => {
-            let deleting = operator.move_workflow(workflow_id, Move::Delete);
-            return Ok(Output::one(&deleting.await?));
+        WorkflowCommand::Pause(moved) => (moved, Move::Pause),
+        WorkflowCommand::Activate(moved) => (moved, Move::Activate),
+        WorkflowCommand::Draft(moved) => (moved, Move::Draft),
+        WorkflowCommand::Delete { workflow_id, said } => {
+            return move_to(operator, workflow_id, Move::Delete, said).await;
         }
     };
-    let workflow = operator.id(&workflow).await?;
+    let workflow = operator.id(&moved.workflow_id).await?;
+    move_to(operator, workflow, to, moved.said).await
+}
+
+async fn move_to(
+    operator: &Operator,
+    workflow: WorkflowId,
+    to: Move,
+    said: Said,
+) -> Result<Output, Failure> {
+    confirm(operator, Losing::Workflow(workflow), said.yes).await?;
     Ok(Output::one(&operator.move_workflow(workflow, to).await?))
 }

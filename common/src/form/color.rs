@@ -1,0 +1,159 @@
+//! Colors as a form's owner gives them, and what can be read on them: contrast by WCAG 2.2.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// An opaque color in sRGB, written `#rrggbb`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Color([u8; 3]);
+
+/// The text is not a color.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a color as #rrggbb")]
+pub struct NoColor;
+
+impl Color {
+    /// Black.
+    pub const BLACK: Self = Self([0; 3]);
+    /// White.
+    pub const WHITE: Self = Self([255; 3]);
+
+    /// From red, green and blue.
+    #[must_use]
+    pub const fn new(red: u8, green: u8, blue: u8) -> Self {
+        Self([red, green, blue])
+    }
+
+    /// How well one can be told from the other: 1 (not at all) to 21.
+    #[must_use]
+    pub fn contrast(self, other: Self) -> f64 {
+        let (one, two) = (self.luminance(), other.luminance());
+        (one.max(two) + 0.05) / (one.min(two) + 0.05)
+    }
+
+    /// Black or white, whichever is read better on this color: always with a contrast of 4.5.
+    #[must_use]
+    pub fn ink(self) -> Self {
+        match self.contrast(Self::WHITE) >= self.contrast(Self::BLACK) {
+            true => Self::WHITE,
+            false => Self::BLACK,
+        }
+    }
+
+    /// This color, or the next one on the way to `end`, that has a contrast of `least` with all of
+    /// `grounds`; `end` itself where there is none before.
+    #[must_use]
+    pub fn toward(self, end: Self, grounds: &[Self], least: f64) -> Self {
+        let suits = |color: &Self| {
+            let seen = |ground: &Self| color.contrast(*ground) >= least;
+            grounds.iter().all(seen)
+        };
+        let steps = (0..=32).map(|step| self.mixed(end, f64::from(step) / 32.0));
+        let mut suiting = steps.filter(suits);
+        suiting.next().unwrap_or(end)
+    }
+
+    /// So much of `other`, from 0 to 1, and the rest of this color.
+    #[must_use]
+    pub fn mixed(self, other: Self, share: f64) -> Self {
+        let mix = |one: u8, two: u8| {
+            let mixed = f64::from(one) * (1.0 - share) + f64::from(two) * share;
+            mixed.round().clamp(0.0, 255.0) as u8
+        };
+        let ([r, g, b], [red, green, blue]) = (self.0, other.0);
+        Self([mix(r, red), mix(g, green), mix(b, blue)])
+    }
+
+    /// Relative luminance: 0 (black) to 1 (white).
+    fn luminance(self) -> f64 {
+        let linear = |channel: u8| match f64::from(channel) / 255.0 {
+            small if small <= 0.04045 => small / 12.92,
+            large => ((large + 0.055) / 1.055).powf(2.4),
+        };
+        let [red, green, blue] = self.0.map(linear);
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+}
+
+impl FromStr for Color {
+    type Err = NoColor;
+
+    fn from_str(text: &str) -> Result<Self, NoColor> {
+        let mut channels = [0; 3];
+        let digits = text.strip_prefix('#').ok_or(NoColor)?;
+        hex::decode_to_slice(digits, &mut channels).map_err(|_| NoColor)?;
+        Ok(Self(channels))
+    }
+}
+
+impl fmt::Display for Color {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", hex::encode(self.0))
+    }
+}
+
+impl Serialize for Color {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Color {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Strategy, any, proptest};
+
+    use super::*;
+
+    fn colors() -> impl Strategy<Value = Color> {
+        any::<[u8; 3]>().prop_map(Color)
+    }
+
+    #[test]
+    fn a_color_is_six_digits() {
+        assert_eq!("#2450D3".parse(), Ok(Color::new(0x24, 0x50, 0xd3)));
+        assert_eq!(Color::new(0x24, 0x50, 0xd3).to_string(), "#2450d3");
+        for text in [
+            "",
+            "#",
+            "2450d3",
+            "#245",
+            "#2450d3ff",
+            "#2450dg",
+            "red",
+            "#24 0d3",
+        ] {
+            assert_eq!(text.parse::<Color>(), Err(NoColor), "{text}");
+        }
+    }
+
+    #[test]
+    fn contrast_is_that_of_the_standard() {
+        assert!((Color::BLACK.contrast(Color::WHITE) - 21.0).abs() < 1e-9);
+        let gray = Color::new(0x77, 0x77, 0x77);
+        assert!((gray.contrast(Color::WHITE) - 4.478).abs() < 1e-3);
+    }
+
+    proptest! {
+        #[test]
+        fn ink_can_be_read(color in colors()) {
+            assert!(color.contrast(color.ink()) >= 4.5);
+        }
+
+        #[test]
+        fn what_is_moved_toward_ink_is_seen(color in colors(), ground in colors()) {
+            let seen = color.toward(ground.ink(), &[ground], 3.0);
+            assert!(seen.contrast(ground) >= 3.0);
+            if color.contrast(ground) >= 3.0 {
+                assert_eq!(seen, color);
+            }
+        }
+    }
+}

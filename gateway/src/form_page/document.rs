@@ -1,0 +1,208 @@
+//! The documents: one with a form, one without, which says why or asks again.
+//!
+//! Without a form, a document that asks again may be shown in any frame, because nothing can be
+//! pressed in it; with one, in those that the owner names.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use hyper::header::{self, HeaderName, HeaderValue};
+use letterbox_common::form::{Color, FieldType, Form, Locale, Page};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use url::Url;
+
+use crate::{admission::LiveForm, error::Refusal, proof::Challenge, response::Response};
+
+const DOCUMENT: &str = include_str!("../../static/form.html");
+const HTML: &str = "text/html; charset=utf-8";
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+/// Everything that a browser would ask its user for.
+const NO_PERMISSIONS: HeaderValue = HeaderValue::from_static(
+    "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
+);
+/// What `static/form.css` puts behind the text and behind that, by light and by dark.
+const LIGHT: [Color; 2] = [Color::WHITE, Color::new(0xf2, 0xf4, 0xf8)];
+const DARK: [Color; 2] = [Color::new(0x16, 0x1d, 0x27), Color::new(0x0d, 0x12, 0x19)];
+/// The contrast of what is no text, by WCAG 2.2, 1.4.11.
+const SEEN: f64 = 3.0;
+
+/// Makes documents for one service.
+#[derive(Debug, Clone)]
+pub(crate) struct Documents {
+    /// With the addresses and lengths filled in.
+    html: String,
+    policy: String,
+}
+
+/// What the page is told, beside addresses and lengths.
+#[derive(Serialize)]
+struct Told<'a> {
+    form: &'a RawValue,
+    #[serde(flatten)]
+    page: &'a Page,
+    colors: Option<Colors>,
+    challenge: Option<Challenge>,
+}
+
+/// The owner's color, and what goes with it.
+#[derive(Serialize)]
+struct Colors {
+    accent: Color,
+    ink: Color,
+    strong: Color,
+    light_ring: Color,
+    dark_ring: Color,
+}
+
+impl Colors {
+    fn of(accent: Color) -> Self {
+        let ink = accent.ink();
+        // Away from its ink: what is read on it stays as clear.
+        let away = ink.ink();
+        Self {
+            accent,
+            ink,
+            strong: accent.mixed(away, 0.15),
+            light_ring: accent.toward(Color::BLACK, &LIGHT, SEEN),
+            dark_ring: accent.toward(Color::WHITE, &DARK, SEEN),
+        }
+    }
+}
+
+impl Documents {
+    /// Of a service at `base_url`.
+    pub(crate) fn new(base_url: &Url) -> Self {
+        let base = base_url.as_str().trim_end_matches('/');
+        let policy = format!(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+             connect-src 'self' {}; base-uri 'none'; form-action 'none'; frame-ancestors ",
+            base_url.origin().ascii_serialization()
+        );
+        let html = DOCUMENT
+            .replace("{base-url}", &escape(base))
+            .replace("{locales}", &Locale::WORDS.join(" "))
+            .replace("{max-lengths}", &escape(&max_lengths()));
+        Self { html, policy }
+    }
+
+    /// The document of a live form.
+    ///
+    /// # Errors
+    /// When what is stored is not a form.
+    pub(crate) fn with_form(
+        &self,
+        live: &LiveForm,
+        page: &Page,
+        challenge: Option<Challenge>,
+    ) -> Result<Response, Refusal> {
+        let unavailable = |_| Refusal::temporarily_unavailable();
+        let form = live
+            .parse()
+            .map_err(|_| Refusal::temporarily_unavailable())?;
+        let told = Told {
+            form: serde_json::from_str(&live.definition).map_err(unavailable)?,
+            page,
+            colors: page.color.map(Colors::of),
+            challenge,
+        };
+        let told = serde_json::to_string(&told).map_err(unavailable)?;
+        let language = page.locale.unwrap_or(Locale::English);
+        let html = self
+            .html
+            .replace("{language}", language.as_str())
+            .replace("{state}", "")
+            // From the end to the begin: nothing is replaced in what the owner wrote.
+            .replacen("{told}", &escape(&told), 1)
+            .replacen("{title}", &head(&form, page), 1);
+        let ancestors = match page.frame_ancestors.is_empty() {
+            true => "'none'".to_owned(),
+            false => page.frame_ancestors.join(" "),
+        };
+        Ok(self.response(html, &ancestors))
+    }
+
+    /// The document that is told no form, and asks for it: for a page that knows its token.
+    pub(crate) fn without_form(&self) -> Response {
+        self.response(self.empty(""), "'none'")
+    }
+
+    /// The document that says why there is no form: the same for every token.
+    pub(crate) fn refused(&self, refusal: Refusal) -> Response {
+        let status = refusal.status();
+        let retry = refusal.retry_after();
+        let state = format!(
+            "data-status=\"{}\" data-retry=\"{}\"",
+            status.as_u16(),
+            retry.unwrap_or_default()
+        );
+        let ancestors = match retry {
+            Some(_) => "*",
+            None => "'none'",
+        };
+        let document = self.response(self.empty(&state), ancestors);
+        let mut response = Response::from(refusal);
+        response.headers_mut().extend(document.headers().clone());
+        *response.body_mut() = document.into_body();
+        response
+    }
+
+    fn empty(&self, state: &str) -> String {
+        self.html
+            .replace("{language}", Locale::English.as_str())
+            .replace("{state}", state)
+            .replace("{title}", "<title>Form</title>")
+            .replace("{told}", "")
+    }
+
+    fn response(&self, html: String, ancestors: &str) -> Response {
+        let mut response = super::own(HTML, Bytes::from(html));
+        let headers = response.headers_mut();
+        // What the owner named was checked when it was deployed.
+        let policy = HeaderValue::try_from(format!("{}{ancestors}", self.policy));
+        let policy = policy.unwrap_or(HeaderValue::from_static("default-src 'none'"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.insert(OPENER_POLICY, super::SAME_ORIGIN);
+        headers.insert(PERMISSIONS_POLICY, NO_PERMISSIONS);
+        response
+    }
+}
+
+/// What is shown of the page before it is opened: in a tab, in a chat.
+fn head(form: &Form, page: &Page) -> String {
+    let title = escape(&form.title);
+    let mut head = format!(
+        "<title>{title}</title>\n  <meta property=\"og:title\" content=\"{title}\">\n  \
+         <meta property=\"og:type\" content=\"website\">"
+    );
+    let more = [
+        ("og:description", form.description.as_ref()),
+        ("og:site_name", page.organization.as_ref()),
+    ];
+    for (name, text) in more {
+        if let Some(text) = text {
+            let text = escape(text);
+            head.push_str(&format!(
+                "\n  <meta property=\"{name}\" content=\"{text}\">"
+            ));
+        }
+    }
+    head
+}
+
+/// The maximum length of each type of field that has one, as a JSON object.
+fn max_lengths() -> String {
+    let lengths: BTreeMap<_, _> = FieldType::ALL
+        .iter()
+        .filter_map(|kind| Some((kind.as_str(), kind.max_length()?)))
+        .collect();
+    serde_json::json!(lengths).to_string()
+}
+
+/// The text, for an element or an attribute in double quotes.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;")
+}

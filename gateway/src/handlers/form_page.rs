@@ -1,0 +1,44 @@
+//! `GET /forms?token=…`
+
+use std::net::IpAddr;
+
+use hyper::{Request, body::Incoming};
+use letterbox_common::form::TokenHash;
+
+use super::form_read;
+use crate::{body, error::Refusal, intake::form, response::Response, state::Gateway};
+
+/// Answers with a document: with the form where there is one, otherwise with the status that
+/// reading the form would have.
+pub(crate) async fn handle(
+    gateway: &Gateway,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Response {
+    let documents = &gateway.pages.documents;
+    let token = form_read::token(request.uri().query().unwrap_or_default());
+    match token {
+        None => body::leave(request, documents.without_form()),
+        Some(token) => page(gateway, peer, token, request)
+            .await
+            .unwrap_or_else(|refusal| documents.refused(refusal)),
+    }
+}
+
+async fn page(
+    gateway: &Gateway,
+    peer: IpAddr,
+    token: TokenHash,
+    request: Request<Incoming>,
+) -> Result<Response, Refusal> {
+    let client = gateway.proxies.client(peer, request.headers());
+    let live = form::read(gateway, client, token, request).await?;
+    let looked = gateway.pages.look(token).await;
+    let page = looked
+        .map_err(|_| Refusal::temporarily_unavailable())?
+        .ok_or_else(Refusal::form_unavailable)?;
+    let challenge = live
+        .least_seconds
+        .map(|seconds| gateway.proofs.challenge(token, seconds));
+    gateway.pages.documents.with_form(&live, &page, challenge)
+}

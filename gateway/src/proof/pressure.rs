@@ -1,0 +1,85 @@
+//! How much is refused at the moment, and how much more work is wanted for it.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+const WINDOW: Duration = Duration::from_secs(60);
+/// Refusals in a window that make the first further bit; twice as many make the next one.
+const FIRST: u32 = 64;
+/// Bits more than usual at most: 64 times the work.
+const MOST: u32 = 6;
+
+/// Counts refusals, by windows of a minute.
+#[derive(Debug, Default)]
+pub(super) struct Pressure(Mutex<Option<Window>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    began: Instant,
+    refused: u32,
+    /// In the window before.
+    before: u32,
+}
+
+impl Pressure {
+    /// Notes a refusal.
+    pub(super) fn note(&self) {
+        self.look(|window| window.refused = window.refused.saturating_add(1));
+    }
+
+    /// How many bits more are wanted.
+    pub(super) fn bits(&self) -> u32 {
+        let refused = self.look(|window| window.refused.max(window.before));
+        (refused / FIRST + 1).ilog2().min(MOST)
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&mut Window) -> T) -> T {
+        let now = Instant::now();
+        let mut kept = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let window = kept.get_or_insert(Window {
+            began: now,
+            refused: 0,
+            before: 0,
+        });
+        let passed = now.duration_since(window.began);
+        if passed >= WINDOW {
+            let is_next = passed < 2 * WINDOW;
+            *window = Window {
+                began: now,
+                refused: 0,
+                before: if is_next { window.refused } else { 0 },
+            };
+        }
+        look(window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_doubles_with_what_is_refused() {
+        let pressure = Pressure::default();
+        let mut noted = 0;
+        for (refused, bits) in [
+            (0, 0),
+            (63, 0),
+            (64, 1),
+            (191, 1),
+            (192, 2),
+            (100_000, MOST),
+        ] {
+            while noted < refused {
+                pressure.note();
+                noted += 1;
+            }
+            assert_eq!(pressure.bits(), bits, "{refused}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+// The fields of a form, each with its label, hint, note and error.
+
+import { jsonOf, lengthOf, problemOf } from "./check.js";
+import { readNumber } from "./number.js";
+import { say } from "./words.js";
+
+// By type of field, in characters: the service's own limits.
+const MAX_LENGTHS = JSON.parse(document.body.dataset.maxLengths);
+
+export function make(tag, properties, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+export class Field {
+  // What was meant by a number that could be two: {text, json}.
+  #chosen = null;
+  #isLocked = false;
+
+  // `autocomplete` is what a browser may fill in; `onInput` is called when something is written.
+  constructor(definition, { index, isLast, autocomplete, onInput }) {
+    Object.assign(this, definition);
+    const id = `field-${index}`;
+    const isTextarea = this.type === "textarea";
+    this.isTick = this.type === "checkbox";
+    // A name with something before it: a form's own members can't be hidden by it.
+    this.input = make(isTextarea ? "textarea" : "input", { id, name: `answer-${this.key}`, dir: "auto" });
+    // Not type=number, which changes what was typed without a word.
+    if (!isTextarea) this.input.type = this.type === "number" ? "text" : this.type;
+    if (this.type === "number") Object.assign(this.input, { inputMode: "decimal", autocomplete: "off" });
+    if (this.type === "email") this.input.autocomplete = "email";
+    if (autocomplete) this.input.autocomplete = autocomplete;
+    if (autocomplete?.startsWith("tel") && this.type === "text") this.input.inputMode = "tel";
+    if (!isTextarea) this.input.enterKeyHint = isLast ? "send" : "next";
+    this.input.setAttribute("aria-required", this.required);
+    this.label_ = make("label", { htmlFor: id, dir: "auto" }, this.label);
+    if (!this.required) this.label_.append(" ", make("span", { className: "optional" }, say("optional")));
+    // Beside the field and not in it, where it would look like an answer.
+    this.hint = make("p", { id: `${id}-hint`, className: "hint", dir: "auto" }, this.placeholder ?? "");
+    this.hint.hidden = !this.placeholder || this.isTick;
+    this.error = make("p", { id: `${id}-error`, className: "error", hidden: true });
+    this.note = make("p", { id: `${id}-note`, className: "note", hidden: true });
+    this.note.setAttribute("role", "status");
+    const parts = this.isTick ? [this.input, this.label_] : [this.label_, this.hint, this.input];
+    this.element = make("div", { className: this.isTick ? "field tick" : "field" }, ...parts, this.error, this.note);
+    this.#describe();
+    this.input.addEventListener("input", () => {
+      this.showProblem(null);
+      this.#tell();
+      onInput();
+    });
+    this.input.addEventListener("click", (event) => {
+      if (this.#isLocked && this.isTick) event.preventDefault();
+    });
+  }
+
+  get value() {
+    return this.isTick ? this.input.checked : this.input.value;
+  }
+
+  set value(value) {
+    if (this.isTick) this.input.checked = value === true;
+    else if (typeof value === "string") this.input.value = value;
+    this.#tell();
+  }
+
+  get isEmpty() {
+    return this.isTick ? !this.input.checked : this.input.value === "";
+  }
+
+  get problem() {
+    return problemOf(this, this.value, MAX_LENGTHS[this.type], this.#meant);
+  }
+
+  get json() {
+    return jsonOf(this, this.value, this.#meant);
+  }
+
+  get #meant() {
+    return this.#chosen?.text === this.value ? this.#chosen.json : undefined;
+  }
+
+  // Looks for mistakes, shows the first one, and gives it as text; null where there is none.
+  check() {
+    const problem = this.problem;
+    const message = problem && say(problem.word, problem.values);
+    this.showProblem(message);
+    if (problem?.choices) this.#offer(problem.choices);
+    return message;
+  }
+
+  showProblem(message) {
+    this.element.querySelector(".choices")?.remove();
+    this.error.textContent = message ?? "";
+    this.error.hidden = !message;
+    if (message) this.input.setAttribute("aria-invalid", "true");
+    else this.input.removeAttribute("aria-invalid");
+    this.#describe();
+  }
+
+  // Says that the link has filled it in.
+  markPrefilled() {
+    this.note.hidden = false;
+    this.note.textContent = say("byLink");
+  }
+
+  // What is being sent can be read and copied, and not changed.
+  lock(isLocked) {
+    this.#isLocked = isLocked;
+    if (this.isTick) this.input.setAttribute("aria-disabled", isLocked);
+    else this.input.readOnly = isLocked;
+  }
+
+  #describe() {
+    const described = [this.error, this.hint].filter((element) => !element.hidden).map((element) => element.id);
+    if (described.length > 0) this.input.setAttribute("aria-describedby", described.join(" "));
+    else this.input.removeAttribute("aria-describedby");
+  }
+
+  // Says how many characters are left, near the end; of a number what was read, where it is not what was typed: while it is
+  // typed, so that nothing moves when it is left.
+  #tell(read = this.type === "number" ? (this.#meant ?? readNumber(this.value).json) : undefined) {
+    const max = MAX_LENGTHS[this.type];
+    const left = max === undefined ? undefined : max - lengthOf(this.value);
+    const isNear = left >= 0 && left <= Math.max(20, max * 0.1);
+    const isReadOtherwise = read !== undefined && read !== this.value.trim();
+    this.note.hidden = !isNear && !isReadOtherwise;
+    // By itself, so that its minus stays before it whichever way the page runs.
+    const number = make("bdi", {}, read ?? "");
+    this.note.replaceChildren(...(isNear ? [say("charactersLeft", { count: left })] : isReadOtherwise ? ["= ", number] : []));
+  }
+
+  // Asks which of two numbers is meant.
+  #offer([whole, decimal]) {
+    const lower = Math.trunc(Number(decimal));
+    const between = say("between", { number: decimal, low: lower, high: lower + Math.sign(lower || 1) });
+    const button = (json, text) => {
+      const button = make("button", { type: "button", className: "choice", dir: "auto" }, text);
+      button.addEventListener("click", () => {
+        this.#chosen = { text: this.value, json };
+        this.showProblem(null);
+        this.#tell(text);
+        this.input.focus();
+      });
+      return button;
+    };
+    const choices = make("div", { className: "choices" }, button(whole, whole), button(decimal, between));
+    choices.setAttribute("role", "group");
+    choices.setAttribute("aria-labelledby", this.error.id);
+    this.error.after(choices);
+  }
+}

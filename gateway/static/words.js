@@ -1,0 +1,51 @@
+// The page's own words, in the language of the form or of its reader.
+
+import english from "./words/en.js";
+
+const LOCALES = document.body.dataset.locales.split(" ");
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/;
+const HEBREW = /[\u0590-\u05ff\ufb1d-\ufb4f]/;
+
+let words = english;
+
+// Speaks the language that the owner says; otherwise one of the reader's that runs like the form's title, so that the page runs
+// one way; of a form in Arabic or Hebrew letters whose reader has none such, that of the letters.
+export async function speak(locale, title = "") {
+  for (const language of [locale, ...candidates(title)]) {
+    const found = await load(language);
+    if (found !== null && (locale || title === "" || found.dir === directionOf(title))) {
+      words = found;
+      document.documentElement.lang = language;
+      break;
+    }
+  }
+  document.documentElement.dir = words.dir;
+  for (const element of document.querySelectorAll("[data-word]")) element.textContent = words[element.dataset.word];
+}
+
+function candidates(title) {
+  const readers = navigator.languages.map((language) => language.toLowerCase().split("-")[0]);
+  const letters = HEBREW.test(title) ? "he" : "ar";
+  return [...readers, directionOf(title) === "rtl" ? letters : "en"];
+}
+
+// By its first letter that has one.
+function directionOf(text) {
+  const [first] = /\p{Letter}/u.exec(text) ?? [""];
+  return RIGHT_TO_LEFT.test(first) ? "rtl" : "ltr";
+}
+
+async function load(language) {
+  if (language === "en") return english;
+  if (!LOCALES.includes(language)) return null;
+  try {
+    return (await import(`./words/${language}.js`)).default;
+  } catch {
+    return null;
+  }
+}
+
+// A word, with what stands in it.
+export function say(word, values = {}) {
+  return words[word].replace(/\{(\w+)\}/g, (place, name) => (Object.hasOwn(values, name) ? values[name] : place));
+}

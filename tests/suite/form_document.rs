@@ -1,0 +1,246 @@
+//! The document behind a form link, as it is served: what it carries, what it allows, what it tells
+//! nobody.
+
+use letterbox_tests::{Answer, DEFINITION, Form, Process, World, eventually};
+use serde_json::{Value, json};
+
+async fn get(gateway: &Process, path: &str) -> Answer {
+    let url = format!("{}{path}", gateway.public_url());
+    Answer::of(gateway.http.get(url).send().await.unwrap()).await
+}
+
+/// As a visitor from an address of their own gets it.
+async fn visit(form: &Form) -> Answer {
+    let request = form.request(reqwest::Method::GET, &form.page_url());
+    Answer::of(request.send().await.unwrap()).await
+}
+
+/// What the page is told, taken out of its attribute.
+fn told(document: &Answer) -> Value {
+    let (_, rest) = document.body.split_once("data-told=\"").unwrap();
+    let (told, _) = rest.split_once('"').unwrap();
+    let told = told
+        .replace("&quot;", "\"")
+        .replace("&lt;", "<")
+        .replace("&amp;", "&");
+    match told.as_str() {
+        "" => Value::Null,
+        told => serde_json::from_str(told).unwrap(),
+    }
+}
+
+/// A deployed form with these members of its definition changed.
+async fn form_with(world: &World, gateway: &Process, form: Value, page: Value) -> Form {
+    let plain = world.form(gateway).await;
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    for (name, value) in form.as_object().unwrap() {
+        definition["form"][name] = value.clone();
+    }
+    definition["page"] = page;
+    let text = definition.to_string();
+    world
+        .form_of(gateway, plain.workspace, plain.owner, &text)
+        .await
+}
+
+#[tokio::test]
+async fn a_document_is_strict_and_carries_its_form() {
+    let world = World::new().await;
+    let settings = [("LETTERBOX_BASE_URL", "https://in.example.com/a&b\"c")];
+    let gateway = world.gateway_with(&settings).await;
+    let form = world.form(&gateway).await;
+    let document = visit(&form).await;
+    assert_eq!(
+        (document.status, document.header("content-type")),
+        (200, Some("text/html; charset=utf-8"))
+    );
+    let policy = document.header("content-security-policy").unwrap();
+    assert!(
+        policy.starts_with("default-src 'none';")
+            && !policy.contains("unsafe")
+            && !policy.contains('*'),
+        "{policy}"
+    );
+    for directive in [
+        "connect-src 'self' https://in.example.com;",
+        "script-src 'self';",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ] {
+        assert!(policy.contains(directive), "{policy}");
+    }
+    let address = "data-base-url=\"https://in.example.com/a&amp;b%22c\"";
+    assert!(document.body.contains(address), "{}", document.body);
+    let read: Value = serde_json::from_str(&form.read().await.body).unwrap();
+    assert_eq!(
+        told(&document)["form"],
+        read,
+        "the form, as anybody reads it"
+    );
+    assert_eq!(told(&document)["challenge"], Value::Null);
+    for (name, value) in [
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("permissions-policy", "camera=()"),
+        ("cache-control", "no-store"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        assert!(document.header(name).unwrap().contains(value), "{name}");
+    }
+}
+
+/// Everything that an owner says arrives as it was said, and breaks out of nothing.
+#[tokio::test]
+async fn what_the_owner_says_stays_in_its_place() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let title = "</title><script>alert(1)</script> {told} {title} & \"quotes\" {state}";
+    let description = "\"><img src=x onerror=alert(1)> {told}";
+    let page = json!({
+        "organization": "A&B <b>\"Co\"</b>", "color": "#ffd400", "button": "Go <b>",
+        "privacy_url": "https://example.com/privacy?a=b&c=d", "locale": "ar",
+        "continue_url": "https://example.com/thanks", "autocomplete": {"name": "name"},
+        "frame_ancestors": ["https://www.example.com", "https://example.org:8443"],
+    });
+    let said = json!({"title": title, "description": description});
+    let form = form_with(&world, &gateway, said, page.clone()).await;
+    let document = visit(&form).await;
+    assert_eq!(document.status, 200, "{document:?}");
+    let told = told(&document);
+    assert_eq!(told["form"]["title"], title);
+    for (name, value) in page.as_object().unwrap() {
+        assert_eq!(&told[name], value, "{name}");
+    }
+    assert_eq!(told["colors"]["accent"], "#ffd400");
+    assert_eq!(
+        told["colors"]["ink"], "#000000",
+        "yellow is written on in black"
+    );
+    assert_ne!(
+        told["colors"]["light_ring"], "#ffd400",
+        "yellow on white is not seen"
+    );
+    assert!(!document.body.contains("<script>") && !document.body.contains("<img src=x"));
+    assert_eq!(document.body.matches("<script").count(), 1);
+    assert!(document.body.contains("<html lang=\"ar\">"));
+    for meta in ["og:title", "og:description", "og:site_name"] {
+        assert!(
+            document.body.contains(&format!("property=\"{meta}\"")),
+            "{meta}"
+        );
+    }
+    let policy = document.header("content-security-policy").unwrap();
+    let ancestors = "frame-ancestors https://www.example.com https://example.org:8443";
+    assert!(policy.ends_with(ancestors), "{policy}");
+    // Those who read the form itself are told nothing of it.
+    let read = form.read().await.body;
+    assert!(
+        !read.contains("example.com") && !read.contains("#ffd400"),
+        "{read}"
+    );
+}
+
+#[tokio::test]
+async fn a_document_without_a_form_says_nothing_of_its_token() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (paused, replaced) = (world.form(&gateway).await, world.form(&gateway).await);
+    let operator = world.operator().await;
+    let pausing = operator.move_workflow(paused.workflow, letterbox_operator::Move::Pause);
+    pausing.await.unwrap();
+    operator.create_form_link(replaced.workflow).await.unwrap();
+    let unknown = visit(&paused.with_token(&"0".repeat(64))).await;
+    assert_eq!(unknown.status, 404);
+    assert_eq!(told(&unknown), Value::Null);
+    let policy = unknown.header("content-security-policy").unwrap();
+    assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
+    for dead in [&paused, &replaced, &paused.with_token("short")] {
+        assert_eq!(visit(dead).await, unknown);
+    }
+    assert_eq!(get(&gateway, "/forms?token=a&token=b").await, unknown);
+    assert_eq!(get(&gateway, "/forms?token=").await, unknown);
+
+    // A page that knows its token asks for the form by itself.
+    let empty = get(&gateway, "/forms").await;
+    assert_eq!((empty.status, told(&empty)), (200, Value::Null));
+    assert!(!empty.body.contains("data-status"));
+}
+
+/// A document counts as one reading of the form, no more and no less.
+#[tokio::test]
+async fn a_document_is_under_the_limits_of_its_form() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    for _ in 0..20 {
+        assert_eq!(visit(&form).await.status, 200);
+    }
+    let limited = visit(&form).await;
+    assert_eq!(limited.status, 429);
+    let seconds: u64 = limited.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds));
+    assert!(limited.body.contains(&format!("data-retry=\"{seconds}\"")));
+    assert_eq!(
+        limited.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    // It asks again, in whatever frame it is, and shows nothing until then.
+    let policy = limited.header("content-security-policy").unwrap();
+    assert!(policy.ends_with("frame-ancestors *"), "{policy}");
+    assert_eq!(told(&limited), Value::Null);
+    assert_eq!(form.read().await.status, 429);
+}
+
+#[tokio::test]
+async fn files_of_the_page_are_its_own() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let scripts = [
+        "form",
+        "fields",
+        "check",
+        "number",
+        "draft",
+        "words",
+        "proof",
+        "proof-worker",
+    ];
+    let scripts = scripts.map(|name| format!("{name}.js"));
+    let words = letterbox_common::form::Locale::WORDS.iter();
+    let words = words.map(|locale| format!("words/{locale}.js"));
+    let texts = scripts
+        .into_iter()
+        .chain(words)
+        .map(|name| (name, "text/javascript"));
+    let others = [("form.css", "text/css"), ("icon.svg", "image/svg+xml")];
+    let others = others.map(|(name, media_type)| (name.to_owned(), media_type));
+    let mut files = 0.0;
+    for (name, media_type) in texts.chain(others) {
+        let file = get(&gateway, &format!("/forms/{name}")).await;
+        assert_eq!(file.status, 200, "{name}");
+        assert!(
+            file.header("content-type").unwrap().starts_with(media_type),
+            "{name}"
+        );
+        assert_eq!(
+            file.header("cross-origin-resource-policy"),
+            Some("same-origin")
+        );
+        let own = file.body.replace("http://www.w3.org/2000/svg", "");
+        assert!(!own.contains("://") && !own.contains("//cdn"), "{name}");
+        assert!(
+            !own.contains(" style=") && !own.contains("onclick"),
+            "{name}"
+        );
+        files += 1.0;
+    }
+    assert_eq!(get(&gateway, "/forms/words/xx.js").await.status, 404);
+    eventually("counted", async || {
+        gateway
+            .metric("letterbox_request_duration_seconds_count")
+            .await
+            >= files
+    })
+    .await;
+}

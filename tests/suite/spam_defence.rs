@@ -1,0 +1,143 @@
+//! Forms that want a proof of work: what has none costs nothing and starts nothing.
+
+use letterbox_tests::{DEFINITION, Form, Front, Process, Proxy, World, payload};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::browser::Browser;
+
+/// A form that wants a proof, and at least so many seconds.
+async fn defended(world: &World, gateway: &Process, least_seconds: i64) -> Form {
+    let plain = world.form(gateway).await;
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    definition["spam_defence"] = json!({"least_seconds": least_seconds});
+    let definition = definition.to_string();
+    world
+        .form_of(gateway, plain.workspace, plain.owner, &definition)
+        .await
+}
+
+async fn challenge(form: &Form) -> String {
+    let read = form.read().await;
+    assert_eq!(read.status, 200, "{read:?}");
+    read.header("letterbox-challenge").unwrap().to_owned()
+}
+
+/// As a program would that submits honestly.
+fn solved(challenge: &str, key: &str) -> Value {
+    let bits: u32 = challenge.split('.').nth(1).unwrap().parse().unwrap();
+    let nonce = (0_u64..)
+        .find(|nonce| {
+            let hash = Sha256::digest(format!("{challenge}.{key}.{nonce}"));
+            u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]).leading_zeros() >= bits
+        })
+        .unwrap();
+    json!({"challenge": challenge, "nonce": nonce.to_string()})
+}
+
+async fn submit(form: &Form, key: &str, proof: &Value) -> (u16, String) {
+    let body = json!({"token": form.token, "idempotencyKey": key, "payload": payload(),
+        "proof": proof});
+    let answer = form.post(body.to_string()).await;
+    (answer.status, answer.body)
+}
+
+#[tokio::test]
+async fn one_key_one_proof_one_run() {
+    let world = World::new().await;
+    let gateways = [world.gateway().await, world.gateway().await];
+    let _worker = world.worker().await;
+    let form = defended(&world, &gateways[0], 0).await;
+    let challenge = challenge(&form).await;
+    let proof = solved(&challenge, "k");
+    // The other gateway believes it, too.
+    let form = form.at(&gateways[1]);
+    assert_eq!(submit(&form, "k", &proof).await.0, 200);
+    assert_eq!(submit(&form, "k", &proof).await.0, 200, "again");
+    let (status, told) = submit(&form, "another", &proof).await;
+    assert!(status == 400 && told.contains("proof.nonce"), "{told}");
+    world.await_runs(1).await;
+
+    // Forms without it ask for nothing and tell nothing.
+    let plain = world.form(&gateways[0]).await;
+    assert_eq!(plain.read().await.header("letterbox-challenge"), None);
+    assert_eq!(submit(&plain, "k", &json!("whatever")).await.0, 200);
+}
+
+/// With the database away, a refusal that needs nothing of it comes all the same.
+#[tokio::test]
+async fn what_has_no_proof_asks_nothing_of_the_database() {
+    let world = World::new().await;
+    let database = Proxy::before(&world.database_url).await;
+    let gateway = world.gateway_with(&[("DATABASE_URL", &database.url)]).await;
+    let form = defended(&world, &gateway, 60).await;
+    let challenge = challenge(&form).await;
+    database.cut();
+    for (proof, told) in [
+        (Value::Null, "wants a proof of work"),
+        (json!({"challenge": challenge, "nonce": "x"}), "proof.nonce"),
+        (
+            json!({"challenge": "1.0.0.aa", "nonce": "x"}),
+            "proof.challenge",
+        ),
+        (solved(&challenge, "k"), "sooner than anybody"),
+    ] {
+        let (status, body) = submit(&form, "k", &proof).await;
+        assert!(
+            status == 400 && body.contains(told),
+            "{proof}: {status} {body}"
+        );
+    }
+    let refused = gateway.metric("letterbox_unproven_submissions_total").await;
+    assert!(refused >= 1.0, "{refused}");
+    let plain = form
+        .with_token(&"0".repeat(64))
+        .submit("k", &payload())
+        .await;
+    assert_eq!(plain.status, 503, "what has to be looked up waits");
+}
+
+#[tokio::test]
+async fn the_page_proves_its_work() {
+    let world = World::new().await;
+    let front = Front::bind().await;
+    let base = format!("http://{}", front.address());
+    let gateway = world.gateway_with(&[("LETTERBOX_BASE_URL", &base)]).await;
+    let way = front.lead_to(gateway.public_address());
+    let _worker = world.worker().await;
+    let form = defended(&world, &gateway, 1).await;
+    let page = Browser::start(1280, 900, false).await;
+    page.open(&format!("{}/forms?token={}", way.url, form.token))
+        .await;
+    page.await_text("Contact us").await;
+    let trap = page.evaluate("document.getElementById('trap').getBoundingClientRect().right < 0");
+    assert_eq!(trap.await, true, "people don't see it");
+    page.fill_in("Your name", "Ada").await;
+    page.fill_in("E-mail address", "ada@example.com").await;
+    page.field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    world.await_runs(1).await;
+
+    // A program that fills in whatever it finds.
+    page.open(&format!("{}/forms?token={}", way.url, form.token))
+        .await;
+    page.await_text("Contact us").await;
+    page.evaluate("document.getElementById('trap').value = 'https://spam.example'")
+        .await;
+    page.fill_in("Your name", "Bot").await;
+    page.fill_in("E-mail address", "bot@example.com").await;
+    page.field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
+    page.press("Submit").await;
+    page.await_text("proof.trap must be empty").await;
+    assert_eq!(world.runs().await, 1);
+    page.close().await;
+}

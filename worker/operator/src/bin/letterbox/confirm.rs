@@ -1,0 +1,43 @@
+//! Asking before links end that people may hold.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+
+use letterbox_operator::{LiveLink, Losing, Operator};
+
+use crate::{Failure, escape, times::to_second};
+
+/// Says which links a move ends, and asks; does not where none ends, or where `yes` was said
+/// beforehand.
+///
+/// # Errors
+/// When the answer is no, and when there is nobody to ask.
+pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    let links = operator.live_links(of).await?;
+    if links.is_empty() {
+        return Ok(());
+    }
+    let text = question(&links);
+    if !stdin().is_terminal() {
+        return Err(Failure::NotConfirmed(text));
+    }
+    let mut said = String::new();
+    let asked = write!(stderr(), "{text}\nGo on? [y/N] ").and_then(|()| stderr().flush());
+    let read = asked.and_then(|()| stdin().read_line(&mut said));
+    match read.is_ok() && matches!(said.trim(), "y" | "Y" | "yes") {
+        true => Ok(()),
+        false => Err(Failure::Declined),
+    }
+}
+
+fn question(links: &[LiveLink]) -> String {
+    let links = links.iter().map(|link| {
+        let name = escape::line(&link.workflow_name);
+        let (workflow, made) = (link.workflow_id, to_second(link.created_at));
+        format!("\n  the form link of {name} ({workflow}), made {made}")
+    });
+    let links = links.collect::<String>();
+    format!("this ends for good, for everybody who has it:{links}")
+}

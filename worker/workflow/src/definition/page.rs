@@ -1,0 +1,309 @@
+//! How the page of a form looks.
+
+use std::{collections::BTreeMap, fmt::Display};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use letterbox_common::form::{Form, Locale, NoColor, Page};
+use serde_json::{Map, Value};
+use url::{Host, Url};
+
+use crate::diagnostics::Diagnostics;
+
+const MEMBERS: [&str; 9] = [
+    "organization",
+    "logo",
+    "color",
+    "button",
+    "privacy_url",
+    "continue_url",
+    "locale",
+    "frame_ancestors",
+    "autocomplete",
+];
+const MAX_ORGANIZATION: usize = 100;
+const MAX_BUTTON: usize = 40;
+const MAX_URL: usize = 2_000;
+/// Largest logo, in bytes of the picture.
+const MAX_LOGO: usize = 32_768;
+const MAX_FRAME_ANCESTORS: usize = 10;
+
+/// The pictures that a logo may be: their media types, and how their files begin.
+const PICTURES: [(&str, &[u8]); 3] = [
+    ("image/png", b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", b"\xff\xd8\xff"),
+    ("image/webp", b"RIFF"),
+];
+
+/// What the HTML standard lets browsers fill in, less passwords and means of payment.
+const AUTOFILL: [&str; 37] = [
+    "off",
+    "name",
+    "honorific-prefix",
+    "given-name",
+    "additional-name",
+    "family-name",
+    "honorific-suffix",
+    "nickname",
+    "organization-title",
+    "organization",
+    "street-address",
+    "address-line1",
+    "address-line2",
+    "address-line3",
+    "address-level4",
+    "address-level3",
+    "address-level2",
+    "address-level1",
+    "country",
+    "country-name",
+    "postal-code",
+    "language",
+    "bday",
+    "bday-day",
+    "bday-month",
+    "bday-year",
+    "sex",
+    "url",
+    "photo",
+    "tel",
+    "tel-country-code",
+    "tel-national",
+    "tel-area-code",
+    "tel-local",
+    "tel-extension",
+    "email",
+    "impp",
+];
+
+/// Checks `page`, which may be missing.
+pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>, form: &Form) -> Page {
+    let members = value.and_then(|value| diagnostics.object(value, "page"));
+    let Some(members) = members else {
+        return Page::default();
+    };
+    diagnostics.only(members, "page", &MEMBERS);
+    Page {
+        organization: diagnostics.optional_text(members, "page", "organization", MAX_ORGANIZATION),
+        logo: parsed(diagnostics, members, "logo", logo),
+        color: parsed(diagnostics, members, "color", |text| {
+            text.parse().map_err(|error: NoColor| error.to_string())
+        }),
+        button: diagnostics.optional_text(members, "page", "button", MAX_BUTTON),
+        privacy_url: parsed(diagnostics, members, "privacy_url", address),
+        continue_url: parsed(diagnostics, members, "continue_url", address),
+        locale: members.get("locale").and_then(|locale| {
+            let given = Some(locale);
+            let name = |locale: &Locale| locale.as_str();
+            let found = diagnostics.one_of(given, "page.locale", Locale::ALL, name);
+            found.copied()
+        }),
+        frame_ancestors: frame_ancestors(diagnostics, members.get("frame_ancestors")),
+        autocomplete: autocomplete(diagnostics, members.get("autocomplete"), form),
+    }
+}
+
+/// A member that is a text with more to it.
+fn parsed<T, E: Display>(
+    diagnostics: &mut Diagnostics,
+    members: &Map<String, Value>,
+    name: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
+    let text = members.get(name)?.as_str().unwrap_or_default();
+    let parsed = parse(text);
+    parsed
+        .map_err(|error| diagnostics.add(&format!("page.{name}"), error))
+        .ok()
+}
+
+/// A picture as a data URI.
+fn logo(text: &str) -> Result<String, String> {
+    let expected = || {
+        let types: Vec<_> = PICTURES.iter().map(|(media_type, _)| *media_type).collect();
+        let types = types.join(", ");
+        format!("must be data:TYPE;base64,… with one of the types {types}")
+    };
+    let (media_type, data) = text
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(";base64,"))
+        .ok_or_else(expected)?;
+    let (_, begin) = PICTURES
+        .iter()
+        .find(|(known, _)| *known == media_type)
+        .ok_or_else(expected)?;
+    let picture = BASE64_STANDARD.decode(data).map_err(|_| expected())?;
+    if picture.len() > MAX_LOGO {
+        let bytes = picture.len();
+        return Err(format!("must have at most {MAX_LOGO} bytes, not {bytes}"));
+    }
+    let is_webp = media_type != "image/webp" || picture.get(8..12) == Some(b"WEBP");
+    match picture.starts_with(begin) && is_webp {
+        true => Ok(text.to_owned()),
+        false => Err(format!("is no {media_type}")),
+    }
+}
+
+/// The address of a page: where a reader of the form may go.
+fn address(text: &str) -> Result<String, String> {
+    let expected = || format!("must be an https address of at most {MAX_URL} characters");
+    let url = Url::parse(text).map_err(|_| expected())?;
+    let is_plain = url.scheme() == "https" && url.username().is_empty() && url.password().is_none();
+    // As it is parsed: nothing in it can end an attribute or a header.
+    match is_plain && url.as_str().len() <= MAX_URL {
+        true => Ok(url.into()),
+        false => Err(expected()),
+    }
+}
+
+fn frame_ancestors(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<String> {
+    const PATH: &str = "page.frame_ancestors";
+    if value.is_none() {
+        return Vec::new();
+    }
+    let origins = diagnostics.list(value, PATH).unwrap_or_default();
+    if origins.len() > MAX_FRAME_ANCESTORS {
+        let problem = format_args!("must be at most {MAX_FRAME_ANCESTORS} origins");
+        diagnostics.add(PATH, problem);
+    }
+    let mut found = Vec::new();
+    for (index, given) in origins.iter().enumerate() {
+        match given.as_str().and_then(origin) {
+            Some(origin) => found.push(origin),
+            None => diagnostics.add(
+                &format!("{PATH}[{index}]"),
+                "must be an origin, such as https://www.example.com",
+            ),
+        }
+    }
+    found
+}
+
+/// Of a site that speaks TLS, or of this machine.
+fn origin(text: &str) -> Option<String> {
+    let url = Url::parse(text).ok()?;
+    let is_here = match url.host()? {
+        // A host may have stars and semicolons in it; an origin that is named has not.
+        Host::Domain(name) if !name.bytes().all(is_plain) => return None,
+        Host::Domain(name) => name == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    };
+    let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_here);
+    let origin = url.origin().ascii_serialization();
+    (is_safe && origin == text.trim_end_matches('/')).then_some(origin)
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-'
+}
+
+fn autocomplete(
+    diagnostics: &mut Diagnostics,
+    value: Option<&Value>,
+    form: &Form,
+) -> BTreeMap<String, String> {
+    const PATH: &str = "page.autocomplete";
+    let members = value.and_then(|value| diagnostics.object(value, PATH));
+    let mut found = BTreeMap::new();
+    for (key, word) in members.into_iter().flatten() {
+        let path = format!("{PATH}.{key}");
+        if !form.fields.iter().any(|field| field.key == *key) {
+            diagnostics.add(&path, "is no field of the form");
+        }
+        let word = diagnostics.one_of(Some(word), &path, &AUTOFILL, |word| word);
+        found.extend(word.map(|word| (key.clone(), (*word).to_owned())));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Definition;
+
+    fn definition(page: &Value) -> Result<Definition, Vec<String>> {
+        let field = json!({"key": "a", "label": "L", "type": "text", "required": true});
+        let form = json!({"title": "T", "fields": [field]});
+        Definition::check(&json!({"form": form, "actions": [], "page": page}).to_string())
+    }
+
+    fn picture(media_type: &str, bytes: &[u8]) -> Value {
+        let data = BASE64_STANDARD.encode(bytes);
+        format!("data:{media_type};base64,{data}").into()
+    }
+
+    #[test]
+    fn a_page_is_stored_as_it_was_meant() {
+        assert_eq!(definition(&json!({})).unwrap().page_json(), None);
+        let page = json!({
+            "organization": "Acme", "logo": picture("image/png", PICTURES[0].1),
+            "color": "#2450d3", "button": "Send", "privacy_url": "https://example.com/privacy",
+            "continue_url": "https://example.com/?a=b", "locale": "de",
+            "frame_ancestors": ["https://www.example.com"], "autocomplete": {"a": "given-name"},
+        });
+        let stored = definition(&page).unwrap().page_json().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&stored).unwrap(), page);
+    }
+
+    #[test]
+    fn what_can_break_out_of_its_place_is_refused_or_written_otherwise() {
+        let large = [PICTURES[0].1, &[0; MAX_LOGO]].concat();
+        for (member, value) in [
+            ("organization", " ".into()),
+            ("organization", "x".repeat(101).into()),
+            ("logo", "https://example.com/logo.png".into()),
+            ("logo", "data:image/svg+xml;base64,PHN2Zy8+".into()),
+            ("logo", "data:image/png;base64,####".into()),
+            ("logo", picture("image/png", b"GIF89a")),
+            ("logo", picture("image/webp", b"RIFF0000WAVE")),
+            ("logo", picture("image/png", &large)),
+            ("color", "blue".into()),
+            ("color", 1.into()),
+            ("button", "x".repeat(41).into()),
+            ("privacy_url", "http://example.com".into()),
+            ("privacy_url", "javascript:alert(1)".into()),
+            ("privacy_url", "https://u:p@example.com".into()),
+            ("continue_url", "/thanks".into()),
+            ("locale", "xx".into()),
+            ("frame_ancestors", json!("https://example.com")),
+            ("frame_ancestors", json!(["*"])),
+            ("frame_ancestors", json!(["https://*.example.com"])),
+            ("frame_ancestors", json!(["https://example.com/path"])),
+            (
+                "frame_ancestors",
+                json!(["https://a.example.com; script-src *"]),
+            ),
+            ("frame_ancestors", json!(["http://example.com"])),
+            ("frame_ancestors", json!(vec!["https://example.com"; 11])),
+            ("autocomplete", json!({"b": "name"})),
+            ("autocomplete", json!({"a": "cc-number"})),
+            ("more", 1.into()),
+        ] {
+            let problems = definition(&json!({member: value.clone()})).unwrap_err();
+            let text = problems.join("\n");
+            assert_eq!(problems.len(), 1, "{member} {value}: {text}");
+            assert!(text.starts_with("page"), "{text}");
+        }
+        let page = definition(&json!({"privacy_url": "https://example.com/\"><a"})).unwrap();
+        let stored = page.page_json().unwrap();
+        assert!(!stored.contains("><"), "{stored}");
+    }
+
+    #[test]
+    fn a_defence_has_a_least_time() {
+        let of = |defence: Value| {
+            let form = json!({"title": "T", "fields": [
+                {"key": "a", "label": "L", "type": "text", "required": true}]});
+            let text = json!({"form": form, "actions": [], "spam_defence": defence}).to_string();
+            Definition::check(&text).map(|definition| definition.least_seconds)
+        };
+        assert_eq!(definition(&json!({})).unwrap().least_seconds, None);
+        assert_eq!(of(json!({})).unwrap(), Some(2));
+        assert_eq!(of(json!({"least_seconds": 60})).unwrap(), Some(60));
+        for wrong in [json!(true), json!({"least_seconds": 61}), json!({"x": 1})] {
+            assert_eq!(of(wrong.clone()).unwrap_err().len(), 1, "{wrong}");
+        }
+    }
+}
