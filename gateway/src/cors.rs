@@ -72,7 +72,10 @@ pub(crate) fn preflight(methods: &'static str) -> Response {
 pub(crate) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
     const EXPOSED: HeaderName = header::ACCESS_CONTROL_EXPOSE_HEADERS;
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(EXPOSED, HeaderValue::from_static("Retry-After"));
+    headers.insert(
+        EXPOSED,
+        HeaderValue::from_static("Retry-After, X-Request-Id, Letterbox-Challenge"),
+    );
 }
 
 #[cfg(test)]

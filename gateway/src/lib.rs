@@ -23,13 +23,14 @@ pub mod open_batches;
 mod program;
 mod proof;
 mod repeats;
+mod request_id;
 mod response;
 mod router;
 mod server;
 mod state;
 mod strict_head;
 mod trace;
-mod validation;
+pub mod validation;
 mod webhook_secrets;
 mod work_queues;
 

@@ -7,6 +7,8 @@ use hyper::{
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 
+use crate::request_id;
+
 /// A response with its whole body.
 pub(crate) type Response = hyper::Response<Full<Bytes>>;
 
@@ -52,7 +54,8 @@ pub(crate) fn announce_close(headers: &mut HeaderMap) {
 }
 
 /// Adds the headers of every response.
-pub(crate) fn add_common_headers(headers: &mut HeaderMap) {
+pub(crate) fn add_common_headers(headers: &mut HeaderMap, request_id: HeaderValue) {
+    headers.insert(request_id::HEADER, request_id);
     headers.insert(MARKER_HEADER, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(

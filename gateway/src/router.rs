@@ -17,7 +17,7 @@ use crate::{
     error::Refusal,
     form_page::PageFile,
     handlers::{form_page, form_read, form_submit, incoming_webhook},
-    metrics,
+    metrics, request_id,
     response::{self, Response},
     state::Gateway,
     strict_head,
@@ -95,9 +95,10 @@ fn record(route: &'static str, status: u16, took: Duration) {
 pub(crate) async fn respond(
     gateway: &Gateway,
     peer: IpAddr,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Response {
     let began = Instant::now();
+    let id = request_id::assign(request.headers_mut(), gateway.proxies.contains(peer));
     let path = request.uri().path().to_owned();
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);
@@ -115,11 +116,12 @@ pub(crate) async fn respond(
             response
         }
     };
-    response::add_common_headers(response.headers_mut());
+    response::add_common_headers(response.headers_mut(), id.clone());
 
     let status = response.status().as_u16();
     record(name, status, began.elapsed());
-    tracing::debug!(route = name, status, "answered");
+    let request_id = id.to_str().unwrap_or_default();
+    tracing::debug!(route = name, status, request_id, "answered");
     response
 }
 

@@ -12,9 +12,11 @@ export function lengthOf(text) {
   return length;
 }
 
-// Whether an answer is left out of what is sent.
+// Whether an answer is left out of what is sent. Whitespace is that of the service, which is not that of trim(); alone it is an
+// answer only where a text of several lines is wanted.
 function isLeftOut(field, value) {
-  return field.type !== "checkbox" && value.trim() === "";
+  if (field.type === "textarea" && field.required) return value === "";
+  return field.type !== "checkbox" && /^\p{White_Space}*$/u.test(value);
 }
 
 // What is wrong with a value (a boolean for a checkbox, a text otherwise), as {word, values}: a word of the page, and what stands
@@ -22,7 +24,6 @@ function isLeftOut(field, value) {
 // where there was a choice.
 export function problemOf(field, value, maxLength, meant) {
   if (field.type === "checkbox") return field.required && !value ? { word: "tick" } : null;
-  // Spaces alone are no answer.
   if (isLeftOut(field, value)) return field.required ? { word: "required" } : null;
   const count = lengthOf(value);
   if (count > maxLength) return { word: "tooLong", values: { max: maxLength, count } };

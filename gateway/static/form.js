@@ -190,7 +190,7 @@ function values() {
 function summarize(problems) {
   const items = problems.map(({ field, message }) => {
     if (!field) return make("li", { dir: "auto" }, message);
-    const link = make("a", { href: `#${field.input.id}`, dir: "auto" }, `${field.label}: ${message}`);
+    const link = make("a", { href: `#${field.input.id}` }, make("bdi", {}, field.label), `: ${message}`);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       field.input.focus();

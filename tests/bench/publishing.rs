@@ -103,5 +103,6 @@ pub fn receipt() -> Receipt {
     Receipt {
         received_at: jiff::Timestamp::now(),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        request_id: None,
     }
 }

@@ -29,9 +29,22 @@ pub fn sign(secret: &str, body: &[u8]) -> String {
 pub struct Answer {
     pub status: u16,
     pub body: String,
-    /// Without the date.
+    /// Without the date and the id of the request, in which all answers differ.
     pub headers: Vec<(String, String)>,
+    pub request_id: RequestId,
 }
+
+/// The id of a request; all are alike where answers are compared.
+#[derive(Debug, Clone)]
+pub struct RequestId(pub String);
+
+impl PartialEq for RequestId {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for RequestId {}
 
 impl Answer {
     pub async fn of(response: reqwest::Response) -> Self {
@@ -39,10 +52,15 @@ impl Answer {
             .headers()
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
-        let headers: Vec<_> = headers.filter(|(name, _)| name != "date").collect();
+        let headers: Vec<(String, String)> = headers.collect();
+        let id = headers.iter().find(|(name, _)| name == "x-request-id");
+        let request_id = id.expect("every answer has an id").1.clone();
+        let headers = headers.into_iter();
+        let headers = headers.filter(|(name, _)| name != "date" && name != "x-request-id");
         let answer = Self {
             status: response.status().as_u16(),
-            headers,
+            headers: headers.collect(),
+            request_id: RequestId(request_id),
             body: response.text().await.unwrap(),
         };
         assert_unmarked("an answer", &format!("{answer:?}"));

@@ -17,9 +17,29 @@ pub struct Browser {
     driver: Child,
 }
 
+/// What a reader has set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reader {
+    /// Prefers the dark.
+    pub dark: bool,
+    /// Sees a few colors only, which the system chooses.
+    pub forced_colors: bool,
+    /// The languages that they read, as tags with commas between them.
+    pub languages: Option<&'static str>,
+}
+
 impl Browser {
     /// Starts a browser with a window of this size, in CSS pixels.
     pub async fn start(width: u32, height: u32, dark: bool) -> Self {
+        let reader = Reader {
+            dark,
+            ..Reader::default()
+        };
+        Self::start_for(width, height, reader).await
+    }
+
+    /// The same, for a reader with settings of their own.
+    pub async fn start_for(width: u32, height: u32, reader: Reader) -> Self {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -49,7 +69,17 @@ impl Browser {
             "--hide-scrollbars".into(),
             format!("--window-size={width},{height}"),
         ];
-        arguments.extend(dark.then(|| "--force-dark-mode".to_owned()));
+        arguments.extend(reader.dark.then(|| "--force-dark-mode".to_owned()));
+        arguments.extend(
+            reader
+                .forced_colors
+                .then(|| "--force-high-contrast".to_owned()),
+        );
+        arguments.extend(
+            reader
+                .languages
+                .map(|languages| format!("--accept-lang={languages}")),
+        );
         let mut options = json!({ "args": arguments });
         if width < 500 {
             // A window can't be that narrow; an emulated phone can.
@@ -79,6 +109,15 @@ impl Browser {
             .execute(&format!("return {expression}"), Vec::new())
             .await
             .unwrap()
+    }
+
+    /// What a promise gives.
+    pub async fn promised(&self, expression: &str) -> Value {
+        let script = format!(
+            "const done = arguments[0]; \
+             Promise.resolve({expression}).then(done, (error) => done(String(error)))"
+        );
+        self.page.execute_async(&script, Vec::new()).await.unwrap()
     }
 
     /// Waits until this text can be read on the page.

@@ -8,11 +8,12 @@ use letterbox_tests::binary;
 
 use crate::source_tree::{read, root};
 
-const READMES: [&str; 7] = [
+const READMES: [&str; 8] = [
     "README.md",
     "common/README.md",
     "deploy/README.md",
     "gateway/README.md",
+    "gateway/senders/README.md",
     "migrations/README.md",
     "tests/README.md",
     "worker/README.md",

@@ -506,7 +506,7 @@ async fn a_deploy_warns_of_traps() {
         comparing("named", "form.name == 'Ada'"),
         {"id": "other", "type": "http.request", "account": "gone", "method": "GET", "path": "/"}]);
     let form = world.acting_form(&gateway, &peer.url, actions).await;
-    let deployed = world.order(format!("workflow deploy {}", form.workflow));
+    let deployed = world.order(format!("workflow deploy --yes {}", form.workflow));
     let warnings = deployed["warnings"].as_array().unwrap();
     let said = |text: &str| {
         let saying = warnings.iter().map(|one| one.as_str().unwrap());

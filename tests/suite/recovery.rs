@@ -239,6 +239,7 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
         let receipt = Receipt {
             received_at: jiff::Timestamp::now(),
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+            request_id: None,
         };
         let (workspace, workflow) = (form.workspace, form.workflow);
         let submission = FormSubmission {

@@ -1,6 +1,7 @@
 //! From a signed body to a stored signal: native where the contract holds, generic with the broken
 //! rule where not.
 
+use letterbox_operator::SignalFilter;
 use letterbox_tests::World;
 
 #[tokio::test]
@@ -24,7 +25,7 @@ async fn native_signals_keep_every_member_exactly() {
     let mut signals = world
         .operator()
         .await
-        .signals(webhook.address.workspace, 100)
+        .signals(&SignalFilter::of(webhook.address.workspace), None, 100)
         .await
         .unwrap();
     signals.reverse();
@@ -96,7 +97,7 @@ async fn nothing_in_a_body_leads_to_another_workspace() {
         world
             .operator()
             .await
-            .signals(other.address.workspace, 10)
+            .signals(&SignalFilter::of(other.address.workspace), None, 10)
             .await
             .unwrap()
             .len(),
@@ -106,7 +107,7 @@ async fn nothing_in_a_body_leads_to_another_workspace() {
         world
             .operator()
             .await
-            .signals(webhook.address.workspace, 10)
+            .signals(&SignalFilter::of(webhook.address.workspace), None, 10)
             .await
             .unwrap()
             .len(),

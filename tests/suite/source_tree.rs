@@ -131,6 +131,7 @@ fn http_is_at_the_edge() {
         "gateway/src/handlers/",
         "gateway/src/error.rs",
         "gateway/src/response.rs",
+        "gateway/src/request_id.rs",
         "gateway/src/cors.rs",
         "gateway/src/strict_head.rs",
         "gateway/src/body.rs",

@@ -23,6 +23,7 @@ fn deliveries(address: WebhookAddress, number: usize) -> Message {
                 receipt: Receipt {
                     received_at: jiff::Timestamp::now(),
                     traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+                    request_id: None,
                 },
             };
             let body = format!("\"{}\"", uuid::Uuid::new_v4());

@@ -58,6 +58,18 @@ pub struct Receipt {
     pub received_at: Timestamp,
     /// W3C trace context of the request.
     pub traceparent: String,
+    /// The `X-Request-Id` that the sender was answered; messages of before do not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+impl Receipt {
+    /// As one text, `<received_at> <request_id>`: what the database takes apart.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let (time, id) = (self.received_at, self.request_id.as_deref());
+        format!("{time} {}", id.unwrap_or_default())
+    }
 }
 
 fn to_the_millisecond<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {

@@ -33,5 +33,6 @@ fn receipt(properties: &BasicProperties) -> Result<Receipt, MalformedMessage> {
     Ok(Receipt {
         received_at: header(properties, "received_at")?,
         traceparent: header(properties, "traceparent")?,
+        request_id: None,
     })
 }

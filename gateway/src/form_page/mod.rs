@@ -1,6 +1,6 @@
 //! The page behind a form link: a document that carries the form of a live link, with how its owner
-//! wants it to look, and the files that it loads. It is answered under the same limits, liveness and
-//! silence as the form itself; the page submits through the public endpoint, like anybody else.
+//! wants it to look, and the files that it loads. It is answered under the same limits, liveness
+//! and silence as the form itself; the page submits through the public endpoint, like anybody else.
 
 mod document;
 mod files;

@@ -24,7 +24,7 @@ use crate::{
     claims::{KeyState, SubmissionKey},
     client_address::ClientAddress,
     error::Refusal,
-    json,
+    json, request_id,
     state::Gateway,
     trace, validation,
 };
@@ -122,6 +122,7 @@ async fn accept(
                 receipt: Receipt {
                     received_at,
                     traceparent: trace::traceparent(headers),
+                    request_id: request_id::of(headers),
                 },
             };
             record(gateway, submission).await

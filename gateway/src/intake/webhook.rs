@@ -18,7 +18,7 @@ use crate::{
     body,
     claims::{DeliveryKey, KeyState},
     error::Refusal,
-    json,
+    json, request_id,
     state::Gateway,
     trace,
     webhook_secrets::VerifyError,
@@ -86,6 +86,7 @@ async fn accept(
     let receipt = Receipt {
         received_at,
         traceparent: trace::traceparent(headers),
+        request_id: request_id::of(headers),
     };
     match gateway
         .deliveries

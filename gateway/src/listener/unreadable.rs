@@ -18,7 +18,7 @@ use hyper::{StatusCode, header::HeaderMap};
 use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::{error::Refusal, response};
+use crate::{error::Refusal, request_id, response};
 
 /// What is read, and how long, of a peer that was answered and is left.
 const MAX_UNREAD: u64 = 1 << 20;
@@ -147,7 +147,7 @@ pub(super) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 fn render(refusal: &Refusal) -> Bytes {
     let (status, body) = (refusal.status(), refusal.body());
     let mut headers = HeaderMap::new();
-    response::add_common_headers(&mut headers);
+    response::add_common_headers(&mut headers, request_id::random());
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
         body.len()

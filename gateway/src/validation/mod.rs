@@ -21,7 +21,7 @@ const MAX_SHOWN: usize = 100;
 /// A field, and what is wrong with it. Quotes no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Field {}: {problem}", Shown(.key))]
-pub(crate) struct Invalid {
+pub struct Invalid {
     key: String,
     problem: Problem,
 }
@@ -71,7 +71,7 @@ enum FieldValue<'a> {
 ///
 /// # Errors
 /// Names the first field that does not fit.
-pub(crate) fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
+pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
     let members = json_object::all(payload.get()).unwrap_or_default();
     let mut valid = Vec::with_capacity(form.fields.len());
     for field in &form.fields {

@@ -105,6 +105,9 @@ pub enum Reason {
     /// The deploy was given no definition, and the workflow has none to deploy again.
     #[error("the workflow has no definition: give one")]
     NoDefinition,
+    /// PostgreSQL knows no such names.
+    #[error("the name of a login has 1 to 63 bytes")]
+    InvalidLogin,
     /// Holds every mistake, as `path: problem`.
     #[error("the definition can't be deployed:\n  {}", .0.join("\n  "))]
     InvalidDefinition(Vec<String>),
@@ -234,6 +237,7 @@ mod tests {
             OwnerCannotRun,
             NotDeployed,
             ClosesInThePast,
+            InvalidLogin,
             NoDefinition,
             InvalidDefinition(vec![
                 "form: must be an object".into(),
@@ -291,6 +295,7 @@ mod tests {
                 OwnerMustRun => "the owner must be a member of the workspace who may run workflows",
                 OwnerCannotRun => "the workflow's owner may not run workflows here",
                 NotDeployed => "the workflow is not deployed",
+                InvalidLogin => "the name of a login has 1 to 63 bytes",
                 ClosesInThePast => "a form link can't close in the past",
                 NoDefinition => "the workflow has no definition: give one",
                 RunNotOver => "the run is not over",

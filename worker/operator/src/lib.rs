@@ -46,8 +46,8 @@ pub use self::{
     store::{
         AccountRow, ActionApproval, Allowance, ApprovalRow, AuditEntry, AuditFilter, CancelOutcome,
         Closing, FormAnswer, LiveLink, Member, Noun, PolicyRow, PolicyVersion, Retries,
-        RetryOutcome, RunAction, RunDetail, RunFilter, RunRow, SignalDetail, SignalRow, User,
-        WaitingApproval, WebhookRow, WorkflowDetail, WorkflowRow, Workspace,
+        RetryOutcome, RunAction, RunDetail, RunFilter, RunRow, SignalDetail, SignalFilter,
+        SignalRow, User, WaitingApproval, WebhookRow, WorkflowDetail, WorkflowRow, Workspace,
     },
     webhooks::NewWebhook,
     workflows::{DeployedWorkflow, Move},

@@ -4,8 +4,7 @@
 mod store;
 
 use bytes::Bytes;
-use jiff::Timestamp;
-use letterbox_broker::FormSubmission;
+use letterbox_broker::{FormSubmission, Receipt};
 use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
 
 pub(crate) use self::store::{STATEMENTS, store};
@@ -18,7 +17,7 @@ pub(crate) struct NewRun {
     workflow: WorkflowId,
     /// The release that the gateway validated the payload against; the run is pinned to it.
     pub(crate) release: ReleaseId,
-    received_at: Timestamp,
+    receipt: Receipt,
     /// The validated payload: JSON text that a stranger wrote.
     input: Bytes,
 }
@@ -31,7 +30,7 @@ impl NewRun {
             workspace: envelope.workspace,
             workflow: envelope.workflow,
             release: envelope.release,
-            received_at: envelope.receipt.received_at,
+            receipt: envelope.receipt.clone(),
             input: body.clone(),
         }
     }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use letterbox_common::{
     form::lookup_ids,
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
@@ -29,23 +28,25 @@ ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
     /// Inserts a batch of submissions as runs. Those that came before change nothing; what is
-    /// refused keeps no input. $8 and $9 are ids of values, and the place of the run that they are
-    /// of, from 1. A submission to a workflow that does not exist breaks a constraint instead of
-    /// vanishing in a join.
+    /// refused keeps no input. A receipt is '<received_at> <request_id>'. $8 and $9 are ids of
+    /// values, and the place of the run that they are of, from 1. A submission to a workflow that
+    /// does not exist breaks a constraint instead of vanishing in a join.
     INSERT_RUNS = insert_runs "
 WITH found AS (
     SELECT place, array_agg(id) AS found_by FROM unnest($8::uuid[], $9::bigint[]) AS f (id, place)
     GROUP BY place
 ), new AS (
-    SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.received_at, n.input,
+    SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.input,
+           split_part(n.receipt, ' ', 1)::timestamptz AS received_at,
+           nullif(split_part(n.receipt, ' ', 2), '') AS request_id,
            w.owner_id, s.run_allowance, u.started,
            CASE WHEN s.is_searchable THEN found.found_by END AS found_by,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
                 WHEN m.may_run IS NOT TRUE THEN 'owner_cannot_run'
                 WHEN b.bytes >= $7 THEN 'storage_exhausted' END AS reason
-    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bytea[])
+    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bytea[])
          WITH ORDINALITY
-         AS n (workspace_id, run_id, workflow_id, release_id, received_at, input, place)
+         AS n (workspace_id, run_id, workflow_id, release_id, receipt, input, place)
     LEFT JOIN found USING (place)
     LEFT JOIN workflows w ON w.workspace_id = n.workspace_id AND w.workflow_id = n.workflow_id
     LEFT JOIN members m ON m.workspace_id = n.workspace_id AND m.user_id = w.owner_id
@@ -72,11 +73,11 @@ WITH found AS (
     FROM counted
 ), inserted AS (
     INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason,
-                      input, found_by, received_at, finished_at)
+                      input, found_by, received_at, request_id, finished_at)
     SELECT workspace_id, run_id, workflow_id, release_id, owner_id,
            CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused,
            CASE WHEN refused IS NULL THEN input END,
-           CASE WHEN refused IS NULL THEN found_by END, received_at,
+           CASE WHEN refused IS NULL THEN found_by END, received_at, request_id,
            CASE WHEN refused IS NOT NULL THEN clock_timestamp() END
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
@@ -145,7 +146,7 @@ struct RecordRuns<'a> {
     runs: Vec<RunId>,
     workflows: Vec<WorkflowId>,
     releases: Vec<ReleaseId>,
-    received: Vec<Timestamp>,
+    receipts: Vec<String>,
     inputs: Vec<&'a [u8]>,
     /// By what they are found, and the place of the run that each is of, from 1.
     values: Vec<Uuid>,
@@ -185,7 +186,7 @@ impl<'a> RecordRuns<'a> {
             runs: runs.iter().map(|run| run.run).collect(),
             workflows: runs.iter().map(|run| run.workflow).collect(),
             releases: runs.iter().map(|run| run.release).collect(),
-            received: runs.iter().map(|run| run.received_at).collect(),
+            receipts: runs.iter().map(|run| run.receipt.text()).collect(),
             inputs: runs.iter().map(|run| &run.input[..]).collect(),
             values,
             places,
@@ -205,7 +206,7 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $2 run_id */ &self.runs)
                 .bind(/* $3 workflow_id */ &self.workflows)
                 .bind(/* $4 release_id */ &self.releases)
-                .bind(/* $5 received_at */ &self.received)
+                .bind(/* $5 receipt */ &self.receipts)
                 .bind(/* $6 input */ &self.inputs)
                 .bind(/* $7 max_daily_bytes */ self.max_daily_bytes)
                 .bind(/* $8 values */ &self.values)

@@ -5,8 +5,7 @@ mod proposal;
 mod store;
 
 use bytes::Bytes;
-use jiff::Timestamp;
-use letterbox_broker::WebhookDelivery;
+use letterbox_broker::{Receipt, WebhookDelivery};
 use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, WebhookId, WorkspaceId},
@@ -21,7 +20,7 @@ pub(crate) struct Signal {
     pub(crate) id: DeliveryId,
     pub(crate) workspace: WorkspaceId,
     webhook: WebhookId,
-    received_at: Timestamp,
+    receipt: Receipt,
     mapped: Mapped,
     /// The exact bytes that were signed.
     body: Bytes,
@@ -39,7 +38,7 @@ impl Signal {
             id: envelope.delivery,
             workspace: envelope.workspace,
             webhook: envelope.webhook,
-            received_at: envelope.receipt.received_at,
+            receipt: envelope.receipt.clone(),
             mapped: proposal::map(body),
             body: body.clone(),
         }

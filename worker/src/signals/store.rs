@@ -1,7 +1,6 @@
 //! Storing signals: one statement for the native ones of a batch and one for the generic ones. A
 //! signal that is stored already is left as it is.
 
-use jiff::Timestamp;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
     states::SignalKind,
@@ -14,16 +13,17 @@ use super::{Mapped, Signal, proposal::Native};
 use crate::{metrics, recorder::Recorder};
 
 statements! {
-    /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>'. Those
-    /// that came before change nothing.
+    /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>', a receipt
+    /// '<received_at> <request_id>'. Those that came before change nothing.
     INSERT_NATIVE = insert_native_signals "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, body, kind, entity,
-                     source_tool, event_id, amount_value, amount_currency)
-SELECT workspace_id, signal_id, webhook_id, received_at, body, kind, entity, source_tool, event_id,
+INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
+                     entity, source_tool, event_id, amount_value, amount_currency)
+SELECT workspace_id, signal_id, webhook_id, split_part(receipt, ' ', 1)::timestamptz,
+       nullif(split_part(receipt, ' ', 2), ''), body, kind, entity, source_tool, event_id,
        split_part(amount, ' ', 1)::numeric, split_part(amount, ' ', 2)
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::bytea[], $6::text[],
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, body, kind, entity, source_tool,
+     AS new (workspace_id, signal_id, webhook_id, receipt, body, kind, entity, source_tool,
              event_id, amount)
 ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
@@ -32,10 +32,12 @@ RETURNING signal_id";
     /// Inserts all other signals, with the first rule that each broke. Those that came before
     /// change nothing.
     INSERT_GENERIC = insert_generic_signals "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, body, kind, generic_reason)
-SELECT workspace_id, signal_id, webhook_id, received_at, body, 'generic', reason
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::bytea[], $6::text[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, body, reason)
+INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
+                     generic_reason)
+SELECT workspace_id, signal_id, webhook_id, split_part(receipt, ' ', 1)::timestamptz,
+       nullif(split_part(receipt, ' ', 2), ''), body, 'generic', reason
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[])
+     AS new (workspace_id, signal_id, webhook_id, receipt, body, reason)
 ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
@@ -93,7 +95,7 @@ struct Common<'a> {
     workspaces: Vec<WorkspaceId>,
     ids: Vec<DeliveryId>,
     webhooks: Vec<WebhookId>,
-    received: Vec<Timestamp>,
+    receipts: Vec<String>,
     bodies: Vec<&'a [u8]>,
 }
 
@@ -102,7 +104,7 @@ impl<'a> Common<'a> {
         self.workspaces.push(signal.workspace);
         self.ids.push(signal.id);
         self.webhooks.push(signal.webhook);
-        self.received.push(signal.received_at);
+        self.receipts.push(signal.receipt.text());
         self.bodies.push(&signal.body);
     }
 }
@@ -136,7 +138,7 @@ impl<'a> NativeColumns<'a> {
                 .bind(/* $1 workspace_id */ &self.common.workspaces)
                 .bind(/* $2 signal_id */ &self.common.ids)
                 .bind(/* $3 webhook_id */ &self.common.webhooks)
-                .bind(/* $4 received_at */ &self.common.received)
+                .bind(/* $4 receipt */ &self.common.receipts)
                 .bind(/* $5 body */ &self.common.bodies)
                 .bind(/* $6 kind */ &self.kinds)
                 .bind(/* $7 entity */ &self.entities)
@@ -166,7 +168,7 @@ impl<'a> GenericColumns<'a> {
                 .bind(/* $1 workspace_id */ &self.common.workspaces)
                 .bind(/* $2 signal_id */ &self.common.ids)
                 .bind(/* $3 webhook_id */ &self.common.webhooks)
-                .bind(/* $4 received_at */ &self.common.received)
+                .bind(/* $4 receipt */ &self.common.receipts)
                 .bind(/* $5 body */ &self.common.bodies)
                 .bind(/* $6 generic_reason */ &self.reasons)
         })

@@ -10,18 +10,66 @@ use serde::Serialize;
 use tokio_postgres::{Error, Row};
 
 statements! {
-    /// The newest signals of a workspace.
+    /// The newest signals of a workspace that a filter lets through. Ids sort by time of receipt.
     SIGNALS = signals "
-SELECT signal_id, workspace_id, webhook_id, kind, generic_reason, entity, source_tool,
-       amount_value::text AS amount_value, amount_currency, event_id, received_at
-FROM signals WHERE workspace_id = $1 ORDER BY signal_id DESC LIMIT $2";
+SELECT s.signal_id, s.workspace_id, s.webhook_id, w.name AS webhook_name, s.kind, s.generic_reason,
+       s.entity, s.source_tool, s.amount_value::text AS amount_value, s.amount_currency,
+       s.event_id, s.request_id, s.received_at
+FROM signals s JOIN webhooks w ON w.workspace_id = s.workspace_id AND w.webhook_id = s.webhook_id
+WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2)
+  AND ($3::text IS NULL OR s.kind = $3) AND ($4::timestamptz IS NULL OR s.received_at >= $4)
+  AND ($5::text IS NULL OR s.event_id = $5) AND ($6::text IS NULL OR s.request_id = $6)
+  AND ($7::uuid IS NULL OR s.signal_id < $7)
+ORDER BY s.signal_id DESC LIMIT $8";
 
     /// One signal with its body.
     SIGNAL = signal "
-SELECT s.signal_id, s.workspace_id, s.webhook_id, s.kind, s.generic_reason, s.entity,
-       s.source_tool, s.amount_value::text AS amount_value, s.amount_currency, s.event_id,
-       s.received_at, s.stored_at, s.body
-FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1";
+SELECT s.signal_id, s.workspace_id, s.webhook_id, h.name AS webhook_name, s.kind, s.generic_reason,
+       s.entity, s.source_tool, s.amount_value::text AS amount_value, s.amount_currency,
+       s.event_id, s.request_id, s.received_at, s.stored_at, s.body
+FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
+JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id";
+
+    /// Lets a login read the signals of a workspace.
+    ADD_SIGNAL_READER = add_signal_reader "
+INSERT INTO signal_readers (workspace_id, login) VALUES ($1, $2::text::name)
+ON CONFLICT DO NOTHING";
+
+    /// Takes that back.
+    REMOVE_SIGNAL_READER = remove_signal_reader "
+DELETE FROM signal_readers WHERE workspace_id = $1 AND login = $2::text::name";
+}
+
+/// Which signals are wanted.
+#[derive(Debug, Clone)]
+pub struct SignalFilter {
+    /// The workspace of their webhooks.
+    pub workspace: WorkspaceId,
+    /// Only of this webhook.
+    pub webhook: Option<WebhookId>,
+    /// Only of this kind.
+    pub kind: Option<SignalKind>,
+    /// Only what was received since then.
+    pub since: Option<Timestamp>,
+    /// Only with this id of their sender's.
+    pub event_id: Option<String>,
+    /// Only what was answered with this `X-Request-Id`.
+    pub request_id: Option<String>,
+}
+
+impl SignalFilter {
+    /// All signals of a workspace.
+    #[must_use]
+    pub fn of(workspace: WorkspaceId) -> Self {
+        Self {
+            workspace,
+            webhook: None,
+            kind: None,
+            since: None,
+            event_id: None,
+            request_id: None,
+        }
+    }
 }
 
 /// A signal in a list.
@@ -33,6 +81,8 @@ pub struct SignalRow {
     pub workspace_id: WorkspaceId,
     /// The webhook that received it.
     pub webhook_id: WebhookId,
+    /// The webhook's name.
+    pub webhook_name: String,
     /// The type of the event where its body keeps the proposal contract, else `generic`.
     pub kind: SignalKind,
     /// The first rule of the contract that its body breaks; None where it is native.
@@ -47,6 +97,8 @@ pub struct SignalRow {
     pub amount_currency: Option<String>,
     /// The sender's own id of the event; None where it gave none or the signal is generic.
     pub event_id: Option<String>,
+    /// The `X-Request-Id` that its sender was answered; None where it is not known.
+    pub request_id: Option<String>,
     /// When its delivery was received, by the gateway's clock.
     pub received_at: Timestamp,
 }
@@ -57,6 +109,7 @@ impl SignalRow {
             signal_id: row.try_get("signal_id")?,
             workspace_id: row.try_get("workspace_id")?,
             webhook_id: row.try_get("webhook_id")?,
+            webhook_name: row.try_get("webhook_name")?,
             kind: row.try_get("kind")?,
             generic_reason: row.try_get("generic_reason")?,
             entity: row.try_get("entity")?,
@@ -64,6 +117,7 @@ impl SignalRow {
             amount_value: row.try_get("amount_value")?,
             amount_currency: row.try_get("amount_currency")?,
             event_id: row.try_get("event_id")?,
+            request_id: row.try_get("request_id")?,
             received_at: row.try_get("received_at")?,
         })
     }
@@ -83,11 +137,24 @@ pub struct SignalDetail {
 
 pub(crate) async fn signals(
     database: &Database,
-    workspace: WorkspaceId,
+    filter: &SignalFilter,
+    before: Option<DeliveryId>,
     limit: u32,
 ) -> Result<Vec<SignalRow>, DatabaseError> {
     let rows = database
-        .query(&SIGNALS, &[&workspace, &i64::from(limit)])
+        .query(
+            &SIGNALS,
+            &[
+                /* $1 workspace_id */ &filter.workspace,
+                /* $2 webhook_id */ &filter.webhook,
+                /* $3 kind */ &filter.kind,
+                /* $4 since */ &filter.since,
+                /* $5 event_id */ &filter.event_id,
+                /* $6 request_id */ &filter.request_id,
+                /* $7 before */ &before,
+                /* $8 limit */ &i64::from(limit),
+            ],
+        )
         .await?;
     rows.iter().map(|row| Ok(SignalRow::decode(row)?)).collect()
 }
@@ -105,4 +172,19 @@ pub(crate) async fn signal(
             .try_get::<_, Option<&[u8]>>("body")?
             .map(|body| String::from_utf8_lossy(body).into_owned()),
     }))
+}
+
+/// False if nothing had to be changed.
+pub(crate) async fn set_signal_reader(
+    database: &Database,
+    workspace: WorkspaceId,
+    login: &str,
+    may_read: bool,
+) -> Result<bool, DatabaseError> {
+    let statement = match may_read {
+        true => &ADD_SIGNAL_READER,
+        false => &REMOVE_SIGNAL_READER,
+    };
+    let changed = database.execute(statement, &[&workspace, &login]).await?;
+    Ok(changed > 0)
 }

@@ -11,6 +11,7 @@ mod demo;
 mod escape;
 mod export;
 mod file;
+mod follow;
 mod form_link;
 mod keys;
 mod member;
@@ -212,7 +213,9 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Status(command) => {
             status::run(&settings.operator().await?, &command, settings.json).await
         }
-        Command::Signal(command) => signal::run(&settings.operator().await?, command).await,
+        Command::Signal(command) => {
+            signal::run(&settings.operator().await?, command, settings.json).await
+        }
         Command::DeadLetters(command) => dead_letters::run(settings, command).await,
         Command::Send(command) => send::run(command).await,
         Command::Receive { listen } => {

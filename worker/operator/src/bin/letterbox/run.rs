@@ -1,6 +1,6 @@
 //! `letterbox run …`
 
-use std::{collections::HashMap, str::FromStr, time::Duration};
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use letterbox_operator::{Named, Operator, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
-    Failure, Output, output,
+    Failure, Output, follow, output,
     story::{story, word},
     times::to_second,
 };
@@ -30,10 +30,6 @@ const COLUMNS: [&str; 6] = [
 const PIECE: u32 = 500;
 /// Runs that are shown before something is done to them.
 const MAX_SHOWN: usize = 20;
-/// Runs that are looked at, the newest, for what is new or has changed.
-const MAX_FOLLOWED: u32 = 1_000;
-/// Between two looks at what is followed.
-const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Subcommand)]
 pub(crate) enum RunCommand {
@@ -175,7 +171,9 @@ pub(crate) async fn run(
             let workspace = operator.id(&which.workspace).await?;
             let filter = which.narrowed.filter(operator, workspace).await?;
             if follow {
-                return self::follow(operator, &filter, limit, json).await;
+                let read = async |limit| operator.runs(&filter, None, limit).await;
+                let known = |run: &RunRow| (run.run_id, run.state);
+                return follow::follow(limit, json, read, known, one_line).await;
             }
             let before = operator.id_of(before.as_ref()).await?;
             Output::many(&operator.runs(&filter, before, limit).await?, &COLUMNS)
@@ -195,38 +193,6 @@ pub(crate) async fn run(
         RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,
         RunCommand::Retry { subjects, rate } => retry(operator, subjects, rate).await?,
     })
-}
-
-/// Prints the newest runs, and from then on what is new among them, until nobody reads it.
-async fn follow(
-    operator: &Operator,
-    filter: &RunFilter,
-    limit: u32,
-    json: bool,
-) -> Result<Output, Failure> {
-    let mut printed: HashMap<RunId, RunState> = HashMap::new();
-    let (mut limit, mut first) = (limit, None);
-    loop {
-        let runs = operator.runs(filter, None, limit).await?;
-        limit = MAX_FOLLOWED;
-        // Those that were there before, and not asked for, are not new.
-        let first = *first.get_or_insert_with(|| runs.last().map(|run| run.run_id));
-        for run in runs.iter().rev() {
-            let is_older = first.is_some_and(|first| run.run_id < first);
-            if is_older || printed.get(&run.run_id) == Some(&run.state) {
-                continue;
-            }
-            let is_read = match json {
-                true => output::line(&output::value(run)),
-                false => output::text_line(&one_line(run)),
-            };
-            if !is_read {
-                return Ok(Output::Nothing);
-            }
-        }
-        printed = runs.iter().map(|run| (run.run_id, run.state)).collect();
-        tokio::time::sleep(PAUSE).await;
-    }
 }
 
 fn one_line(run: &RunRow) -> String {

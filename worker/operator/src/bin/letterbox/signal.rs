@@ -1,18 +1,24 @@
 //! `letterbox signal …`
 
-use clap::Subcommand;
-use letterbox_common::ids::{DeliveryId, WorkspaceId};
-use letterbox_operator::{Named, Operator};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{DeliveryId, WebhookId, WorkspaceId},
+    states::SignalKind,
+};
+use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
+use serde_json::json;
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, follow::follow, story::word, times::to_second};
 
-const COLUMNS: [&str; 7] = [
+const COLUMNS: [&str; 8] = [
     "signal_id",
     "received_at",
+    "webhook_name",
     "kind",
     "entity",
-    "amount_value",
-    "amount_currency",
+    "source_tool",
+    "event_id",
     "generic_reason",
 ];
 
@@ -20,25 +26,132 @@ const COLUMNS: [&str; 7] = [
 pub(crate) enum SignalCommand {
     /// List the newest signals of a workspace
     List {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        which: Which,
+        /// Only those before this signal, the last one of the page before
+        #[arg(long, value_name = "SIGNAL_ID")]
+        before: Option<Named<DeliveryId>>,
         /// Most signals to list
         #[arg(long, default_value_t = 100, value_parser =
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
+    /// Print the newest signals of a workspace, and what comes, until interrupted
+    Follow {
+        #[command(flatten)]
+        which: Which,
+        /// Most signals to begin with
+        #[arg(long, default_value_t = 10, value_parser =
+            clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+    },
     /// Show one signal with its body
     Show { signal_id: Named<DeliveryId> },
+    /// Let a login of the database read the signals of a workspace, in the view signal_feed
+    Reader {
+        #[arg(long)]
+        workspace: Named<WorkspaceId>,
+        /// A login that is a member of letterbox_reader
+        #[arg(long, value_name = "NAME")]
+        login: String,
+        /// Take that back
+        #[arg(long)]
+        remove: bool,
+    },
 }
 
-pub(crate) async fn run(operator: &Operator, verb: SignalCommand) -> Result<Output, Failure> {
+/// Which signals are wanted.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Which {
+    #[arg(long)]
+    workspace: Named<WorkspaceId>,
+    /// Only of this webhook
+    #[arg(long)]
+    webhook: Option<Named<WebhookId>>,
+    /// Only of this kind: generic, or the type of the event
+    #[arg(long)]
+    kind: Option<SignalKind>,
+    /// Only what was received since a time, such as 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<Timestamp>,
+    /// Only with this eventId
+    #[arg(long, value_name = "ID")]
+    event_id: Option<String>,
+    /// Only what was answered with this X-Request-Id
+    #[arg(long, value_name = "ID")]
+    request_id: Option<String>,
+}
+
+impl Which {
+    async fn filter(self, operator: &Operator) -> Result<SignalFilter, Failure> {
+        let workspace = operator.id(&self.workspace).await?;
+        let webhook = match &self.webhook {
+            Some(webhook) => Some(operator.id_in(Some(workspace), webhook).await?),
+            None => None,
+        };
+        Ok(SignalFilter {
+            workspace,
+            webhook,
+            kind: self.kind,
+            since: self.since,
+            event_id: self.event_id,
+            request_id: self.request_id,
+        })
+    }
+}
+
+pub(crate) async fn run(
+    operator: &Operator,
+    verb: SignalCommand,
+    json: bool,
+) -> Result<Output, Failure> {
     Ok(match verb {
-        SignalCommand::List { workspace, limit } => {
-            let workspace = operator.id(&workspace).await?;
-            Output::many(&operator.signals(workspace, limit).await?, &COLUMNS)
+        SignalCommand::List {
+            which,
+            before,
+            limit,
+        } => {
+            let filter = which.filter(operator).await?;
+            let before = operator.id_of(before.as_ref()).await?;
+            let signals = operator.signals(&filter, before, limit).await?;
+            Output::many(&signals, &COLUMNS)
+        }
+        SignalCommand::Follow { which, limit } => {
+            let filter = which.filter(operator).await?;
+            let read = async |limit| operator.signals(&filter, None, limit).await;
+            let known = |signal: &SignalRow| (signal.signal_id, ());
+            return follow(limit, json, read, known, one_line).await;
         }
         SignalCommand::Show { signal_id } => {
             Output::one(&operator.signal(operator.id(&signal_id).await?).await?)
         }
+        SignalCommand::Reader {
+            workspace,
+            login,
+            remove,
+        } => {
+            let workspace = operator.id(&workspace).await?;
+            let setting = operator.set_signal_reader(workspace, &login, !remove);
+            let changed = setting.await?;
+            let may_read = !remove;
+            Output::one(&json!({
+                "workspace_id": workspace, "login": login, "may_read": may_read, "changed": changed,
+            }))
+        }
     })
+}
+
+fn one_line(signal: &SignalRow) -> String {
+    let about = signal
+        .entity
+        .as_deref()
+        .or(signal.generic_reason.as_deref());
+    format!(
+        "{}  {}  {}  {:<16}  {}",
+        signal.signal_id,
+        to_second(signal.received_at),
+        word(&signal.webhook_name),
+        signal.kind.as_str(),
+        word(about.unwrap_or_default())
+    )
 }

@@ -34,6 +34,8 @@ pub(crate) fn story(run: &RunDetail) -> String {
         None => format!("{} ago", since(row.received_at)),
     };
     lines.push(format!("received  {}; {end}", to_second(row.received_at)));
+    let request = run.request_id.as_deref();
+    lines.extend(request.map(|id| format!("request   {id}")));
     lines.push(String::new());
     lines.push("submitted by a stranger".to_owned());
     let values = submitted(run.input.as_ref());

@@ -1,0 +1,73 @@
+//! Request ids: every answer has one in `X-Request-Id`, and what came of the request keeps it. A
+//! trusted proxy may bring its own; everybody else gets a random one.
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_BYTES: usize = 64;
+
+/// Gives a request its id: what it brings itself counts only where it comes from a trusted proxy.
+/// From here on its headers have this id and no other.
+pub(crate) fn assign(headers: &mut HeaderMap, is_trusted: bool) -> HeaderValue {
+    let mut given = headers.get_all(HEADER).iter();
+    let id = match (given.next(), given.next()) {
+        (Some(id), None) if is_trusted && is_plain(id.as_bytes()) => id.clone(),
+        _ => random(),
+    };
+    headers.insert(HEADER, id.clone());
+    id
+}
+
+/// An id for an answer to nothing that could be read.
+pub(crate) fn random() -> HeaderValue {
+    let text = format!("{:032x}", fastrand::u128(..));
+    // Hexadecimal digits are always a value.
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("0"))
+}
+
+/// The id that a request was given.
+pub(crate) fn of(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(HEADER)?.to_str().ok()?;
+    Some(id.to_owned())
+}
+
+fn is_plain(id: &[u8]) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+    (1..=MAX_BYTES).contains(&id.len()) && id.iter().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_trusted_proxies_bring_their_own() {
+        let assigned = |given: &[&str], is_trusted| {
+            let mut headers = HeaderMap::new();
+            for id in given {
+                headers.append(HEADER, id.parse().unwrap());
+            }
+            let id = assign(&mut headers, is_trusted);
+            assert_eq!(headers.get_all(HEADER).iter().collect::<Vec<_>>(), [&id]);
+            id.to_str().unwrap().to_owned()
+        };
+        assert_eq!(assigned(&["a-B_1.2:3"], true), "a-B_1.2:3");
+        let long = "x".repeat(65);
+        for (given, is_trusted) in [
+            (&["mine"][..], false),
+            (&[], true),
+            (&["one", "two"], true),
+            (&["a b"], true),
+            (&["a\""], true),
+            (&[""], true),
+            (&[long.as_str()], true),
+        ] {
+            let id = assigned(given, is_trusted);
+            assert!(
+                id.len() == 32 && !given.contains(&id.as_str()),
+                "{given:?}: {id}"
+            );
+        }
+        assert_ne!(random(), random());
+    }
+}

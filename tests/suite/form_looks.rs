@@ -1,0 +1,339 @@
+//! How the form page looks to those who read it: whose form it is, in which language, in whose
+//! frame, with what filled in; and whether everybody can use it.
+
+use letterbox_common::form::Locale;
+use letterbox_tests::{DEFINITION, Form, Front, Process, Proxy, World, eventually};
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, Reader};
+
+/// One red pixel.
+const LOGO: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4\
+    2mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
+
+/// A world with a gateway that browsers reach.
+struct Site {
+    world: World,
+    gateway: Process,
+    way: Proxy,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let (world, front) = (World::new().await, Front::bind().await);
+        let base = format!("http://{}", front.address());
+        let settings = [
+            ("LETTERBOX_BASE_URL", base.as_str()),
+            ("LETTERBOX_SPILL_MESSAGES", "0"),
+        ];
+        let gateway = world.gateway_with(&settings).await;
+        let way = front.lead_to(gateway.public_address());
+        Self {
+            world,
+            gateway,
+            way,
+        }
+    }
+
+    /// A deployed form whose page looks like this.
+    async fn form(&self, page: Value) -> Form {
+        let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+        definition["page"] = page;
+        self.form_of(definition).await
+    }
+
+    async fn form_of(&self, definition: Value) -> Form {
+        let plain = self.world.form(&self.gateway).await;
+        let (workspace, owner) = (plain.workspace, plain.owner);
+        let text = definition.to_string();
+        self.world
+            .form_of(&self.gateway, workspace, owner, &text)
+            .await
+    }
+
+    fn link(&self, form: &Form) -> String {
+        format!("{}/forms?token={}", self.way.url, form.token)
+    }
+}
+
+#[tokio::test]
+async fn the_page_says_whose_form_it_is() {
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let page = json!({
+        "organization": "Acme Gardens", "logo": LOGO, "color": "#0b6e4f", "button": "Send request",
+        "privacy_url": "https://example.com/privacy", "continue_url": "https://example.com/next",
+        "autocomplete": {"name": "name"}, "locale": "en",
+    });
+    let form = site.form(page).await;
+    let page = Browser::start(1280, 900, false).await;
+    page.open(&site.link(&form)).await;
+    page.await_text("Acme Gardens").await;
+    let logo = "document.getElementById('logo')";
+    let drawn = format!("{logo}.complete && {logo}.naturalWidth === 1");
+    eventually("the logo is drawn", async || {
+        page.evaluate(&drawn).await == true
+    })
+    .await;
+    let color = "getComputedStyle(document.getElementById('submit')).backgroundColor";
+    assert_eq!(page.evaluate(color).await, "rgb(11, 110, 79)");
+    let name = page.field("Your name").await;
+    assert_eq!(
+        name.attr("autocomplete").await.unwrap().as_deref(),
+        Some("name")
+    );
+    // What a field is meant for stands beside it, not in it.
+    assert_eq!(name.attr("placeholder").await.unwrap(), None);
+    page.await_text("Ada Lovelace").await;
+    let privacy = page
+        .evaluate("document.querySelector('#privacy a').href")
+        .await;
+    assert_eq!(privacy, "https://example.com/privacy");
+    page.picture("owner").await;
+    page.fill_in("Your name", "Ada").await;
+    page.fill_in("E-mail address", "ada@example.com").await;
+    page.field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
+    page.press("Send request").await;
+    page.await_text("Thank you").await;
+    let next = page
+        .evaluate("document.querySelector('#next a').href")
+        .await;
+    assert_eq!(next, "https://example.com/next");
+    page.close().await;
+}
+
+/// Every language has all the words, and the page runs in its direction, boxes and buttons too.
+#[tokio::test]
+async fn the_page_speaks_the_language_of_its_form() {
+    let site = Site::new().await;
+    let page = Browser::start(1280, 900, false).await;
+    for locale in Locale::ALL {
+        let form = site.form(json!({"locale": locale})).await;
+        page.open(&site.link(&form)).await;
+        page.await_text("Contact us").await;
+        let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
+        let words = page.promised(&words).await;
+        let said = page
+            .evaluate("[document.documentElement.lang, document.documentElement.dir]")
+            .await;
+        assert_eq!(said, json!([locale, words["dir"]]));
+        page.press(words["submit"].as_str().unwrap()).await;
+        for word in ["checkAnswers", "required", "tick", "optional", "passwords"] {
+            page.await_text(words[word].as_str().unwrap()).await;
+        }
+        let is_rtl = matches!(locale, Locale::Arabic | Locale::Hebrew | Locale::Persian);
+        assert_eq!(words["dir"], if is_rtl { "rtl" } else { "ltr" });
+        // A label, its field, a box and the button stand at one edge.
+        let side = if is_rtl { "right" } else { "left" };
+        let edges = format!(
+            "['#field-0', '#field-4', '#submit', '#title'].map((one) => \
+             Math.round(document.querySelector(one).getBoundingClientRect().{side}))"
+        );
+        let edges = page.evaluate(&edges).await;
+        let edges = edges.as_array().unwrap();
+        assert!(
+            edges.iter().all(|edge| edge == &edges[0]),
+            "{locale}: {edges:?}"
+        );
+        let align = page.evaluate("getComputedStyle(document.getElementById('title')).textAlign");
+        assert_eq!(align.await, side, "{locale}");
+        page.picture(&format!("language-{locale}")).await;
+    }
+    page.close().await;
+}
+
+#[tokio::test]
+async fn without_a_language_the_page_speaks_the_readers() {
+    let site = Site::new().await;
+    let mut arabic: Value = serde_json::from_str(DEFINITION).unwrap();
+    arabic["form"]["title"] = "\u{627}\u{62a}\u{635}\u{644} \u{628}\u{646}\u{627}".into();
+    let (english, arabic) = (site.form(json!({})).await, site.form_of(arabic).await);
+    for (languages, of_english, of_arabic) in [
+        ("fr-CA,en", "fr", "ar"),
+        ("ar,de", "de", "ar"),
+        ("he,xx", "en", "he"),
+        ("xx", "en", "ar"),
+    ] {
+        let reader = Reader {
+            languages: Some(languages),
+            ..Reader::default()
+        };
+        let page = Browser::start_for(1280, 900, reader).await;
+        for (form, language) in [(&english, of_english), (&arabic, of_arabic)] {
+            page.open(&site.link(form)).await;
+            page.await_text("Message").await;
+            let spoken = page.evaluate("document.documentElement.lang").await;
+            assert_eq!(spoken, language, "{languages}");
+        }
+        page.close().await;
+    }
+}
+
+/// What a link fills in is marked, sent by nobody but its reader, and takes nothing away.
+#[tokio::test]
+async fn a_link_fills_in_what_is_empty() {
+    let site = Site::new().await;
+    let form = site.form(json!({})).await;
+    let page = Browser::start(1280, 900, false).await;
+    let brought = "name=Ada+Lovelace&message=one%0Atwo&seats=1,5&terms=true&nobody=x&email=";
+    page.open(&format!("{}#{brought}", site.link(&form))).await;
+    page.await_text("has filled in the marked answers").await;
+    let values = "[...document.querySelectorAll('#fields input, #fields textarea')].map((one) => \
+        one.type === 'checkbox' ? one.checked : one.value)";
+    let expected = json!(["Ada Lovelace", "", "one\ntwo", "1,5", false]);
+    assert_eq!(page.evaluate(values).await, expected);
+    let marks = "[...document.querySelectorAll('.note:not([hidden])')].map((one) => one.innerText)";
+    let mark = "Filled in by the link";
+    assert_eq!(page.evaluate(marks).await, json!([mark, mark, mark]));
+    assert_eq!(page.evaluate("location.hash + location.search").await, "");
+    assert_eq!(
+        site.world
+            .count("SELECT count(*) FROM form_submissions")
+            .await,
+        0
+    );
+
+    // What somebody has written stays.
+    page.fill_in("Your name", "Grace").await;
+    page.open(&format!(
+        "{}#name=Ada&email=ada@example.com",
+        site.link(&form)
+    ))
+    .await;
+    page.await_text("has filled in the marked answers").await;
+    let expected = json!(["Grace", "ada@example.com", "one\ntwo", "1,5", false]);
+    assert_eq!(page.evaluate(values).await, expected);
+    page.close().await;
+}
+
+/// Only pages of origins that the owner has named show the form in a frame.
+#[tokio::test]
+async fn a_form_is_framed_by_those_whom_its_owner_names() {
+    let site = Site::new().await;
+    let other = Front::bind().await;
+    let origin = format!("http://{}", other.address());
+    let other = other.lead_to(site.gateway.public_address());
+    let named = site.form(json!({"frame_ancestors": [origin]})).await;
+    let unnamed = site.form(json!({})).await;
+    let page = Browser::start(1280, 900, false).await;
+    let shows_in_frame = async |form: &Form| {
+        page.open(&format!("{}/forms/form.css", other.url)).await;
+        let frame = format!(
+            "new Promise((done) => {{ const frame = document.createElement('iframe'); \
+             frame.onload = () => done(true); frame.src = {}; document.body.append(frame); }})",
+            json!(site.link(form))
+        );
+        page.promised(&frame).await;
+        page.page.enter_frame(0).await.unwrap();
+        let title = "document.getElementById('title')?.innerText ?? ''";
+        let mut shown = false;
+        for _ in 0..50 {
+            shown = page.evaluate(title).await == "Contact us";
+            if shown {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        shown
+    };
+    assert!(shows_in_frame(&named).await);
+    assert!(!shows_in_frame(&unnamed).await);
+    page.close().await;
+}
+
+/// Everything that axe-core finds against WCAG and good practice, in the state that is shown.
+async fn assert_usable(page: &Browser, state: &str) {
+    let path = std::env::var("LETTERBOX_TEST_AXE").expect("axe-core is installed: use deploy/test");
+    let axe = std::fs::read_to_string(path).unwrap();
+    page.page.execute(&axe, Vec::new()).await.unwrap();
+    let found = page
+        .promised(
+            "axe.run(document, {resultTypes: ['violations']}).then((found) => \
+             found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html)))",
+        )
+        .await;
+    assert_eq!(found, json!([]), "{state}");
+    page.picture(&format!("axe-{state}")).await;
+}
+
+#[tokio::test]
+async fn everybody_can_use_every_state_of_the_page() {
+    let world_of_states = async |reader: Reader, locale: Locale, name: &str| {
+        let site = Site::new().await;
+        let _worker = site.world.worker().await;
+        let look = json!({"locale": locale, "organization": "Acme", "logo": LOGO,
+            "color": "#ffd400", "privacy_url": "https://example.com/privacy",
+            "continue_url": "https://example.com/next"});
+        let form = site.form(look).await;
+        let page = Browser::start_for(1280, 900, reader).await;
+        let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
+        page.open(&format!("{}#seats=1.234", site.link(&form)))
+            .await;
+        page.await_text("Contact us").await;
+        let words = page.promised(&words).await;
+        let say = |word: &str| words[word].as_str().unwrap().to_owned();
+        assert_usable(&page, &format!("{name}-form")).await;
+        page.press(&say("submit")).await;
+        page.await_text(&say("whichNumber")).await;
+        assert_usable(&page, &format!("{name}-errors")).await;
+
+        page.fill_in("Seats", "3").await;
+        page.fill_in("Your name", &"a".repeat(480)).await;
+        page.fill_in("E-mail address", "ada@example.com").await;
+        page.field("I accept the terms")
+            .await
+            .click()
+            .await
+            .unwrap();
+        let submitting = "window.fetch = ((real) => (url, request) => request?.method === 'POST' \
+            && !window.passes ? Promise.reject(new Error('away')) : real(url, request))(fetch)";
+        page.evaluate(submitting).await;
+        page.press(&say("submit")).await;
+        page.await_text(&say("notResponding")).await;
+        assert_usable(&page, &format!("{name}-outage")).await;
+        page.evaluate("window.passes = true").await;
+        page.await_text(&say("thanks")).await;
+        assert_usable(&page, &format!("{name}-done")).await;
+
+        page.open(&site.link(&form)).await;
+        page.await_text("Contact us").await;
+        page.fill_in("Message", "Not to be lost").await;
+        let operator = site.world.operator().await;
+        operator.create_form_link(form.workflow).await.unwrap();
+        page.page.refresh().await.unwrap();
+        // The page of a dead link is not told a language.
+        page.await_text("Not to be lost").await;
+        assert_usable(&page, &format!("{name}-dead")).await;
+
+        site.world
+            .database
+            .batch_execute("ALTER TABLE rate_limits RENAME TO away")
+            .await
+            .unwrap();
+        page.open(&site.link(&form)).await;
+        eventually("trouble is told", async || {
+            let shown = "document.getElementById('trouble').hidden === false";
+            page.evaluate(shown).await == true
+        })
+        .await;
+        assert_usable(&page, &format!("{name}-trouble")).await;
+        page.close().await;
+    };
+    let reader = Reader::default();
+    let dark = Reader {
+        dark: true,
+        ..reader
+    };
+    let forced = Reader {
+        forced_colors: true,
+        ..reader
+    };
+    world_of_states(reader, Locale::English, "light").await;
+    world_of_states(dark, Locale::German, "dark").await;
+    world_of_states(reader, Locale::Arabic, "rtl").await;
+    world_of_states(forced, Locale::English, "forced").await;
+}

@@ -1,0 +1,144 @@
+//! One word in common: the id that a sender is answered leads an operator to what came of it.
+
+use letterbox_tests::{World, raw, sign};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn an_answer_leads_to_what_came_of_it() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
+    let event = json!({"type": "client.created", "entity": "Ada", "sourceTool": "crm",
+        "eventId": "e-1"});
+    let (native, generic) = (
+        webhook.send(event.to_string()).await,
+        webhook.send("[]").await,
+    );
+    let repeated = webhook.send("[]").await;
+    let submitted = form.submit("k", &letterbox_tests::payload()).await;
+    world.await_signals(2).await;
+    world.await_runs(1).await;
+    let ids = [&native, &generic, &repeated, &submitted].map(|answer| &answer.request_id.0);
+    for (index, id) in ids.iter().enumerate() {
+        assert_eq!(id.len(), 32, "{id}");
+        assert!(!ids[..index].contains(id), "each answer has its own");
+    }
+    let list = format!("signal list --workspace {}", webhook.address.workspace);
+    for (answer, kind) in [(&native, "client.created"), (&generic, "generic")] {
+        let id = &answer.request_id.0;
+        let found = world.order(format!("{list} --request-id {id}"));
+        assert_eq!(found.as_array().unwrap().len(), 1);
+        assert_eq!(
+            (&found[0]["kind"], &found[0]["request_id"]),
+            (&kind.into(), &json!(id))
+        );
+        let signal = found[0]["signal_id"].as_str().unwrap();
+        assert_eq!(
+            world.order(format!("signal show {signal}"))["request_id"],
+            json!(id)
+        );
+    }
+    let repeated = world.order(format!("{list} --request-id {}", repeated.request_id.0));
+    assert_eq!(repeated, json!([]), "nothing came of it");
+    let run = world.run_of(&form).await;
+    assert_eq!(run.request_id.as_ref(), Some(&submitted.request_id.0));
+    let told = world
+        .letterbox(format!("run show {}", run.row.run_id))
+        .stdout;
+    assert!(
+        String::from_utf8(told)
+            .unwrap()
+            .contains(&submitted.request_id.0)
+    );
+    let log = gateway.log();
+    assert!(
+        log.contains(&submitted.request_id.0),
+        "the gateway says it, too"
+    );
+}
+
+/// Everybody gets an id, and only a trusted proxy brings its own.
+#[tokio::test]
+async fn proxies_that_are_trusted_bring_their_own() {
+    let world = World::new().await;
+    let settings = [("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1")];
+    let trusting = world.gateway_with(&settings).await;
+    let settings = [("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8")];
+    let wary = world.gateway_with(&settings).await;
+    let id = async |gateway: &letterbox_tests::Process, request: &str| {
+        let answer = raw(&gateway.public_address(), request.as_bytes()).await;
+        let line = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("x-request-id: "));
+        line.unwrap_or_else(|| panic!("{request}: {answer}"))
+            .to_owned()
+    };
+    let asking = |id: &str| {
+        format!("GET /x HTTP/1.1\r\nhost: x\r\nx-request-id: {id}\r\nconnection: close\r\n\r\n")
+    };
+    assert_eq!(id(&trusting, &asking("edge-1.2")).await, "edge-1.2");
+    assert_eq!(id(&trusting, &asking("a b")).await.len(), 32);
+    assert_eq!(id(&wary, &asking("edge-1.2")).await.len(), 32);
+    for request in [
+        "nonsense\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        "GET /forms HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        "DELETE /forms HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: x\r\norigin: https://x.example\r\nconnection: close\r\n\r\n",
+    ] {
+        assert_eq!(id(&wary, request).await.len(), 32, "{request}");
+    }
+}
+
+#[tokio::test]
+async fn signals_are_found_by_what_is_known_of_them() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let first = world.webhook(&gateway).await;
+    let workspace = first.address.workspace;
+    let operator = world.operator().await;
+    let keys = world.webhook_keys.parse().unwrap();
+    let second = operator
+        .create_webhook(&keys, workspace, "billing")
+        .await
+        .unwrap();
+    for number in 0..3 {
+        let event = json!({"type": "client.created", "entity": "Ada", "sourceTool": "crm",
+            "eventId": format!("e-{number}")});
+        assert!(first.send(event.to_string()).await.is_first());
+    }
+    let secret = String::from_utf8(second.secret.expose().to_vec()).unwrap();
+    let posted = gateway
+        .http
+        .post(format!(
+            "{}/webhooks/incoming/{}",
+            gateway.public_url(),
+            second.address
+        ))
+        .header("content-type", "application/json")
+        .header("x-service-signature", sign(&secret, b"[]"))
+        .body("[]");
+    assert_eq!(posted.send().await.unwrap().status(), 202);
+    world.await_signals(4).await;
+    let list = async |filter: &str| -> Vec<Value> {
+        let found = world.order(format!("signal list --workspace {workspace}{filter}"));
+        found.as_array().unwrap().clone()
+    };
+    let all = list("").await;
+    assert_eq!(all.len(), 4);
+    let billing = list(" --webhook billing").await;
+    assert_eq!(
+        (billing.len(), &billing[0]["webhook_name"]),
+        (1, &json!("billing"))
+    );
+    assert_eq!(list(" --kind generic").await, billing);
+    assert_eq!(list(" --kind client.created").await.len(), 3);
+    assert_eq!(list(" --event-id e-1").await.len(), 1);
+    assert_eq!(list(" --since 2999-01-01T00:00:00Z").await.len(), 0);
+    let page = list(" --limit 2").await;
+    let last = page[1]["signal_id"].as_str().unwrap();
+    let next = list(&format!(" --limit 2 --before {last}")).await;
+    assert_eq!([page, next].concat(), all, "page by page");
+}

@@ -1,0 +1,98 @@
+//! Signals for others: followed on a terminal, read by programs that may see nothing else.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use letterbox_tests::{World, binary};
+use serde_json::Value;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_are_followed() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let webhook = world.webhook(&gateway).await;
+    webhook.send("[0]").await;
+    world.await_signals(1).await;
+    let mut following = Command::new(binary("letterbox"))
+        .args(["signal", "follow", "--json", "--workspace"])
+        .arg(webhook.address.workspace.to_string())
+        .env_clear()
+        .env("DATABASE_URL", &world.database_url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(following.stdout.take().unwrap());
+    let mut lines = output.lines();
+    let mut next = || -> Value {
+        let line = lines.next().unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    };
+    let first = next();
+    assert_eq!(first["kind"], "generic");
+    let id = webhook.send("[1]").await.request_id.0;
+    let second = tokio::task::block_in_place(&mut next);
+    assert_eq!(second["request_id"], Value::from(id));
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+/// A login of its own sees the signals of the workspaces that it was let into, and nothing else.
+#[tokio::test]
+async fn a_reader_sees_the_signals_of_its_workspaces_only() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let (mine, others) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    mine.send("[\"mine\"]").await;
+    others.send("[\"others\"]").await;
+    world.await_signals(2).await;
+    let login = format!(
+        "reader_{}",
+        mine.address.workspace.to_string().replace('-', "_")
+    );
+    let create = format!("CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE letterbox_reader");
+    world.database.batch_execute(&create).await.unwrap();
+    let mut url: url::Url = world.database_url.parse().unwrap();
+    url.set_username(&login).unwrap();
+    url.set_password(Some("x")).unwrap();
+    let connecting = tokio_postgres::connect(url.as_str(), tokio_postgres::NoTls);
+    let (client, connection) = connecting.await.unwrap();
+    tokio::spawn(connection);
+    let bodies = async || -> Vec<Vec<u8>> {
+        let rows = client.query("SELECT body FROM signal_feed", &[]).await;
+        rows.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(bodies().await, [b""; 0], "nobody let it in");
+    let workspace = mine.address.workspace;
+    let order = format!("signal reader --workspace {workspace} --login {login}");
+    assert_eq!(world.order(&order)["changed"], true);
+    assert_eq!(world.order(&order)["changed"], false);
+    assert_eq!(bodies().await, [b"[\"mine\"]"]);
+    for table in [
+        "signals",
+        "webhooks",
+        "signal_readers",
+        "workspaces",
+        "runs",
+        "audit_log",
+    ] {
+        let refused = client.query(&format!("SELECT * FROM {table}"), &[]).await;
+        assert!(refused.is_err(), "{table}");
+    }
+    let widened = format!(
+        "INSERT INTO signal_readers (workspace_id, login) VALUES ('{}', '{login}')",
+        others.address.workspace
+    );
+    assert!(client.execute(&widened, &[]).await.is_err());
+    world.order(format!("{order} --remove"));
+    assert_eq!(bodies().await, [b""; 0]);
+    drop(client);
+    let dropping = format!("DROP ROLE {login}");
+    letterbox_tests::eventually("the login is gone", async || {
+        world.database.batch_execute(&dropping).await.is_ok()
+    })
+    .await;
+}
