@@ -1,5 +1,11 @@
 -- Why: a sender and an operator had no word in common for one request: the answer to it now has an id, and so has what came
--- of it.
+-- of it. Tools that sign in ways of their own could not send; nobody learned why a delivery was refused; and a secret could
+-- not be changed without losing deliveries.
+--
+-- Gateways of before this file know one way to sign: stop them before the first webhook of another scheme is made.
+
+-- Where functions with rights of their own search.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 ALTER TABLE signals ADD COLUMN request_id text CHECK (length(request_id) BETWEEN 1 AND 64);
 COMMENT ON COLUMN signals.request_id IS 'The X-Request-Id that its sender was answered; null for what was received before this was kept';
@@ -39,3 +45,59 @@ COMMENT ON VIEW signal_feed IS 'The signals that the login may read: for program
 COMMENT ON COLUMN signal_feed.webhook_name IS 'For people: which tool sent it';
 GRANT SELECT ON signal_feed TO letterbox_reader;
 GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;
+
+-- How a webhook knows its sender.
+
+ALTER TABLE webhooks
+    ADD COLUMN scheme text NOT NULL DEFAULT 'letterbox'
+        CHECK (scheme IN ('letterbox', 'github', 'stripe', 'slack', 'shopify', 'standard-webhooks', 'custom')),
+    ADD COLUMN scheme_rules text,
+    ADD COLUMN allow_from text,
+    ADD CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (scheme_rules IS NOT NULL));
+COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
+COMMENT ON COLUMN webhooks.scheme_rules IS 'JSON text of how, where the scheme is custom; null otherwise';
+COMMENT ON COLUMN webhooks.allow_from IS 'Networks that may send, as CIDR[,CIDR...]; null is from everywhere';
+GRANT SELECT (scheme, scheme_rules, allow_from) ON webhooks TO letterbox_gateway;
+
+-- Why deliveries were refused: the last ones of each webhook, without anything that was sent.
+
+CREATE TABLE webhook_refusals (
+    workspace_id uuid NOT NULL,
+    webhook_id   uuid NOT NULL,
+    refusal_id   bigint GENERATED ALWAYS AS IDENTITY,
+    refused_at   timestamptz NOT NULL,
+    reason       text NOT NULL CHECK (reason IN ('missing', 'repeated', 'prefix', 'upper_case', 'length', 'not_hex', 'digest',
+        'scheme', 'address', 'too_large', 'not_json', 'content_type')),
+    request_id   text CHECK (length(request_id) BETWEEN 1 AND 64),
+    PRIMARY KEY (workspace_id, webhook_id, refusal_id),
+    FOREIGN KEY (workspace_id, webhook_id) REFERENCES webhooks (workspace_id, webhook_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE webhook_refusals IS 'The last refused deliveries of each webhook, for its owner; senders are not told';
+COMMENT ON COLUMN webhook_refusals.workspace_id IS 'Tenant';
+COMMENT ON COLUMN webhook_refusals.webhook_id IS 'The webhook that its address named';
+COMMENT ON COLUMN webhook_refusals.refusal_id IS 'Counts up';
+COMMENT ON COLUMN webhook_refusals.refused_at IS 'By the gateway''s clock';
+COMMENT ON COLUMN webhook_refusals.reason IS 'What was wrong with it';
+COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id that its sender was answered';
+GRANT SELECT ON webhook_refusals TO letterbox_operator;
+
+CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestamptz[], reasons text[], requests text[])
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO webhook_refusals (workspace_id, webhook_id, refused_at, reason, request_id)
+    SELECT n.workspace_id, n.webhook_id, n.refused_at, n.reason, n.request_id
+    FROM unnest(workspaces, webhooks, times, reasons, requests) WITH ORDINALITY
+         AS n (workspace_id, webhook_id, refused_at, reason, request_id, place)
+    JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id AND w.deleted_at IS NULL
+    ORDER BY n.workspace_id, n.webhook_id, n.place;
+    DELETE FROM webhook_refusals old
+    USING (SELECT DISTINCT n.workspace_id, n.webhook_id FROM unnest(workspaces, webhooks) AS n (workspace_id, webhook_id)) AS n
+    WHERE old.workspace_id = n.workspace_id AND old.webhook_id = n.webhook_id AND old.refusal_id <= (
+        SELECT kept.refusal_id FROM webhook_refusals kept
+        WHERE kept.workspace_id = n.workspace_id AND kept.webhook_id = n.webhook_id
+        ORDER BY kept.refusal_id DESC OFFSET 100 LIMIT 1);
+END
+$$;
+COMMENT ON FUNCTION note_refusals IS 'Writes down why deliveries were refused, of webhooks that are there, the last hundred of each';
+REVOKE EXECUTE ON FUNCTION note_refusals FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;

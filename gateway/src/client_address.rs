@@ -58,9 +58,14 @@ impl TrustedProxies {
     /// The client of a request that came from `peer`.
     #[must_use]
     pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+        self.address(peer, headers).into()
+    }
+
+    /// The address of that client.
+    pub(crate) fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.0.contains(peer) {
-            return peer.into();
+            return peer;
         }
         let lines = headers.get_all(FORWARDED_FOR).iter().rev();
         let entries = lines
@@ -69,14 +74,14 @@ impl TrustedProxies {
         let mut client = peer;
         for entry in entries.filter(|entry| !entry.is_empty()) {
             let Some(address) = parse_address(entry) else {
-                return peer.into();
+                return peer;
             };
             client = address;
             if !self.0.contains(address) {
                 break;
             }
         }
-        client.into()
+        client
     }
 }
 

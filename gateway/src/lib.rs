@@ -22,6 +22,7 @@ mod metrics;
 pub mod open_batches;
 mod program;
 mod proof;
+mod refusals;
 mod repeats;
 mod request_id;
 mod response;
@@ -55,6 +56,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
     let others = [
         admission::SWEEPING_STATEMENTS,
         open_batches::STATEMENTS,
+        refusals::STATEMENTS,
         work_queues::STATEMENTS,
     ]
     .into_iter()

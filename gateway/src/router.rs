@@ -145,7 +145,9 @@ async fn dispatch(
         ));
     }
     match route {
-        Route::IncomingWebhook { token } => incoming_webhook::handle(gateway, token, request).await,
+        Route::IncomingWebhook { token } => {
+            incoming_webhook::handle(gateway, peer, token, request).await
+        }
         Route::FormRead => form_read::handle(gateway, peer, request).await,
         Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
         Route::FormPage => Ok(form_page::handle(gateway, peer, request).await),

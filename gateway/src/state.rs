@@ -11,6 +11,7 @@ use crate::{
     cors::AllowedOrigins,
     form_page::FormPages,
     proof::Proofs,
+    refusals::Refusals,
     repeats::Repeats,
     webhook_secrets::WebhookSecrets,
 };
@@ -25,6 +26,7 @@ pub(crate) struct Gateway {
     pub(crate) ceilings: Ceilings,
     pub(crate) admission: Admission,
     pub(crate) claims: Claims,
+    pub(crate) refusals: Refusals,
     pub(crate) repeats: Repeats,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,

@@ -127,7 +127,8 @@ async fn page_and_service_agree_on_every_value() {
             let checking = format!(
                 "import('/forms/check.js').then(({{ problemOf, jsonOf }}) => {}.map((value) => {{ \
                  const field = {}; const problem = problemOf(field, value, {}); \
-                 return [problem?.word ?? null, problem ? null : jsonOf(field, value) ?? null]; }}))",
+                 const sent = problem ? null : jsonOf(field, value) ?? null; \
+                 return [problem?.word ?? null, sent]; }}))",
                 json!(values),
                 json!({"type": kind, "required": required}),
                 longest.map_or("undefined".to_owned(), |longest| longest.to_string()),

@@ -22,6 +22,10 @@ async fn gateway(world: &World, amqp_url: &str) -> (Process, Proxy) {
     (gateway, way)
 }
 
+/// Whether what was written can be read, and not changed.
+const LOCKED: &str = "[...document.querySelectorAll('#fields input:not([type=checkbox]), \
+    #fields textarea')].every((one) => one.readOnly)";
+
 fn page_of(form: &Form, way: &Proxy) -> String {
     format!("{}/forms?token={}", way.url, form.token)
 }
@@ -393,9 +397,7 @@ async fn a_reload_counts_once_and_loses_nothing() {
     page.await_text("The service is not responding.").await;
     page.page.refresh().await.unwrap();
     page.await_text("The service is not responding.").await;
-    let locked = page
-        .evaluate("[...document.querySelectorAll('#fields input:not([type=checkbox]), #fields textarea')].every((one) => one.readOnly)")
-        .await;
+    let locked = page.evaluate(LOCKED).await;
     assert_eq!(locked, true);
     broker.pass();
     gateway.await_ready().await;
@@ -738,12 +740,7 @@ async fn an_outage_is_waited_out_and_counts_once() {
     broker.cut();
     desktop.press("Submit").await;
     desktop.await_text("The service is not responding.").await;
-    assert_eq!(
-        desktop
-            .evaluate("[...document.querySelectorAll('#fields input:not([type=checkbox]), #fields textarea')].every((one) => one.readOnly)")
-            .await,
-        true
-    );
+    assert_eq!(desktop.evaluate(LOCKED).await, true);
     // The button that had the focus is gone.
     let focused = desktop.evaluate("document.activeElement.id").await;
     assert_eq!(focused, "progress");

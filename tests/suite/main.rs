@@ -49,6 +49,7 @@ mod retention;
 mod run_control;
 mod runs;
 mod schema;
+mod schemes;
 mod secret_settings;
 mod sender_examples;
 mod signal_feed;

@@ -29,6 +29,21 @@ pub struct Signature([u8; SIGNATURE_BYTES]);
 pub struct InvalidSignature;
 
 impl Signature {
+    /// From its bytes.
+    pub(super) fn of_bytes(bytes: [u8; SIGNATURE_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> &[u8; SIGNATURE_BYTES] {
+        &self.0
+    }
+
+    /// Whether both are the same, in a time that does not depend on where they differ.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
     /// Checked where no signature was given, so that its absence costs the same work.
     pub const ZERO: Self = Self([0; SIGNATURE_BYTES]);
 
@@ -76,8 +91,16 @@ impl SigningKey {
     /// The signature of exactly these bytes.
     #[must_use]
     pub fn sign(&self, body: &[u8]) -> Signature {
+        self.sign_parts(&[body])
+    }
+
+    /// The signature of these bytes, one part after the other.
+    #[must_use]
+    pub(super) fn sign_parts(&self, parts: &[&[u8]]) -> Signature {
         let mut mac = self.0.clone();
-        mac.update(body);
+        for part in parts {
+            mac.update(part);
+        }
         Signature(mac.finalize().into_bytes().into())
     }
 
@@ -85,7 +108,7 @@ impl SigningKey {
     /// differ.
     #[must_use]
     pub fn verifies(&self, body: &[u8], signature: &Signature) -> bool {
-        self.sign(body).0.ct_eq(&signature.0).into()
+        self.sign(body).is(signature)
     }
 }
 

@@ -1,5 +1,7 @@
 //! `POST /webhooks/incoming/<orgId>.<webhookId>`
 
+use std::net::IpAddr;
+
 use hyper::{Request, StatusCode, body::Incoming};
 
 use crate::{
@@ -9,20 +11,27 @@ use crate::{
     state::Gateway,
 };
 
-/// Answers 202 when the delivery is recorded, now or before.
+/// Answers 202 when the delivery is recorded, now or before, and 200 to the challenge of a sender.
 ///
 /// # Errors
 /// 400, 401, 404, 408, 413, 503 as in the table of answers (`gateway/README.md`).
 pub(crate) async fn handle(
     gateway: &Gateway,
+    peer: IpAddr,
     token: &str,
     request: Request<Incoming>,
 ) -> Result<Response, Refusal> {
-    Ok(match webhook::receive(gateway, token, request).await? {
-        Recorded::First => response::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
-        Recorded::Duplicate => response::json(
-            StatusCode::ACCEPTED,
-            r#"{"received":true,"deduplicated":true}"#,
-        ),
-    })
+    Ok(
+        match webhook::receive(gateway, peer, token, request).await? {
+            Recorded::First => response::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
+            Recorded::Duplicate => response::json(
+                StatusCode::ACCEPTED,
+                r#"{"received":true,"deduplicated":true}"#,
+            ),
+            Recorded::Challenge(challenge) => response::json(
+                StatusCode::OK,
+                serde_json::json!({ "challenge": challenge }).to_string(),
+            ),
+        },
+    )
 }

@@ -1,16 +1,13 @@
 //! A signed delivery, from its URL to its answer. The order of the stages is the contract's.
 
-use std::pin::pin;
+use std::{net::IpAddr, pin::pin};
 
 use bytes::Bytes;
-use hyper::{
-    Request,
-    body::Incoming,
-    header::{HeaderMap, HeaderName},
-};
+use hyper::{Request, StatusCode, body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
-use letterbox_common::webhook::{SIGNATURE_HEADER, Signature, WebhookAddress};
+use letterbox_common::webhook::{RefusalReason, Scheme, WebhookAddress};
+use serde::Deserialize;
 
 use super::content_type;
 use crate::{
@@ -21,16 +18,17 @@ use crate::{
     json, request_id,
     state::Gateway,
     trace,
-    webhook_secrets::VerifyError,
+    webhook_secrets::{Presented, VerifyError},
 };
 
-const SIGNATURE: HeaderName = HeaderName::from_static(SIGNATURE_HEADER);
-
 /// An accepted delivery, as its sender is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Recorded {
     First,
     Duplicate,
+    /// No delivery: the question of a sender whether this is the address of its webhook. It has
+    /// proven itself, and gets its own text back.
+    Challenge(String),
 }
 
 /// Takes one delivery for the webhook that `token`, the last segment of the URL, names.
@@ -39,6 +37,7 @@ pub(crate) enum Recorded {
 /// The first stage that fails answers.
 pub(crate) async fn receive(
     gateway: &Gateway,
+    peer: IpAddr,
     token: &str,
     request: Request<Incoming>,
 ) -> Result<Recorded, Refusal> {
@@ -51,10 +50,23 @@ pub(crate) async fn receive(
     };
 
     // Size.
-    let body = body::read(&head.headers, incoming).await?;
+    let body = body::read(&head.headers, incoming).await;
+    let body = body.inspect_err(|refusal| {
+        if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            note(gateway, address, RefusalReason::TooLarge, &head.headers);
+        }
+    })?;
+    let from = gateway.proxies.address(peer, &head.headers);
 
     // Everything that needs a server, within the time that a sender waits.
-    let accepting = pin!(accept(gateway, address, &head.headers, body, received_at));
+    let accepting = pin!(accept(
+        gateway,
+        address,
+        from,
+        &head.headers,
+        body,
+        received_at
+    ));
     tokio::time::timeout(gateway.answer_deadline, accepting)
         .await
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
@@ -63,18 +75,34 @@ pub(crate) async fn receive(
 async fn accept(
     gateway: &Gateway,
     address: WebhookAddress,
+    from: IpAddr,
     headers: &HeaderMap,
     body: Bytes,
     received_at: Timestamp,
 ) -> Result<Recorded, Refusal> {
     // Signature, before anything is parsed.
-    let verifying = gateway.secrets.verify(address, &body, signature(headers));
-    verifying.await.map_err(refuse)?;
+    let request = Presented {
+        headers,
+        body: &body,
+        from,
+    };
+    let verified = gateway.secrets.verify(address, request).await;
+    let scheme = verified.map_err(|error| {
+        if let VerifyError::Refused(reason) = error {
+            note(gateway, address, reason, headers);
+        }
+        refuse(error)
+    })?;
 
     // Content type, UTF-8, JSON. A webhook that was deleted a moment ago refuses whatever it gets.
-    if let Err(refusal) = check_json(headers, &body) {
+    if let Err((reason, refusal)) = check_json(headers, &body) {
         gateway.secrets.find(address).await.map_err(refuse)?;
+        note(gateway, address, reason, headers);
         return Err(refusal);
+    }
+    if let Some(challenge) = challenge(scheme, &body) {
+        gateway.secrets.find(address).await.map_err(refuse)?;
+        return Ok(Recorded::Challenge(challenge));
     }
 
     // Room. What was recorded before needs none.
@@ -128,23 +156,39 @@ async fn without_room(
 
 fn refuse(error: VerifyError) -> Refusal {
     match error {
-        VerifyError::Refused => Refusal::invalid_signature(),
+        VerifyError::Refused(_) => Refusal::invalid_signature(),
         VerifyError::Unavailable => Refusal::temporarily_unavailable(),
     }
 }
 
-fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), Refusal> {
-    content_type::require_json(headers)?;
-    let checked = json::check(body);
-    let refused = |error: json::NotJson| Refusal::invalid_input(error.to_string());
-    checked.map(drop).map_err(refused)
+/// For the webhook's owner.
+fn note(gateway: &Gateway, address: WebhookAddress, reason: RefusalReason, headers: &HeaderMap) {
+    let id = request_id::of(headers);
+    gateway.refusals.note(address, reason, id);
 }
 
-/// The signature of a request. A missing, a repeated and a malformed one are alike.
-fn signature(headers: &HeaderMap) -> Option<Signature> {
-    let mut given = headers.get_all(SIGNATURE).iter();
-    match (given.next(), given.next()) {
-        (Some(value), None) => Signature::parse(value.as_bytes()).ok(),
-        _ => None,
+fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), (RefusalReason, Refusal)> {
+    let announced = content_type::require_json(headers);
+    announced.map_err(|refusal| (RefusalReason::ContentType, refusal))?;
+    let refused = |error: json::NotJson| {
+        let refusal = Refusal::invalid_input(error.to_string());
+        (RefusalReason::NotJson, refusal)
+    };
+    json::check(body).map(drop).map_err(refused)
+}
+
+/// What Slack wants to have back before it sends events.
+fn challenge(scheme: Scheme, body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Verification {
+        #[serde(rename = "type")]
+        kind: String,
+        challenge: String,
     }
+    if scheme != Scheme::Slack {
+        return None;
+    }
+    let text = std::str::from_utf8(body).ok()?;
+    let asked: Verification = serde_json::from_str(text).ok()?;
+    (asked.kind == "url_verification").then_some(asked.challenge)
 }

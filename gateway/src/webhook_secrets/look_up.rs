@@ -10,11 +10,14 @@ use std::{
 use letterbox_common::{
     RandomError,
     sealing::{KeyRing, Place, SealError},
-    webhook::{SigningKey, WebhookAddress, generate_secret},
+    webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
 
-use super::store::{self, StoredSecret};
+use super::{
+    store::{self, StoredSecret},
+    verifier::Verifier,
+};
 use crate::{batcher::LookUp, metrics};
 
 /// The decoy could not be made.
@@ -29,10 +32,10 @@ pub(crate) enum DecoyError {
 /// What is known of a webhook.
 #[derive(Clone)]
 pub(super) struct Found {
-    /// Whether it is there; if not, `key` is the decoy's.
+    /// Whether it is there; if not, `verifier` is the decoy's.
     pub(super) is_live: bool,
     /// None where the secret does not open.
-    pub(super) key: Option<Arc<SigningKey>>,
+    pub(super) verifier: Option<Arc<Verifier>>,
 }
 
 /// How long it is remembered that a secret did not open.
@@ -74,7 +77,7 @@ impl KeysByAddress {
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
-    pub(super) fn new(database: Database, keys: KeyRing) -> Result<(Self, SigningKey), DecoyError> {
+    pub(super) fn new(database: Database, keys: KeyRing) -> Result<(Self, Verifier), DecoyError> {
         let (secret, address) = (generate_secret()?, WebhookAddress::generate());
         let sealed = keys.seal(place(address), secret.expose())?;
         let looking_up = Self {
@@ -83,10 +86,10 @@ impl KeysByAddress {
             trouble: Trouble::default(),
             decoy: Decoy { address, sealed },
         };
-        Ok((looking_up, SigningKey::new(&secret)))
+        Ok((looking_up, Verifier::decoy(&secret)))
     }
 
-    /// The key of what was found: the webhook's, or the decoy's.
+    /// What checks the signatures of what was found: the webhook's, or the decoy's.
     fn open(&self, found: &StoredSecret) -> Found {
         let address = found.address;
         let sealed_for = match found.is_live {
@@ -94,7 +97,9 @@ impl KeysByAddress {
             false => self.decoy.address,
         };
         let opened = self.keys.open(place(sealed_for), &found.sealed);
-        let opened = opened.inspect_err(|error| {
+        let opened = opened.map_err(|error| error.to_string());
+        let verifier = opened.and_then(|secret| Verifier::new(found, &secret));
+        let verifier = verifier.inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
             self.trouble.note();
             tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook,
@@ -102,7 +107,7 @@ impl KeysByAddress {
         });
         Found {
             is_live: found.is_live,
-            key: opened.ok().map(|secret| Arc::new(SigningKey::new(&secret))),
+            verifier: verifier.ok().map(Arc::new),
         }
     }
 }

@@ -9,19 +9,21 @@
 
 mod look_up;
 mod store;
+mod verifier;
 
 use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{
     sealing::KeyRing,
-    webhook::{Signature, SigningKey, WebhookAddress},
+    webhook::{RefusalReason, Scheme, WebhookAddress},
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
 use self::look_up::{Found, KeysByAddress, Trouble};
-pub(crate) use self::{look_up::DecoyError, store::STATEMENTS};
+use self::verifier::Verifier;
+pub(crate) use self::{look_up::DecoyError, store::STATEMENTS, verifier::Presented};
 use crate::batcher::{Batcher, Limits, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
@@ -37,8 +39,9 @@ const LOOKUPS: Limits = Limits {
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerifyError {
-    /// The signature is wrong, or there is no such webhook: the sender must not learn which.
-    Refused,
+    /// The signature is wrong, or there is no such webhook: the sender must not learn which. Its
+    /// owner may know what was wrong.
+    Refused(RefusalReason),
     /// The secret could not be looked up or opened. The sender is not to blame.
     Unavailable,
 }
@@ -46,9 +49,9 @@ pub(crate) enum VerifyError {
 /// Verifies signatures.
 pub(crate) struct WebhookSecrets {
     lookup: Batcher<LookUps<KeysByAddress>>,
-    cache: Cache<WebhookAddress, Arc<SigningKey>>,
+    cache: Cache<WebhookAddress, Arc<Verifier>>,
     /// Checked where nothing is cached.
-    decoy: SigningKey,
+    decoy: Verifier,
     trouble: Trouble,
 }
 
@@ -75,34 +78,33 @@ impl WebhookSecrets {
         })
     }
 
-    /// Checks that `signature` is the webhook's over `body`. A missing or malformed signature is
-    /// `None`.
+    /// Checks that a request is signed as the webhook's sender signs. Gives how that is.
     ///
     /// # Errors
     /// See [`VerifyError`].
     pub(crate) async fn verify(
         &self,
         address: WebhookAddress,
-        body: &[u8],
-        signature: Option<Signature>,
-    ) -> Result<(), VerifyError> {
+        request: Presented<'_>,
+    ) -> Result<Scheme, VerifyError> {
         let cached = self.cache.get(&address);
-        if check(cached.as_deref(), &self.decoy, body, signature) {
-            return Ok(());
+        if check(cached.as_deref(), &self.decoy, request) {
+            return Ok(cached.map_or(Scheme::Letterbox, |verifier| verifier.scheme));
         }
         let found = self.look_up(address).await?;
-        let key = found.key.ok_or(VerifyError::Unavailable)?;
-        if !check(found.is_live.then_some(&*key), &key, body, signature) {
-            return Err(self.refuse());
+        let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
+        if !check(found.is_live.then_some(&*verifier), &verifier, request) {
+            return Err(self.refuse(verifier.complaint(request)));
         }
-        self.cache.insert(address, key);
-        Ok(())
+        let scheme = verifier.scheme;
+        self.cache.insert(address, verifier);
+        Ok(scheme)
     }
 
-    fn refuse(&self) -> VerifyError {
+    fn refuse(&self, reason: RefusalReason) -> VerifyError {
         match self.trouble.is_recent() {
             true => VerifyError::Unavailable,
-            false => VerifyError::Refused,
+            false => VerifyError::Refused(reason),
         }
     }
 
@@ -115,7 +117,7 @@ impl WebhookSecrets {
             return Ok(());
         }
         self.forget(address);
-        Err(VerifyError::Refused)
+        Err(VerifyError::Refused(RefusalReason::Digest))
     }
 
     async fn look_up(&self, address: WebhookAddress) -> Result<Found, VerifyError> {
@@ -129,15 +131,8 @@ impl WebhookSecrets {
     }
 }
 
-/// One signature check, with the key or, where there is none, the decoy.
-fn check(
-    key: Option<&SigningKey>,
-    decoy: &SigningKey,
-    body: &[u8],
-    signature: Option<Signature>,
-) -> bool {
-    let verified = key
-        .unwrap_or(decoy)
-        .verifies(body, &signature.unwrap_or(Signature::ZERO));
-    verified && key.is_some() && signature.is_some()
+/// One signature check, by the webhook's rules or, where there is none, the decoy's.
+fn check(verifier: Option<&Verifier>, decoy: &Verifier, request: Presented<'_>) -> bool {
+    let verified = verifier.unwrap_or(decoy).verifies(request);
+    verified && verifier.is_some()
 }

@@ -2,7 +2,7 @@
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
-    webhook::WebhookAddress,
+    webhook::{Scheme, WebhookAddress},
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
@@ -13,6 +13,7 @@ statements! {
     FIND_SECRETS = find_secrets "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
+       coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
 LEFT JOIN webhooks w
@@ -28,6 +29,11 @@ pub(super) struct StoredSecret {
     /// Whether there is a live webhook; if not, `sealed` is the decoy.
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
+    pub(super) scheme: Scheme,
+    /// JSON text, where the scheme is custom.
+    pub(super) rules: Option<String>,
+    /// Networks that may send, as CIDR[,CIDR...]; None is from everywhere.
+    pub(super) allow_from: Option<String>,
 }
 
 /// One for each of these addresses, which are distinct.
@@ -59,6 +65,9 @@ pub(super) async fn find(
                 },
                 is_live: row.try_get("is_live")?,
                 sealed: row.try_get("secret_sealed")?,
+                scheme: row.try_get("scheme")?,
+                rules: row.try_get("scheme_rules")?,
+                allow_from: row.try_get("allow_from")?,
             })
         })
         .collect()

@@ -105,6 +105,9 @@ pub enum Reason {
     /// The deploy was given no definition, and the workflow has none to deploy again.
     #[error("the workflow has no definition: give one")]
     NoDefinition,
+    /// What is said of a webhook's sender.
+    #[error("{0}")]
+    InvalidScheme(String),
     /// PostgreSQL knows no such names.
     #[error("the name of a login has 1 to 63 bytes")]
     InvalidLogin,
@@ -238,6 +241,7 @@ mod tests {
             NotDeployed,
             ClosesInThePast,
             InvalidLogin,
+            InvalidScheme("stripe has its own rules".into()),
             NoDefinition,
             InvalidDefinition(vec![
                 "form: must be an object".into(),
@@ -295,6 +299,7 @@ mod tests {
                 OwnerMustRun => "the owner must be a member of the workspace who may run workflows",
                 OwnerCannotRun => "the workflow's owner may not run workflows here",
                 NotDeployed => "the workflow is not deployed",
+                InvalidScheme(_) => "stripe has its own rules",
                 InvalidLogin => "the name of a login has 1 to 63 bytes",
                 ClosesInThePast => "a form link can't close in the past",
                 NoDefinition => "the workflow has no definition: give one",

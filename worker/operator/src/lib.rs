@@ -45,11 +45,11 @@ pub use self::{
     status::{BacklogKind, Held, Part, Status},
     store::{
         AccountRow, ActionApproval, Allowance, ApprovalRow, AuditEntry, AuditFilter, CancelOutcome,
-        Closing, FormAnswer, LiveLink, Member, Noun, PolicyRow, PolicyVersion, Retries,
-        RetryOutcome, RunAction, RunDetail, RunFilter, RunRow, SignalDetail, SignalFilter,
+        Closing, FormAnswer, LiveLink, Member, Noun, PolicyRow, PolicyVersion, RefusalRow, Retries,
+        RetryOutcome, RunAction, RunDetail, RunFilter, RunRow, Sender, SignalDetail, SignalFilter,
         SignalRow, User, WaitingApproval, WebhookRow, WorkflowDetail, WorkflowRow, Workspace,
     },
-    webhooks::NewWebhook,
+    webhooks::{NewWebhook, rules_of},
     workflows::{DeployedWorkflow, Move},
 };
 

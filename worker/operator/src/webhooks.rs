@@ -3,12 +3,31 @@
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
+    process::networks::Networks,
     sealing::{KeyRing, Place, Secret},
-    webhook::{WebhookAddress, generate_secret},
+    webhook::{Rules, Scheme, WebhookAddress, secret_for},
 };
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, WebhookRow, check_name, error::Explain, store};
+use crate::{
+    Operator, OperatorError, Reason, RefusalRow, Sender, WebhookRow, check_name, error::Explain,
+    store,
+};
+
+/// The rules by which a sender signs; `rules` is JSON text, for a custom scheme.
+///
+/// # Errors
+/// When a custom scheme has no rules, or another one has some, or they are wrong.
+pub fn rules_of(scheme: Scheme, rules: Option<&str>) -> Result<Rules, Reason> {
+    match (scheme.rules(), rules) {
+        (None, Some(text)) => {
+            Rules::parse(text).map_err(|error| Reason::InvalidScheme(error.to_string()))
+        }
+        (Some(rules), None) => Ok(rules),
+        (None, None) => Err(Reason::InvalidScheme("a custom scheme needs rules".into())),
+        (Some(_), Some(_)) => Err(Reason::InvalidScheme(format!("{scheme} has its own rules"))),
+    }
+}
 
 /// A webhook and its secret, at the only time that it is shown.
 #[derive(Debug, Clone)]
@@ -20,7 +39,7 @@ pub struct NewWebhook {
 }
 
 impl Operator {
-    /// Creates a webhook.
+    /// Creates a webhook for whoever signs as the service itself does.
     ///
     /// # Errors
     /// When the name is empty or too long, or there is no such workspace.
@@ -30,18 +49,46 @@ impl Operator {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<NewWebhook, OperatorError> {
+        self.create_webhook_for(keys, workspace, name, &Sender::default())
+            .await
+    }
+
+    /// Creates a webhook for a sender.
+    ///
+    /// # Errors
+    /// Also when the sender's rules, secret or networks are not what they must be.
+    pub async fn create_webhook_for(
+        &self,
+        keys: &KeyRing,
+        workspace: WorkspaceId,
+        name: &str,
+        sender: &Sender,
+    ) -> Result<NewWebhook, OperatorError> {
         check_name(name)?;
+        let rules = rules_of(sender.scheme, sender.rules.as_deref())?;
+        if let Some(networks) = &sender.allow_from {
+            let parsed = networks.parse::<Networks>();
+            parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
+            if networks.trim().is_empty() {
+                return Err(Reason::InvalidScheme("networks: none is named".into()).into());
+            }
+        }
         let address = WebhookAddress {
             workspace,
             webhook: WebhookId::generate(),
         };
-        let secret = generate_secret()?;
+        let secret = match &sender.secret {
+            Some(secret) => secret.clone(),
+            None => secret_for(&rules)?,
+        };
+        let usable = rules.key(&secret);
+        usable.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
         let place = Place::WebhookSecret {
             workspace,
             webhook: address.webhook,
         };
         let sealed = keys.seal(place, secret.expose())?;
-        let creating = store::create_webhook(&self.database, address, name, &sealed);
+        let creating = store::create_webhook(&self.database, address, name, &sealed, sender);
         let missing = Reason::NotFound("workspace");
         creating
             .await
@@ -56,6 +103,18 @@ impl Operator {
     pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(store::webhooks(&self.database, workspace).await?)
+    }
+
+    /// The last refused deliveries of a webhook, the newest first.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn refusals(
+        &self,
+        webhook: WebhookId,
+        limit: u32,
+    ) -> Result<Vec<RefusalRow>, OperatorError> {
+        Ok(store::refusals(&self.database, webhook, limit).await?)
     }
 
     /// Deletes a webhook: from the next request on its deliveries are refused. What it has received

@@ -13,8 +13,8 @@ use super::{Mapped, Signal, proposal::Native};
 use crate::{metrics, recorder::Recorder};
 
 statements! {
-    /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>', a receipt
-    /// '<received_at> <request_id>'. Those that came before change nothing.
+    /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>', a
+    /// receipt '<received_at> <request_id>'. Those that came before change nothing.
     INSERT_NATIVE = insert_native_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
                      entity, source_tool, event_id, amount_value, amount_currency)

@@ -34,7 +34,7 @@ pub use self::{
     runs::{CancelOutcome, FormAnswer, RetryOutcome, RunFilter, RunRow},
     signals::{SignalDetail, SignalFilter, SignalRow},
     users::User,
-    webhooks::WebhookRow,
+    webhooks::{RefusalRow, Sender, WebhookRow},
     workflows::{WorkflowDetail, WorkflowRow},
     workspaces::{Allowance, Retries, Workspace},
 };
@@ -55,7 +55,7 @@ pub(crate) use self::{
     signals::{set_signal_reader, signal, signals},
     status::{Waiting, backlog},
     users::{create_user, user, users},
-    webhooks::{create_webhook, delete_webhook, webhooks},
+    webhooks::{create_webhook, delete_webhook, refusals, webhooks},
     workflows::{
         NewWorkflow, create_release, create_workflow, deploy, forms, lock_draft, lock_owner,
         move_workflow, owners_accounts, workflow, workflows,

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
-    webhook::WebhookAddress,
+    sealing::Secret,
+    webhook::{RefusalReason, Scheme, WebhookAddress},
 };
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
@@ -12,18 +13,50 @@ use tokio_postgres::{Error, Row};
 statements! {
     /// Creates a webhook.
     CREATE_WEBHOOK = create_webhook "
-INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed) VALUES ($1, $2, $3, $4)";
+INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
+    allow_from)
+VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
     /// The webhooks of a workspace, oldest first.
     WEBHOOKS = webhooks "
-SELECT webhook_id, workspace_id, name, created_at, deleted_at
+SELECT webhook_id, workspace_id, name, scheme, allow_from, created_at, deleted_at
 FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id";
 
     /// Deletes a webhook and destroys its secret.
     DELETE_WEBHOOK = delete_webhook "
 UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
 WHERE webhook_id = $1 AND deleted_at IS NULL
-RETURNING webhook_id, workspace_id, name, created_at, deleted_at";
+RETURNING webhook_id, workspace_id, name, scheme, allow_from, created_at, deleted_at";
+
+    /// The last refused deliveries of a webhook.
+    REFUSALS = refusals "
+SELECT r.refused_at, r.reason, r.request_id
+FROM workspaces w JOIN webhook_refusals r ON r.workspace_id = w.workspace_id AND r.webhook_id = $1
+ORDER BY r.refusal_id DESC LIMIT $2";
+}
+
+/// How the sender of a webhook signs, and from where it sends.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    /// The scheme of its signatures.
+    pub scheme: Scheme,
+    /// JSON text of the rules, where the scheme is custom.
+    pub rules: Option<String>,
+    /// The secret that it has already; None makes a new one.
+    pub secret: Option<Secret>,
+    /// Networks that it sends from; None is from everywhere.
+    pub allow_from: Option<String>,
+}
+
+impl Default for Sender {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Letterbox,
+            rules: None,
+            secret: None,
+            allow_from: None,
+        }
+    }
 }
 
 /// A webhook, without its secret.
@@ -35,6 +68,10 @@ pub struct WebhookRow {
     pub workspace_id: WorkspaceId,
     /// For people: which tool sends to it.
     pub name: String,
+    /// How its deliveries are signed.
+    pub scheme: Scheme,
+    /// Networks that may send; None is from everywhere.
+    pub allow_from: Option<String>,
     /// By the database's clock.
     pub created_at: Timestamp,
     /// When it was deleted and its secret destroyed; None while it takes deliveries.
@@ -47,10 +84,41 @@ impl WebhookRow {
             webhook_id: row.try_get("webhook_id")?,
             workspace_id: row.try_get("workspace_id")?,
             name: row.try_get("name")?,
+            scheme: row.try_get("scheme")?,
+            allow_from: row.try_get("allow_from")?,
             created_at: row.try_get("created_at")?,
             deleted_at: row.try_get("deleted_at")?,
         })
     }
+}
+
+/// A refused delivery. Its sender was told as little as ever.
+#[derive(Debug, Clone, Serialize)]
+pub struct RefusalRow {
+    /// By the gateway's clock.
+    pub refused_at: Timestamp,
+    /// What was wrong.
+    pub reason: RefusalReason,
+    /// The `X-Request-Id` that its sender was answered.
+    pub request_id: Option<String>,
+}
+
+pub(crate) async fn refusals(
+    database: &Database,
+    webhook: WebhookId,
+    limit: u32,
+) -> Result<Vec<RefusalRow>, DatabaseError> {
+    let rows = database
+        .query(&REFUSALS, &[&webhook, &i64::from(limit)])
+        .await?;
+    let decode = |row: &Row| {
+        Ok(RefusalRow {
+            refused_at: row.try_get("refused_at")?,
+            reason: row.try_get("reason")?,
+            request_id: row.try_get("request_id")?,
+        })
+    };
+    rows.iter().map(decode).collect()
 }
 
 pub(crate) async fn create_webhook(
@@ -58,6 +126,7 @@ pub(crate) async fn create_webhook(
     address: WebhookAddress,
     name: &str,
     secret_sealed: &[u8],
+    sender: &Sender,
 ) -> Result<(), DatabaseError> {
     database
         .execute(
@@ -67,6 +136,9 @@ pub(crate) async fn create_webhook(
                 /* $2 webhook_id */ &address.webhook,
                 /* $3 name */ &name,
                 /* $4 secret_sealed */ &secret_sealed,
+                /* $5 scheme */ &sender.scheme,
+                /* $6 scheme_rules */ &sender.rules,
+                /* $7 allow_from */ &sender.allow_from,
             ],
         )
         .await

@@ -3,10 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Subcommand;
+use jiff::Timestamp;
 use letterbox_common::{
     sealing::Secret,
-    webhook::{SIGNATURE_HEADER, SigningKey},
+    webhook::{InvalidSecret, Rules, Scheme, SecretText, Signed},
 };
+use letterbox_operator::{OperatorError, rules_of};
 use serde_json::{json, value::RawValue};
 use url::Url;
 
@@ -35,6 +37,19 @@ pub(crate) enum SendCommand {
         /// A file that holds the webhook's secret [default: LETTERBOX_WEBHOOK_SECRET]
         #[arg(long)]
         secret_file: Option<PathBuf>,
+        /// How it is signed
+        #[arg(
+            long,
+            default_value = "letterbox",
+            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|custom"
+        )]
+        scheme: Scheme,
+        /// A file with the rules of a custom scheme, as JSON
+        #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
+        rules: Option<PathBuf>,
+        /// Show what is hashed, with which key, and the headers; send nothing
+        #[arg(long)]
+        explain: bool,
         /// The body, byte for byte; - reads standard input
         file: PathBuf,
     },
@@ -47,6 +62,8 @@ pub(crate) enum PostError {
     NotJson(serde_json::Error),
     #[error("a form link must be …/forms?token=…")]
     NotAFormLink,
+    #[error(transparent)]
+    Secret(InvalidSecret),
     #[error("{0}")]
     Http(String),
     #[error("answered {status}: {}", escape::line(.body))]
@@ -63,20 +80,53 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
         SendCommand::Webhook {
             url,
             secret_file,
+            scheme,
+            rules,
+            explain,
             file,
         } => {
+            let rules = rules.map(|file| file::read_text(&file)).transpose()?;
+            let rules = rules_of(scheme, rules.as_deref()).map_err(OperatorError::from)?;
             let secret = match secret_file {
                 Some(file) => file::read(&file)?.trim_ascii().to_vec(),
                 None => WEBHOOK_SECRET.require()?.expose().as_bytes().to_vec(),
             };
             let body = file::read(&file)?;
-            let signature = SigningKey::new(&Secret::new(secret))
-                .sign(&body)
-                .to_string();
-            let answer = post(url, &[(SIGNATURE_HEADER, &signature)], body).await?;
+            let key = rules.key(&Secret::new(secret)).map_err(PostError::Secret)?;
+            let id = format!("msg_{}", letterbox_common::ids::DeliveryId::generate());
+            let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+            let signed = rules.sign(&key, &body, now, &id);
+            if explain {
+                return Ok(explained(scheme, &rules, &signed, &body));
+            }
+            let headers = signed.headers.iter();
+            let headers: Vec<_> = headers.map(|(name, value)| (&**name, &**value)).collect();
+            let answer = post(url, &headers, body).await?;
             Ok(Output::one(&answer))
         }
     }
+}
+
+/// What is hashed, and where the result stands.
+fn explained(scheme: Scheme, rules: &Rules, signed: &Signed, body: &[u8]) -> Output {
+    let shown = String::from_utf8_lossy(body);
+    let hashed = format!("{}{shown}{}", signed.before, signed.after);
+    let mut told = json!({
+        "scheme": scheme,
+        "key": match rules.secret {
+            SecretText::Text => "the bytes of the secret's text",
+            SecretText::Hex => "the bytes that the secret's hexadecimal digits stand for",
+            SecretText::Base64 => "the bytes that the secret's base64 stands for, without whsec_",
+        },
+        "hash": "HMAC-SHA256",
+        "hashed": hashed,
+        "hashed_bytes": signed.before.len() + body.len() + signed.after.len(),
+        "body_bytes": body.len(),
+    });
+    for (name, value) in &signed.headers {
+        told[format!("header {name}")] = value.clone().into();
+    }
+    Output::one(&told)
 }
 
 async fn send_form(

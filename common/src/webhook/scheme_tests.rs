@@ -1,0 +1,279 @@
+//! Schemes against what their makers publish, and against each other.
+
+use proptest::prelude::{any, prop, proptest};
+
+use super::*;
+
+fn headers(given: &[(&str, &str)]) -> Headers {
+    let mut headers = Headers::new();
+    for (name, value) in given {
+        headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+    }
+    headers
+}
+
+fn verifies(scheme: Scheme, secret: &str, given: &[(&str, &str)], body: &str, now: u64) -> bool {
+    let rules = scheme.rules().unwrap();
+    let key = rules.key(&Secret::new(secret.into())).unwrap();
+    rules.verifies(&key, &headers(given), body.as_bytes(), now)
+}
+
+/// docs.github.com, "Validating webhook deliveries".
+#[test]
+fn github() {
+    let secret = "It's a Secret to Everybody";
+    let signature = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+    let good = format!("sha256={signature}");
+    let header = "x-hub-signature-256";
+    assert!(verifies(
+        Scheme::Github,
+        secret,
+        &[(header, &good)],
+        "Hello, World!",
+        0
+    ));
+    for wrong in [
+        signature.to_owned(),
+        good.to_uppercase(),
+        format!("sha1={signature}"),
+    ] {
+        let given = [(header, wrong.as_str())];
+        assert!(
+            !verifies(Scheme::Github, secret, &given, "Hello, World!", 0),
+            "{wrong}"
+        );
+    }
+    let twice = [(header, good.as_str()), (header, good.as_str())];
+    assert!(!verifies(
+        Scheme::Github,
+        secret,
+        &twice,
+        "Hello, World!",
+        0
+    ));
+    assert!(!verifies(Scheme::Github, secret, &[], "Hello, World!", 0));
+}
+
+/// api.slack.com, "Verifying requests from Slack".
+#[test]
+fn slack() {
+    let secret = "8f742231b10e8888abcd99yyyzzz85a5";
+    let body = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&\
+        channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&\
+        command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2F\
+        T1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.\
+        803a0bc887a14d10d2c447fce8b6703c";
+    let time = "1531420618";
+    let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
+    let given = [
+        ("x-slack-request-timestamp", time),
+        ("x-slack-signature", signature),
+    ];
+    assert!(verifies(Scheme::Slack, secret, &given, body, 1_531_420_618));
+    assert!(
+        verifies(Scheme::Slack, secret, &given, body, 1_531_420_918),
+        "five minutes"
+    );
+    assert!(
+        !verifies(Scheme::Slack, secret, &given, body, 1_531_420_919),
+        "and not more"
+    );
+    assert!(
+        !verifies(Scheme::Slack, secret, &given, body, 1_531_420_317),
+        "nor less"
+    );
+    assert!(!verifies(
+        Scheme::Slack,
+        secret,
+        &given[1..],
+        body,
+        1_531_420_618
+    ));
+    let moved = [("x-slack-request-timestamp", "1531420619"), given[1]];
+    assert!(!verifies(
+        Scheme::Slack,
+        secret,
+        &moved,
+        body,
+        1_531_420_618
+    ));
+}
+
+/// The reference libraries of standardwebhooks.com.
+#[test]
+fn standard_webhooks() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let body = r#"{"test": 2432232314}"#;
+    let good = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    let with = |signature: &str| {
+        let given = [
+            ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+            ("webhook-timestamp", "1614265330"),
+            ("webhook-signature", signature),
+        ];
+        verifies(
+            Scheme::StandardWebhooks,
+            secret,
+            &given,
+            body,
+            1_614_265_330,
+        )
+    };
+    assert!(with(good));
+    assert!(with(&format!("v1,AAAA v2,{good} {good}")), "one of several");
+    let ninth = format!(
+        "{} {good}",
+        ["v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OA="; 8].join(" ")
+    );
+    assert!(!with(&ninth), "not of very many");
+    assert!(!with(&good[3..]) && !with(&good.replace("v1", "v2")) && !with(""));
+}
+
+#[test]
+fn stripe_and_shopify() {
+    let rules = Scheme::Stripe.rules().unwrap();
+    let key = rules.key(&Secret::new(b"secret".to_vec())).unwrap();
+    let signed = rules.sign(&key, b"{}", 1_492_774_577, "");
+    let (name, value) = &signed.headers[0];
+    assert_eq!(
+        (signed.before.as_str(), name.as_str()),
+        ("1492774577.", "stripe-signature")
+    );
+    assert!(value.starts_with("t=1492774577,v1="), "{value}");
+    let old = value.replace("v1=", "v0=0,v1=");
+    assert!(verifies(
+        Scheme::Stripe,
+        "secret",
+        &[(name, &old)],
+        "{}",
+        1_492_774_577
+    ));
+    let two_times = format!("t=1492774577,{value}");
+    assert!(!verifies(
+        Scheme::Stripe,
+        "secret",
+        &[(name, &two_times)],
+        "{}",
+        1_492_774_577
+    ));
+    let later = value.replace("t=1492774577", "t=1492774578");
+    assert!(!verifies(
+        Scheme::Stripe,
+        "secret",
+        &[(name, &later)],
+        "{}",
+        1_492_774_577
+    ));
+
+    let given = [(
+        "x-shopify-hmac-sha256",
+        "zg1ExdOmpG+zVDxqkTOBo75pT+3I0Gq9LS5tyVe8Lk8=",
+    )];
+    let rules = Scheme::Shopify.rules().unwrap();
+    let key = rules.key(&Secret::new(b"secret".to_vec())).unwrap();
+    let signed = rules.sign(&key, b"{}", 0, "");
+    assert_ne!(signed.headers[0].1, given[0].1);
+    let own = [("x-shopify-hmac-sha256", signed.headers[0].1.as_str())];
+    assert!(verifies(Scheme::Shopify, "secret", &own, "{}", 0));
+    assert!(!verifies(Scheme::Shopify, "secret", &given, "{}", 0));
+}
+
+#[test]
+fn the_default_is_as_it_was() {
+    let rules = Scheme::Letterbox.rules().unwrap();
+    let key = rules.key(&Secret::new(b"s".to_vec())).unwrap();
+    let signature = key.sign(b"[1]").to_string();
+    let given = [(SIGNATURE_HEADER, signature.as_str())];
+    assert!(verifies(Scheme::Letterbox, "s", &given, "[1]", 0));
+    let spaced = format!("{signature} ");
+    assert!(!rules.verifies(
+        &key,
+        &headers(&[(SIGNATURE_HEADER, &format!("{spaced}x"))]),
+        b"[1]",
+        0
+    ));
+}
+
+#[test]
+fn rules_that_could_be_passed_by_are_none() {
+    let good = serde_json::json!({"header": "x-sign", "encoding": "hex", "signed": "{body}"});
+    assert!(Rules::parse(&good.to_string()).is_ok());
+    for (member, value, problem) in [
+        ("header", "x sign".into(), RulesError::Header("header")),
+        (
+            "id_header",
+            "\u{e9}".into(),
+            RulesError::Header("id_header"),
+        ),
+        ("signed", "".into(), RulesError::Body),
+        ("signed", "{body}{body}".into(), RulesError::Body),
+        ("signed", "{timestamp}.{body}".into(), RulesError::Timestamp),
+        ("signed", "{id}.{body}".into(), RulesError::Id),
+        ("timestamp_header", "x-time".into(), RulesError::Timestamp),
+        ("id_header", "x-id".into(), RulesError::Id),
+        ("separator", ";".into(), RulesError::Separator),
+        ("tolerance_seconds", 0.into(), RulesError::Tolerance),
+        ("tolerance_seconds", 86_401.into(), RulesError::Tolerance),
+    ] {
+        let mut rules = good.clone();
+        rules[member] = value;
+        assert_eq!(Rules::parse(&rules.to_string()), Err(problem), "{rules}");
+    }
+    for text in [
+        "",
+        "{}",
+        "[]",
+        r#"{"header":"x","encoding":"hex","signed":"{body}","x":1}"#,
+    ] {
+        assert!(
+            matches!(Rules::parse(text), Err(RulesError::Shape(_))),
+            "{text}"
+        );
+    }
+    let both = serde_json::json!({"header": "x", "encoding": "hex", "signed": "{timestamp}{body}",
+        "separator": ",", "timestamp_key": "t", "timestamp_header": "y"});
+    assert_eq!(Rules::parse(&both.to_string()), Err(RulesError::TwoTimes));
+}
+
+#[test]
+fn new_secrets_are_keys() {
+    for scheme in Scheme::ALL {
+        let Some(rules) = scheme.rules() else {
+            continue;
+        };
+        let secret = secret_for(&rules).unwrap();
+        assert!(rules.key(&secret).is_ok(), "{scheme}");
+        assert_ne!(secret_for(&rules).unwrap().expose(), secret.expose());
+    }
+    let rules = Scheme::StandardWebhooks.rules().unwrap();
+    assert!(rules.key(&Secret::new(b"whsec_?".to_vec())).is_err());
+    assert!(rules.key(&Secret::new(b"".to_vec())).is_err());
+}
+
+proptest! {
+    /// What is signed here is verified here, and by no other scheme, key, body or time.
+    #[test]
+    fn only_what_was_signed_verifies(
+        body in prop::collection::vec(any::<u8>(), 0..100),
+        id in "[a-z{}]{1,12}",
+        which in 0..6_usize,
+    ) {
+        let scheme = Scheme::ALL[which];
+        let rules = scheme.rules().unwrap();
+        let secret = secret_for(&rules).unwrap();
+        let key = rules.key(&secret).unwrap();
+        let signed = rules.sign(&key, &body, 1_000_000, &id);
+        let given: Vec<_> = signed.headers.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        let given = headers(&given);
+        assert!(rules.verifies(&key, &given, &body, 1_000_000));
+        let other = rules.key(&secret_for(&rules).unwrap()).unwrap();
+        assert!(!rules.verifies(&other, &given, &body, 1_000_000));
+        let longer = [&body[..], b"x"].concat();
+        assert!(!rules.verifies(&key, &given, &longer, 1_000_000));
+        for other in Scheme::ALL.iter().filter(|other| **other != scheme) {
+            if let Some(rules) = other.rules() {
+                assert!(!rules.verifies(&key, &given, &body, 1_000_000));
+            }
+        }
+    }
+}

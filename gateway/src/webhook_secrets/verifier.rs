@@ -1,0 +1,93 @@
+//! What checks the signatures of one webhook: its key, how its sender signs, and from where it may
+//! send.
+
+use std::{
+    net::IpAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use letterbox_common::{
+    process::networks::Networks,
+    sealing::Secret,
+    webhook::{Headers, RefusalReason, Rules, Scheme, SigningKey},
+};
+
+use super::store::StoredSecret;
+
+/// A request that says who sent it.
+#[derive(Clone, Copy)]
+pub(crate) struct Presented<'a> {
+    pub(crate) headers: &'a Headers,
+    pub(crate) body: &'a [u8],
+    /// The address that it came from.
+    pub(crate) from: IpAddr,
+}
+
+/// Checks the signatures of one webhook.
+pub(super) struct Verifier {
+    pub(super) scheme: Scheme,
+    rules: Rules,
+    key: SigningKey,
+    /// None is from everywhere.
+    allow_from: Option<Networks>,
+}
+
+impl Verifier {
+    /// Of a webhook whose secret was opened.
+    ///
+    /// # Errors
+    /// When what is stored is not what Letterbox stores.
+    pub(super) fn new(stored: &StoredSecret, secret: &Secret) -> Result<Self, String> {
+        let rules = match (&stored.rules, stored.scheme.rules()) {
+            (Some(rules), None) => Rules::parse(rules).map_err(|error| error.to_string())?,
+            (_, rules) => rules.ok_or("a custom scheme has no rules")?,
+        };
+        let allow_from = stored
+            .allow_from
+            .as_ref()
+            .map(|text| text.parse::<Networks>());
+        Ok(Self {
+            scheme: stored.scheme,
+            key: rules.key(secret).map_err(|error| error.to_string())?,
+            rules,
+            allow_from: allow_from.transpose().map_err(|error| error.to_string())?,
+        })
+    }
+
+    /// Of the decoy, which signs as the service itself does.
+    #[expect(
+        clippy::expect_used,
+        reason = "only a custom scheme has no rules of its own"
+    )]
+    pub(super) fn decoy(secret: &Secret) -> Self {
+        Self {
+            scheme: Scheme::Letterbox,
+            rules: Scheme::Letterbox.rules().expect("it is not custom"),
+            key: SigningKey::new(secret),
+            allow_from: None,
+        }
+    }
+
+    /// Whether a request is signed, and may come from where it came from: always both are looked
+    /// at.
+    pub(super) fn verifies(&self, request: Presented<'_>) -> bool {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = since.unwrap_or_default().as_secs();
+        let Presented { headers, body, .. } = request;
+        let is_signed = self.rules.verifies(&self.key, headers, body, now);
+        is_signed & self.may_send(request.from)
+    }
+
+    /// What is wrong with a request that does not verify.
+    pub(super) fn complaint(&self, request: Presented<'_>) -> RefusalReason {
+        match self.may_send(request.from) {
+            true => self.rules.complaint(request.headers),
+            false => RefusalReason::Address,
+        }
+    }
+
+    fn may_send(&self, from: IpAddr) -> bool {
+        let allowed = self.allow_from.as_ref();
+        allowed.is_none_or(|networks| networks.contains(from))
+    }
+}

@@ -1,0 +1,292 @@
+//! Tools that sign in ways of their own, and what the owner of a webhook learns of what was
+//! refused.
+
+use letterbox_common::webhook::Scheme;
+use letterbox_tests::{Answer, Process, World, command_file, eventually, http_client, sign};
+use serde_json::{Value, json};
+
+/// A webhook, made on the command line.
+struct Made {
+    id: String,
+    url: String,
+    secret: String,
+}
+
+async fn workspace(world: &World) -> String {
+    let gateway = world.gateway().await;
+    world.webhook(&gateway).await.address.workspace.to_string()
+}
+
+fn made(world: &World, gateway: &Process, workspace: &str, more: &str) -> Made {
+    let base = gateway.public_url();
+    let order = format!("--base-url {base} webhook create --workspace {workspace} --name T{more}");
+    let made = world.order(order);
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    letterbox_tests::marks::mark(&text("secret"));
+    Made {
+        id: text("webhook_id"),
+        url: text("url"),
+        secret: text("secret"),
+    }
+}
+
+async fn post(url: &str, headers: &[(&str, String)], body: &str) -> Answer {
+    let mut request = http_client()
+        .post(url)
+        .header("content-type", "application/json")
+        .body(body.to_owned());
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    Answer::of(request.send().await.unwrap()).await
+}
+
+fn rules() -> String {
+    json!({"header": "x-acme-sign", "prefix": "sig=", "encoding": "base64", "secret": "hex",
+        "timestamp_header": "x-acme-time", "tolerance_seconds": 60, "id_header": "x-acme-id",
+        "signed": "{id}:{timestamp}:{body}:end"})
+    .to_string()
+}
+
+/// Each scheme: signed by `letterbox send webhook`, taken once; signed otherwise, refused like
+/// everything else, byte for byte.
+#[tokio::test]
+async fn every_scheme_is_signed_and_verified() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let workspace = workspace(&world).await;
+    let unknown = post(
+        &format!(
+            "{}/webhooks/incoming/{workspace}.{workspace}",
+            gateway.public_url()
+        ),
+        &[],
+        "{}",
+    )
+    .await;
+    assert_eq!(unknown.status, 401);
+    let mut signals = 0;
+    for scheme in Scheme::ALL {
+        let custom = command_file(&format!("{workspace}.rules"), &rules());
+        let by = match scheme {
+            Scheme::Custom => format!(" --scheme custom --rules {custom}"),
+            scheme => format!(" --scheme {scheme}"),
+        };
+        let webhook = made(&world, &gateway, &workspace, &by);
+        let secret = command_file(&format!("{}.secret", webhook.id), &webhook.secret);
+        let body = command_file(&format!("{}.json", webhook.id), r#"{"type":"x"}"#);
+        let send = format!(
+            "send webhook --url {} --secret-file {secret}{by}",
+            webhook.url
+        );
+        let sent = world.order(format!("{send} {body}"));
+        assert_eq!(sent["answer"], json!({"received": true}), "{scheme}");
+        let again = world.order(format!("{send} {body}"));
+        assert_eq!(again["answer"]["deduplicated"], true, "{scheme}");
+        signals += 1;
+
+        let told = world.order(format!("{send} --explain {body}"));
+        let hashed = told["hashed"].as_str().unwrap();
+        assert!(hashed.contains(r#"{"type":"x"}"#), "{told}");
+        let text = told.to_string();
+        assert!(
+            !text.contains(&webhook.secret),
+            "{scheme}: no secret is shown"
+        );
+
+        // The headers of an explanation are those of a request: as they are, for another body, and
+        // none at all.
+        let shown = told.as_object().unwrap().iter();
+        let headers: Vec<_> = shown
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix("header ")?, value.as_str()?.to_owned()))
+            })
+            .collect();
+        let replayed = post(&webhook.url, &headers, r#"{"type":"x"}"#).await;
+        assert!(replayed.is_duplicate(), "{scheme}: {replayed:?}");
+        for (headers, body) in [(&headers[..], "[]"), (&[], r#"{"type":"x"}"#)] {
+            assert_eq!(post(&webhook.url, headers, body).await, unknown, "{scheme}");
+        }
+        // Nobody is let in by the service's own scheme but where it is the webhook's.
+        if *scheme != Scheme::Letterbox {
+            let own = sign(&webhook.secret, b"[]");
+            let own = [("x-service-signature", own)];
+            assert_eq!(post(&webhook.url, &own, "[]").await, unknown, "{scheme}");
+        }
+    }
+    world.await_signals(signals).await;
+}
+
+#[tokio::test]
+async fn a_secret_that_a_tool_has_given_is_used() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = workspace(&world).await;
+    let file = command_file(
+        &format!("{workspace}.github"),
+        "It's a Secret to Everybody\n",
+    );
+    let by = format!(" --scheme github --secret-file {file}");
+    let webhook = made(&world, &gateway, &workspace, &by);
+    assert_eq!(webhook.secret, "It's a Secret to Everybody");
+    let signature = sign(&webhook.secret, b"[1]");
+    let signed = [("x-hub-signature-256", format!("sha256={signature}"))];
+    assert!(post(&webhook.url, &signed, "[1]").await.is_first());
+
+    for (more, problem) in [
+        (" --scheme standard-webhooks --secret-file ", "look like"),
+        (" --allow-from nowhere --secret-file ", "networks"),
+    ] {
+        let order = format!("webhook create --workspace {workspace} --name x{more}{file}");
+        let (code, told) = world.refusal(order);
+        assert!(code == 1 && told.contains(problem), "{told}");
+    }
+    let bad = command_file(
+        &format!("{workspace}.bad"),
+        r#"{"header":"x","signed":"{body}"}"#,
+    );
+    let order = format!("webhook create --workspace {workspace} --name x --scheme");
+    let (code, told) = world.refusal(format!("{order} custom --rules {bad}"));
+    assert!(code == 1 && told.contains("encoding"), "{told}");
+    let (code, told) = world.refusal(format!("{order} stripe --rules {bad}"));
+    assert!(code == 1 && told.contains("its own rules"), "{told}");
+    assert_eq!(world.refusal(format!("{order} custom")).0, 2);
+}
+
+/// Slack asks whether the address is right before it sends: it is told once it has proven itself,
+/// and nothing is recorded of it.
+#[tokio::test]
+async fn slacks_challenge_is_answered_when_it_is_signed() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = workspace(&world).await;
+    let slack = made(&world, &gateway, &workspace, " --scheme slack");
+    let plain = made(&world, &gateway, &workspace, "");
+    let body = r#"{"type":"url_verification","token":"x","challenge":"3eZbrw1aB"}"#;
+    let time = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    let signature = sign(&slack.secret, format!("v0:{time}:{body}").as_bytes());
+    let headers = [
+        ("x-slack-request-timestamp", time.to_string()),
+        ("x-slack-signature", format!("v0={signature}")),
+    ];
+    let answer = post(&slack.url, &headers, body).await;
+    assert_eq!(
+        (answer.status, &*answer.body),
+        (200, r#"{"challenge":"3eZbrw1aB"}"#)
+    );
+    assert_eq!(post(&slack.url, &headers[..1], body).await.status, 401);
+    // For others it is an event as any.
+    let own = [("x-service-signature", sign(&plain.secret, body.as_bytes()))];
+    assert!(post(&plain.url, &own, body).await.is_first());
+    assert_eq!(
+        world.count("SELECT count(*) FROM webhook_deliveries").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn who_sends_from_elsewhere_is_refused_as_ever() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = workspace(&world).await;
+    let by = " --allow-from 192.0.2.0/24,2001:db8::/32";
+    let webhook = made(&world, &gateway, &workspace, by);
+    let from = async |address: &str| {
+        let signed = (
+            "x-service-signature",
+            sign(&webhook.secret, address.as_bytes()),
+        );
+        let headers = [
+            signed,
+            ("x-forwarded-for", address.trim_matches('"').to_owned()),
+        ];
+        post(&webhook.url, &headers, address).await
+    };
+    assert!(from("\"192.0.2.7\"").await.is_first());
+    assert!(from("\"2001:db8::1\"").await.is_first());
+    let unsigned = post(&webhook.url, &[], "[]").await;
+    assert_eq!(from("\"192.0.3.7\"").await, unsigned);
+    assert_eq!(from("\"2001:db9::1\"").await, unsigned);
+    let log = format!("webhook log {}", webhook.id);
+    eventually("it is written down", async || {
+        let told = world.order(&log);
+        let reasons = told.as_array().unwrap().iter();
+        reasons.filter(|one| one["reason"] == "address").count() == 3
+    })
+    .await;
+}
+
+/// The owner is told what was wrong; the sender is told the same every time.
+#[tokio::test]
+async fn the_owner_learns_why_a_delivery_was_refused() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = workspace(&world).await;
+    let webhook = made(&world, &gateway, &workspace, "");
+    let right = sign(&webhook.secret, b"[1]");
+    let header = |value: String| vec![("x-service-signature", value)];
+    let other = sign("another", b"[1]");
+    let twice = vec![
+        ("x-service-signature", right.clone()),
+        ("x-service-signature", right.clone()),
+    ];
+    let unsigned = [
+        ("missing", vec![]),
+        ("repeated", twice),
+        ("prefix", header(format!("sha256={right}"))),
+        ("upper_case", header(right.to_uppercase())),
+        ("length", header(right[..63].to_owned())),
+        ("not_hex", header(format!("{}g", &right[..63]))),
+        ("digest", header(other)),
+    ];
+    let mut expected: Vec<(String, String)> = Vec::new();
+    let first = post(&webhook.url, &[], "[1]").await;
+    expected.push(("missing".into(), first.request_id.0.clone()));
+    for (reason, headers) in unsigned {
+        let answer = post(&webhook.url, &headers, "[1]").await;
+        assert_eq!(answer, first, "{reason}");
+        expected.push((reason.into(), answer.request_id.0));
+    }
+    let signed = sign(&webhook.secret, b"{");
+    let answer = post(&webhook.url, &header(signed), "{").await;
+    assert_eq!(answer.status, 400);
+    expected.push(("not_json".into(), answer.request_id.0));
+    let large = "x".repeat(65_537);
+    let answer = post(&webhook.url, &[], &large).await;
+    assert_eq!(answer.status, 413);
+    expected.push(("too_large".into(), answer.request_id.0));
+    let log = async |limit: u32| -> Vec<(String, String)> {
+        let told = world.order(format!("webhook log {} --limit {limit}", webhook.id));
+        let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
+        let told = told.as_array().unwrap().iter().rev();
+        told.map(|one| (text(one, "reason"), text(one, "request_id")))
+            .collect()
+    };
+    eventually("all are written down", async || log(100).await == expected).await;
+
+    // What nobody has is written down nowhere, and of what there is, the last hundred.
+    let nobody = format!(
+        "{}/webhooks/incoming/{workspace}.{workspace}",
+        gateway.public_url()
+    );
+    post(&nobody, &[], "[1]").await;
+    for _ in 0..110 {
+        post(&webhook.url, &[], "[1]").await;
+    }
+    eventually("the last hundred", async || {
+        let kept = log(100).await;
+        kept.len() == 100 && kept.iter().all(|(reason, _)| reason == "missing")
+    })
+    .await;
+    assert_eq!(
+        world.count("SELECT count(*) FROM webhook_refusals").await,
+        100
+    );
+    let stored = "SELECT string_agg(r::text, ' ') FROM webhook_refusals r";
+    let stored: String = world.database.query_one(stored, &[]).await.unwrap().get(0);
+    letterbox_tests::marks::assert_unmarked("the log of refusals", &stored);
+}
