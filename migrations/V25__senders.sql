@@ -101,3 +101,87 @@ $$;
 COMMENT ON FUNCTION note_refusals IS 'Writes down why deliveries were refused, of webhooks that are there, the last hundred of each';
 REVOKE EXECUTE ON FUNCTION note_refusals FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
+
+-- A webhook that is replaced goes on until its successor is used, or until its time. Both remember what either has received.
+
+ALTER TABLE webhooks
+    ADD COLUMN replaces uuid,
+    ADD COLUMN memory_id uuid,
+    ADD COLUMN ends_at timestamptz;
+COMMENT ON COLUMN webhooks.replaces IS 'The webhook whose successor it is; null where it is none';
+COMMENT ON COLUMN webhooks.memory_id IS 'The first of those that replaced each other: under its id all of them remember bodies; null is its own';
+COMMENT ON COLUMN webhooks.ends_at IS 'When it ends, by the database''s clock, because it was replaced; null is never';
+GRANT SELECT (memory_id, ends_at) ON webhooks TO letterbox_gateway;
+GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
+
+CREATE OR REPLACE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[], hashes bytea[],
+    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[])
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH closed AS (
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+    ), claimed AS (
+        INSERT INTO webhook_deliveries AS d (workspace_id, key_high, key_low, batch_id, delivery_id)
+        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, id)
+        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id AND w.deleted_at IS NULL
+            AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())
+        WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
+        ORDER BY n.workspace_id, n.key_high, n.key_low
+        ON CONFLICT DO NOTHING
+        RETURNING d.batch_id, d.delivery_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second' FROM claimed c GROUP BY c.batch_id
+    )
+    SELECT delivery_id FROM claimed;
+    -- Who sends with the new secret does not need the old one.
+    UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
+    FROM webhooks n
+    WHERE n.workspace_id = ANY (workspaces) AND n.webhook_id = ANY (doors) AND n.deleted_at IS NULL
+      AND o.workspace_id = n.workspace_id AND o.webhook_id = n.replaces AND o.deleted_at IS NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[], hashes bytea[],
+    batches bigint[], lease_seconds double precision)
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH free AS (
+        SELECT d.workspace_id, d.key_high, d.key_low, n.batch_id
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id)
+        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id AND w.deleted_at IS NULL
+            AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())
+        JOIN webhook_deliveries d
+            ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
+        JOIN open_batches o ON o.batch_id = d.batch_id
+        WHERE o.spilled_at IS NULL AND o.lease_until <= clock_timestamp()
+          AND is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
+        FOR UPDATE OF d SKIP LOCKED
+    ), taken AS (
+        UPDATE webhook_deliveries d SET batch_id = f.batch_id FROM free f
+        WHERE d.workspace_id = f.workspace_id AND d.key_high = f.key_high AND d.key_low = f.key_low
+        RETURNING d.batch_id, d.delivery_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second' FROM taken t GROUP BY t.batch_id
+        ON CONFLICT DO NOTHING
+    )
+    SELECT delivery_id FROM taken;
+END
+$$;
+
+CREATE FUNCTION end_replaced_webhooks() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH ended AS (
+        UPDATE webhooks SET deleted_at = clock_timestamp(), secret_sealed = NULL
+        WHERE deleted_at IS NULL AND ends_at <= clock_timestamp() RETURNING 1
+    )
+    SELECT count(*) FROM ended
+$$;
+COMMENT ON FUNCTION end_replaced_webhooks IS 'Destroys the secrets of webhooks whose time is over; they are refused without it, too';
+REVOKE EXECUTE ON FUNCTION end_replaced_webhooks FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;

@@ -191,7 +191,8 @@ impl Claiming {
     /// Nothing when it failed.
     async fn claim(&self, address: WebhookAddress, number: usize) -> Option<BatchId> {
         let batch = BatchId::generate();
-        let keys = (0..number).map(|_| (DeliveryKey::new(address, &event()), batch));
+        let keys =
+            (0..number).map(|_| (DeliveryKey::new(address, address.webhook, &event()), batch));
         let claimed = self.claims.claim(&keys.collect::<Vec<_>>()).await.ok()?;
         let is_held = |one: &Claimed<_>| matches!(one, Claimed::Held(_));
         claimed.iter().all(is_held).then_some(batch)

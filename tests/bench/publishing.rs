@@ -95,6 +95,7 @@ pub fn delivery(address: WebhookAddress) -> WebhookDelivery {
         delivery: DeliveryId::generate(),
         workspace: address.workspace,
         webhook: address.webhook,
+        memory: None,
         receipt: receipt(),
     }
 }

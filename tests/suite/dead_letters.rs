@@ -36,6 +36,7 @@ fn to(webhook: &Webhook, body: &str) -> (WebhookDelivery, Bytes) {
         delivery: DeliveryId::generate(),
         workspace: webhook.address.workspace,
         webhook: webhook.address.webhook,
+        memory: None,
         receipt: receipt(),
     };
     (delivery, Bytes::from(body.to_owned()))
@@ -56,6 +57,7 @@ async fn bad_entries_are_isolated_and_kept_with_their_reason() {
     let nowhere = WebhookDelivery {
         workspace: WorkspaceId::generate(),
         webhook: WebhookId::generate(),
+        memory: None,
         ..entries[0].0.clone()
     };
     entries[20] = (nowhere, "\"nowhere\"".into());

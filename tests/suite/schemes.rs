@@ -290,3 +290,117 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     let stored: String = world.database.query_one(stored, &[]).await.unwrap().get(0);
     letterbox_tests::marks::assert_unmarked("the log of refusals", &stored);
 }
+
+async fn send(webhook: &Made, body: &str) -> Answer {
+    let signed = [(
+        "x-service-signature",
+        sign(&webhook.secret, body.as_bytes()),
+    )];
+    post(&webhook.url, &signed, body).await
+}
+
+fn replaced(world: &World, gateway: &Process, former: &Made, overlap: &str) -> Made {
+    let base = gateway.public_url();
+    let order = format!(
+        "--base-url {base} webhook replace {} --overlap {overlap}",
+        former.id
+    );
+    let made = world.order(order);
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    letterbox_tests::marks::mark(&text("secret"));
+    Made {
+        id: text("webhook_id"),
+        url: text("url"),
+        secret: text("secret"),
+    }
+}
+
+/// Both take deliveries until the successor is used; whatever was received by one of them is a
+/// duplicate to all that come after it.
+#[tokio::test]
+async fn a_successor_remembers_what_was_received() {
+    let world = World::new().await;
+    let gateways = [world.gateway().await, world.gateway().await];
+    let _worker = world.worker().await;
+    let workspace = workspace(&world).await;
+    let first = made(&world, &gateways[0], &workspace, "");
+    assert!(send(&first, "[1]").await.is_first());
+    let second = replaced(&world, &gateways[0], &first, "24h");
+    assert_ne!((&first.url, &first.secret), (&second.url, &second.secret));
+    assert!(
+        send(&first, "[2]").await.is_first(),
+        "the former one goes on"
+    );
+    // A signature of the former secret says nothing at the successor's address.
+    let crossed = [("x-service-signature", sign(&first.secret, b"[2]"))];
+    assert_eq!(post(&second.url, &crossed, "[2]").await.status, 401);
+    assert!(send(&first, "[2]").await.is_duplicate());
+
+    assert!(send(&second, "[1]").await.is_duplicate(), "it remembers");
+    let elsewhere = first
+        .url
+        .replace(&gateways[0].public_url(), &gateways[1].public_url());
+    let elsewhere = Made {
+        id: first.id.clone(),
+        url: elsewhere,
+        secret: first.secret.clone(),
+    };
+    for former in [&first, &elsewhere] {
+        let refused = send(former, "[3]").await;
+        assert_eq!(
+            refused.status, 401,
+            "used, so the former one is over: {refused:?}"
+        );
+    }
+    assert!(send(&second, "[3]").await.is_first());
+    let third = replaced(&world, &gateways[0], &second, "1h");
+    for body in ["[1]", "[2]", "[3]"] {
+        assert!(send(&third, body).await.is_duplicate(), "{body}");
+    }
+    assert!(send(&third, "[4]").await.is_first());
+    world.await_signals(4).await;
+    let of_third = format!("signal list --workspace {workspace} --webhook {}", third.id);
+    assert_eq!(world.order(of_third).as_array().unwrap().len(), 1);
+    let destroyed = "SELECT count(*) FROM webhooks WHERE secret_sealed IS NULL";
+    assert_eq!(
+        world.count(destroyed).await,
+        2,
+        "the secrets of the former ones"
+    );
+}
+
+#[tokio::test]
+async fn a_replaced_webhook_ends_at_its_time() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = workspace(&world).await;
+    let former = made(&world, &gateway, &workspace, "");
+    assert!(send(&former, "[1]").await.is_first());
+    let successor = replaced(&world, &gateway, &former, "1h");
+    let again = world.refusal(format!("webhook replace {}", former.id));
+    assert!(
+        again.0 == 1 && again.1.contains("being replaced"),
+        "{again:?}"
+    );
+    assert_eq!(
+        world
+            .refusal(format!("webhook replace {} --overlap 1d", former.id))
+            .0,
+        2
+    );
+    // An hour passes, as far as the database knows; nothing was sent to the successor.
+    let past = "UPDATE webhooks SET ends_at = clock_timestamp() WHERE ends_at IS NOT NULL";
+    assert_eq!(world.database.execute(past, &[]).await.unwrap(), 1);
+    assert_eq!(send(&former, "[2]").await.status, 401, "whatever is cached");
+    assert_eq!(send(&former, "[1]").await.status, 401);
+    assert!(send(&successor, "[1]").await.is_duplicate());
+    // A worker destroys the secret of what nobody has used since.
+    let other = replaced(&world, &gateway, &successor, "0s");
+    let _worker = world.worker().await;
+    let living = "SELECT count(*) FROM webhooks WHERE deleted_at IS NULL AND replaces IS NOT NULL";
+    eventually("its secret is destroyed", async || {
+        world.count(living).await == 1
+    })
+    .await;
+    assert!(send(&other, "[3]").await.is_first());
+}

@@ -65,6 +65,7 @@ impl Intruder {
             delivery: id,
             workspace: address.workspace,
             webhook: address.webhook,
+            memory: None,
             receipt: receipt(),
         };
         let batch = BatchBody::encode(&[(delivery, body.into())]);

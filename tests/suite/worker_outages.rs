@@ -20,6 +20,7 @@ fn deliveries(address: WebhookAddress, number: usize) -> Message {
                 delivery: DeliveryId::generate(),
                 workspace: address.workspace,
                 webhook: address.webhook,
+                memory: None,
                 receipt: Receipt {
                     received_at: jiff::Timestamp::now(),
                     traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),

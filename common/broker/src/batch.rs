@@ -262,6 +262,7 @@ mod tests {
             delivery: DeliveryId::generate(),
             workspace: WorkspaceId::generate(),
             webhook: WebhookId::generate(),
+            memory: None,
             receipt: Receipt {
                 received_at: Timestamp::from_millisecond(1_790_000_000_123).unwrap(),
                 traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),

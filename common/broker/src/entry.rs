@@ -22,6 +22,10 @@ pub struct WebhookDelivery {
     /// The webhook that received the body.
     #[serde(rename = "webhook_id")]
     pub webhook: WebhookId,
+    /// The webhook under whose id the body is remembered, where that is another one: the first of
+    /// those that this one has replaced.
+    #[serde(rename = "memory_id", default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<WebhookId>,
     /// Of the request that this entry comes from; another attempt has its own.
     #[serde(flatten)]
     pub receipt: Receipt,

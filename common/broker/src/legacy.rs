@@ -15,6 +15,7 @@ pub(crate) fn decode(properties: &BasicProperties) -> Result<Content, MalformedM
             delivery: message_id(properties)?,
             workspace: header(properties, "workspace_id")?,
             webhook: header(properties, "webhook_id")?,
+            memory: None,
             receipt: receipt(properties)?,
         })),
         Some("form.submission") => Ok(Content::Submission(FormSubmission {

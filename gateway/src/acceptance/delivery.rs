@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use letterbox_broker::{Receipt, WebhookDelivery};
 use letterbox_common::{
-    ids::{DeliveryId, WorkspaceId},
+    ids::{DeliveryId, WebhookId, WorkspaceId},
     webhook::WebhookAddress,
 };
 
@@ -13,16 +13,24 @@ use crate::claims::DeliveryKey;
 /// A checked body.
 pub(crate) struct Delivery {
     address: WebhookAddress,
+    memory: WebhookId,
     key: DeliveryKey,
     body: Bytes,
     receipt: Receipt,
 }
 
 impl Delivery {
-    pub(crate) fn new(address: WebhookAddress, body: Bytes, receipt: Receipt) -> Self {
+    /// `memory` is the webhook under whose id bodies are remembered.
+    pub(crate) fn new(
+        address: WebhookAddress,
+        memory: WebhookId,
+        body: Bytes,
+        receipt: Receipt,
+    ) -> Self {
         Self {
             address,
-            key: DeliveryKey::new(address, &body),
+            memory,
+            key: DeliveryKey::new(address, memory, &body),
             body,
             receipt,
         }
@@ -53,6 +61,7 @@ impl IntakeItem for Delivery {
             delivery: id,
             workspace,
             webhook,
+            memory: (self.memory != webhook).then_some(self.memory),
             receipt: self.receipt,
         };
         (entry, self.body)

@@ -49,14 +49,15 @@ pub struct DeliveryKey {
 }
 
 impl DeliveryKey {
-    /// The key of a body that a webhook has received.
+    /// The key of a body that a webhook has received; `memory` is the webhook under whose id it
+    /// remembers bodies: itself, or the first one of those that it has replaced.
     #[must_use]
-    pub fn new(address: WebhookAddress, body: &[u8]) -> Self {
+    pub fn new(address: WebhookAddress, memory: WebhookId, body: &[u8]) -> Self {
         let body_sha256 = Sha256::digest(body).into();
         Self {
             address,
             body_sha256,
-            hash: KeyHash::of(address.webhook.as_bytes(), &body_sha256),
+            hash: KeyHash::of(memory.as_bytes(), &body_sha256),
         }
     }
 }
@@ -68,7 +69,7 @@ impl ClaimKey for DeliveryKey {
     const STATEMENTS: ClaimStatements = claim_statements!(
         name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid", kept: "",
         door_row: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
-    AND w.deleted_at IS NULL",
+    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())",
         open: "true",
     );
 

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use hyper::{Request, StatusCode, body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
-use letterbox_common::webhook::{RefusalReason, Scheme, WebhookAddress};
+use letterbox_common::{
+    ids::WebhookId,
+    webhook::{RefusalReason, Scheme, WebhookAddress},
+};
 use serde::Deserialize;
 
 use super::content_type;
@@ -18,7 +21,7 @@ use crate::{
     json, request_id,
     state::Gateway,
     trace,
-    webhook_secrets::{Presented, VerifyError},
+    webhook_secrets::{Presented, Proven, VerifyError},
 };
 
 /// An accepted delivery, as its sender is told.
@@ -87,7 +90,7 @@ async fn accept(
         from,
     };
     let verified = gateway.secrets.verify(address, request).await;
-    let scheme = verified.map_err(|error| {
+    let Proven { scheme, memory } = verified.map_err(|error| {
         if let VerifyError::Refused(reason) = error {
             note(gateway, address, reason, headers);
         }
@@ -107,7 +110,7 @@ async fn accept(
 
     // Room. What was recorded before needs none.
     if gateway.ceilings.is_reached(address).await {
-        return without_room(gateway, address, &body).await;
+        return without_room(gateway, address, memory, &body).await;
     }
 
     // Claim, publish, confirm.
@@ -118,7 +121,7 @@ async fn accept(
     };
     match gateway
         .deliveries
-        .accept(Delivery::new(address, body, receipt))
+        .accept(Delivery::new(address, memory, body, receipt))
         .await
     {
         Accepted::First => Ok(Recorded::First),
@@ -136,11 +139,12 @@ async fn accept(
 async fn without_room(
     gateway: &Gateway,
     address: WebhookAddress,
+    memory: WebhookId,
     body: &[u8],
 ) -> Result<Recorded, Refusal> {
     let found = gateway
         .claims
-        .find(&[DeliveryKey::new(address, body)])
+        .find(&[DeliveryKey::new(address, memory, body)])
         .await;
     let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
     match found.first() {

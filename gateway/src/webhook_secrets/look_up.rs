@@ -86,7 +86,7 @@ impl KeysByAddress {
             trouble: Trouble::default(),
             decoy: Decoy { address, sealed },
         };
-        Ok((looking_up, Verifier::decoy(&secret)))
+        Ok((looking_up, Verifier::decoy(&secret, address)))
     }
 
     /// What checks the signatures of what was found: the webhook's, or the decoy's.

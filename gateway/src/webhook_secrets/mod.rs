@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{
     sealing::KeyRing,
-    webhook::{RefusalReason, Scheme, WebhookAddress},
+    webhook::{RefusalReason, WebhookAddress},
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
@@ -23,7 +23,11 @@ use tokio_util::task::TaskTracker;
 
 use self::look_up::{Found, KeysByAddress, Trouble};
 use self::verifier::Verifier;
-pub(crate) use self::{look_up::DecoyError, store::STATEMENTS, verifier::Presented};
+pub(crate) use self::{
+    look_up::DecoyError,
+    store::STATEMENTS,
+    verifier::{Presented, Proven},
+};
 use crate::batcher::{Batcher, Limits, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
@@ -78,7 +82,7 @@ impl WebhookSecrets {
         })
     }
 
-    /// Checks that a request is signed as the webhook's sender signs. Gives how that is.
+    /// Checks that a request is signed as the webhook's sender signs.
     ///
     /// # Errors
     /// See [`VerifyError`].
@@ -86,19 +90,18 @@ impl WebhookSecrets {
         &self,
         address: WebhookAddress,
         request: Presented<'_>,
-    ) -> Result<Scheme, VerifyError> {
+    ) -> Result<Proven, VerifyError> {
         let cached = self.cache.get(&address);
-        if check(cached.as_deref(), &self.decoy, request) {
-            return Ok(cached.map_or(Scheme::Letterbox, |verifier| verifier.scheme));
+        if let Some(proven) = check(cached.as_deref(), &self.decoy, request) {
+            return Ok(proven);
         }
         let found = self.look_up(address).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
-        if !check(found.is_live.then_some(&*verifier), &verifier, request) {
+        let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier, request) else {
             return Err(self.refuse(verifier.complaint(request)));
-        }
-        let scheme = verifier.scheme;
+        };
         self.cache.insert(address, verifier);
-        Ok(scheme)
+        Ok(proven)
     }
 
     fn refuse(&self, reason: RefusalReason) -> VerifyError {
@@ -132,7 +135,9 @@ impl WebhookSecrets {
 }
 
 /// One signature check, by the webhook's rules or, where there is none, the decoy's.
-fn check(verifier: Option<&Verifier>, decoy: &Verifier, request: Presented<'_>) -> bool {
-    let verified = verifier.unwrap_or(decoy).verifies(request);
-    verified && verifier.is_some()
+fn check(verifier: Option<&Verifier>, decoy: &Verifier, request: Presented<'_>) -> Option<Proven> {
+    let is_verified = verifier.unwrap_or(decoy).verifies(request);
+    verifier
+        .filter(|_| is_verified)
+        .map(|verifier| verifier.proven)
 }

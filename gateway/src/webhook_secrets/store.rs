@@ -14,11 +14,12 @@ statements! {
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
        coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
+       coalesce(w.memory_id, wanted.webhook_id) AS memory_id,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
 LEFT JOIN webhooks w
     ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id
-    AND w.deleted_at IS NULL
+    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())
 LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
 }
 
@@ -34,6 +35,8 @@ pub(super) struct StoredSecret {
     pub(super) rules: Option<String>,
     /// Networks that may send, as CIDR[,CIDR...]; None is from everywhere.
     pub(super) allow_from: Option<String>,
+    /// Under whose id it remembers bodies.
+    pub(super) memory: WebhookId,
 }
 
 /// One for each of these addresses, which are distinct.
@@ -68,6 +71,7 @@ pub(super) async fn find(
                 scheme: row.try_get("scheme")?,
                 rules: row.try_get("scheme_rules")?,
                 allow_from: row.try_get("allow_from")?,
+                memory: row.try_get("memory_id")?,
             })
         })
         .collect()

@@ -7,9 +7,10 @@ use std::{
 };
 
 use letterbox_common::{
+    ids::WebhookId,
     process::networks::Networks,
     sealing::Secret,
-    webhook::{Headers, RefusalReason, Rules, Scheme, SigningKey},
+    webhook::{Headers, RefusalReason, Rules, Scheme, SigningKey, WebhookAddress},
 };
 
 use super::store::StoredSecret;
@@ -23,9 +24,17 @@ pub(crate) struct Presented<'a> {
     pub(crate) from: IpAddr,
 }
 
+/// What is known of a sender that has proven itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Proven {
+    pub(crate) scheme: Scheme,
+    /// The webhook under whose id the bodies are remembered that it sends.
+    pub(crate) memory: WebhookId,
+}
+
 /// Checks the signatures of one webhook.
 pub(super) struct Verifier {
-    pub(super) scheme: Scheme,
+    pub(super) proven: Proven,
     rules: Rules,
     key: SigningKey,
     /// None is from everywhere.
@@ -47,7 +56,10 @@ impl Verifier {
             .as_ref()
             .map(|text| text.parse::<Networks>());
         Ok(Self {
-            scheme: stored.scheme,
+            proven: Proven {
+                scheme: stored.scheme,
+                memory: stored.memory,
+            },
             key: rules.key(secret).map_err(|error| error.to_string())?,
             rules,
             allow_from: allow_from.transpose().map_err(|error| error.to_string())?,
@@ -59,9 +71,12 @@ impl Verifier {
         clippy::expect_used,
         reason = "only a custom scheme has no rules of its own"
     )]
-    pub(super) fn decoy(secret: &Secret) -> Self {
+    pub(super) fn decoy(secret: &Secret, address: WebhookAddress) -> Self {
         Self {
-            scheme: Scheme::Letterbox,
+            proven: Proven {
+                scheme: Scheme::Letterbox,
+                memory: address.webhook,
+            },
             rules: Scheme::Letterbox.rules().expect("it is not custom"),
             key: SigningKey::new(secret),
             allow_from: None,

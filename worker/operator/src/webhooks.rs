@@ -1,6 +1,8 @@
 //! Orders about webhooks and their secrets: create (the only time that a secret is shown), delete
 //! (the secret is destroyed).
 
+use std::time::Duration;
+
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     process::networks::Networks,
@@ -94,6 +96,47 @@ impl Operator {
             .await
             .explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         Ok(NewWebhook { address, secret })
+    }
+
+    /// Creates the successor of a webhook: another address and another secret for the same sender.
+    /// Both remember what either has received. The former one ends when the successor gets its
+    /// first signed delivery, or after `overlap`.
+    ///
+    /// # Errors
+    /// When there is no such webhook, or it is being replaced already, or the secret is not what
+    /// its scheme wants.
+    pub async fn replace_webhook(
+        &self,
+        keys: &KeyRing,
+        former: WebhookId,
+        secret: Option<Secret>,
+        overlap: Duration,
+    ) -> Result<NewWebhook, OperatorError> {
+        let missing = || Reason::NotFound("webhook, or it is deleted or being replaced");
+        let found = store::webhook_to_replace(&self.database, former).await?;
+        let found = found.ok_or_else(missing)?;
+        let rules = rules_of(found.scheme, found.rules.as_deref())?;
+        let secret = match secret {
+            Some(secret) => secret,
+            None => secret_for(&rules)?,
+        };
+        let usable = rules.key(&secret);
+        usable.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+        let address = WebhookAddress {
+            workspace: found.workspace,
+            webhook: WebhookId::generate(),
+        };
+        let place = Place::WebhookSecret {
+            workspace: address.workspace,
+            webhook: address.webhook,
+        };
+        let sealed = keys.seal(place, secret.expose())?;
+        let replacing =
+            store::replace_webhook(&self.database, former, address.webhook, &sealed, overlap);
+        match replacing.await? {
+            true => Ok(NewWebhook { address, secret }),
+            false => Err(missing().into()),
+        }
     }
 
     /// The webhooks of a workspace, deleted ones included.

@@ -3,19 +3,23 @@
 
 use std::collections::HashSet;
 
-use letterbox_common::ids::{DeliveryId, WorkspaceId};
+use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 use uuid::Uuid;
 
 use crate::{runs::NewRun, signals::Signal};
 
 statements! {
-    /// The places of deliveries that are neither claimed under their ids nor signals already.
+    /// The places of deliveries that are neither claimed under their ids nor signals already, or
+    /// that name a memory which is not that of their webhook.
     UNCLAIMED_DELIVERIES = unclaimed_deliveries "
 SELECT wanted.place
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
-     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, id, place)
-WHERE wanted.id IS DISTINCT FROM (
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::uuid[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, id, webhook_id, memory_id, place)
+WHERE wanted.memory_id IS DISTINCT FROM CASE WHEN wanted.memory_id IS NOT NULL THEN (
+        SELECT w.memory_id FROM webhooks w
+        WHERE w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id) END
+   OR wanted.id IS DISTINCT FROM (
         SELECT d.delivery_id FROM webhook_deliveries d
         WHERE d.workspace_id = wanted.workspace_id
           AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low)
@@ -48,6 +52,8 @@ pub(crate) async fn unclaimed_deliveries(
     let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
         signals.iter().map(|one| one.key_hash().halves()).unzip();
     let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
+    let webhooks = signals.iter().map(|one| one.webhooks());
+    let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
     let rows = database
         .query(
             &UNCLAIMED_DELIVERIES,
@@ -56,6 +62,8 @@ pub(crate) async fn unclaimed_deliveries(
                 /* $2 key_high */ &highs,
                 /* $3 key_low */ &lows,
                 /* $4 delivery_id */ &ids,
+                /* $5 webhook_id */ &webhooks,
+                /* $6 memory_id */ &memories,
             ],
         )
         .await?;

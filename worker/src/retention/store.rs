@@ -6,6 +6,9 @@ use letterbox_database::{Database, DatabaseError, statements};
 statements! {
     /// Forgets a piece of what is older than $2 days.
     FORGET = forget "SELECT forget($1, $2, $3) AS looked_at";
+
+    /// Destroys the secrets of webhooks that were replaced and whose time is over.
+    END_REPLACED_WEBHOOKS = end_replaced_webhooks "SELECT end_replaced_webhooks() AS ended";
 }
 
 /// Forgets a piece; gives how much was looked at, 0 when nothing is left.
@@ -29,4 +32,13 @@ pub(super) async fn forget(
         )
         .await?;
     Ok(row.try_get("looked_at")?)
+}
+
+/// Destroys the secrets of webhooks that were replaced and whose time is over.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn end_replaced_webhooks(database: &Database) -> Result<(), DatabaseError> {
+    let ending = database.query_one(&END_REPLACED_WEBHOOKS, &[]).await;
+    ending.map(drop)
 }

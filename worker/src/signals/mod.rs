@@ -20,6 +20,8 @@ pub(crate) struct Signal {
     pub(crate) id: DeliveryId,
     pub(crate) workspace: WorkspaceId,
     webhook: WebhookId,
+    /// The webhook under whose id its body is remembered, where that is another one.
+    memory: Option<WebhookId>,
     receipt: Receipt,
     mapped: Mapped,
     /// The exact bytes that were signed.
@@ -27,9 +29,15 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
+    /// Its webhook, and the one under whose id its body is remembered, where that is another one.
+    pub(crate) fn webhooks(&self) -> (WebhookId, Option<WebhookId>) {
+        (self.webhook, self.memory)
+    }
+
     /// The key that it was claimed under.
     pub(crate) fn key_hash(&self) -> KeyHash {
-        KeyHash::of_content(self.webhook.as_bytes(), &self.body)
+        let memory = self.memory.unwrap_or(self.webhook);
+        KeyHash::of_content(memory.as_bytes(), &self.body)
     }
 
     /// Maps a delivery. Whatever its body is, there is a signal for it.
@@ -38,6 +46,7 @@ impl Signal {
             id: envelope.delivery,
             workspace: envelope.workspace,
             webhook: envelope.webhook,
+            memory: envelope.memory,
             receipt: envelope.receipt.clone(),
             mapped: proposal::map(body),
             body: body.clone(),

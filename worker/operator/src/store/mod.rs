@@ -55,7 +55,9 @@ pub(crate) use self::{
     signals::{set_signal_reader, signal, signals},
     status::{Waiting, backlog},
     users::{create_user, user, users},
-    webhooks::{create_webhook, delete_webhook, refusals, webhooks},
+    webhooks::{
+        create_webhook, delete_webhook, refusals, replace_webhook, webhook_to_replace, webhooks,
+    },
     workflows::{
         NewWorkflow, create_release, create_workflow, deploy, forms, lock_draft, lock_owner,
         move_workflow, owners_accounts, workflow, workflows,

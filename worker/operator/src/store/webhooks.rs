@@ -1,5 +1,7 @@
 //! Webhooks, without their secrets.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
@@ -17,16 +19,36 @@ INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, sch
     allow_from)
 VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
+    /// Creates the successor of a webhook, which ends after $4 seconds.
+    REPLACE_WEBHOOK = replace_webhook "
+WITH former AS (
+    UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second'
+    WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL RETURNING *
+)
+INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
+    allow_from, replaces, memory_id)
+SELECT f.workspace_id, $2, f.name, $3, f.scheme, f.scheme_rules, f.allow_from, f.webhook_id,
+    coalesce(f.memory_id, f.webhook_id)
+FROM former f";
+
+    /// How the sender of a webhook signs that is not replaced yet.
+    WEBHOOK_TO_REPLACE = webhook_to_replace "
+SELECT h.workspace_id, h.scheme, h.scheme_rules FROM workspaces w
+JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
+WHERE h.deleted_at IS NULL AND h.ends_at IS NULL";
+
     /// The webhooks of a workspace, oldest first.
     WEBHOOKS = webhooks "
-SELECT webhook_id, workspace_id, name, scheme, allow_from, created_at, deleted_at
+SELECT webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, created_at,
+       deleted_at
 FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id";
 
     /// Deletes a webhook and destroys its secret.
     DELETE_WEBHOOK = delete_webhook "
 UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
 WHERE webhook_id = $1 AND deleted_at IS NULL
-RETURNING webhook_id, workspace_id, name, scheme, allow_from, created_at, deleted_at";
+RETURNING webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, created_at,
+       deleted_at";
 
     /// The last refused deliveries of a webhook.
     REFUSALS = refusals "
@@ -72,6 +94,10 @@ pub struct WebhookRow {
     pub scheme: Scheme,
     /// Networks that may send; None is from everywhere.
     pub allow_from: Option<String>,
+    /// The webhook whose successor it is; None where it is none.
+    pub replaces: Option<WebhookId>,
+    /// When it ends because it was replaced, unless its successor is used before.
+    pub ends_at: Option<Timestamp>,
     /// By the database's clock.
     pub created_at: Timestamp,
     /// When it was deleted and its secret destroyed; None while it takes deliveries.
@@ -86,10 +112,55 @@ impl WebhookRow {
             name: row.try_get("name")?,
             scheme: row.try_get("scheme")?,
             allow_from: row.try_get("allow_from")?,
+            replaces: row.try_get("replaces")?,
+            ends_at: row.try_get("ends_at")?,
             created_at: row.try_get("created_at")?,
             deleted_at: row.try_get("deleted_at")?,
         })
     }
+}
+
+/// A webhook that can be replaced.
+pub(crate) struct Replaceable {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) scheme: Scheme,
+    pub(crate) rules: Option<String>,
+}
+
+/// None if there is no such webhook, or it is deleted or being replaced.
+pub(crate) async fn webhook_to_replace(
+    database: &Database,
+    webhook: WebhookId,
+) -> Result<Option<Replaceable>, DatabaseError> {
+    let row = database.query_opt(&WEBHOOK_TO_REPLACE, &[&webhook]).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Replaceable {
+        workspace: row.try_get("workspace_id")?,
+        scheme: row.try_get("scheme")?,
+        rules: row.try_get("scheme_rules")?,
+    }))
+}
+
+/// False if there is no such webhook, or it is deleted or being replaced.
+pub(crate) async fn replace_webhook(
+    database: &Database,
+    former: WebhookId,
+    successor: WebhookId,
+    secret_sealed: &[u8],
+    overlap: Duration,
+) -> Result<bool, DatabaseError> {
+    let made = database
+        .execute(
+            &REPLACE_WEBHOOK,
+            &[
+                /* $1 former */ &former,
+                /* $2 successor */ &successor,
+                /* $3 secret_sealed */ &secret_sealed,
+                /* $4 overlap_seconds */ &overlap.as_secs_f64(),
+            ],
+        )
+        .await?;
+    Ok(made > 0)
 }
 
 /// A refused delivery. Its sender was told as little as ever.

@@ -1,6 +1,6 @@
 //! `letterbox webhook …`
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Subcommand;
 use letterbox_common::{
@@ -39,6 +39,19 @@ pub(crate) enum WebhookCommand {
         #[arg(long, value_name = "CIDR[,CIDR...]")]
         allow_from: Option<String>,
     },
+    /// Create the successor of a webhook, with an address and a secret of its own; both remember
+    /// what either has received
+    ///
+    /// The former one ends when the successor gets its first signed delivery, or after --overlap.
+    Replace {
+        webhook_id: WebhookId,
+        /// How long the former one goes on at most, such as 24h or 30m
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = overlap)]
+        overlap: Duration,
+        /// A file with the secret that the tool has given you; without it, one is made
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+    },
     /// Show why the last deliveries of a webhook were refused, at most 100; senders are never told
     Log {
         webhook_id: Named<WebhookId>,
@@ -54,6 +67,26 @@ pub(crate) enum WebhookCommand {
     },
     /// Delete a webhook: its deliveries are refused from now on; what it has received stays
     Delete { webhook_id: WebhookId },
+}
+
+/// A time as `24h`, `30m` or `90s`; a month at most.
+fn overlap(text: &str) -> Result<Duration, String> {
+    let expected = || "must be a number of hours, minutes or seconds: 24h, 30m, 90s".to_owned();
+    let (number, unit) = text
+        .split_at_checked(text.len().saturating_sub(1))
+        .ok_or_else(expected)?;
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    let seconds = match unit {
+        "h" => 3_600,
+        "m" => 60,
+        "s" => 1,
+        _ => return Err(expected()),
+    };
+    let most = Duration::from_secs(31 * 86_400);
+    let overlap = number.checked_mul(seconds).map(Duration::from_secs);
+    overlap
+        .filter(|overlap| *overlap <= most)
+        .ok_or("at most 31 days".to_owned())
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
@@ -96,6 +129,25 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
                 &webhooks,
                 &["webhook_id", "name", "scheme", "created_at", "deleted_at"],
             )
+        }
+        WebhookCommand::Replace {
+            webhook_id,
+            overlap,
+            secret_file,
+        } => {
+            let keys = key_ring(SealedColumn::WebhookSecret)?;
+            let secret = secret_file.map(|file| file::read(&file)).transpose()?;
+            let secret = secret.map(|text| Secret::new(text.trim_ascii().to_vec()));
+            let operator = settings.operator().await?;
+            let replacing = operator.replace_webhook(&keys, webhook_id, secret, overlap);
+            let made = replacing.await?;
+            Output::one(&json!({
+                "webhook_id": made.address.webhook,
+                "workspace_id": made.address.workspace,
+                "replaces": webhook_id,
+                "url": settings.webhook_url(made.address),
+                "secret": String::from_utf8_lossy(made.secret.expose()),
+            }))
         }
         WebhookCommand::Log { webhook_id, limit } => {
             let operator = settings.operator().await?;
