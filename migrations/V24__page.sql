@@ -18,7 +18,8 @@ ALTER TABLE form_links
     ADD COLUMN closes_at timestamptz,
     ADD COLUMN max_answers integer CHECK (max_answers > 0),
     ADD COLUMN answers integer NOT NULL DEFAULT 0,
-    ADD CONSTRAINT answers_are_bounded CHECK (answers <= max_answers);
+    ADD CONSTRAINT answers_are_bounded CHECK (answers <= max_answers),
+    ADD CONSTRAINT closes_later CHECK (closes_at > created_at);
 COMMENT ON COLUMN form_links.closes_at IS 'From when on it takes nothing new, by the database''s clock; null is never';
 COMMENT ON COLUMN form_links.max_answers IS 'After how many submissions it takes nothing new; null is without bound';
 COMMENT ON COLUMN form_links.answers IS 'Submissions claimed through it; counted where there is a bound';
@@ -40,12 +41,6 @@ END
 $$;
 COMMENT ON FUNCTION form_link_ends IS 'A link never becomes live again, and its answers are only counted up';
 
--- That an answer was counted is no order.
-DROP TRIGGER audit ON form_links;
-CREATE TRIGGER audit AFTER INSERT OR UPDATE OF ended_at ON form_links FOR EACH ROW
-WHEN (coalesce(current_setting('role', true), '') NOT IN ('letterbox_gateway', 'letterbox_worker'))
-EXECUTE FUNCTION audit('form_link_id');
-
 CREATE OR REPLACE VIEW live_form_links AS
 SELECT l.token_sha256, l.workspace_id, l.workflow_id, l.form_link_id, l.release_id, r.form,
     (l.closes_at IS NULL OR l.closes_at > clock_timestamp())
@@ -65,7 +60,9 @@ CREATE OR REPLACE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lo
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[], payloads bigint[] DEFAULT NULL)
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM FROM form_links b WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL
+    PERFORM FROM form_links b
+    WHERE b.token_sha256 = ANY (doors) AND b.ended_at IS NULL AND b.answers < b.max_answers
+      AND (b.closes_at IS NULL OR b.closes_at > clock_timestamp())
     ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE;
     RETURN QUERY
     WITH closed AS (

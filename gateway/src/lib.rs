@@ -13,6 +13,7 @@ mod client_address;
 mod config;
 mod cors;
 mod error;
+mod faults;
 mod form_page;
 mod handlers;
 mod intake;
@@ -22,7 +23,6 @@ mod metrics;
 pub mod open_batches;
 mod program;
 mod proof;
-mod refusals;
 mod repeats;
 mod request_id;
 mod response;
@@ -56,7 +56,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
     let others = [
         admission::SWEEPING_STATEMENTS,
         open_batches::STATEMENTS,
-        refusals::STATEMENTS,
+        faults::STATEMENTS,
         work_queues::STATEMENTS,
     ]
     .into_iter()

@@ -121,7 +121,10 @@ pub(crate) async fn respond(
     let status = response.status().as_u16();
     record(name, status, began.elapsed());
     let request_id = id.to_str().unwrap_or_default();
-    tracing::debug!(route = name, status, request_id, "answered");
+    match status {
+        400.. => tracing::info!(route = name, status, request_id, "refused"),
+        _ => tracing::debug!(route = name, status, request_id, "answered"),
+    }
     response
 }
 

@@ -59,6 +59,12 @@ export class Draft {
     this.keep();
   }
 
+  // Notes that something else may be sent now, although this was perhaps taken: unchanged, it counts once.
+  noteEarlier(sending) {
+    this.earlier = sending;
+    this.noteSending(null);
+  }
+
   // The key for a payload.
   keyOf(payload) {
     const sent = [this.sending, this.earlier].find((one) => one?.payload === payload);

@@ -103,6 +103,7 @@ export class Field {
   markPrefilled() {
     this.note.hidden = false;
     this.note.textContent = say("byLink");
+    this.#describe(this.note);
   }
 
   // What is being sent can be read and copied, and not changed.
@@ -112,8 +113,8 @@ export class Field {
     else this.input.readOnly = isLocked;
   }
 
-  #describe() {
-    const described = [this.error, this.hint].filter((element) => !element.hidden).map((element) => element.id);
+  #describe(...others) {
+    const described = [this.error, this.hint, ...others].filter((element) => !element.hidden).map((element) => element.id);
     if (described.length > 0) this.input.setAttribute("aria-describedby", described.join(" "));
     else this.input.removeAttribute("aria-describedby");
   }

@@ -6,16 +6,17 @@
 
 import { Draft } from "./draft.js";
 import { Field, make } from "./fields.js";
-import { isOld, solve, tooSoonFor } from "./proof.js";
+import { Prover } from "./proof.js";
 import { say, speak } from "./words.js";
 
 const SUBMIT = `${document.body.dataset.baseUrl}/public/workflow-forms/forms/submit`;
 const TOKEN = new URLSearchParams(location.search).get("token") ?? history.state?.token ?? "";
 // Answers that the link brings, as #key=value&key=value.
-const BROUGHT = new URLSearchParams(location.hash.slice(1));
+const FRAGMENT = location.hash.slice(1) || (history.state?.fragment ?? "");
+const BROUGHT = new URLSearchParams(FRAGMENT);
 const IS_FRAMED = window.top !== window;
 // Out of the address bar, where others may see it; a reload finds it all the same.
-if (!IS_FRAMED) history.replaceState({ token: TOKEN }, "", location.pathname);
+if (!IS_FRAMED) history.replaceState({ token: TOKEN, fragment: FRAGMENT }, "", location.pathname);
 const TIMEOUT = 30_000;
 // Tries that the page makes by itself before it asks.
 const TRIES = 6;
@@ -24,6 +25,8 @@ const $ = (id) => document.getElementById(id);
 // What the service has told: the form, how its page looks, what must be proven.
 let told;
 let draft;
+// Where the form wants a proof of work.
+let prover = null;
 let fields = [];
 let busy = false;
 // Whether something was written that is not sent.
@@ -79,7 +82,7 @@ async function load() {
   let answer = status ? { status: Number(status), retry: Number(retry) || 5 } : await ask();
   for (let tries = 1; ; tries++) {
     if (answer.told) return begin(answer.told);
-    if (answer.status === 404) return unavailable();
+    if (answer.status === 404) return dead();
     const again = [0, 200, 429, 502, 503, 504].includes(answer.status) && tries < TRIES;
     document.title = say("form");
     $("trouble-text").textContent = say(!again ? "later" : answer.status === 429 ? "troubleCrowded" : "troubleNotResponding");
@@ -102,7 +105,21 @@ async function ask() {
   return { ...answer, status: isOurs || answer.status !== 404 ? answer.status : 502, told: parsed(body.dataset.told || null) };
 }
 
-async function unavailable() {
+// The link was dead when the page was opened. What was on its way is asked for once more: a closed form knows what it took.
+async function dead() {
+  const left = Draft.ofDead(TOKEN);
+  if (left?.sending) {
+    const answer = await post(left.sending);
+    if (isAccepted(answer)) {
+      draft = left;
+      told = { form: left.form };
+      return end();
+    }
+  }
+  return unavailable();
+}
+
+function unavailable() {
   document.title = say("unavailable");
   const dead = draft ?? Draft.ofDead(TOKEN);
   const written = (dead?.form.fields ?? []).map((field) => [field.label, dead.values[field.key]]);
@@ -120,6 +137,7 @@ async function begin(what) {
   told = what;
   await speak(told.locale, told.form.title);
   draft = Draft.of(TOKEN, told.form);
+  if (told.challenge) prover = new Prover(told.challenge, async () => (await ask()).told?.challenge);
   dress();
   render();
   const isLeft = Object.keys(draft.values).length === 0 && draft.takeLeft();
@@ -151,7 +169,7 @@ function dress() {
 }
 
 function render() {
-  const { form, autocomplete = {}, challenge } = told;
+  const { form, autocomplete = {} } = told;
   document.title = form.title;
   $("title").textContent = form.title;
   $("description").textContent = form.description ?? "";
@@ -166,18 +184,19 @@ function render() {
   });
   $("fields").replaceChildren(...fields.map((field) => field.element));
   // People don't see it; programs that fill in everything do.
-  document.querySelector(".trap").hidden = challenge === null;
+  document.querySelector(".trap").hidden = prover === null;
 }
 
 // Fills in what the link brings, where nothing was written; never a box, which is ticked by a person or not at all. True if
-// anything was filled in.
+// anything stands there that the link has brought.
 function prefill() {
-  const filled = fields.filter((field) => !field.isTick && field.isEmpty && (BROUGHT.get(field.key) ?? "") !== "");
-  for (const field of filled) {
-    // As an input takes it: one line.
-    field.value = field.type === "textarea" ? BROUGHT.get(field.key) : BROUGHT.get(field.key).replace(/[\r\n]+/g, " ");
-    field.markPrefilled();
-  }
+  const isBrought = (field) => !field.isTick && (BROUGHT.get(field.key) ?? "") !== "";
+  // As an input takes it: one line.
+  const brought = (field) => (field.type === "textarea" ? BROUGHT.get(field.key) : BROUGHT.get(field.key).replace(/[\r\n]+/g, " "));
+  for (const field of fields.filter((field) => isBrought(field) && field.isEmpty)) field.value = brought(field);
+  const filled = fields.filter((field) => isBrought(field) && field.value === brought(field));
+  for (const field of filled) field.markPrefilled();
+  if (filled.length > 0) draft.note(values());
   return filled.length > 0;
 }
 
@@ -244,44 +263,63 @@ function setBusy(text, locked) {
   $("progress").scrollIntoView({ block: "nearest" });
 }
 
-// The proof that goes with a key, as a member of what is sent; nothing where none is wanted.
-async function proofOf(key) {
-  if (told.challenge === null) return "";
-  if (isOld()) told.challenge = (await ask()).told?.challenge ?? told.challenge;
-  const nonce = await solve(told.challenge, key);
-  await new Promise((resolve) => setTimeout(resolve, tooSoonFor(told.challenge)));
-  return `"proof":${JSON.stringify({ challenge: told.challenge, nonce, trap: $("trap").value })},`;
+// Posts what is sent, once.
+function post({ key, payload, proof }) {
+  const proven = proof ? `"proof":${JSON.stringify({ ...proof, trap: $("trap").value })},` : "";
+  const body = `{"token":${JSON.stringify(TOKEN)},"idempotencyKey":"${key}",${proven}"payload":${payload}}`;
+  return call(SUBMIT, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+}
+
+function isAccepted(answer) {
+  return answer.status === 200 && parsed(answer.text)?.status === "accepted";
+}
+
+// Proves what is to be proven, then posts. What can't be proven now is as if nobody had answered, but nothing was sent.
+async function proveAndPost(sending) {
+  if (prover !== null && !sending.proof) {
+    try {
+      sending.proof = await prover.prove(sending.key);
+    } catch {
+      return { status: 0, text: "", retry: 5, isUnsent: true };
+    }
+  }
+  // Should the page be left now, the service may have it.
+  draft.noteSending(sending);
+  return post(sending);
 }
 
 // Sends a payload under its key until there is an answer. `uncertain`: the service may have it already.
 async function send(sending, uncertain = false) {
-  // Should the page be left now, the service may have it.
-  draft.noteSending(sending);
-  setBusy(say("sending"), uncertain);
-  const proof = await proofOf(sending.key);
-  const body = `{"token":${JSON.stringify(TOKEN)},"idempotencyKey":"${sending.key}",${proof}"payload":${sending.payload}}`;
-  const request = { method: "POST", headers: { "Content-Type": "application/json" }, body };
+  // Browsers fill in what looks like theirs; a program is known by what it types.
+  if ($("trap").matches(":autofill")) $("trap").value = "";
   for (let tries = 1; ; tries++) {
     setBusy(say("sending"), uncertain);
-    const answer = await call(SUBMIT, request);
-    const said = parsed(answer.text);
-    const code = said?.error?.code;
-    if (answer.status === 200 && said?.status === "accepted") return end();
+    const answer = await proveAndPost(sending);
+    const { code, message = "" } = parsed(answer.text)?.error ?? {};
+    if (isAccepted(answer)) return end();
     if (answer.status === 404 && code === "workflow_public_form_unavailable") return unavailable();
-    // The service looks at the key first: what it finds invalid was not taken by an earlier try either. Nobody else knows.
     const isInvalid = answer.status === 400 && code === "invalid_input";
+    // The proof comes before the key: nothing is known of the key, and another proof is tried under it.
+    const isUnproven = isInvalid && prover !== null && message.startsWith("proof");
+    if (isUnproven && !message.startsWith("proof.trap") && tries % TRIES !== 0) {
+      delete sending.proof;
+      await prover.renew();
+      continue;
+    }
+    // The service looks at the key first: what it finds invalid was not taken by an earlier try either. Nobody else knows.
     const isRefused = answer.status >= 400 && answer.status < 500 && ![404, 408, 429].includes(answer.status);
-    if (isInvalid || (isRefused && !uncertain)) {
+    if ((isInvalid && !isUnproven) || (isRefused && !uncertain)) {
       draft.noteSending(null);
       setBusy(null, false);
-      return summarize([refusal(said?.error?.message ?? say("refused"))]);
+      return summarize([isUnproven ? { message: say("refused") } : refusal(message || say("refused"))]);
     }
-    // Sent too often: nothing has been taken. Everything else leaves it open.
-    uncertain ||= answer.status !== 429;
+    // Sent too often, or not sent: nothing has been taken. Everything else leaves it open.
+    uncertain ||= answer.status !== 429 && !answer.isUnsent;
     if (tries % TRIES === 0) {
       if (await isToBeSentAgain()) continue;
-      draft.noteSending(null);
-      return setBusy(null, false);
+      draft.noteEarlier(sending);
+      setBusy(null, false);
+      return fields[0]?.input.focus();
     }
     setBusy(say(answer.status === 429 ? "crowded" : "notResponding"), uncertain);
     await wait(answer.retry, $("progress-countdown"));

@@ -10,7 +10,7 @@ use letterbox_common::{
         ActionState, ApprovalState, Forgotten, InputTrust, MemberRole, RefusedReason, RunState,
         SignalKind, WakeState, WorkflowState,
     },
-    webhook::{RefusalReason, Scheme},
+    webhook::{DeliveryFault, Scheme},
 };
 use letterbox_database::{Role, Statement};
 use letterbox_tests::{World, eventually};
@@ -119,7 +119,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("approvals", "state"), ApprovalState::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
-        (("webhook_refusals", "reason"), RefusalReason::WORDS),
+        (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("open_batches", "message_type"), MessageType::WORDS),
     ]
     .into();

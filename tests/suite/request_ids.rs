@@ -1,6 +1,6 @@
 //! One word in common: the id that a sender is answered leads an operator to what came of it.
 
-use letterbox_tests::{World, raw, sign};
+use letterbox_tests::{World, eventually, raw, sign};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -51,11 +51,12 @@ async fn an_answer_leads_to_what_came_of_it() {
             .unwrap()
             .contains(&submitted.request_id.0)
     );
-    let log = gateway.log();
-    assert!(
-        log.contains(&submitted.request_id.0),
-        "the gateway says it, too"
-    );
+    // At the usual level, of what was refused.
+    let usual = world.gateway_with(&[("LETTERBOX_LOG", "info")]).await;
+    let refused = form.at(&usual).submit("k", &json!([])).await;
+    assert_eq!(refused.status, 400);
+    let id = &refused.request_id.0;
+    eventually("it is in the log", async || usual.log().contains(id)).await;
 }
 
 /// Everybody gets an id, and only a trusted proxy brings its own.

@@ -83,6 +83,17 @@ async fn assert_uses_indexes(client: &tokio_postgres::Client, prepared: &str, pa
     client.batch_execute("DEALLOCATE it").await.unwrap();
 }
 
+/// Whoever may connect may make a temporary table and call a function on it.
+#[tokio::test]
+async fn functions_with_rights_of_their_own_are_not_for_everybody() {
+    let world = World::new().await;
+    let open = "SELECT coalesce(string_agg(oid::regprocedure::text, ', '), '') FROM pg_proc
+        WHERE prosecdef AND pronamespace = 'public'::regnamespace
+          AND has_function_privilege('public', oid, 'EXECUTE')";
+    let open: String = world.database.query_one(open, &[]).await.unwrap().get(0);
+    assert_eq!(open, "");
+}
+
 #[tokio::test]
 async fn each_role_can_do_its_work_and_no_more() {
     let world = World::new().await;

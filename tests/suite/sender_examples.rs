@@ -70,6 +70,12 @@ async fn send(command: &[String], webhook: &Webhook, secret: &str, body: &Path) 
     sender.output().await.unwrap()
 }
 
+/// How many deliveries were answered so, as a metric.
+fn answers(status: u16) -> String {
+    let count = "letterbox_request_duration_seconds_count";
+    format!("{count}{{route=\"incoming_webhook\",status=\"{status}\"}}")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sender_signs_sends_and_tries_again() {
     let world = World::new().await;
@@ -105,6 +111,9 @@ async fn every_sender_signs_sends_and_tries_again() {
             "{language}: {wrong:?}"
         );
     }
+    // Who was refused has not tried again.
+    let refused = gateway.metric(&answers(401)).await;
+    assert!((refused - commands.len() as f64).abs() < 0.5, "{refused}");
     let stored = commands.len() as i64;
     world.await_signals(stored).await;
 
@@ -123,12 +132,9 @@ async fn every_sender_signs_sends_and_tries_again() {
         }
     });
     let coming_back = async {
-        let away =
-            "letterbox_request_duration_seconds_count{route=\"incoming_webhook\",status=\"503\"}";
-        letterbox_tests::eventually("one was refused", async || {
-            gateway.metric(away).await >= 1.0
-        })
-        .await;
+        let away = answers(503);
+        let was_refused = async || gateway.metric(&away).await >= 1.0;
+        letterbox_tests::eventually("one was refused", was_refused).await;
         broker.pass();
         gateway.await_ready().await;
     };

@@ -137,7 +137,25 @@ async fn the_page_proves_its_work() {
         .await
         .unwrap();
     page.press("Submit").await;
-    page.await_text("proof.trap must be empty").await;
+    page.await_text("These answers were not accepted.").await;
     assert_eq!(world.runs().await, 1);
+
+    // An answer is lost, and then the challenge is too old: it still counts once.
+    page.open(&format!("{}/forms?token={}", way.url, form.token))
+        .await;
+    page.await_text("Contact us").await;
+    page.evaluate(
+        "(() => { const real = window.fetch; let posts = 0; \
+         window.fetch = async (url, request) => { \
+         if (request?.method !== 'POST') return real(url, request); posts++; \
+         if (posts === 2) return new Response(JSON.stringify({error: {code: 'invalid_input', \
+         message: 'proof.challenge is not of this form'}}), {status: 400}); \
+         const answer = await real(url, request); if (posts > 1) return answer; \
+         throw new Error('lost'); }; })()",
+    )
+    .await;
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    world.await_runs(2).await;
     page.close().await;
 }

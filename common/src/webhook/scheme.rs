@@ -40,7 +40,7 @@ text_enum! {
 
 text_enum! {
     /// Why a delivery was refused. Its webhook's owner may know, its sender not.
-    pub enum RefusalReason {
+    pub enum DeliveryFault {
         /// The header of the signature is missing
         Missing = "missing",
         /// The header of the signature is there twice
@@ -319,12 +319,12 @@ impl Rules {
 
     /// What is wrong with the signature of a request that does not verify.
     #[must_use]
-    pub fn complaint(&self, headers: &Headers) -> RefusalReason {
+    pub fn complaint(&self, headers: &Headers) -> DeliveryFault {
         let mut values = headers.get_all(&self.header).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
             return match headers.contains_key(&self.header) {
-                true => RefusalReason::Repeated,
-                false => RefusalReason::Missing,
+                true => DeliveryFault::Repeated,
+                false => DeliveryFault::Missing,
             };
         };
         let is_plain = self.prefix.is_empty() && self.encoding == Encoding::Hex;
@@ -332,17 +332,17 @@ impl Rules {
             .given(headers)
             .is_some_and(|given| !given.signatures.is_empty());
         if is_read && self.separator.is_none() && self.timestamp_header.is_none() {
-            return RefusalReason::Digest;
+            return DeliveryFault::Digest;
         }
         if !is_plain {
-            return RefusalReason::Scheme;
+            return DeliveryFault::Scheme;
         }
         let value = value.as_bytes();
         match value.len() {
-            64 if !value.iter().all(u8::is_ascii_hexdigit) => RefusalReason::NotHex,
-            64 => RefusalReason::UpperCase,
-            _ if value.contains(&b'=') && !value.ends_with(b"=") => RefusalReason::Prefix,
-            _ => RefusalReason::Length,
+            64 if !value.iter().all(u8::is_ascii_hexdigit) => DeliveryFault::NotHex,
+            64 => DeliveryFault::UpperCase,
+            _ if value.contains(&b'=') && !value.ends_with(b"=") => DeliveryFault::Prefix,
+            _ => DeliveryFault::Length,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The documents: one with a form, one without, which says why or asks again.
 //!
-//! Without a form, a document that asks again may be shown in any frame, because nothing can be
-//! pressed in it; with one, in those that the owner names.
+//! One that says why there is no form may be shown in any frame: nothing in it can be pressed by
+//! mistake. One with a form may be shown where its owner says.
 
 use std::collections::BTreeMap;
 
@@ -137,11 +137,7 @@ impl Documents {
             status.as_u16(),
             retry.unwrap_or_default()
         );
-        let ancestors = match retry {
-            Some(_) => "*",
-            None => "'none'",
-        };
-        let document = self.response(self.empty(&state), ancestors);
+        let document = self.response(self.empty(&state), "*");
         let mut response = Response::from(refusal);
         response.headers_mut().extend(document.headers().clone());
         *response.body_mut() = document.into_body();

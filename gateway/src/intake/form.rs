@@ -96,14 +96,21 @@ async fn accept(
 
     // A proof of work, where the token says that one is wanted.
     let token = posted.token.hash();
-    if posted.token.wants_proof() {
+    let prove = || {
         let checked = gateway.proofs.check(token, &posted.key, posted.proof);
-        checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))?;
+        checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))
+    };
+    let is_proven = posted.token.wants_proof();
+    if is_proven {
+        prove()?;
     }
 
     // Token, rate limits of the client and the token.
     // A closed form answers those who send again what it took.
     let form = admit(gateway, client, token, true).await?;
+    if form.least_seconds.is_some() && !is_proven {
+        prove()?;
+    }
 
     let LiveRelease {
         workspace,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use letterbox_broker::Receipt;
 use letterbox_common::{
     ids::WebhookId,
-    webhook::{RefusalReason, Scheme, WebhookAddress},
+    webhook::{DeliveryFault, Scheme, WebhookAddress},
 };
 use serde::Deserialize;
 
@@ -56,7 +56,7 @@ pub(crate) async fn receive(
     let body = body::read(&head.headers, incoming).await;
     let body = body.inspect_err(|refusal| {
         if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            note(gateway, address, RefusalReason::TooLarge, &head.headers);
+            note(gateway, address, DeliveryFault::TooLarge, &head.headers);
         }
     })?;
     let from = gateway.proxies.address(peer, &head.headers);
@@ -166,17 +166,17 @@ fn refuse(error: VerifyError) -> Refusal {
 }
 
 /// For the webhook's owner.
-fn note(gateway: &Gateway, address: WebhookAddress, reason: RefusalReason, headers: &HeaderMap) {
+fn note(gateway: &Gateway, address: WebhookAddress, reason: DeliveryFault, headers: &HeaderMap) {
     let id = request_id::of(headers);
-    gateway.refusals.note(address, reason, id);
+    gateway.faults.note(address, reason, id);
 }
 
-fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), (RefusalReason, Refusal)> {
+fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), (DeliveryFault, Refusal)> {
     let announced = content_type::require_json(headers);
-    announced.map_err(|refusal| (RefusalReason::ContentType, refusal))?;
+    announced.map_err(|refusal| (DeliveryFault::ContentType, refusal))?;
     let refused = |error: json::NotJson| {
         let refusal = Refusal::invalid_input(error.to_string());
-        (RefusalReason::NotJson, refusal)
+        (DeliveryFault::NotJson, refusal)
     };
     json::check(body).map(drop).map_err(refused)
 }

@@ -113,7 +113,13 @@ impl Proofs {
         let checked = checked.and_then(|given| self.judge(token, key, &given));
         checked.inspect_err(|unproven| {
             metrics::UNPROVEN.add([unproven.reason()], 1);
-            self.pressure.note();
+            // Whoever has no challenge of a form raises the work for nobody.
+            if matches!(
+                unproven,
+                Unproven::Nonce | Unproven::TooSoon | Unproven::Trap
+            ) {
+                self.pressure.note();
+            }
         })
     }
 
@@ -137,7 +143,12 @@ impl Proofs {
         if passed > LONGEST {
             return Err(Unproven::Challenge);
         }
-        if given.nonce.len() > MAX_NONCE || zero_bits(&given.challenge, key, &given.nonce) < bits {
+        // Digits only: nothing of the key can stand in it, so that a proof is good for one key.
+        let is_number = given.nonce.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number
+            || given.nonce.len() > MAX_NONCE
+            || zero_bits(&given.challenge, key, &given.nonce) < bits
+        {
             return Err(Unproven::Nonce);
         }
         if passed < least_seconds {

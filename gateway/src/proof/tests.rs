@@ -83,9 +83,18 @@ fn what_is_no_proof_is_refused() {
             "{proof}"
         );
     }
-    let wrong = (0..20).map(|n| with("nonce", format!("x{n}").into()));
+    let wrong = (0..20).map(|n| with("nonce", n.to_string().into()));
     let refused = wrong.filter(|proof| check(&proofs, token("a"), "k", proof).is_err());
     assert!(refused.count() > 10);
+    // What is hashed for the key "k.a" and a nonce is so for "k" and "a." before the nonce.
+    let shared = nonce(&challenge, "k.a");
+    let proof = with("nonce", shared.clone().into());
+    assert_eq!(check(&proofs, token("a"), "k.a", &proof), Ok(()));
+    let moved = with("nonce", format!("a.{shared}").into());
+    assert_eq!(
+        check(&proofs, token("a"), "k", &moved),
+        Err(Unproven::Nonce)
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{
     sealing::KeyRing,
-    webhook::{RefusalReason, WebhookAddress},
+    webhook::{DeliveryFault, WebhookAddress},
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
@@ -45,7 +45,7 @@ const LOOKUPS: Limits = Limits {
 pub(crate) enum VerifyError {
     /// The signature is wrong, or there is no such webhook: the sender must not learn which. Its
     /// owner may know what was wrong.
-    Refused(RefusalReason),
+    Refused(DeliveryFault),
     /// The secret could not be looked up or opened. The sender is not to blame.
     Unavailable,
 }
@@ -104,7 +104,7 @@ impl WebhookSecrets {
         Ok(proven)
     }
 
-    fn refuse(&self, reason: RefusalReason) -> VerifyError {
+    fn refuse(&self, reason: DeliveryFault) -> VerifyError {
         match self.trouble.is_recent() {
             true => VerifyError::Unavailable,
             false => VerifyError::Refused(reason),
@@ -120,7 +120,7 @@ impl WebhookSecrets {
             return Ok(());
         }
         self.forget(address);
-        Err(VerifyError::Refused(RefusalReason::Digest))
+        Err(VerifyError::Refused(DeliveryFault::Digest))
     }
 
     async fn look_up(&self, address: WebhookAddress) -> Result<Found, VerifyError> {

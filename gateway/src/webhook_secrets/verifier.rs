@@ -10,7 +10,7 @@ use letterbox_common::{
     ids::WebhookId,
     process::networks::Networks,
     sealing::Secret,
-    webhook::{Headers, RefusalReason, Rules, Scheme, SigningKey, WebhookAddress},
+    webhook::{DeliveryFault, Headers, Rules, Scheme, SigningKey, WebhookAddress},
 };
 
 use super::store::StoredSecret;
@@ -94,10 +94,10 @@ impl Verifier {
     }
 
     /// What is wrong with a request that does not verify.
-    pub(super) fn complaint(&self, request: Presented<'_>) -> RefusalReason {
+    pub(super) fn complaint(&self, request: Presented<'_>) -> DeliveryFault {
         match self.may_send(request.from) {
             true => self.rules.complaint(request.headers),
-            false => RefusalReason::Address,
+            false => DeliveryFault::Address,
         }
     }
 

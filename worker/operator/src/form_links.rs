@@ -1,6 +1,5 @@
 //! Orders about form links.
 
-use jiff::Timestamp;
 use letterbox_common::{
     form::{FormToken, TokenHash},
     ids::{FormLinkId, UserId, WorkflowId, WorkspaceId},
@@ -104,7 +103,7 @@ impl Operator {
         workflow: WorkflowId,
         closing: Closing,
     ) -> Result<NewFormLink, OperatorError> {
-        let planned = Planned::new(checked(closing)?)?;
+        let planned = Planned::new(closing)?;
         let work = Create { workflow, planned };
         let made = self.database.transaction("create form link", &work).await;
         made.map_err(explain)?
@@ -124,18 +123,12 @@ impl Operator {
     }
 }
 
-pub(crate) fn checked(closing: Closing) -> Result<Closing, Reason> {
-    match closing.at.is_some_and(|at| at <= Timestamp::now()) {
-        true => Err(Reason::ClosesInThePast),
-        false => Ok(closing),
-    }
-}
-
 /// Says why a link can't be made.
 pub(crate) fn explain(error: DatabaseError) -> OperatorError {
     match error.constraint.as_deref() {
         Some("owner_may_run") => Reason::OwnerCannotRun.into(),
         Some("workflow_is_deployed") => Reason::NotDeployed.into(),
+        Some("closes_later") => Reason::ClosesInThePast.into(),
         _ => OperatorError::from(error),
     }
 }

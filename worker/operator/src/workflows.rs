@@ -117,7 +117,7 @@ impl Operator {
         definition: Option<&str>,
         closing: Closing,
     ) -> Result<(DeployedWorkflow, NewFormLink), OperatorError> {
-        let planned = Planned::new(form_links::checked(closing)?)?;
+        let planned = Planned::new(closing)?;
         let deploying = self.deploy_all(workflow, definition, Some(planned));
         let (deployed, link) = deploying.await?;
         Ok((deployed, link.ok_or(Reason::NotFound("workflow"))?))

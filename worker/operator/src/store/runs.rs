@@ -35,8 +35,8 @@ text_enum! {
 
 statements! {
     /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt: no
-    /// run is looked at with an id below $7, or from $8 on. The lines about states say what partial
-    /// indexes need to know.
+    /// run is looked at with an id below $7, or from $8 on; $4 are two times. The lines about
+    /// states say what partial indexes need to know.
     RUNS = runs "
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
        received_at, created_at, started_at, finished_at
@@ -46,8 +46,9 @@ FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
        OR failure IS NOT NULL OR refused_reason IS NOT NULL)
   AND (NOT coalesce($3::text[] <@ '{queued,running,waiting_approval}', false)
        OR finished_at IS NULL)
-  AND ($4::timestamptz IS NULL OR received_at >= $4 AND run_id >= $7)
-  AND ($5::timestamptz IS NULL OR received_at < $5)
+  AND (($4::timestamptz[])[1] IS NULL OR received_at >= ($4::timestamptz[])[1] AND run_id >= $7)
+  AND (($4::timestamptz[])[2] IS NULL OR received_at < ($4::timestamptz[])[2])
+  AND ($5::text IS NULL OR request_id = $5)
   AND ($6::text IS NULL OR failure IS NOT NULL AND strpos(failure, $6) > 0)
   AND ($8::uuid IS NULL OR run_id < $8)
   AND ($9::uuid[] IS NULL OR found_by && $9)
@@ -119,6 +120,8 @@ pub struct RunFilter {
     pub until: Option<Timestamp>,
     /// Those whose failure contains this text.
     pub failure: Option<String>,
+    /// Those whose submitter was answered with this `X-Request-Id`.
+    pub request_id: Option<String>,
     /// Those to which this was submitted in a field: its key, and the value as a person writes it.
     pub field: Option<(String, String)>,
 }
@@ -134,6 +137,7 @@ impl RunFilter {
             since: None,
             until: None,
             failure: None,
+            request_id: None,
             field: None,
         }
     }
@@ -211,8 +215,8 @@ pub(crate) async fn runs(
                 /* $1 workspace_id */ &filter.workspace,
                 /* $2 workflow_id */ &filter.workflow,
                 /* $3 states */ &states,
-                /* $4 since */ &filter.since,
-                /* $5 until */ &filter.until,
+                /* $4 since, until */ &vec![filter.since, filter.until],
+                /* $5 request_id */ &filter.request_id,
                 /* $6 failure */ &filter.failure,
                 /* $7 since_id */ &filter.since.map(since_id),
                 /* $8 below_id */ &below_id,

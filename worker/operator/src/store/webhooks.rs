@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::Secret,
-    webhook::{RefusalReason, Scheme, WebhookAddress},
+    webhook::{DeliveryFault, Scheme, WebhookAddress},
 };
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
@@ -169,7 +169,7 @@ pub struct RefusalRow {
     /// By the gateway's clock.
     pub refused_at: Timestamp,
     /// What was wrong.
-    pub reason: RefusalReason,
+    pub reason: DeliveryFault,
     /// The `X-Request-Id` that its sender was answered.
     pub request_id: Option<String>,
 }

@@ -4,13 +4,13 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 
 use letterbox_operator::{LiveLink, Losing, Operator};
 
-use crate::{Failure, escape, times::to_second};
+use crate::{Failure, escape, output, times::to_second};
 
-/// Says which links a move ends, and asks; does not where none ends, or where `yes` was said
-/// beforehand.
+/// Says which links a move ends, and asks where there is a terminal; does neither where none ends,
+/// or where `yes` was said beforehand.
 ///
 /// # Errors
-/// When the answer is no, and when there is nobody to ask.
+/// When the answer is no.
 pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -21,7 +21,9 @@ pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Resul
     }
     let text = question(&links);
     if !stdin().is_terminal() {
-        return Err(Failure::NotConfirmed(text));
+        // Nobody is there to answer; the program that gave the order says so itself by --yes.
+        output::warning(&text);
+        return Ok(());
     }
     let mut said = String::new();
     let asked = write!(stderr(), "{text}\nGo on? [y/N] ").and_then(|()| stderr().flush());

@@ -136,8 +136,6 @@ enum Failure {
     NoNewLink,
     #[error("--by USER is required: a person answers for this")]
     NobodyAnswers,
-    #[error("{0}\nsay --yes if that is meant")]
-    NotConfirmed(String),
     #[error("nothing was done")]
     Declined,
     #[error("standard output: {0}")]
@@ -155,7 +153,6 @@ impl Failure {
             Self::Setting(_)
                 | Self::NobodyAnswers
                 | Self::NoSubject
-                | Self::NotConfirmed(_)
                 | Self::NoNewLink
                 | Self::Operator(OperatorError::Setting(_))
         );

@@ -187,6 +187,15 @@ pub(crate) fn error(message: &str) {
     let _ = writeln!(io::stderr(), "letterbox: {}", escape::lines(message));
 }
 
+/// Says what is not refused, and should be known.
+pub(crate) fn warning(message: &str) {
+    let _ = writeln!(
+        io::stderr(),
+        "letterbox: warning: {}",
+        escape::lines(message)
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

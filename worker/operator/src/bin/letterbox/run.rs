@@ -95,6 +95,9 @@ pub(crate) struct Narrowed {
     /// Only those received before a time
     #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
+    /// Only the one whose submitter was answered with this X-Request-Id
+    #[arg(long, value_name = "ID")]
+    request_id: Option<String>,
     /// Only those whose failure contains this text
     #[arg(long, value_name = "TEXT")]
     failure: Option<String>,
@@ -119,6 +122,7 @@ impl Narrowed {
             states: self.state,
             since: self.since,
             until: self.until,
+            request_id: self.request_id,
             failure: self.failure,
             field: self.field.map(|FieldValue(key, value)| (key, value)),
         })
@@ -143,7 +147,8 @@ impl FromStr for FieldValue {
 pub(crate) struct Subjects {
     /// One run
     #[arg(conflicts_with_all =
-              ["workspace", "workflow", "state", "since", "until", "failure", "field"],
+              ["workspace", "workflow", "state", "since", "until", "failure", "request_id",
+               "field"],
           required_unless_present = "workspace")]
     run_id: Option<Named<RunId>>,
     /// All runs of a workspace that the other options let through

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
-    webhook::RefusalReason,
+    webhook::DeliveryFault,
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
@@ -18,7 +18,7 @@ pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(),
     let workspaces: Vec<WorkspaceId> = refused.iter().map(|one| one.address.workspace).collect();
     let webhooks: Vec<WebhookId> = refused.iter().map(|one| one.address.webhook).collect();
     let times: Vec<Timestamp> = refused.iter().map(|one| one.at).collect();
-    let reasons: Vec<RefusalReason> = refused.iter().map(|one| one.reason).collect();
+    let reasons: Vec<DeliveryFault> = refused.iter().map(|one| one.reason).collect();
     let requests: Vec<Option<&str>> = refused
         .iter()
         .map(|one| one.request_id.as_deref())

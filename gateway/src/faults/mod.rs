@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use letterbox_common::{
     process::vital::vital,
-    webhook::{RefusalReason, WebhookAddress},
+    webhook::{DeliveryFault, WebhookAddress},
 };
 use letterbox_database::Database;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -17,9 +17,9 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::store::STATEMENTS;
 
-/// Refusals that may wait to be written down. One more is not.
+/// Faults that may wait to be written down. One more is not.
 const MAX_WAITING: usize = 512;
-/// Refusals that are written down at once, and how often: a flood of them costs no more.
+/// Faults that are written down at once, and how often: a flood of them costs no more.
 const MAX_BATCH: usize = 256;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -28,18 +28,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 struct Refused {
     address: WebhookAddress,
     at: Timestamp,
-    reason: RefusalReason,
+    reason: DeliveryFault,
     request_id: Option<String>,
 }
 
 /// Writes refusals down.
-pub(crate) struct Refusals(Sender<Refused>);
+pub(crate) struct Faults(Sender<Refused>);
 
-impl Refusals {
+impl Faults {
     /// Starts writing as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
         let (refusals, waiting) = mpsc::channel(MAX_WAITING);
-        tasks.spawn(vital("refusals", write(database, waiting)));
+        tasks.spawn(vital("faults", write(database, waiting)));
         Self(refusals)
     }
 
@@ -47,7 +47,7 @@ impl Refusals {
     pub(crate) fn note(
         &self,
         address: WebhookAddress,
-        reason: RefusalReason,
+        reason: DeliveryFault,
         request_id: Option<String>,
     ) {
         let refused = Refused {
