@@ -2,7 +2,8 @@
 -- of it. Tools that sign in ways of their own could not send; nobody learned why a delivery was refused; and a secret could
 -- not be changed without losing deliveries.
 --
--- Gateways of before this file know one way to sign: stop them before the first webhook of another scheme is made.
+-- Gateways of before this file know one way to sign, and gateways and workers of before know of no successors: stop them
+-- before the first webhook of another scheme is made, or one is replaced.
 
 -- Where functions with rights of their own search.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
@@ -52,9 +53,9 @@ GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;
 
 ALTER TABLE webhooks
     ADD COLUMN scheme text NOT NULL DEFAULT 'letterbox'
-        CHECK (scheme IN ('letterbox', 'github', 'stripe', 'slack', 'shopify', 'standard-webhooks', 'custom')),
-    ADD COLUMN scheme_rules text,
-    ADD COLUMN allow_from text,
+        CHECK (scheme IN ('letterbox', 'github', 'stripe', 'slack', 'shopify', 'standard-webhooks', 'svix', 'custom')),
+    ADD COLUMN scheme_rules text CHECK (length(scheme_rules) <= 4096),
+    ADD COLUMN allow_from text CHECK (length(allow_from) <= 4096),
     ADD CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (scheme_rules IS NOT NULL));
 COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
 COMMENT ON COLUMN webhooks.scheme_rules IS 'JSON text of how, where the scheme is custom; null otherwise';
@@ -110,8 +111,10 @@ ALTER TABLE webhooks
     ADD COLUMN replaces uuid,
     ADD COLUMN memory_id uuid,
     ADD COLUMN ends_at timestamptz;
+CREATE INDEX webhooks_successors ON webhooks (workspace_id, webhook_id) WHERE replaces IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX webhooks_by_memory ON webhooks (workspace_id, memory_id) WHERE memory_id IS NOT NULL AND deleted_at IS NULL;
 COMMENT ON COLUMN webhooks.replaces IS 'The webhook whose successor it is; null where it is none';
-COMMENT ON COLUMN webhooks.memory_id IS 'The first of those that replaced each other: under its id all of them remember bodies; null is its own';
+COMMENT ON COLUMN webhooks.memory_id IS 'The first of those that replaced each other, itself included: under its id all of them remember bodies; null where none was replaced';
 COMMENT ON COLUMN webhooks.ends_at IS 'When it ends, by the database''s clock, because it was replaced; null is never';
 GRANT SELECT (memory_id, ends_at) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
@@ -129,7 +132,7 @@ BEGIN
         FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids)
              AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, id)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id AND w.deleted_at IS NULL
-            AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())
+            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
         ORDER BY n.workspace_id, n.key_high, n.key_low
         ON CONFLICT DO NOTHING
@@ -139,11 +142,19 @@ BEGIN
         SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second' FROM claimed c GROUP BY c.batch_id
     )
     SELECT delivery_id FROM claimed;
-    -- Who sends with the new secret does not need the old one.
+    -- Who sends with the new secret does not need those before it. What somebody else holds, the next delivery ends.
     UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
-    FROM webhooks n
-    WHERE n.workspace_id = ANY (workspaces) AND n.webhook_id = ANY (doors) AND n.deleted_at IS NULL
-      AND o.workspace_id = n.workspace_id AND o.webhook_id = n.replaces AND o.deleted_at IS NULL;
+    FROM (
+        SELECT f.workspace_id, f.webhook_id
+        FROM unnest(workspaces, doors) AS u (workspace_id, webhook_id)
+        JOIN webhooks n ON n.workspace_id = u.workspace_id AND n.webhook_id = u.webhook_id
+            AND n.replaces IS NOT NULL AND n.deleted_at IS NULL
+            AND (n.ends_at IS NULL OR n.ends_at > statement_timestamp())
+        JOIN webhooks f ON f.workspace_id = n.workspace_id AND f.memory_id = n.memory_id AND f.webhook_id <> n.webhook_id
+            AND f.deleted_at IS NULL AND f.ends_at IS NOT NULL AND f.created_at < n.created_at
+        ORDER BY f.workspace_id, f.webhook_id FOR NO KEY UPDATE OF f SKIP LOCKED
+    ) former
+    WHERE o.workspace_id = former.workspace_id AND o.webhook_id = former.webhook_id;
 END
 $$;
 
@@ -157,7 +168,7 @@ BEGIN
         FROM unnest(workspaces, highs, lows, doors, hashes, batches)
              AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id AND w.deleted_at IS NULL
-            AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())
+            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         JOIN webhook_deliveries d
             ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
         JOIN open_batches o ON o.batch_id = d.batch_id
@@ -178,7 +189,10 @@ END
 $$;
 
 CREATE FUNCTION end_replaced_webhooks() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    WITH ended AS (
+    WITH forgotten AS (
+        DELETE FROM webhook_refusals r USING webhooks w
+        WHERE w.workspace_id = r.workspace_id AND w.webhook_id = r.webhook_id AND w.deleted_at IS NOT NULL
+    ), ended AS (
         UPDATE webhooks SET deleted_at = clock_timestamp(), secret_sealed = NULL
         WHERE deleted_at IS NULL AND ends_at <= clock_timestamp() RETURNING 1
     )

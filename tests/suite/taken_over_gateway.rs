@@ -61,11 +61,22 @@ impl Intruder {
     }
 
     async fn publish_delivery(&self, address: WebhookAddress, id: DeliveryId, body: &'static str) {
+        self.publish_remembered(address, None, id, body).await;
+    }
+
+    /// Publishes a delivery that says under which webhook's id its body is remembered.
+    async fn publish_remembered(
+        &self,
+        address: WebhookAddress,
+        memory: Option<WebhookId>,
+        id: DeliveryId,
+        body: &'static str,
+    ) {
         let delivery = WebhookDelivery {
             delivery: id,
             workspace: address.workspace,
             webhook: address.webhook,
-            memory: None,
+            memory,
             receipt: receipt(),
         };
         let batch = BatchBody::encode(&[(delivery, body.into())]);
@@ -282,6 +293,58 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
         assert_eq!(order["command"], "dead-letters redrive");
         assert_eq!(order["after"], json!({"redrive": "unclaimed"}));
     }
+}
+
+/// A delivery to a successor is remembered under the id of the webhook that it has replaced, and
+/// under nobody else's: a claim of one webhook makes no signal of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_is_that_of_its_webhook() {
+    let world = World::new().await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (former, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let operator = world.operator().await;
+    let keys = world.webhook_keys.parse().unwrap();
+    let overlap = std::time::Duration::from_secs(3_600);
+    let replacing = operator.replace_webhook(&keys, former.address.webhook, None, overlap);
+    let successor = replacing.await.unwrap().address;
+    let beside = operator.create_webhook(&keys, successor.workspace, "beside");
+    let beside = beside.await.unwrap().address;
+    let intruder = Intruder::of(&world).await;
+    let id = DeliveryId::generate();
+    let (workspace, memory) = (successor.workspace, former.address.webhook);
+    let claimed = intruder.claim_delivery(workspace, memory, successor.webhook, id, "1");
+    assert_eq!(
+        claimed.await,
+        1,
+        "the successor's door leads to the former one's memory"
+    );
+    let wrong = intruder.claim_delivery(workspace, successor.webhook, successor.webhook, id, "2");
+    assert_eq!(wrong.await, 0, "and to no other");
+    intruder
+        .publish_remembered(beside, Some(memory), id, "1")
+        .await;
+    intruder.publish_remembered(successor, None, id, "1").await;
+    intruder
+        .publish_remembered(other.address, Some(memory), id, "1")
+        .await;
+    assert_not_believed(&world, &worker, 3).await;
+    intruder
+        .publish_remembered(successor, Some(memory), id, "1")
+        .await;
+    world.await_signals(1).await;
+
+    // What lost its claim is taken on an operator's word, and found again when it comes again.
+    let lost = DeliveryId::generate();
+    intruder
+        .publish_remembered(successor, Some(memory), lost, "9")
+        .await;
+    eventually("it is not believed", async || {
+        world.messages(DEAD_LETTERS).await == 4
+    })
+    .await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    world.order_with(&broker, "dead-letters redrive --unclaimed");
+    world.await_signals(2).await;
 }
 
 #[tokio::test]

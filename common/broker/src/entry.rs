@@ -31,6 +31,14 @@ pub struct WebhookDelivery {
     pub receipt: Receipt,
 }
 
+impl WebhookDelivery {
+    /// The webhook under whose id the body is remembered.
+    #[must_use]
+    pub fn remembered_by(&self) -> WebhookId {
+        self.memory.unwrap_or(self.webhook)
+    }
+}
+
 /// A payload that a form received. Becomes a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormSubmission {

@@ -31,8 +31,10 @@ text_enum! {
         Slack = "slack",
         /// As Shopify signs
         Shopify = "shopify",
-        /// By standardwebhooks.com, as Svix and others sign
+        /// By standardwebhooks.com
         StandardWebhooks = "standard-webhooks",
+        /// As Svix signs, and tools that send through it
+        Svix = "svix",
         /// By rules of its own
         Custom = "custom",
     }
@@ -148,7 +150,10 @@ pub enum RulesError {
     #[error("only one of timestamp_key and timestamp_header can be given")]
     TwoTimes,
     /// Pairs need a separator.
-    #[error("separator must be ',' or ' ', and be given with timestamp_key")]
+    #[error(
+        "separator must be ',' or ' ', be given with timestamp_key, and stand in neither that nor \
+         prefix"
+    )]
     Separator,
     /// Not so long.
     #[error("tolerance_seconds must be from 1 to 86400")]
@@ -237,6 +242,12 @@ impl Scheme {
                     "{id}.{timestamp}.{body}",
                 )
             },
+            Self::Svix => Rules {
+                header: "svix-signature".to_owned(),
+                timestamp_header: Some("svix-timestamp".to_owned()),
+                id_header: Some("svix-id".to_owned()),
+                ..Self::StandardWebhooks.rules()?
+            },
             Self::Custom => return None,
         })
     }
@@ -274,7 +285,11 @@ impl Rules {
             return Err(RulesError::TwoTimes);
         }
         let is_known = rules.separator.is_none_or(|one| one == ',' || one == ' ');
-        if !is_known || (rules.timestamp_key.is_some() && rules.separator.is_none()) {
+        let is_apart = |part: &str| rules.separator.is_none_or(|one| !part.contains(one));
+        let is_key = |key: &str| !key.is_empty() && !key.contains('=') && is_apart(key);
+        let has_key = rules.timestamp_key.as_deref().is_none_or(is_key);
+        let needs_separator = rules.timestamp_key.is_some() && rules.separator.is_none();
+        if !is_known || !is_apart(&rules.prefix) || !has_key || needs_separator {
             return Err(RulesError::Separator);
         }
         match (1..=MAX_TOLERANCE).contains(&rules.tolerance_seconds) {
@@ -319,7 +334,7 @@ impl Rules {
 
     /// What is wrong with the signature of a request that does not verify.
     #[must_use]
-    pub fn complaint(&self, headers: &Headers) -> DeliveryFault {
+    pub fn complaint(&self, headers: &Headers, now: u64) -> DeliveryFault {
         let mut values = headers.get_all(&self.header).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
             return match headers.contains_key(&self.header) {
@@ -328,10 +343,10 @@ impl Rules {
             };
         };
         let is_plain = self.prefix.is_empty() && self.encoding == Encoding::Hex;
-        let is_read = self
-            .given(headers)
-            .is_some_and(|given| !given.signatures.is_empty());
-        if is_read && self.separator.is_none() && self.timestamp_header.is_none() {
+        let is_read = |given: &Given<'_>| {
+            !given.signatures.is_empty() && self.is_timely(given.timestamp, now)
+        };
+        if self.given(headers).as_ref().is_some_and(is_read) {
             return DeliveryFault::Digest;
         }
         if !is_plain {

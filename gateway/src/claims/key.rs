@@ -69,7 +69,7 @@ impl ClaimKey for DeliveryKey {
     const STATEMENTS: ClaimStatements = claim_statements!(
         name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid", kept: "",
         door_row: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
-    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())",
+    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())",
         open: "true",
     );
 

@@ -19,7 +19,7 @@ SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_li
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
 LEFT JOIN webhooks w
     ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id
-    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > clock_timestamp())
+    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
 }
 

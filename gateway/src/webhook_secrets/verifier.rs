@@ -86,17 +86,15 @@ impl Verifier {
     /// Whether a request is signed, and may come from where it came from: always both are looked
     /// at.
     pub(super) fn verifies(&self, request: Presented<'_>) -> bool {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = since.unwrap_or_default().as_secs();
         let Presented { headers, body, .. } = request;
-        let is_signed = self.rules.verifies(&self.key, headers, body, now);
+        let is_signed = self.rules.verifies(&self.key, headers, body, now());
         is_signed & self.may_send(request.from)
     }
 
     /// What is wrong with a request that does not verify.
     pub(super) fn complaint(&self, request: Presented<'_>) -> DeliveryFault {
         match self.may_send(request.from) {
-            true => self.rules.complaint(request.headers),
+            true => self.rules.complaint(request.headers, now()),
             false => DeliveryFault::Address,
         }
     }
@@ -105,4 +103,10 @@ impl Verifier {
         let allowed = self.allow_from.as_ref();
         allowed.is_none_or(|networks| networks.contains(from))
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }

@@ -16,6 +16,9 @@ use crate::{
     store,
 };
 
+/// Shortest secret that a tool may have given, in characters.
+const MIN_SECRET: usize = 16;
+
 /// The rules by which a sender signs; `rules` is JSON text, for a custom scheme.
 ///
 /// # Errors
@@ -28,6 +31,22 @@ pub fn rules_of(scheme: Scheme, rules: Option<&str>) -> Result<Rules, Reason> {
         (Some(rules), None) => Ok(rules),
         (None, None) => Err(Reason::InvalidScheme("a custom scheme needs rules".into())),
         (Some(_), Some(_)) => Err(Reason::InvalidScheme(format!("{scheme} has its own rules"))),
+    }
+}
+
+/// The secret that a sender has, if it is one by these rules; a new one where it has none.
+fn usable(rules: &Rules, given: Option<Secret>) -> Result<Secret, OperatorError> {
+    let secret = match given {
+        Some(secret) if secret.expose().len() < MIN_SECRET => {
+            let told = format!("a secret must have at least {MIN_SECRET} characters");
+            return Err(Reason::InvalidScheme(told).into());
+        }
+        Some(secret) => secret,
+        None => secret_for(rules)?,
+    };
+    match rules.key(&secret) {
+        Ok(_) => Ok(secret),
+        Err(error) => Err(Reason::InvalidScheme(error.to_string()).into()),
     }
 }
 
@@ -79,12 +98,7 @@ impl Operator {
             workspace,
             webhook: WebhookId::generate(),
         };
-        let secret = match &sender.secret {
-            Some(secret) => secret.clone(),
-            None => secret_for(&rules)?,
-        };
-        let usable = rules.key(&secret);
-        usable.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+        let secret = usable(&rules, sender.secret.clone())?;
         let place = Place::WebhookSecret {
             workspace,
             webhook: address.webhook,
@@ -116,12 +130,7 @@ impl Operator {
         let found = store::webhook_to_replace(&self.database, former).await?;
         let found = found.ok_or_else(missing)?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
-        let secret = match secret {
-            Some(secret) => secret,
-            None => secret_for(&rules)?,
-        };
-        let usable = rules.key(&secret);
-        usable.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+        let secret = usable(&rules, secret)?;
         let address = WebhookAddress {
             workspace: found.workspace,
             webhook: WebhookId::generate(),

@@ -30,7 +30,7 @@ pub(crate) async fn claim_delivery(
     delivery: &WebhookDelivery,
     body: &[u8],
 ) -> Result<bool, DatabaseError> {
-    let (high, low) = KeyHash::of_content(delivery.webhook.as_bytes(), body).halves();
+    let (high, low) = KeyHash::of_content(delivery.remembered_by().as_bytes(), body).halves();
     let claimed = database
         .query_opt(
             &CLAIM_DELIVERY,

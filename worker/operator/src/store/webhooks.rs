@@ -22,13 +22,14 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)";
     /// Creates the successor of a webhook, which ends after $4 seconds.
     REPLACE_WEBHOOK = replace_webhook "
 WITH former AS (
-    UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second'
+    UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second',
+        memory_id = coalesce(memory_id, webhook_id)
     WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL RETURNING *
 )
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
     allow_from, replaces, memory_id)
 SELECT f.workspace_id, $2, f.name, $3, f.scheme, f.scheme_rules, f.allow_from, f.webhook_id,
-    coalesce(f.memory_id, f.webhook_id)
+    f.memory_id
 FROM former f";
 
     /// How the sender of a webhook signs that is not replaced yet.
@@ -43,8 +44,13 @@ SELECT webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, cr
        deleted_at
 FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id";
 
-    /// Deletes a webhook and destroys its secret.
+    /// Deletes a webhook and destroys its secret. One that it should have replaced goes on.
     DELETE_WEBHOOK = delete_webhook "
+WITH going_on AS (
+    UPDATE webhooks f SET ends_at = NULL FROM webhooks n
+    WHERE n.webhook_id = $1 AND n.deleted_at IS NULL AND f.workspace_id = n.workspace_id
+      AND f.webhook_id = n.replaces AND f.deleted_at IS NULL AND f.ends_at > clock_timestamp()
+)
 UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
 WHERE webhook_id = $1 AND deleted_at IS NULL
 RETURNING webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, created_at,

@@ -41,7 +41,7 @@ pub(crate) enum SendCommand {
         #[arg(
             long,
             default_value = "letterbox",
-            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|custom"
+            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
         )]
         scheme: Scheme,
         /// A file with the rules of a custom scheme, as JSON

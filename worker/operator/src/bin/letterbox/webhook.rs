@@ -26,7 +26,7 @@ pub(crate) enum WebhookCommand {
         #[arg(
             long,
             default_value = "letterbox",
-            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|custom"
+            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
         )]
         scheme: Scheme,
         /// A file with the rules of a custom scheme, as JSON
@@ -42,7 +42,9 @@ pub(crate) enum WebhookCommand {
     /// Create the successor of a webhook, with an address and a secret of its own; both remember
     /// what either has received
     ///
-    /// The former one ends when the successor gets its first signed delivery, or after --overlap.
+    /// The former one ends when the successor gets its first signed delivery, or after --overlap:
+    /// so change the address and the secret of everything that sends before the first of them
+    /// sends. If the successor is deleted before, the former one goes on.
     Replace {
         webhook_id: WebhookId,
         /// How long the former one goes on at most, such as 24h or 30m
@@ -127,7 +129,14 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             let webhooks = operator.webhooks(operator.id(&workspace).await?).await?;
             Output::many(
                 &webhooks,
-                &["webhook_id", "name", "scheme", "created_at", "deleted_at"],
+                &[
+                    "webhook_id",
+                    "name",
+                    "scheme",
+                    "created_at",
+                    "ends_at",
+                    "deleted_at",
+                ],
             )
         }
         WebhookCommand::Replace {
