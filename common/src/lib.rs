@@ -9,6 +9,7 @@ pub mod process;
 pub mod public_address;
 mod random;
 pub mod sealing;
+mod secret;
 pub mod states;
 pub mod text_enum;
 pub mod webhook;

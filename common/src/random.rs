@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use crate::sealing::Secret;
+use crate::secret::Secret;
 
 /// The operating system gave no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

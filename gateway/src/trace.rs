@@ -1,10 +1,24 @@
-//! W3C trace context: a sender's `traceparent` is passed on; without one, a trace begins here.
+//! What names a request in messages: its id, and W3C trace context: a sender's `traceparent` is
+//! passed on; without one, a trace begins here.
 
 use hyper::header::HeaderMap;
+use jiff::Timestamp;
+use letterbox_broker::Receipt;
+
+use crate::request_id;
+
+/// When and in what context a request was received, for what is accepted of it.
+pub(crate) fn receipt(headers: &HeaderMap, received_at: Timestamp) -> Receipt {
+    Receipt {
+        received_at,
+        traceparent: traceparent(headers),
+        request_id: request_id::of(headers),
+    }
+}
 
 /// The value for the message's `traceparent` header: the sender's if it is well-formed, else a new
 /// one.
-pub(crate) fn traceparent(headers: &HeaderMap) -> String {
+fn traceparent(headers: &HeaderMap) -> String {
     let mut given = headers.get_all("traceparent").iter();
     match (
         given.next().and_then(|value| value.to_str().ok()),

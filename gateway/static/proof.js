@@ -4,12 +4,12 @@
 const LONGEST = 23 * 3_600_000;
 
 export class Prover {
-  // `renew` gives a new challenge, or nothing.
-  constructor(challenge, renew) {
-    this.renew_ = renew;
+  // `askForOne` gives another challenge, or nothing.
+  constructor(challenge, askForOne) {
+    this.askForOne = askForOne;
     this.#take(challenge);
-    // Now, while there is a connection; used when it is needed.
-    fetch(SCRIPT, { cache: "force-cache" }).catch(() => {});
+    // Now, while there is a connection: it works when it is asked.
+    this.worker = this.#start();
   }
 
   #take(challenge) {
@@ -19,7 +19,7 @@ export class Prover {
 
   // Asks for another challenge; the old one stays where there is none.
   async renew() {
-    const challenge = await this.renew_();
+    const challenge = await this.askForOne();
     if (challenge) this.#take(challenge);
   }
 
@@ -27,27 +27,31 @@ export class Prover {
   async prove(key) {
     if (Date.now() - this.takenAt > LONGEST) await this.renew();
     const { challenge, takenAt } = this;
-    const nonce = await solve(challenge, key);
+    const nonce = await this.#solve(challenge, key);
     const least = (Number(challenge.split(".")[2]) + 1) * 1_000;
     // A clock that was set back makes nobody wait for longer.
     const left = Math.min(least, least - (Date.now() - takenAt));
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, left)));
     return { challenge, nonce };
   }
-}
 
-const SCRIPT = new URL("./proof-worker.js", import.meta.url);
+  // One that could not be loaded is replaced, for the next try.
+  #solve(challenge, key) {
+    this.worker ??= this.#start();
+    return new Promise((resolve, reject) => {
+      this.worker.onmessage = ({ data }) => resolve(data);
+      this.fail = reject;
+      this.worker.postMessage({ challenge, key });
+    });
+  }
 
-// Works beside the page, which stays alive.
-function solve(challenge, key) {
-  return new Promise((resolve, reject) => {
-    const worker = new Worker(SCRIPT);
-    const end = (settle, value) => {
-      worker.terminate();
-      settle(value);
+  // Works beside the page, which stays alive.
+  #start() {
+    const worker = new Worker(new URL("./proof-worker.js", import.meta.url));
+    worker.onerror = (error) => {
+      this.worker = null;
+      this.fail?.(error);
     };
-    worker.addEventListener("message", ({ data }) => end(resolve, data));
-    worker.addEventListener("error", (error) => end(reject, error));
-    worker.postMessage({ challenge, key });
-  });
+    return worker;
+  }
 }

@@ -9,7 +9,9 @@ use tokio::{
     process::{Child, Command},
 };
 
-use letterbox_tests::eventually;
+use letterbox_tests::{Form, eventually};
+
+use crate::site::Site;
 
 /// A browser window with a page.
 pub struct Browser {
@@ -146,6 +148,20 @@ impl Browser {
         let field = self.field(label).await;
         field.clear().await.unwrap();
         field.send_keys(text).await.unwrap();
+    }
+
+    /// Opens a form with a field of every type, and waits for it.
+    pub async fn visit(&self, site: &Site, form: &Form) {
+        self.open(&site.link(form)).await;
+        self.await_text("Contact us").await;
+    }
+
+    /// Fills in what such a form requires.
+    pub async fn answer(&self, name: &str) {
+        self.fill_in("Your name", name).await;
+        self.fill_in("E-mail address", "ada@example.com").await;
+        let terms = self.field("I accept the terms").await;
+        terms.click().await.unwrap();
     }
 
     /// Presses the button with this text.

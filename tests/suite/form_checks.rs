@@ -3,7 +3,6 @@
 
 use letterbox_common::form::{Field, FieldType, Form};
 use letterbox_gateway::validation::validate;
-use letterbox_tests::{Front, World};
 use proptest::{
     collection::vec,
     prelude::{Strategy, prop_oneof},
@@ -13,7 +12,7 @@ use proptest::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use crate::browser::Browser;
+use crate::{browser::Browser, site::Site};
 
 const VALUES: usize = 2_000;
 
@@ -107,12 +106,9 @@ fn accepts(form: &Form, json: Option<&str>) -> bool {
 
 #[tokio::test]
 async fn page_and_service_agree_on_every_value() {
-    let (world, front) = (World::new().await, Front::bind().await);
-    let base = format!("http://{}", front.address());
-    let gateway = world.gateway_with(&[("LETTERBOX_BASE_URL", &base)]).await;
-    let way = front.lead_to(gateway.public_address());
+    let site = Site::new().await;
     let page = Browser::start(800, 600, false).await;
-    page.open(&format!("{}/forms/form.css", way.url)).await;
+    page.open(&site.url("/forms/form.css")).await;
     for kind in FieldType::ALL {
         let longest = kind.max_length();
         let values: Vec<Value> = match kind {

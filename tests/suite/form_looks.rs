@@ -2,59 +2,17 @@
 //! frame, with what filled in; and whether everybody can use it.
 
 use letterbox_common::form::Locale;
-use letterbox_tests::{DEFINITION, Form, Front, Process, Proxy, World, eventually};
+use letterbox_tests::{DEFINITION, Form, Front, eventually};
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, Reader};
+use crate::{
+    browser::{Browser, Reader},
+    site::Site,
+};
 
 /// One red pixel.
 const LOGO: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4\
     2mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
-
-/// A world with a gateway that browsers reach.
-struct Site {
-    world: World,
-    gateway: Process,
-    way: Proxy,
-}
-
-impl Site {
-    async fn new() -> Self {
-        let (world, front) = (World::new().await, Front::bind().await);
-        let base = format!("http://{}", front.address());
-        let settings = [
-            ("LETTERBOX_BASE_URL", base.as_str()),
-            ("LETTERBOX_SPILL_MESSAGES", "0"),
-        ];
-        let gateway = world.gateway_with(&settings).await;
-        let way = front.lead_to(gateway.public_address());
-        Self {
-            world,
-            gateway,
-            way,
-        }
-    }
-
-    /// A deployed form whose page looks like this.
-    async fn form(&self, page: Value) -> Form {
-        let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
-        definition["page"] = page;
-        self.form_of(definition).await
-    }
-
-    async fn form_of(&self, definition: Value) -> Form {
-        let plain = self.world.form(&self.gateway).await;
-        let (workspace, owner) = (plain.workspace, plain.owner);
-        let text = definition.to_string();
-        self.world
-            .form_of(&self.gateway, workspace, owner, &text)
-            .await
-    }
-
-    fn link(&self, form: &Form) -> String {
-        format!("{}/forms?token={}", self.way.url, form.token)
-    }
-}
 
 #[tokio::test]
 async fn the_page_says_whose_form_it_is() {
@@ -65,7 +23,7 @@ async fn the_page_says_whose_form_it_is() {
         "privacy_url": "https://example.com/privacy", "continue_url": "https://example.com/next",
         "autocomplete": {"name": "name"}, "locale": "en",
     });
-    let form = site.form(page).await;
+    let form = site.form_with("page", page).await;
     let page = Browser::start(1280, 900, false).await;
     page.open(&site.link(&form)).await;
     page.await_text("Acme Gardens").await;
@@ -90,13 +48,7 @@ async fn the_page_says_whose_form_it_is() {
         .await;
     assert_eq!(privacy, "https://example.com/privacy");
     page.picture("owner").await;
-    page.fill_in("Your name", "Ada").await;
-    page.fill_in("E-mail address", "ada@example.com").await;
-    page.field("I accept the terms")
-        .await
-        .click()
-        .await
-        .unwrap();
+    page.answer("Ada").await;
     page.press("Send request").await;
     page.await_text("Thank you").await;
     let next = page
@@ -112,9 +64,8 @@ async fn the_page_speaks_the_language_of_its_form() {
     let site = Site::new().await;
     let page = Browser::start(1280, 900, false).await;
     for locale in Locale::ALL {
-        let form = site.form(json!({"locale": locale})).await;
-        page.open(&site.link(&form)).await;
-        page.await_text("Contact us").await;
+        let form = site.form_with("page", json!({"locale": locale})).await;
+        page.visit(&site, &form).await;
         let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
         let words = page.promised(&words).await;
         let said = page
@@ -151,7 +102,10 @@ async fn without_a_language_the_page_speaks_the_readers() {
     let site = Site::new().await;
     let mut arabic: Value = serde_json::from_str(DEFINITION).unwrap();
     arabic["form"]["title"] = "\u{627}\u{62a}\u{635}\u{644} \u{628}\u{646}\u{627}".into();
-    let (english, arabic) = (site.form(json!({})).await, site.form_of(arabic).await);
+    let (english, arabic) = (
+        site.form_with("page", json!({})).await,
+        site.form_of(&arabic).await,
+    );
     for (languages, of_english, of_arabic) in [
         ("fr-CA,en", "fr", "ar"),
         ("ar,de", "de", "ar"),
@@ -177,7 +131,7 @@ async fn without_a_language_the_page_speaks_the_readers() {
 #[tokio::test]
 async fn a_link_fills_in_what_is_empty() {
     let site = Site::new().await;
-    let form = site.form(json!({})).await;
+    let form = site.form_with("page", json!({})).await;
     let page = Browser::start(1280, 900, false).await;
     let brought = "name=Ada+Lovelace&message=one%0Atwo&seats=1,5&terms=true&nobody=x&email=";
     page.open(&format!("{}#{brought}", site.link(&form))).await;
@@ -217,8 +171,10 @@ async fn a_form_is_framed_by_those_whom_its_owner_names() {
     let other = Front::bind().await;
     let origin = format!("http://{}", other.address());
     let other = other.lead_to(site.gateway.public_address());
-    let named = site.form(json!({"frame_ancestors": [origin]})).await;
-    let unnamed = site.form(json!({})).await;
+    let named = site
+        .form_with("page", json!({"frame_ancestors": [origin]}))
+        .await;
+    let unnamed = site.form_with("page", json!({})).await;
     let page = Browser::start(1280, 900, false).await;
     let shows_in_frame = async |form: &Form| {
         page.open(&format!("{}/forms/form.css", other.url)).await;
@@ -268,7 +224,7 @@ async fn everybody_can_use_every_state_of_the_page() {
         let look = json!({"locale": locale, "organization": "Acme", "logo": LOGO,
             "color": "#ffd400", "privacy_url": "https://example.com/privacy",
             "continue_url": "https://example.com/next"});
-        let form = site.form(look).await;
+        let form = site.form_with("page", look).await;
         let page = Browser::start_for(1280, 900, reader).await;
         let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
         page.open(&format!("{}#seats=1.234", site.link(&form)))
@@ -282,13 +238,7 @@ async fn everybody_can_use_every_state_of_the_page() {
         assert_usable(&page, &format!("{name}-errors")).await;
 
         page.fill_in("Seats", "3").await;
-        page.fill_in("Your name", &"a".repeat(480)).await;
-        page.fill_in("E-mail address", "ada@example.com").await;
-        page.field("I accept the terms")
-            .await
-            .click()
-            .await
-            .unwrap();
+        page.answer(&"a".repeat(480)).await;
         let submitting = "window.fetch = ((real) => (url, request) => request?.method === 'POST' \
             && !window.passes ? Promise.reject(new Error('away')) : real(url, request))(fetch)";
         page.evaluate(submitting).await;
@@ -299,8 +249,7 @@ async fn everybody_can_use_every_state_of_the_page() {
         page.await_text(&say("thanks")).await;
         assert_usable(&page, &format!("{name}-done")).await;
 
-        page.open(&site.link(&form)).await;
-        page.await_text("Contact us").await;
+        page.visit(&site, &form).await;
         page.fill_in("Message", "Not to be lost").await;
         let operator = site.world.operator().await;
         operator.create_form_link(form.workflow).await.unwrap();

@@ -2,32 +2,33 @@
 //! refused.
 
 use letterbox_common::webhook::Scheme;
-use letterbox_tests::{Answer, Process, World, command_file, eventually, http_client, sign};
+use letterbox_tests::{
+    Answer, Process, Webhook, World, command_file, eventually, http_client, sign,
+};
 use serde_json::{Value, json};
-
-/// A webhook, made on the command line.
-struct Made {
-    id: String,
-    url: String,
-    secret: String,
-}
 
 async fn workspace(world: &World) -> String {
     let gateway = world.gateway().await;
     world.webhook(&gateway).await.address.workspace.to_string()
 }
 
-fn made(world: &World, gateway: &Process, workspace: &str, more: &str) -> Made {
-    let base = gateway.public_url();
-    let order = format!("--base-url {base} webhook create --workspace {workspace} --name T{more}");
-    let made = world.order(order);
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    letterbox_tests::marks::mark(&text("secret"));
-    Made {
-        id: text("webhook_id"),
-        url: text("url"),
-        secret: text("secret"),
-    }
+/// A webhook, made on the command line.
+fn made(world: &World, gateway: &Process, workspace: &str, more: &str) -> Webhook {
+    let made = world.order(format!(
+        "webhook create --workspace {workspace} --name T{more}"
+    ));
+    webhook_of(gateway, &made)
+}
+
+/// What a command tells of a new webhook, as its sender knows it.
+pub fn webhook_of(gateway: &Process, told: &Value) -> Webhook {
+    let text = |name: &str| told[name].as_str().unwrap().to_owned();
+    let address = format!("{}.{}", text("workspace_id"), text("webhook_id"));
+    Webhook::new(
+        &gateway.public_url(),
+        address.parse().unwrap(),
+        text("secret"),
+    )
 }
 
 async fn post(url: &str, headers: &[(&str, String)], body: &str) -> Answer {
@@ -74,8 +75,14 @@ async fn every_scheme_is_signed_and_verified() {
             scheme => format!(" --scheme {scheme}"),
         };
         let webhook = made(&world, &gateway, &workspace, &by);
-        let secret = command_file(&format!("{}.secret", webhook.id), &webhook.secret);
-        let body = command_file(&format!("{}.json", webhook.id), r#"{"type":"x"}"#);
+        let secret = command_file(
+            &format!("{}.secret", webhook.address.webhook),
+            &webhook.secret,
+        );
+        let body = command_file(
+            &format!("{}.json", webhook.address.webhook),
+            r#"{"type":"x"}"#,
+        );
         let send = format!(
             "send webhook --url {} --secret-file {secret}{by}",
             webhook.url
@@ -211,7 +218,7 @@ async fn who_sends_from_elsewhere_is_refused_as_ever() {
     let unsigned = post(&webhook.url, &[], "[]").await;
     assert_eq!(from("\"192.0.3.7\"").await, unsigned);
     assert_eq!(from("\"2001:db9::1\"").await, unsigned);
-    let log = format!("webhook log {}", webhook.id);
+    let log = format!("webhook log {}", webhook.address.webhook);
     eventually("it is written down", async || {
         let told = world.order(&log);
         let reasons = told.as_array().unwrap().iter();
@@ -260,7 +267,10 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     assert_eq!(answer.status, 413);
     expected.push(("too_large".into(), answer.request_id.0));
     let log = async |limit: u32| -> Vec<(String, String)> {
-        let told = world.order(format!("webhook log {} --limit {limit}", webhook.id));
+        let told = world.order(format!(
+            "webhook log {} --limit {limit}",
+            webhook.address.webhook
+        ));
         let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
         let told = told.as_array().unwrap().iter().rev();
         told.map(|one| (text(one, "reason"), text(one, "request_id")))
@@ -289,118 +299,4 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     let stored = "SELECT string_agg(r::text, ' ') FROM webhook_refusals r";
     let stored: String = world.database.query_one(stored, &[]).await.unwrap().get(0);
     letterbox_tests::marks::assert_unmarked("the log of refusals", &stored);
-}
-
-async fn send(webhook: &Made, body: &str) -> Answer {
-    let signed = [(
-        "x-service-signature",
-        sign(&webhook.secret, body.as_bytes()),
-    )];
-    post(&webhook.url, &signed, body).await
-}
-
-fn replaced(world: &World, gateway: &Process, former: &Made, overlap: &str) -> Made {
-    let base = gateway.public_url();
-    let order = format!(
-        "--base-url {base} webhook replace {} --overlap {overlap}",
-        former.id
-    );
-    let made = world.order(order);
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    letterbox_tests::marks::mark(&text("secret"));
-    Made {
-        id: text("webhook_id"),
-        url: text("url"),
-        secret: text("secret"),
-    }
-}
-
-/// Both take deliveries until the successor is used; whatever was received by one of them is a
-/// duplicate to all that come after it.
-#[tokio::test]
-async fn a_successor_remembers_what_was_received() {
-    let world = World::new().await;
-    let gateways = [world.gateway().await, world.gateway().await];
-    let _worker = world.worker().await;
-    let workspace = workspace(&world).await;
-    let first = made(&world, &gateways[0], &workspace, "");
-    assert!(send(&first, "[1]").await.is_first());
-    let second = replaced(&world, &gateways[0], &first, "24h");
-    assert_ne!((&first.url, &first.secret), (&second.url, &second.secret));
-    assert!(
-        send(&first, "[2]").await.is_first(),
-        "the former one goes on"
-    );
-    // A signature of the former secret says nothing at the successor's address.
-    let crossed = [("x-service-signature", sign(&first.secret, b"[2]"))];
-    assert_eq!(post(&second.url, &crossed, "[2]").await.status, 401);
-    assert!(send(&first, "[2]").await.is_duplicate());
-
-    assert!(send(&second, "[1]").await.is_duplicate(), "it remembers");
-    let elsewhere = first
-        .url
-        .replace(&gateways[0].public_url(), &gateways[1].public_url());
-    let elsewhere = Made {
-        id: first.id.clone(),
-        url: elsewhere,
-        secret: first.secret.clone(),
-    };
-    for former in [&first, &elsewhere] {
-        let refused = send(former, "[3]").await;
-        assert_eq!(
-            refused.status, 401,
-            "used, so the former one is over: {refused:?}"
-        );
-    }
-    assert!(send(&second, "[3]").await.is_first());
-    let third = replaced(&world, &gateways[0], &second, "1h");
-    for body in ["[1]", "[2]", "[3]"] {
-        assert!(send(&third, body).await.is_duplicate(), "{body}");
-    }
-    assert!(send(&third, "[4]").await.is_first());
-    world.await_signals(4).await;
-    let of_third = format!("signal list --workspace {workspace} --webhook {}", third.id);
-    assert_eq!(world.order(of_third).as_array().unwrap().len(), 1);
-    let destroyed = "SELECT count(*) FROM webhooks WHERE secret_sealed IS NULL";
-    assert_eq!(
-        world.count(destroyed).await,
-        2,
-        "the secrets of the former ones"
-    );
-}
-
-#[tokio::test]
-async fn a_replaced_webhook_ends_at_its_time() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let workspace = workspace(&world).await;
-    let former = made(&world, &gateway, &workspace, "");
-    assert!(send(&former, "[1]").await.is_first());
-    let successor = replaced(&world, &gateway, &former, "1h");
-    let again = world.refusal(format!("webhook replace {}", former.id));
-    assert!(
-        again.0 == 1 && again.1.contains("being replaced"),
-        "{again:?}"
-    );
-    assert_eq!(
-        world
-            .refusal(format!("webhook replace {} --overlap 1d", former.id))
-            .0,
-        2
-    );
-    // An hour passes, as far as the database knows; nothing was sent to the successor.
-    let past = "UPDATE webhooks SET ends_at = clock_timestamp() WHERE ends_at IS NOT NULL";
-    assert_eq!(world.database.execute(past, &[]).await.unwrap(), 1);
-    assert_eq!(send(&former, "[2]").await.status, 401, "whatever is cached");
-    assert_eq!(send(&former, "[1]").await.status, 401);
-    assert!(send(&successor, "[1]").await.is_duplicate());
-    // A worker destroys the secret of what nobody has used since.
-    let other = replaced(&world, &gateway, &successor, "0s");
-    let _worker = world.worker().await;
-    let living = "SELECT count(*) FROM webhooks WHERE deleted_at IS NULL AND replaces IS NOT NULL";
-    eventually("its secret is destroyed", async || {
-        world.count(living).await == 1
-    })
-    .await;
-    assert!(send(&other, "[3]").await.is_first());
 }

@@ -1,10 +1,10 @@
 //! Forms that want a proof of work: what has none costs nothing and starts nothing.
 
-use letterbox_tests::{DEFINITION, Form, Front, Process, Proxy, World, payload};
+use letterbox_tests::{DEFINITION, Form, Process, Proxy, World, payload};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::browser::Browser;
+use crate::{browser::Browser, site::Site};
 
 /// A form that wants a proof, and at least so many seconds.
 async fn defended(world: &World, gateway: &Process, least_seconds: i64) -> Form {
@@ -99,51 +99,30 @@ async fn what_has_no_proof_asks_nothing_of_the_database() {
 
 #[tokio::test]
 async fn the_page_proves_its_work() {
-    let world = World::new().await;
-    let front = Front::bind().await;
-    let base = format!("http://{}", front.address());
-    let gateway = world.gateway_with(&[("LETTERBOX_BASE_URL", &base)]).await;
-    let way = front.lead_to(gateway.public_address());
-    let _worker = world.worker().await;
-    let form = defended(&world, &gateway, 1).await;
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let defence = json!({"least_seconds": 1});
+    let form = site.form_with("spam_defence", defence).await;
     let page = Browser::start(1280, 900, false).await;
-    page.open(&format!("{}/forms?token={}", way.url, form.token))
-        .await;
-    page.await_text("Contact us").await;
+    page.visit(&site, &form).await;
     let trap = page.evaluate("document.getElementById('trap').getBoundingClientRect().right < 0");
     assert_eq!(trap.await, true, "people don't see it");
-    page.fill_in("Your name", "Ada").await;
-    page.fill_in("E-mail address", "ada@example.com").await;
-    page.field("I accept the terms")
-        .await
-        .click()
-        .await
-        .unwrap();
+    page.answer("Ada").await;
     page.press("Submit").await;
     page.await_text("Thank you").await;
-    world.await_runs(1).await;
+    site.world.await_runs(1).await;
 
     // A program that fills in whatever it finds.
-    page.open(&format!("{}/forms?token={}", way.url, form.token))
-        .await;
-    page.await_text("Contact us").await;
+    page.visit(&site, &form).await;
     page.evaluate("document.getElementById('trap').value = 'https://spam.example'")
         .await;
-    page.fill_in("Your name", "Bot").await;
-    page.fill_in("E-mail address", "bot@example.com").await;
-    page.field("I accept the terms")
-        .await
-        .click()
-        .await
-        .unwrap();
+    page.answer("Bot").await;
     page.press("Submit").await;
     page.await_text("These answers were not accepted.").await;
-    assert_eq!(world.runs().await, 1);
+    assert_eq!(site.world.runs().await, 1);
 
     // An answer is lost, and then the challenge is too old: it still counts once.
-    page.open(&format!("{}/forms?token={}", way.url, form.token))
-        .await;
-    page.await_text("Contact us").await;
+    page.visit(&site, &form).await;
     page.evaluate(
         "(() => { const real = window.fetch; let posts = 0; \
          window.fetch = async (url, request) => { \
@@ -156,6 +135,6 @@ async fn the_page_proves_its_work() {
     .await;
     page.press("Submit").await;
     page.await_text("Thank you").await;
-    world.await_runs(2).await;
+    site.world.await_runs(2).await;
     page.close().await;
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{
     random::{RandomError, random_hex},
-    sealing::Secret,
+    secret::Secret,
 };
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;

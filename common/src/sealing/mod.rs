@@ -14,7 +14,6 @@
 //! with 96 bits that is safe for far more seals under one key (2^32) than there will ever be
 //! webhooks.
 
-mod mac;
 mod place;
 mod settings;
 
@@ -26,8 +25,10 @@ use aes_gcm::{
 };
 use zeroize::Zeroizing;
 
+pub use crate::secret::Secret;
+use crate::webhook::{Signature, SigningKey};
+
 pub use self::{
-    mac::Mac,
     place::{Place, SealedColumn},
     settings::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS, key_ring, keys_of},
 };
@@ -39,30 +40,6 @@ const ROW_AND_COLUMNS: u8 = 2;
 const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
-
-/// An opened secret. Wiped when dropped, never printed.
-#[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
-
-impl Secret {
-    /// Keeps these bytes; they are wiped when the secret is dropped.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    /// The secret itself: for the moment of its use.
-    #[must_use]
-    pub fn expose(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
 
 /// Why a sealed value does not open. None of it is the sender's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -113,8 +90,8 @@ pub enum KeyRingError {
 struct Key {
     id: String,
     cipher: Aes256Gcm,
-    /// Made of it, so that what is sealed and what is signed have no key in common.
-    mac: mac::MacKey,
+    /// Derived from it.
+    signing: SigningKey,
 }
 
 /// The sealing keys: the first seals, all open. Written `ID:KEY[,ID:KEY…]`, keys as 64 hexadecimal
@@ -186,18 +163,19 @@ impl KeyRing {
         Ok(Some(self.seal(place, secret.expose())?))
     }
 
-    /// Signs parts for a purpose, with the first key.
+    /// Signs parts for a purpose, with the first key: for what leaves the service and comes back.
     #[must_use]
-    pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> Mac {
-        self.first.mac.sign(purpose, parts)
+    pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Signature {
+        sign(&self.first, purpose, parts)
     }
 
-    /// Whether any key has signed these parts for this purpose. Takes the same time for every MAC.
+    /// Whether any key has signed these parts for this purpose. Takes the same time for every
+    /// signature.
     #[must_use]
-    pub fn is_mac(&self, mac: Mac, purpose: &str, parts: &[&[u8]]) -> bool {
+    pub fn has_signed(&self, signature: &Signature, purpose: &str, parts: &[&[u8]]) -> bool {
         let keys = std::iter::once(&self.first).chain(&self.rest);
         keys.fold(false, |found, key| {
-            found | (key.mac.sign(purpose, parts) == mac)
+            found | sign(key, purpose, parts).is(signature)
         })
     }
 
@@ -276,7 +254,27 @@ fn current_version(place: &Place<'_>) -> u8 {
     }
 }
 
-/// Every part with its length before it, so that no two places have the same text.
+/// The key that signs where this one seals, so that the two have no key in common.
+fn derived(sealing: &[u8; KEY_BYTES]) -> SigningKey {
+    let derivation = SigningKey::new(&Secret::new(sealing.to_vec()));
+    let derived = derivation.sign(b"letterbox.mac.v1");
+    SigningKey::new(&Secret::new(derived.bytes().to_vec()))
+}
+
+fn sign(key: &Key, purpose: &str, parts: &[&[u8]]) -> Signature {
+    let all = std::iter::once(purpose.as_bytes()).chain(parts.iter().copied());
+    key.signing.sign(&framed(all))
+}
+
+/// Every part with its length before it, so that no two lists of parts have the same text.
+fn framed<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
+    let length = |part: &[u8]| (part.len() as u64).to_be_bytes();
+    parts
+        .flat_map(|part| length(part).into_iter().chain(part.iter().copied()))
+        .collect()
+}
+
+/// What binds a value to its place: no two places have the same.
 fn associated_data(version: u8, place: &Place<'_>, key_id: &str) -> Vec<u8> {
     let column = place.column();
     let [workspace, row] = place.row();
@@ -292,15 +290,7 @@ fn associated_data(version: u8, place: &Place<'_>, key_id: &str) -> Vec<u8> {
     if version == ROW_AND_COLUMNS {
         parts.extend(place.bound_columns());
     }
-    parts
-        .iter()
-        .flat_map(|part| {
-            (part.len() as u64)
-                .to_be_bytes()
-                .into_iter()
-                .chain(part.iter().copied())
-        })
-        .collect()
+    framed(parts.into_iter())
 }
 
 impl FromStr for KeyRing {
@@ -348,7 +338,7 @@ fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
     Ok(Key {
         id: id.to_owned(),
         cipher,
-        mac: mac::MacKey::of(&bytes),
+        signing: derived(&bytes),
     })
 }
 

@@ -6,7 +6,7 @@ mod signature;
 
 pub use address::WebhookAddress;
 pub use scheme::{
-    DeliveryFault, Headers, InvalidSecret, Rules, RulesError, Scheme, SecretText, Signed,
+    DeliveryFault, Encoding, Headers, InvalidSecret, Rules, RulesError, Scheme, SecretText, Signed,
     secret_for,
 };
 pub use signature::{InvalidSignature, SIGNATURE_HEADER, Signature, SigningKey, generate_secret};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::{
     random::{RandomError, random_hex},
-    sealing::Secret,
+    secret::Secret,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -35,12 +35,12 @@ impl Signature {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(&self) -> &[u8; SIGNATURE_BYTES] {
+    pub(crate) fn bytes(&self) -> &[u8; SIGNATURE_BYTES] {
         &self.0
     }
 
     /// Whether both are the same, in a time that does not depend on where they differ.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
@@ -91,12 +91,12 @@ impl SigningKey {
     /// The signature of exactly these bytes.
     #[must_use]
     pub fn sign(&self, body: &[u8]) -> Signature {
-        self.sign_parts(&[body])
+        self.sign_parts([body])
     }
 
     /// The signature of these bytes, one part after the other.
     #[must_use]
-    pub(super) fn sign_parts(&self, parts: &[&[u8]]) -> Signature {
+    pub(crate) fn sign_parts<'p>(&self, parts: impl IntoIterator<Item = &'p [u8]>) -> Signature {
         let mut mac = self.0.clone();
         for part in parts {
             mac.update(part);

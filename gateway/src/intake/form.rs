@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, ops::RangeInclusive, pin::pin, time::Duration};
 use bytes::Bytes;
 use hyper::{Request, body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
-use letterbox_broker::Receipt;
 use letterbox_common::{
     form::{FormToken, TokenHash},
     json_object,
@@ -24,7 +23,7 @@ use crate::{
     claims::{KeyState, SubmissionKey},
     client_address::ClientAddress,
     error::Refusal,
-    json, request_id,
+    json,
     state::Gateway,
     trace, validation,
 };
@@ -33,8 +32,8 @@ use crate::{
 const DUPLICATE_PAUSE: Duration = Duration::from_millis(50);
 const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
-/// Reads the form behind a token. A text that can be no token has a hash
-/// as well, behind which there is nothing.
+/// Reads the form behind a token. A text that can be no token has a hash as well, behind which
+/// there is nothing.
 ///
 /// # Errors
 /// The first stage that fails answers.
@@ -94,23 +93,8 @@ async fn accept(
         Err(refusal) => return Err(refuse(gateway, client, refusal).await),
     };
 
-    // A proof of work, where the token says that one is wanted.
-    let token = posted.token.hash();
-    let prove = || {
-        let checked = gateway.proofs.check(token, &posted.key, posted.proof);
-        checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))
-    };
-    let is_proven = posted.token.wants_proof();
-    if is_proven {
-        prove()?;
-    }
-
-    // Token, rate limits of the client and the token.
-    // A closed form answers those who send again what it took.
-    let form = admit(gateway, client, token, true).await?;
-    if form.least_seconds.is_some() && !is_proven {
-        prove()?;
-    }
+    // Proof of work, token, rate limits of the client and the token.
+    let form = admit_proven(gateway, client, &posted).await?;
 
     let LiveRelease {
         workspace,
@@ -118,7 +102,13 @@ async fn accept(
         ..
     } = form.release;
     let said = members(posted.payload);
-    let key = SubmissionKey::new(workspace, workflow, posted.key_sha256(), token, &said);
+    let key = SubmissionKey::new(
+        workspace,
+        workflow,
+        Sha256::digest(&posted.key).into(),
+        posted.token.hash(),
+        &said,
+    );
     match validated(&form, posted.payload) {
         // Claim, publish, confirm. A known key answers as before: the claim says so.
         Ok(payload) => {
@@ -126,11 +116,7 @@ async fn accept(
                 release: form.release,
                 key,
                 payload,
-                receipt: Receipt {
-                    received_at,
-                    traceparent: trace::traceparent(headers),
-                    request_id: request_id::of(headers),
-                },
+                receipt: trace::receipt(headers, received_at),
             };
             record(gateway, submission).await
         }
@@ -213,6 +199,30 @@ fn check(gateway: &Gateway, client: ClientAddress) -> Result<(), Refusal> {
     gateway.admission.check(client).map_err(not_admitted)
 }
 
+/// The form of a submission, once what it wants proven is proven and the request is counted. A
+/// closed form is found as well: it answers those who send again what it took.
+async fn admit_proven(
+    gateway: &Gateway,
+    client: ClientAddress,
+    posted: &Posted<'_>,
+) -> Result<LiveForm, Refusal> {
+    let token = posted.token.hash();
+    let prove = || {
+        let checked = gateway.proofs.check(token, &posted.key, posted.proof);
+        checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))
+    };
+    // Where the token says that a proof is wanted, nothing is asked of the database without one.
+    let is_proven = posted.token.wants_proof();
+    if is_proven {
+        prove()?;
+    }
+    let form = admit(gateway, client, token, true).await?;
+    if form.least_seconds.is_some() && !is_proven {
+        prove()?;
+    }
+    Ok(form)
+}
+
 /// The form behind a token, once the request is counted.
 async fn admit(
     gateway: &Gateway,
@@ -248,12 +258,6 @@ struct Posted<'a> {
     key: String,
     payload: &'a RawValue,
     proof: Option<&'a RawValue>,
-}
-
-impl Posted<'_> {
-    fn key_sha256(&self) -> [u8; 32] {
-        Sha256::digest(self.key.as_bytes()).into()
-    }
 }
 
 fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Posted<'a>, Refusal> {

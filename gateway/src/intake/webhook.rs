@@ -5,7 +5,6 @@ use std::{net::IpAddr, pin::pin};
 use bytes::Bytes;
 use hyper::{Request, StatusCode, body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
-use letterbox_broker::Receipt;
 use letterbox_common::{
     ids::WebhookId,
     webhook::{DeliveryFault, Scheme, WebhookAddress},
@@ -114,11 +113,7 @@ async fn accept(
     }
 
     // Claim, publish, confirm.
-    let receipt = Receipt {
-        received_at,
-        traceparent: trace::traceparent(headers),
-        request_id: request_id::of(headers),
-    };
+    let receipt = trace::receipt(headers, received_at);
     match gateway
         .deliveries
         .accept(Delivery::new(address, memory, body, receipt))

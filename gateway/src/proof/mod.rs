@@ -10,12 +10,8 @@
 
 mod pressure;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use letterbox_common::{
-    form::TokenHash,
-    sealing::{KeyRing, Mac},
-};
+use jiff::Timestamp;
+use letterbox_common::{form::TokenHash, sealing::KeyRing, webhook::Signature};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -92,9 +88,13 @@ impl Proofs {
 
     /// The challenge for somebody who reads a form now.
     pub(crate) fn challenge(&self, token: TokenHash, least_seconds: i16) -> Challenge {
-        let (seconds, bits) = (now(), self.bits + self.pressure.bits());
+        let (seconds, bits) = (
+            Timestamp::now().as_second(),
+            self.bits + self.pressure.bits(),
+        );
         let said = format!("{seconds}.{bits}.{least_seconds}");
-        let mac = self.keys.mac(PURPOSE, &[token.as_bytes(), said.as_bytes()]);
+        let parts = [&token.as_bytes()[..], said.as_bytes()];
+        let mac = self.keys.sign(PURPOSE, &parts);
         Challenge(format!("{said}.{mac}"))
     }
 
@@ -128,9 +128,9 @@ impl Proofs {
             .challenge
             .rsplit_once('.')
             .ok_or(Unproven::Challenge)?;
-        let mac = mac.parse::<Mac>().map_err(|_| Unproven::Challenge)?;
+        let mac = Signature::parse(mac.as_bytes()).map_err(|_| Unproven::Challenge)?;
         let parts = [&token.as_bytes()[..], said.as_bytes()];
-        if !self.keys.is_mac(mac, PURPOSE, &parts) {
+        if !self.keys.has_signed(&mac, PURPOSE, &parts) {
             return Err(Unproven::Challenge);
         }
         // Made here, so in this form.
@@ -139,7 +139,8 @@ impl Proofs {
             .map(|number| number.parse::<u64>().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
         let (made, bits, least_seconds) = (next(), next(), next());
-        let passed = now().saturating_sub(made);
+        let now = Timestamp::now().as_second().unsigned_abs();
+        let passed = now.saturating_sub(made);
         if passed > LONGEST {
             return Err(Unproven::Challenge);
         }
@@ -167,12 +168,6 @@ fn zero_bits(challenge: &str, key: &str, nonce: &str) -> u64 {
     let whole = hash.iter().take_while(|byte| **byte == 0).count();
     let partial = hash.get(whole).map_or(0, |byte| byte.leading_zeros());
     whole as u64 * 8 + u64::from(partial)
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs()
 }
 
 #[cfg(test)]

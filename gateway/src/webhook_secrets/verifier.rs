@@ -1,11 +1,9 @@
 //! What checks the signatures of one webhook: its key, how its sender signs, and from where it may
 //! send.
 
-use std::{
-    net::IpAddr,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::net::IpAddr;
 
+use jiff::Timestamp;
 use letterbox_common::{
     ids::WebhookId,
     process::networks::Networks,
@@ -87,14 +85,18 @@ impl Verifier {
     /// at.
     pub(super) fn verifies(&self, request: Presented<'_>) -> bool {
         let Presented { headers, body, .. } = request;
-        let is_signed = self.rules.verifies(&self.key, headers, body, now());
+        let now = Timestamp::now().as_second().unsigned_abs();
+        let is_signed = self.rules.verifies(&self.key, headers, body, now);
         is_signed & self.may_send(request.from)
     }
 
     /// What is wrong with a request that does not verify.
     pub(super) fn complaint(&self, request: Presented<'_>) -> DeliveryFault {
         match self.may_send(request.from) {
-            true => self.rules.complaint(request.headers, now()),
+            true => {
+                let now = Timestamp::now().as_second().unsigned_abs();
+                self.rules.complaint(request.headers, now)
+            }
             false => DeliveryFault::Address,
         }
     }
@@ -103,10 +105,4 @@ impl Verifier {
         let allowed = self.allow_from.as_ref();
         allowed.is_none_or(|networks| networks.contains(from))
     }
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }

@@ -1,0 +1,237 @@
+//! One answer counts once, and is not lost, whatever becomes of its page: reloads, copies of the
+//! tab, outages, links that die.
+
+use letterbox_tests::{Proxy, World};
+use serde_json::json;
+
+use crate::{browser::Browser, site::Site};
+
+/// Whether what was written can be read, and not changed.
+const LOCKED: &str = "[...document.querySelectorAll('#fields input:not([type=checkbox]), \
+    #fields textarea')].every((one) => one.readOnly)";
+
+/// A page that is left while nobody knows whether its answer has arrived goes on with it, under the
+/// same key: one run.
+#[tokio::test]
+async fn a_reload_counts_once_and_loses_nothing() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let site = Site::of(world, &[("AMQP_URL", &broker.url)]).await;
+    let _worker = site.world.worker().await;
+    let form = site.form().await;
+    let page = Browser::start(1280, 900, false).await;
+    page.visit(&site, &form).await;
+    page.fill_in("Your name", "Ada").await;
+    page.fill_in("Message", "Not to be lost").await;
+    page.page.refresh().await.unwrap();
+    page.await_text("Contact us").await;
+    let message = page.field("Message").await;
+    assert_eq!(
+        message.prop("value").await.unwrap().as_deref(),
+        Some("Not to be lost")
+    );
+    page.fill_in("E-mail address", "ada@example.com").await;
+    page.field("I accept the terms")
+        .await
+        .click()
+        .await
+        .unwrap();
+    broker.cut();
+    page.press("Submit").await;
+    page.await_text("The service is not responding.").await;
+    page.page.refresh().await.unwrap();
+    page.await_text("The service is not responding.").await;
+    let locked = page.evaluate(LOCKED).await;
+    assert_eq!(locked, true);
+    broker.pass();
+    site.gateway.await_ready().await;
+    page.await_text("Thank you").await;
+    site.world.await_runs(1).await;
+    assert!(site.inputs().await[0].contains("Not to be lost"));
+    let kept = page.evaluate("JSON.stringify(sessionStorage)").await;
+    assert_eq!(kept, "{}", "nothing is kept that has arrived");
+
+    // The next one is another one.
+    page.visit(&site, &form).await;
+    assert_eq!(
+        page.field("Message")
+            .await
+            .prop("value")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("")
+    );
+    page.close().await;
+}
+
+/// The link dies while somebody writes: it can be copied, and a new link fills it in again.
+#[tokio::test]
+async fn what_was_written_to_a_dead_link_is_not_lost() {
+    let site = Site::new().await;
+    let form = site.form().await;
+    let page = Browser::start(1280, 900, false).await;
+    page.visit(&site, &form).await;
+    page.answer("Ada").await;
+    page.fill_in("Message", "Not to be lost").await;
+    let operator = site.world.operator().await;
+    let link = operator.create_form_link(form.workflow).await.unwrap();
+    page.press("Submit").await;
+    page.await_text("This form is not available").await;
+    page.await_text("What you have written").await;
+    page.await_text("Not to be lost").await;
+    page.picture("desktop-dead-link").await;
+
+    // Also where the page was loaded again meanwhile.
+    let second = form.with_token(link.token.expose());
+    page.open(&site.link(&second)).await;
+    page.await_text("is filled in again").await;
+    page.fill_in("Message", "Still not to be lost").await;
+    let link = operator.create_form_link(form.workflow).await.unwrap();
+    page.page.refresh().await.unwrap();
+    page.await_text("This form is not available").await;
+    page.await_text("Still not to be lost").await;
+
+    let renewed = form.with_token(link.token.expose());
+    page.open(&site.link(&renewed)).await;
+    page.await_text("is filled in again").await;
+    for (label, value) in [("Your name", "Ada"), ("Message", "Still not to be lost")] {
+        let field = page.field(label).await;
+        assert_eq!(
+            field.prop("value").await.unwrap().as_deref(),
+            Some(value),
+            "{label}"
+        );
+    }
+    page.close().await;
+}
+
+/// A tab that was duplicated is another answer, however alike it begins.
+#[tokio::test]
+async fn a_duplicated_tab_counts_by_itself() {
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let form = site.form().await;
+    let page = Browser::start(1280, 900, false).await;
+    page.visit(&site, &form).await;
+    page.answer("Ada").await;
+    let first = page.page.window().await.unwrap();
+    // A window that a page opens gets a copy of what its tab has stored.
+    let opening = format!("window.open({})", json!(site.link(&form)));
+    page.page.execute(&opening, Vec::new()).await.unwrap();
+    let windows = page.page.windows().await.unwrap();
+    let second = windows.into_iter().find(|window| *window != first).unwrap();
+    page.page.switch_to_window(second).await.unwrap();
+    page.await_text("Contact us").await;
+    let name = page.field("Your name").await;
+    assert_eq!(
+        name.prop("value").await.unwrap().as_deref(),
+        Some("Ada"),
+        "a copy"
+    );
+    page.fill_in("Your name", "Bob").await;
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    page.page.switch_to_window(first).await.unwrap();
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    site.world.await_runs(2).await;
+    let mut names: Vec<_> = site
+        .inputs()
+        .await
+        .iter()
+        .map(|input| input.contains("Bob"))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, [false, true]);
+    page.close().await;
+}
+
+/// Loses the answer to the next submission, which the service has.
+async fn lose_an_answer(page: &Browser) {
+    let losing = "const real = window.fetch; window.fetch = async (url, options) => {
+        const answer = await real(url, options);
+        if (!options.body) return answer;
+        window.fetch = real;
+        throw new Error('lost');
+    }";
+    page.page.execute(losing, Vec::new()).await.unwrap();
+}
+
+/// The service has recorded it, and the page does not know: whoever loads it again, in a copy of
+/// the tab or behind a new link, sends the same under the same key.
+#[tokio::test]
+async fn what_was_recorded_unseen_counts_once() {
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let form = site.form().await;
+    let operator = site.world.operator().await;
+    let claims = "SELECT count(*) FROM form_submissions";
+    let page = Browser::start(1280, 900, false).await;
+    let first = page.page.window().await.unwrap();
+
+    // Loaded again; and a copy of the tab, which goes on as well.
+    page.visit(&site, &form).await;
+    page.answer("Ada").await;
+    lose_an_answer(&page).await;
+    page.press("Submit").await;
+    page.await_text("The service is not responding.").await;
+    let opening = format!("window.open({})", json!(site.link(&form)));
+    page.page.execute(&opening, Vec::new()).await.unwrap();
+    page.page.refresh().await.unwrap();
+    page.await_text("Thank you").await;
+    let windows = page.page.windows().await.unwrap();
+    let copy = windows.into_iter().find(|window| *window != first).unwrap();
+    page.page.switch_to_window(copy).await.unwrap();
+    page.await_text("Thank you").await;
+    assert_eq!(site.world.count(claims).await, 1);
+    page.page.switch_to_window(first).await.unwrap();
+
+    // The link dies before the page knows.
+    page.visit(&site, &form).await;
+    page.answer("Ada").await;
+    lose_an_answer(&page).await;
+    page.press("Submit").await;
+    page.await_text("The service is not responding.").await;
+    assert_eq!(site.world.count(claims).await, 2);
+    let link = operator.create_form_link(form.workflow).await.unwrap();
+    page.await_text("This form is not available").await;
+    page.page.refresh().await.unwrap();
+    page.await_text("What you have written").await;
+    let renewed = form.with_token(link.token.expose());
+    page.open(&site.link(&renewed)).await;
+    page.await_text("If you send it unchanged, it counts once.")
+        .await;
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    assert_eq!(site.world.count(claims).await, 2);
+    site.world.await_runs(2).await;
+    page.close().await;
+}
+
+/// While the service is away the page keeps the answers, locked, and sends the same again: one run.
+#[tokio::test]
+async fn an_outage_is_waited_out_and_counts_once() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let site = Site::of(world, &[("AMQP_URL", &broker.url)]).await;
+    let _worker = site.world.worker().await;
+    let form = site.form().await;
+    let desktop = Browser::start(1280, 900, false).await;
+    desktop.visit(&site, &form).await;
+    desktop.answer("Ada").await;
+    desktop.picture("desktop").await;
+    broker.cut();
+    desktop.press("Submit").await;
+    desktop.await_text("The service is not responding.").await;
+    assert_eq!(desktop.evaluate(LOCKED).await, true);
+    // The button that had the focus is gone.
+    let focused = desktop.evaluate("document.activeElement.id").await;
+    assert_eq!(focused, "progress");
+    desktop.picture("desktop-outage").await;
+    broker.pass();
+    site.gateway.await_ready().await;
+    desktop.await_text("Thank you").await;
+    site.world.await_runs(1).await;
+    desktop.close().await;
+}
