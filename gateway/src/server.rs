@@ -1,6 +1,10 @@
 //! The gateway as a whole: how its parts are started, held together, and shut down in order.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use letterbox_broker::{Publisher, publisher, supervise};
 use letterbox_common::process::{
@@ -25,6 +29,7 @@ use crate::{
     listener,
     open_batches::{Outlet, Relay, Settlements, Spill},
     proof::Proofs,
+    refusal_log::RefusalLog,
     repeats::Repeats,
     state::Gateway,
     webhook_secrets::{DecoyError, WebhookSecrets},
@@ -206,6 +211,7 @@ fn assemble(
         ceilings: Ceilings::start(database.clone(), config.daily_bytes, batchers),
         faults: Faults::start(database.clone(), batchers),
         admission: Admission::start(database, batchers, background, stop),
+        refusal_log: RefusalLog::new(Instant::now()),
         repeats: Repeats::start(claims.clone(), batchers),
         claims,
         deliveries: Acceptance::start(config.lanes, lanes.clone(), batchers),

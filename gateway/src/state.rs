@@ -12,6 +12,7 @@ use crate::{
     faults::Faults,
     form_page::FormPages,
     proof::Proofs,
+    refusal_log::RefusalLog,
     repeats::Repeats,
     webhook_secrets::WebhookSecrets,
 };
@@ -27,6 +28,7 @@ pub(crate) struct Gateway {
     pub(crate) admission: Admission,
     pub(crate) claims: Claims,
     pub(crate) faults: Faults,
+    pub(crate) refusal_log: RefusalLog,
     pub(crate) repeats: Repeats,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,

@@ -1,10 +1,14 @@
 //! Why deliveries were refused, for the owners of their webhooks: senders are told nothing. Written
-//! down beside the requests, and only so much a second; whether there is such a webhook, the
-//! statement finds out.
+//! down beside the requests, and only so much a second: a flood at one webhook, or at webhooks that
+//! are not there, hides nothing from the owners of others.
 
+mod kept;
 mod store;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -12,16 +16,25 @@ use letterbox_common::{
     webhook::{DeliveryFault, WebhookAddress},
 };
 use letterbox_database::Database;
-use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio_util::task::TaskTracker;
+use tokio::sync::Notify;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
+use self::kept::Kept;
 pub(crate) use self::store::STATEMENTS;
 
-/// Faults that may wait to be written down. One more is not.
-const MAX_WAITING: usize = 512;
-/// Faults that are written down at once, and how often: a flood of them costs no more.
-const MAX_BATCH: usize = 256;
+/// How often they are written down.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a delivery was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) reason: DeliveryFault,
+    /// Whether its webhook was found; false also where nobody looked.
+    pub(crate) is_found: bool,
+}
 
 /// A refused delivery.
 #[derive(Debug, Clone)]
@@ -33,41 +46,56 @@ struct Refused {
 }
 
 /// Writes refusals down.
-pub(crate) struct Faults(Sender<Refused>);
+pub(crate) struct Faults {
+    shared: Arc<Shared>,
+    _ends: DropGuard,
+}
+
+#[derive(Default)]
+struct Shared {
+    kept: Mutex<Kept>,
+    has_some: Notify,
+}
 
 impl Faults {
     /// Starts writing as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
-        let (refusals, waiting) = mpsc::channel(MAX_WAITING);
-        tasks.spawn(vital("faults", write(database, waiting)));
-        Self(refusals)
+        let (shared, ended) = (Arc::<Shared>::default(), CancellationToken::new());
+        let writing = write(database, shared.clone());
+        let until = ended.clone();
+        tasks.spawn(vital("faults", async move {
+            let _ = until.run_until_cancelled(writing).await;
+        }));
+        Self {
+            shared,
+            _ends: ended.drop_guard(),
+        }
     }
 
     /// Notes a refusal. Best effort, and the same work for every address.
-    pub(crate) fn note(
-        &self,
-        address: WebhookAddress,
-        reason: DeliveryFault,
-        request_id: Option<String>,
-    ) {
+    pub(crate) fn note(&self, address: WebhookAddress, fault: Fault, request_id: Option<String>) {
         let refused = Refused {
             address,
             at: Timestamp::now(),
-            reason,
+            reason: fault.reason,
             request_id,
         };
-        // What is too much is not written down.
-        let _ = self.0.try_send(refused);
+        let mut kept = self.shared.kept.lock();
+        let kept = kept
+            .as_deref_mut()
+            .unwrap_or_else(|poisoned| poisoned.get_mut());
+        kept.add(refused, fault.is_found);
+        self.shared.has_some.notify_one();
     }
 }
 
-async fn write(database: Database, mut waiting: Receiver<Refused>) {
-    let mut refused = Vec::with_capacity(MAX_BATCH);
-    while waiting.recv_many(&mut refused, MAX_BATCH).await > 0 && !waiting.is_closed() {
-        if let Err(error) = store::note(&database, &refused).await {
+async fn write(database: Database, shared: Arc<Shared>) {
+    loop {
+        shared.has_some.notified().await;
+        let kept = std::mem::take(&mut *shared.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Err(error) = store::note(&database, &kept.into_refused()).await {
             tracing::debug!(%error, "refusals are not written down");
         }
-        refused.clear();
         tokio::time::sleep(PAUSE).await;
     }
 }

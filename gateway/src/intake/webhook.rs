@@ -17,6 +17,7 @@ use crate::{
     body,
     claims::{DeliveryKey, KeyState},
     error::Refusal,
+    faults::Fault,
     json, request_id,
     state::Gateway,
     trace,
@@ -55,7 +56,11 @@ pub(crate) async fn receive(
     let body = body::read(&head.headers, incoming).await;
     let body = body.inspect_err(|refusal| {
         if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            note(gateway, address, DeliveryFault::TooLarge, &head.headers);
+            let fault = Fault {
+                reason: DeliveryFault::TooLarge,
+                is_found: false,
+            };
+            note(gateway, address, fault, &head.headers);
         }
     })?;
     let from = gateway.proxies.address(peer, &head.headers);
@@ -90,8 +95,8 @@ async fn accept(
     };
     let verified = gateway.secrets.verify(address, request).await;
     let Proven { scheme, memory } = verified.map_err(|error| {
-        if let VerifyError::Refused(reason) = error {
-            note(gateway, address, reason, headers);
+        if let VerifyError::Refused(fault) = error {
+            note(gateway, address, fault, headers);
         }
         refuse(error)
     })?;
@@ -99,7 +104,8 @@ async fn accept(
     // Content type, UTF-8, JSON. A webhook that was deleted a moment ago refuses whatever it gets.
     if let Err((reason, refusal)) = check_json(headers, &body) {
         gateway.secrets.find(address).await.map_err(refuse)?;
-        note(gateway, address, reason, headers);
+        let is_found = true;
+        note(gateway, address, Fault { reason, is_found }, headers);
         return Err(refusal);
     }
     if let Some(challenge) = challenge(scheme, &body) {
@@ -161,9 +167,9 @@ fn refuse(error: VerifyError) -> Refusal {
 }
 
 /// For the webhook's owner.
-fn note(gateway: &Gateway, address: WebhookAddress, reason: DeliveryFault, headers: &HeaderMap) {
+fn note(gateway: &Gateway, address: WebhookAddress, fault: Fault, headers: &HeaderMap) {
     let id = request_id::of(headers);
-    gateway.faults.note(address, reason, id);
+    gateway.faults.note(address, fault, id);
 }
 
 fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), (DeliveryFault, Refusal)> {

@@ -28,7 +28,10 @@ pub(crate) use self::{
     store::STATEMENTS,
     verifier::{Presented, Proven},
 };
-use crate::batcher::{Batcher, Limits, LookUps};
+use crate::{
+    batcher::{Batcher, Limits, LookUps},
+    faults::Fault,
+};
 
 const MAX_CACHED: u64 = 10_000;
 const CACHE_TTL: Duration = Duration::from_secs(60);
@@ -45,7 +48,7 @@ const LOOKUPS: Limits = Limits {
 pub(crate) enum VerifyError {
     /// The signature is wrong, or there is no such webhook: the sender must not learn which. Its
     /// owner may know what was wrong.
-    Refused(DeliveryFault),
+    Refused(Fault),
     /// The secret could not be looked up or opened. The sender is not to blame.
     Unavailable,
 }
@@ -98,16 +101,19 @@ impl WebhookSecrets {
         let found = self.look_up(address).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
         let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier, request) else {
-            return Err(self.refuse(verifier.complaint(request)));
+            return Err(self.refuse(Fault {
+                reason: verifier.complaint(request),
+                is_found: found.is_live,
+            }));
         };
         self.cache.insert(address, verifier);
         Ok(proven)
     }
 
-    fn refuse(&self, reason: DeliveryFault) -> VerifyError {
+    fn refuse(&self, fault: Fault) -> VerifyError {
         match self.trouble.is_recent() {
             true => VerifyError::Unavailable,
-            false => VerifyError::Refused(reason),
+            false => VerifyError::Refused(fault),
         }
     }
 
@@ -120,7 +126,10 @@ impl WebhookSecrets {
             return Ok(());
         }
         self.forget(address);
-        Err(VerifyError::Refused(DeliveryFault::Digest))
+        Err(VerifyError::Refused(Fault {
+            reason: DeliveryFault::Digest,
+            is_found: false,
+        }))
     }
 
     async fn look_up(&self, address: WebhookAddress) -> Result<Found, VerifyError> {

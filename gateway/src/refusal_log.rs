@@ -1,0 +1,84 @@
+//! The log of refused requests: with a line each, but only so many a second, for anybody may send
+//! what is refused, and logs take space.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tracing::Level;
+
+/// Lines in a second.
+const MAX_LINES: u32 = 100;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Writes refusals to the log.
+pub(crate) struct RefusalLog(Mutex<Second>);
+
+/// What was written in one second.
+struct Second {
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl RefusalLog {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self(Mutex::new(Second::beginning(now)))
+    }
+
+    /// Writes a line about a refused request, unless there were too many. Who logs at `debug` gets
+    /// all of them.
+    pub(crate) fn write(&self, now: Instant, route: &str, status: u16, request_id: &str) {
+        if tracing::enabled!(Level::DEBUG) || self.has_room(now) {
+            tracing::info!(route, status, request_id, "refused");
+        }
+    }
+
+    fn has_room(&self, now: Instant) -> bool {
+        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(second.began) >= SECOND {
+            let left_out = second.left_out;
+            if left_out > 0 {
+                tracing::info!(left_out, "more was refused than is logged");
+            }
+            *second = Second::beginning(now);
+        }
+        second.takes_one()
+    }
+}
+
+impl Second {
+    fn beginning(now: Instant) -> Self {
+        Self {
+            began: now,
+            lines: 0,
+            left_out: 0,
+        }
+    }
+
+    fn takes_one(&mut self) -> bool {
+        let has_room = self.lines < MAX_LINES;
+        match has_room {
+            true => self.lines += 1,
+            false => self.left_out += 1,
+        }
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_has_room_for_a_hundred() {
+        let began = Instant::now();
+        let log = RefusalLog::new(began);
+        let lines = |now| (0..300).filter(|_| log.has_room(now)).count();
+        assert_eq!(lines(began), 100);
+        assert_eq!(lines(began + SECOND / 2), 0);
+        assert_eq!(lines(began + SECOND), 100);
+        assert_eq!(lines(began), 0, "a clock that was read earlier");
+    }
+}
