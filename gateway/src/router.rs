@@ -122,7 +122,7 @@ pub(crate) async fn respond(
     record(name, status, began.elapsed());
     let request_id = id.to_str().unwrap_or_default();
     match status {
-        400.. => gateway.refusal_log.write(began, name, status, request_id),
+        400.. => gateway.request_log.refused(began, name, status, request_id),
         _ => tracing::debug!(route = name, status, request_id, "answered"),
     }
     response

@@ -12,8 +12,8 @@ use crate::{
     faults::Faults,
     form_page::FormPages,
     proof::Proofs,
-    refusal_log::RefusalLog,
     repeats::Repeats,
+    request_log::RequestLog,
     webhook_secrets::WebhookSecrets,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
     pub(crate) admission: Admission,
     pub(crate) claims: Claims,
     pub(crate) faults: Faults,
-    pub(crate) refusal_log: RefusalLog,
+    pub(crate) request_log: RequestLog,
     pub(crate) repeats: Repeats,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,

@@ -12,7 +12,14 @@ use proptest::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use crate::{browser::Browser, site::Site};
+use crate::{
+    browser::{Browser, Engine, in_every_browser},
+    site::Site,
+};
+
+in_every_browser! {
+    page_and_service_agree_on_every_value,
+}
 
 const VALUES: usize = 2_000;
 
@@ -104,10 +111,9 @@ fn accepts(form: &Form, json: Option<&str>) -> bool {
     validate(form, &payload).is_ok()
 }
 
-#[tokio::test]
-async fn page_and_service_agree_on_every_value() {
+async fn page_and_service_agree_on_every_value(engine: Engine) {
     let site = Site::new().await;
-    let page = Browser::start(800, 600, false).await;
+    let page = Browser::start(engine, 800, 600).await;
     page.open(&site.url("/forms/form.css")).await;
     for kind in FieldType::ALL {
         let longest = kind.max_length();

@@ -6,16 +6,24 @@ use letterbox_tests::{DEFINITION, Form, Front, eventually};
 use serde_json::{Value, json};
 
 use crate::{
-    browser::{Browser, Reader},
+    browser::{Browser, Engine, Reader, in_every_browser},
     site::Site,
 };
+
+in_every_browser! {
+    the_page_says_whose_form_it_is,
+    the_page_speaks_the_language_of_its_form,
+    without_a_language_the_page_speaks_the_readers,
+    a_link_fills_in_what_is_empty,
+    a_form_is_framed_by_those_whom_its_owner_names,
+    everybody_can_use_every_state_of_the_page,
+}
 
 /// One red pixel.
 const LOGO: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4\
     2mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 
-#[tokio::test]
-async fn the_page_says_whose_form_it_is() {
+async fn the_page_says_whose_form_it_is(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let page = json!({
@@ -24,7 +32,7 @@ async fn the_page_says_whose_form_it_is() {
         "autocomplete": {"name": "name"}, "locale": "en",
     });
     let form = site.form_with("page", page).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.open(&site.link(&form)).await;
     page.await_text("Acme Gardens").await;
     let logo = "document.getElementById('logo')";
@@ -59,10 +67,9 @@ async fn the_page_says_whose_form_it_is() {
 }
 
 /// Every language has all the words, and the page runs in its direction, boxes and buttons too.
-#[tokio::test]
-async fn the_page_speaks_the_language_of_its_form() {
+async fn the_page_speaks_the_language_of_its_form(engine: Engine) {
     let site = Site::new().await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     for locale in Locale::ALL {
         let form = site.form_with("page", json!({"locale": locale})).await;
         page.visit(&site, &form).await;
@@ -97,8 +104,7 @@ async fn the_page_speaks_the_language_of_its_form() {
     page.close().await;
 }
 
-#[tokio::test]
-async fn without_a_language_the_page_speaks_the_readers() {
+async fn without_a_language_the_page_speaks_the_readers(engine: Engine) {
     let site = Site::new().await;
     let mut arabic: Value = serde_json::from_str(DEFINITION).unwrap();
     arabic["form"]["title"] = "\u{627}\u{62a}\u{635}\u{644} \u{628}\u{646}\u{627}".into();
@@ -116,7 +122,7 @@ async fn without_a_language_the_page_speaks_the_readers() {
             languages: Some(languages),
             ..Reader::default()
         };
-        let page = Browser::start_for(1280, 900, reader).await;
+        let page = Browser::start_for(engine, 1280, 900, reader).await;
         for (form, language) in [(&english, of_english), (&arabic, of_arabic)] {
             page.open(&site.link(form)).await;
             page.await_text("Message").await;
@@ -128,11 +134,10 @@ async fn without_a_language_the_page_speaks_the_readers() {
 }
 
 /// What a link fills in is marked, sent by nobody but its reader, and takes nothing away.
-#[tokio::test]
-async fn a_link_fills_in_what_is_empty() {
+async fn a_link_fills_in_what_is_empty(engine: Engine) {
     let site = Site::new().await;
     let form = site.form_with("page", json!({})).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     let brought = "name=Ada+Lovelace&message=one%0Atwo&seats=1,5&terms=true&nobody=x&email=";
     page.open(&format!("{}#{brought}", site.link(&form))).await;
     page.await_text("has filled in the marked answers").await;
@@ -165,8 +170,7 @@ async fn a_link_fills_in_what_is_empty() {
 }
 
 /// Only pages of origins that the owner has named show the form in a frame.
-#[tokio::test]
-async fn a_form_is_framed_by_those_whom_its_owner_names() {
+async fn a_form_is_framed_by_those_whom_its_owner_names(engine: Engine) {
     let site = Site::new().await;
     let other = Front::bind().await;
     let origin = format!("http://{}", other.address());
@@ -175,7 +179,7 @@ async fn a_form_is_framed_by_those_whom_its_owner_names() {
         .form_with("page", json!({"frame_ancestors": [origin]}))
         .await;
     let unnamed = site.form_with("page", json!({})).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     let shows_in_frame = async |form: &Form| {
         page.open(&format!("{}/forms/form.css", other.url)).await;
         let frame = format!(
@@ -216,8 +220,7 @@ async fn assert_usable(page: &Browser, state: &str) {
     page.picture(&format!("axe-{state}")).await;
 }
 
-#[tokio::test]
-async fn everybody_can_use_every_state_of_the_page() {
+async fn everybody_can_use_every_state_of_the_page(engine: Engine) {
     let world_of_states = async |reader: Reader, locale: Locale, name: &str| {
         let site = Site::new().await;
         let _worker = site.world.worker().await;
@@ -225,11 +228,18 @@ async fn everybody_can_use_every_state_of_the_page() {
             "color": "#ffd400", "privacy_url": "https://example.com/privacy",
             "continue_url": "https://example.com/next"});
         let form = site.form_with("page", look).await;
-        let page = Browser::start_for(1280, 900, reader).await;
+        let page = Browser::start_for(engine, 1280, 900, reader).await;
         let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
         page.open(&format!("{}#seats=1.234", site.link(&form)))
             .await;
         page.await_text("Contact us").await;
+        for (feature, is_so) in [
+            ("prefers-color-scheme: dark", reader.dark),
+            ("forced-colors: active", reader.forced_colors),
+        ] {
+            let query = format!("matchMedia('({feature})').matches");
+            assert_eq!(page.evaluate(&query).await, is_so, "{feature}");
+        }
         let words = page.promised(&words).await;
         let say = |word: &str| words[word].as_str().unwrap().to_owned();
         assert_usable(&page, &format!("{name}-form")).await;
@@ -245,7 +255,13 @@ async fn everybody_can_use_every_state_of_the_page() {
         page.press(&say("submit")).await;
         page.await_text(&say("notResponding")).await;
         assert_usable(&page, &format!("{name}-outage")).await;
+        let hurry = "window.setTimeout = ((real) => (then, after) => \
+            real(then, after === 1000 ? 1 : after))(setTimeout)";
+        page.evaluate(hurry).await;
+        page.await_text(&say("notSent")).await;
+        assert_usable(&page, &format!("{name}-not-sent")).await;
         page.evaluate("window.passes = true").await;
+        page.press(&say("retry")).await;
         page.await_text(&say("thanks")).await;
         assert_usable(&page, &format!("{name}-done")).await;
 
@@ -281,8 +297,12 @@ async fn everybody_can_use_every_state_of_the_page() {
         forced_colors: true,
         ..reader
     };
+    let arabic = Reader {
+        languages: Some("ar"),
+        ..reader
+    };
     world_of_states(reader, Locale::English, "light").await;
     world_of_states(dark, Locale::German, "dark").await;
-    world_of_states(reader, Locale::Arabic, "rtl").await;
+    world_of_states(arabic, Locale::Arabic, "rtl").await;
     world_of_states(forced, Locale::English, "forced").await;
 }

@@ -3,7 +3,15 @@
 use letterbox_tests::Form;
 use serde_json::json;
 
-use crate::{browser::Browser, site::Site};
+use crate::{
+    browser::{Browser, Engine, in_every_browser},
+    site::Site,
+};
+
+in_every_browser! {
+    numbers_are_sent_as_they_were_meant,
+    numbers_are_read_in_every_notation,
+}
 
 /// A form with one optional number, in a browser.
 async fn number_form(site: &Site) -> Form {
@@ -14,12 +22,11 @@ async fn number_form(site: &Site) -> Form {
 
 /// What a person has typed is what is sent, digit for digit; what could be two numbers is asked
 /// back.
-#[tokio::test]
-async fn numbers_are_sent_as_they_were_meant() {
+async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let form = number_form(&site).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     let sent = [
         ("1,5", "1.5"),
         ("0012.50", "12.50"),
@@ -75,11 +82,10 @@ async fn numbers_are_sent_as_they_were_meant() {
 
 /// The notations of numbers that are read, those that could be two numbers, and those that are
 /// none.
-#[tokio::test]
-async fn numbers_are_read_in_every_notation() {
+async fn numbers_are_read_in_every_notation(engine: Engine) {
     let site = Site::new().await;
     let form = number_form(&site).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.open(&site.link(&form)).await;
     page.await_text("Numbers").await;
     let read = async |texts: &[&str]| {

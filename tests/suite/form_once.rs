@@ -4,7 +4,18 @@
 use letterbox_tests::{Proxy, World};
 use serde_json::json;
 
-use crate::{browser::Browser, site::Site};
+use crate::{
+    browser::{Browser, Engine, in_every_browser},
+    site::Site,
+};
+
+in_every_browser! {
+    a_reload_counts_once_and_loses_nothing,
+    what_was_written_to_a_dead_link_is_not_lost,
+    a_duplicated_tab_counts_by_itself,
+    what_was_recorded_unseen_counts_once,
+    an_outage_is_waited_out_and_counts_once,
+}
 
 /// Whether what was written can be read, and not changed.
 const LOCKED: &str = "[...document.querySelectorAll('#fields input:not([type=checkbox]), \
@@ -12,14 +23,13 @@ const LOCKED: &str = "[...document.querySelectorAll('#fields input:not([type=che
 
 /// A page that is left while nobody knows whether its answer has arrived goes on with it, under the
 /// same key: one run.
-#[tokio::test]
-async fn a_reload_counts_once_and_loses_nothing() {
+async fn a_reload_counts_once_and_loses_nothing(engine: Engine) {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let site = Site::of(world, &[("AMQP_URL", &broker.url)]).await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.visit(&site, &form).await;
     page.fill_in("Your name", "Ada").await;
     page.fill_in("Message", "Not to be lost").await;
@@ -66,11 +76,10 @@ async fn a_reload_counts_once_and_loses_nothing() {
 }
 
 /// The link dies while somebody writes: it can be copied, and a new link fills it in again.
-#[tokio::test]
-async fn what_was_written_to_a_dead_link_is_not_lost() {
+async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
     let site = Site::new().await;
     let form = site.form().await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.visit(&site, &form).await;
     page.answer("Ada").await;
     page.fill_in("Message", "Not to be lost").await;
@@ -107,12 +116,11 @@ async fn what_was_written_to_a_dead_link_is_not_lost() {
 }
 
 /// A tab that was duplicated is another answer, however alike it begins.
-#[tokio::test]
-async fn a_duplicated_tab_counts_by_itself() {
+async fn a_duplicated_tab_counts_by_itself(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.visit(&site, &form).await;
     page.answer("Ada").await;
     let first = page.page.window().await.unwrap();
@@ -160,14 +168,13 @@ async fn lose_an_answer(page: &Browser) {
 
 /// The service has recorded it, and the page does not know: whoever loads it again, in a copy of
 /// the tab or behind a new link, sends the same under the same key.
-#[tokio::test]
-async fn what_was_recorded_unseen_counts_once() {
+async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
     let operator = site.world.operator().await;
     let claims = "SELECT count(*) FROM form_submissions";
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     let first = page.page.window().await.unwrap();
 
     // Loaded again; and a copy of the tab, which goes on as well.
@@ -210,14 +217,13 @@ async fn what_was_recorded_unseen_counts_once() {
 }
 
 /// While the service is away the page keeps the answers, locked, and sends the same again: one run.
-#[tokio::test]
-async fn an_outage_is_waited_out_and_counts_once() {
+async fn an_outage_is_waited_out_and_counts_once(engine: Engine) {
     let world = World::new().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let site = Site::of(world, &[("AMQP_URL", &broker.url)]).await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
-    let desktop = Browser::start(1280, 900, false).await;
+    let desktop = Browser::start(engine, 1280, 900).await;
     desktop.visit(&site, &form).await;
     desktop.answer("Ada").await;
     desktop.picture("desktop").await;

@@ -3,14 +3,23 @@
 use letterbox_common::form::FieldType;
 use serde_json::{Value, json};
 
-use crate::{browser::Browser, site::Site};
+use crate::{
+    browser::{Browser, Engine, Reader, in_every_browser},
+    site::Site,
+};
 
-#[tokio::test]
-async fn a_form_is_filled_in_and_submitted() {
+in_every_browser! {
+    a_form_is_filled_in_and_submitted,
+    a_refusal_of_the_service_names_the_label,
+    near_the_limit_the_page_counts,
+    page_and_service_hold_every_type_of_field_to_the_same_bound,
+}
+
+async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
-    let phone = Browser::start(360, 780, false).await;
+    let phone = Browser::start(engine, 360, 780).await;
     phone.visit(&site, &form).await;
     assert_eq!(phone.evaluate("document.title").await, "Contact us");
     phone.picture("phone").await;
@@ -112,7 +121,11 @@ async fn a_form_is_filled_in_and_submitted() {
     phone.close().await;
 
     // In the dark, and after the link has died.
-    let desktop = Browser::start(1280, 900, true).await;
+    let dark = Reader {
+        dark: true,
+        ..Reader::default()
+    };
+    let desktop = Browser::start_for(engine, 1280, 900, dark).await;
     desktop.visit(&site, &form).await;
     assert_eq!(
         desktop
@@ -152,11 +165,10 @@ fn value_of(kind: FieldType, length: usize) -> Value {
 
 /// What the service refuses though the page did not is said by the label of its field, and linked
 /// to it.
-#[tokio::test]
-async fn a_refusal_of_the_service_names_the_label() {
+async fn a_refusal_of_the_service_names_the_label(engine: Engine) {
     let site = Site::new().await;
     let form = site.form().await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.visit(&site, &form).await;
     page.answer("Ada").await;
     // Something stands between the two.
@@ -173,11 +185,10 @@ async fn a_refusal_of_the_service_names_the_label() {
 }
 
 /// Near the limit the page says how much is left, counted as the service counts.
-#[tokio::test]
-async fn near_the_limit_the_page_counts() {
+async fn near_the_limit_the_page_counts(engine: Engine) {
     let site = Site::new().await;
     let form = site.form().await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.visit(&site, &form).await;
     let max = FieldType::Text.max_length().unwrap();
     enter(&page, "Your name", &"\u{1f600}".repeat(max - 3).into()).await;
@@ -200,8 +211,7 @@ async fn enter(page: &Browser, label: &str, value: &Value) {
     assert_eq!(page.evaluate(&script).await, true);
 }
 
-#[tokio::test]
-async fn page_and_service_hold_every_type_of_field_to_the_same_bound() {
+async fn page_and_service_hold_every_type_of_field_to_the_same_bound(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let field = |kind: &FieldType| {
@@ -211,7 +221,7 @@ async fn page_and_service_hold_every_type_of_field_to_the_same_bound() {
     let fields: Vec<_> = FieldType::ALL.iter().map(field).collect();
     let definition = json!({"form": {"title": "Bounds", "fields": fields}, "actions": []});
     let form = site.form_of(&definition).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.open(&site.link(&form)).await;
     page.await_text("Bounds").await;
 

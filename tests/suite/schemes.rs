@@ -284,8 +284,13 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
         gateway.public_url()
     );
     post(&nobody, &[], "[1]").await;
-    for _ in 0..110 {
-        post(&webhook.url, &[], "[1]").await;
+    let count = async || log(100).await.len();
+    let before = count().await;
+    for together in (1..=4).map(|round| (before + 30 * round).min(100)) {
+        for _ in 0..30 {
+            post(&webhook.url, &[], "[1]").await;
+        }
+        eventually("so many are kept", async || count().await == together).await;
     }
     eventually("the last hundred", async || {
         let kept = log(100).await;

@@ -4,7 +4,14 @@ use letterbox_tests::{DEFINITION, Form, Process, Proxy, World, payload};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{browser::Browser, site::Site};
+use crate::{
+    browser::{Browser, Engine, in_every_browser},
+    site::Site,
+};
+
+in_every_browser! {
+    the_page_proves_its_work,
+}
 
 /// A form that wants a proof, and at least so many seconds.
 async fn defended(world: &World, gateway: &Process, least_seconds: i64) -> Form {
@@ -97,13 +104,12 @@ async fn what_has_no_proof_asks_nothing_of_the_database() {
     assert_eq!(plain.status, 503, "what has to be looked up waits");
 }
 
-#[tokio::test]
-async fn the_page_proves_its_work() {
+async fn the_page_proves_its_work(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let defence = json!({"least_seconds": 1});
     let form = site.form_with("spam_defence", defence).await;
-    let page = Browser::start(1280, 900, false).await;
+    let page = Browser::start(engine, 1280, 900).await;
     page.visit(&site, &form).await;
     let trap = page.evaluate("document.getElementById('trap').getBoundingClientRect().right < 0");
     assert_eq!(trap.await, true, "people don't see it");

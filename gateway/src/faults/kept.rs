@@ -8,7 +8,7 @@ use letterbox_common::webhook::WebhookAddress;
 use super::Refused;
 
 /// Refusals of one webhook.
-const MAX_EACH: usize = 16;
+const MAX_EACH: usize = 32;
 /// Refusals in one room.
 const MAX_TOGETHER: usize = 256;
 

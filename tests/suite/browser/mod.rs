@@ -1,4 +1,6 @@
-//! A browser without a window: Chromium, driven through WebDriver.
+//! A browser without a window, driven through WebDriver.
+
+mod engine;
 
 use std::process::Stdio;
 
@@ -11,6 +13,8 @@ use tokio::{
 
 use letterbox_tests::{Form, eventually};
 
+pub use self::engine::Engine;
+pub(crate) use self::engine::in_every_browser;
 use crate::site::Site;
 
 /// A browser window with a page.
@@ -32,69 +36,33 @@ pub struct Reader {
 
 impl Browser {
     /// Starts a browser with a window of this size, in CSS pixels.
-    pub async fn start(width: u32, height: u32, dark: bool) -> Self {
-        let reader = Reader {
-            dark,
-            ..Reader::default()
-        };
-        Self::start_for(width, height, reader).await
+    pub async fn start(engine: Engine, width: u32, height: u32) -> Self {
+        Self::start_for(engine, width, height, Reader::default()).await
     }
 
     /// The same, for a reader with settings of their own.
-    pub async fn start_for(width: u32, height: u32, reader: Reader) -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
+    pub async fn start_for(engine: Engine, width: u32, height: u32, reader: Reader) -> Self {
+        let (program, arguments) = engine.driver();
+        let mut driver = Command::new(program)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .expect("chromedriver is installed: use deploy/test");
+            .unwrap_or_else(|error| panic!("{program}: {error}: use deploy/test"));
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
         let port = loop {
-            let line = lines
-                .next_line()
-                .await
-                .unwrap()
-                .expect("chromedriver starts");
-            if let Some((_, rest)) = line.split_once("successfully on port ") {
-                break rest.trim_end_matches('.').to_owned();
+            let line = lines.next_line().await.unwrap().expect("a driver starts");
+            if let Some(port) = engine.port(&line) {
+                break port;
             }
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let mut arguments = vec![
-            "--headless=new".to_owned(),
-            "--no-sandbox".into(),
-            "--disable-gpu".into(),
-            "--disable-dev-shm-usage".into(),
-            "--disable-background-networking".into(),
-            "--hide-scrollbars".into(),
-            format!("--window-size={width},{height}"),
-        ];
-        arguments.extend(reader.dark.then(|| "--force-dark-mode".to_owned()));
-        arguments.extend(
-            reader
-                .forced_colors
-                .then(|| "--force-high-contrast".to_owned()),
-        );
-        arguments.extend(
-            reader
-                .languages
-                .map(|languages| format!("--accept-lang={languages}")),
-        );
-        let mut options = json!({ "args": arguments });
-        if width < 500 {
-            // A window can't be that narrow; an emulated phone can.
-            options["mobileEmulation"] = json!({"deviceMetrics": {"width": width,
-                "height": height, "pixelRatio": 2, "touch": true}});
-        }
-        let capabilities = [("goog:chromeOptions".to_owned(), options)]
-            .into_iter()
-            .collect();
         let mut builder =
             ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         let page = builder
-            .capabilities(capabilities)
+            .capabilities(engine.capabilities(width, height, reader))
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .unwrap();

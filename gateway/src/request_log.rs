@@ -13,7 +13,7 @@ const MAX_LINES: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Writes refusals to the log.
-pub(crate) struct RefusalLog(Mutex<Second>);
+pub(crate) struct RequestLog(Mutex<Second>);
 
 /// What was written in one second.
 struct Second {
@@ -22,14 +22,14 @@ struct Second {
     left_out: u64,
 }
 
-impl RefusalLog {
+impl RequestLog {
     pub(crate) fn new(now: Instant) -> Self {
         Self(Mutex::new(Second::beginning(now)))
     }
 
     /// Writes a line about a refused request, unless there were too many. Who logs at `debug` gets
     /// all of them.
-    pub(crate) fn write(&self, now: Instant, route: &str, status: u16, request_id: &str) {
+    pub(crate) fn refused(&self, now: Instant, route: &str, status: u16, request_id: &str) {
         if tracing::enabled!(Level::DEBUG) || self.has_room(now) {
             tracing::info!(route, status, request_id, "refused");
         }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn each_second_has_room_for_a_hundred() {
         let began = Instant::now();
-        let log = RefusalLog::new(began);
+        let log = RequestLog::new(began);
         let lines = |now| (0..300).filter(|_| log.has_room(now)).count();
         assert_eq!(lines(began), 100);
         assert_eq!(lines(began + SECOND / 2), 0);
