@@ -305,3 +305,31 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     let stored: String = world.database.query_one(stored, &[]).await.unwrap().get(0);
     letterbox_tests::marks::assert_unmarked("the log of refusals", &stored);
 }
+
+/// While gateways are replaced, an older one meets a scheme that it does not know: it waits for its
+/// successor with that webhook, and with no other that is looked up at the same moment.
+#[tokio::test]
+async fn a_scheme_of_a_newer_version_keeps_nobody_else_waiting() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = workspace(&world).await;
+    let (known, newer) = (
+        made(&world, &gateway, &workspace, ""),
+        made(&world, &gateway, &workspace, " --scheme github"),
+    );
+    let change = "ALTER TABLE webhooks DROP CONSTRAINT webhooks_scheme_check;
+        UPDATE webhooks SET scheme = 'newer' WHERE scheme = 'github'";
+    world.database.batch_execute(change).await.unwrap();
+    let delivered = (0..40).map(|number| {
+        let webhook = if number % 2 == 0 { &known } else { &newer };
+        let body = number.to_string();
+        let header = (
+            "x-service-signature",
+            sign(&webhook.secret, body.as_bytes()),
+        );
+        async move { post(&webhook.url, &[header], &body).await.status }
+    });
+    let statuses = futures_util::future::join_all(delivered).await;
+    let expected = [202, 503].repeat(20);
+    assert_eq!(statuses, expected);
+}

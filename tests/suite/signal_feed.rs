@@ -6,7 +6,7 @@ use std::{
 };
 
 use letterbox_tests::{World, binary};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_are_followed() {
@@ -87,7 +87,10 @@ async fn a_reader_sees_the_signals_of_its_workspaces_only() {
         others.address.workspace
     );
     assert!(client.execute(&widened, &[]).await.is_err());
+    let listing = format!("signal readers --workspace {workspace}");
+    assert_eq!(world.order(&listing)[0]["login"], *login);
     world.order(format!("{order} --remove"));
+    assert_eq!(world.order(&listing), json!([]));
     assert_eq!(bodies().await, [b""; 0]);
     drop(client);
     let dropping = format!("DROP ROLE {login}");

@@ -2,7 +2,7 @@
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
-    webhook::{Scheme, WebhookAddress},
+    webhook::WebhookAddress,
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
@@ -30,7 +30,8 @@ pub(super) struct StoredSecret {
     /// Whether there is a live webhook; if not, `sealed` is the decoy.
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
-    pub(super) scheme: Scheme,
+    /// The word of a scheme; perhaps one of a newer version.
+    pub(super) scheme: String,
     /// JSON text, where the scheme is custom.
     pub(super) rules: Option<String>,
     /// Networks that may send, as CIDR[,CIDR...]; None is from everywhere.

@@ -45,7 +45,9 @@ impl Verifier {
     /// # Errors
     /// When what is stored is not what Letterbox stores.
     pub(super) fn new(stored: &StoredSecret, secret: &Secret) -> Result<Self, String> {
-        let rules = match (&stored.rules, stored.scheme.rules()) {
+        let scheme = stored.scheme.parse::<Scheme>();
+        let scheme = scheme.map_err(|error| error.to_string())?;
+        let rules = match (&stored.rules, scheme.rules()) {
             (Some(rules), None) => Rules::parse(rules).map_err(|error| error.to_string())?,
             (_, rules) => rules.ok_or("a custom scheme has no rules")?,
         };
@@ -55,7 +57,7 @@ impl Verifier {
             .map(|text| text.parse::<Networks>());
         Ok(Self {
             proven: Proven {
-                scheme: stored.scheme,
+                scheme,
                 memory: stored.memory,
             },
             key: rules.key(secret).map_err(|error| error.to_string())?,

@@ -2,7 +2,9 @@
 
 use letterbox_common::ids::{DeliveryId, WorkspaceId};
 
-use crate::{Operator, OperatorError, Reason, SignalDetail, SignalFilter, SignalRow, store};
+use crate::{
+    Operator, OperatorError, Reason, SignalDetail, SignalFilter, SignalReader, SignalRow, store,
+};
 
 /// Longest name of a login, in bytes: PostgreSQL cuts longer ones.
 const MAX_LOGIN: usize = 63;
@@ -30,6 +32,18 @@ impl Operator {
     pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
         let signal = store::signal(&self.database, id).await?;
         signal.ok_or(Reason::NotFound("signal").into())
+    }
+
+    /// The logins of the database that may read the signals of a workspace.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn signal_readers(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<SignalReader>, OperatorError> {
+        self.need_workspace(workspace).await?;
+        Ok(store::signal_readers(&self.database, workspace).await?)
     }
 
     /// Lets a login of the database read the signals of a workspace, in the view `signal_feed`, or

@@ -32,7 +32,7 @@ pub use self::{
     policies::{PolicyRow, PolicyVersion},
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, FormAnswer, RetryOutcome, RunFilter, RunRow},
-    signals::{SignalDetail, SignalFilter, SignalRow},
+    signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
     users::User,
     webhooks::{RefusalRow, Sender, WebhookRow},
     workflows::{WorkflowDetail, WorkflowRow},
@@ -52,7 +52,7 @@ pub(crate) use self::{
     run_detail::run,
     runs::{cancel_runs, erase_run, form_answers, retry_runs, run_workspace, runs},
     sealing_keys::{SealedValue, replace_sealed, sealed_values},
-    signals::{set_signal_reader, signal, signals},
+    signals::{set_signal_reader, signal, signal_readers, signals},
     status::{Waiting, backlog},
     users::{create_user, user, users},
     webhooks::{

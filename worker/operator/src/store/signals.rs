@@ -30,6 +30,10 @@ SELECT s.signal_id, s.workspace_id, s.webhook_id, h.name AS webhook_name, s.kind
 FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
 JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id";
 
+    /// The logins that may read the signals of a workspace.
+    SIGNAL_READERS = signal_readers "
+SELECT login::text AS login, created_at FROM signal_readers WHERE workspace_id = $1 ORDER BY login";
+
     /// Lets a login read the signals of a workspace.
     ADD_SIGNAL_READER = add_signal_reader "
 INSERT INTO signal_readers (workspace_id, login) VALUES ($1, $2::text::name)
@@ -172,6 +176,29 @@ pub(crate) async fn signal(
             .try_get::<_, Option<&[u8]>>("body")?
             .map(|body| String::from_utf8_lossy(body).into_owned()),
     }))
+}
+
+/// A login of the database that may read the signals of a workspace.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignalReader {
+    /// Its name.
+    pub login: String,
+    /// Since when it may.
+    pub created_at: Timestamp,
+}
+
+pub(crate) async fn signal_readers(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Vec<SignalReader>, DatabaseError> {
+    let rows = database.query(&SIGNAL_READERS, &[&workspace]).await?;
+    let decode = |row: &Row| {
+        Ok(SignalReader {
+            login: row.try_get("login")?,
+            created_at: row.try_get("created_at")?,
+        })
+    };
+    rows.iter().map(decode).collect()
 }
 
 /// False if nothing had to be changed.

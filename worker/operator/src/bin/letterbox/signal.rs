@@ -58,6 +58,11 @@ pub(crate) enum SignalCommand {
         #[arg(long)]
         remove: bool,
     },
+    /// List the logins of the database that may read the signals of a workspace
+    Readers {
+        #[arg(long)]
+        workspace: Named<WorkspaceId>,
+    },
 }
 
 /// Which signals are wanted.
@@ -124,6 +129,11 @@ pub(crate) async fn run(
         }
         SignalCommand::Show { signal_id } => {
             Output::one(&operator.signal(operator.id(&signal_id).await?).await?)
+        }
+        SignalCommand::Readers { workspace } => {
+            let workspace = operator.id(&workspace).await?;
+            let readers = operator.signal_readers(workspace).await?;
+            Output::many(&readers, &["login", "created_at"])
         }
         SignalCommand::Reader {
             workspace,
