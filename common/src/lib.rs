@@ -5,6 +5,7 @@ pub mod form;
 pub mod ids;
 pub mod json_object;
 mod key_hash;
+pub mod metrics;
 pub mod process;
 pub mod public_address;
 mod random;

@@ -70,6 +70,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
 pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
     [
         metrics::ALL,
+        letterbox_common::metrics::ALL,
         letterbox_broker::metrics::ALL,
         letterbox_database::metrics::ALL,
     ]

@@ -11,16 +11,18 @@ use crate::{
     server::{Sockets, run},
 };
 
+const PROGRAM: &str = "letterbox-gateway";
+
 /// Runs the gateway; exits with 1 when it can't start, with 2 when a setting is wrong.
 #[tokio::main]
 pub async fn main() -> ExitCode {
-    process::exit_code("letterbox-gateway", start(GatewaySettings::parse()).await)
+    process::exit_code(PROGRAM, start(GatewaySettings::parse()).await)
 }
 
 async fn start(settings: GatewaySettings) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
     let config = Config::from_settings(&settings)?;
-    let metrics = admin::start_metrics(all_metrics())?;
+    let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
     let sockets = Sockets::bind(settings.listen, settings.admin_listen).await?;
     run(config, sockets, metrics, shutdown::on_signal()?).await;
     Ok(())

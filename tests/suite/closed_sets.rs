@@ -1,6 +1,10 @@
 //! Closed sets: each has one registry, and what a registry forgets fails here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    process::{Command, Stdio},
+};
 
 use letterbox_broker::{MessageType, topology::work_queues};
 use letterbox_common::{
@@ -266,8 +270,16 @@ async fn every_exported_metric_is_declared() {
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
             .collect();
-        assert!(!exported.is_empty());
-        for (name, kind) in exported {
+        assert!(
+            exported
+                .iter()
+                .any(|(name, _)| *name == "process_cpu_seconds_total")
+        );
+        let (_, own): (Vec<_>, Vec<_>) = exported
+            .into_iter()
+            .partition(|(name, _)| name.starts_with("process_"));
+        assert!(!own.is_empty());
+        for (name, kind) in own {
             let metric = metrics
                 .get(name)
                 .unwrap_or_else(|| panic!("{name} is not declared"));
@@ -277,6 +289,18 @@ async fn every_exported_metric_is_declared() {
                 "{name}"
             );
         }
+        let mut linting = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("Prometheus is installed: use deploy/test");
+        let mut stdin = linting.stdin.take().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        drop(stdin);
+        let told = linting.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert_eq!(told, "", "what promtool complains of");
     }
 }
 

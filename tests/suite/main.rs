@@ -9,6 +9,7 @@ mod broker_confirms;
 mod broker_outages;
 mod browser;
 mod closed_sets;
+mod command_line;
 mod connections;
 mod credentials;
 mod database_calls;

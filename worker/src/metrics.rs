@@ -5,6 +5,8 @@ letterbox_common::metrics! {
     CONSUMED_BATCH_SIZE: Sizes = "letterbox_consumed_batch_size" [queue];
     /// Tries to process an entry, by queue and outcome: done, retry or rejected (dead-lettered)
     ENTRIES: Counter = "letterbox_entries_total" [queue, outcome];
+    /// Time from the receipt of a delivery or submission to its signal or run, by queue
+    PROCESSING_DELAY: Delays = "letterbox_processing_delay_seconds" [queue];
     /// Signals stored
     SIGNALS: Counter = "letterbox_signals_total" [];
     /// Signals that came again and were stored before

@@ -11,16 +11,18 @@ use crate::{
     server::run,
 };
 
+const PROGRAM: &str = "letterbox-worker";
+
 /// Runs the worker; exits with 1 when it can't start, with 2 when a setting is wrong.
 #[tokio::main]
 pub async fn main() -> ExitCode {
-    process::exit_code("letterbox-worker", start(WorkerSettings::parse()).await)
+    process::exit_code(PROGRAM, start(WorkerSettings::parse()).await)
 }
 
 async fn start(settings: WorkerSettings) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
     let config = Config::from_settings(&settings)?;
-    let metrics = admin::start_metrics(all_metrics())?;
+    let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
     let socket = bind("admin", settings.admin_listen).await?;
     run(config, socket, metrics, shutdown::on_signal()?).await;
     Ok(())

@@ -14,6 +14,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use jiff::Timestamp;
 use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable},
@@ -123,6 +124,17 @@ pub struct ReceivedEntry {
 }
 
 impl ReceivedEntry {
+    /// When a gateway received it, by that gateway's clock; None where that is not known, and for
+    /// wakes.
+    #[must_use]
+    pub fn received_at(&self) -> Option<Timestamp> {
+        match &self.content {
+            Ok(Content::Delivery(delivery)) => Some(delivery.receipt.received_at),
+            Ok(Content::Submission(submission)) => Some(submission.receipt.received_at),
+            Ok(Content::Wake(_)) | Err(_) => None,
+        }
+    }
+
     /// This entry as a message of its own.
     #[must_use]
     pub fn alone(&self) -> Alone {

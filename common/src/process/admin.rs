@@ -11,6 +11,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_process::Collector;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -18,17 +19,20 @@ use super::{
     metrics::{Metric, MetricKind},
     readiness::Readiness,
 };
+use crate::metrics::BUILD_INFO;
 
 /// How often the exporter drops what it no longer needs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts collecting metrics for the whole process, with the buckets and help texts of `declared`.
+/// Starts collecting metrics for the whole process, with the buckets and help texts of `declared`,
+/// beside what the operating system knows of it.
 ///
 /// # Errors
 /// When collecting has been started already.
 pub fn start_metrics<'a>(
+    program: &'static str,
     declared: impl IntoIterator<Item = &'a Metric>,
 ) -> Result<PrometheusHandle, BuildError> {
     let declared: Vec<_> = declared.into_iter().collect();
@@ -44,12 +48,14 @@ pub fn start_metrics<'a>(
         let help = metric.help.trim();
         match metric.kind {
             MetricKind::Counter => metrics::describe_counter!(metric.name, help),
-            MetricKind::Gauge => metrics::describe_gauge!(metric.name, help),
-            MetricKind::Seconds | MetricKind::Sizes => {
+            MetricKind::Gauge | MetricKind::Info => metrics::describe_gauge!(metric.name, help),
+            MetricKind::Seconds | MetricKind::Delays | MetricKind::Sizes => {
                 metrics::describe_histogram!(metric.name, help);
             }
         }
     }
+    Collector::default().describe();
+    BUILD_INFO.tell([program, env!("CARGO_PKG_VERSION")]);
     Ok(handle)
 }
 
@@ -118,11 +124,14 @@ fn respond(
     match request.uri().path() {
         "/livez" => text(StatusCode::OK, "text/plain", "alive\n".into()),
         "/readyz" => ready(readiness),
-        "/metrics" => text(
-            StatusCode::OK,
-            "text/plain; version=0.0.4",
-            metrics.render(),
-        ),
+        "/metrics" => {
+            Collector::default().collect();
+            text(
+                StatusCode::OK,
+                "text/plain; version=0.0.4",
+                metrics.render(),
+            )
+        }
         _ => text(
             StatusCode::NOT_FOUND,
             "text/plain",

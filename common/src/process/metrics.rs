@@ -15,8 +15,12 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// What is told by its labels; always 1.
+    Info,
     /// A histogram of durations, in seconds.
     Seconds,
+    /// A histogram of delays, in seconds: usually short, but for days where nobody is at work.
+    Delays,
     /// A histogram of how many items are handled at once.
     Sizes,
 }
@@ -26,10 +30,14 @@ impl MetricKind {
     #[must_use]
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
-            Self::Counter | Self::Gauge => None,
+            Self::Counter | Self::Gauge | Self::Info => None,
             Self::Seconds => Some(&[
                 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0,
                 2.5, 5.0,
+            ]),
+            Self::Delays => Some(&[
+                0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0,
+                86_400.0,
             ]),
             Self::Sizes => Some(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
         }
@@ -40,8 +48,8 @@ impl MetricKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Seconds | Self::Sizes => "histogram",
+            Self::Gauge | Self::Info => "gauge",
+            Self::Seconds | Self::Delays | Self::Sizes => "histogram",
         }
     }
 }
@@ -101,6 +109,28 @@ impl Gauge {
     }
 }
 
+/// What is told by its labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Info(pub Metric);
+
+impl Info {
+    /// Tells these label values.
+    pub fn tell<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) {
+        metrics::gauge!(self.0.name, self.0.labels(values)).set(1.0);
+    }
+}
+
+/// A histogram of delays.
+#[derive(Debug, Clone, Copy)]
+pub struct Delays(pub Metric);
+
+impl Delays {
+    /// The histogram under these label values.
+    pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> SecondsUnder {
+        SecondsUnder(metrics::histogram!(self.0.name, self.0.labels(values)))
+    }
+}
+
 /// A histogram of durations.
 #[derive(Debug, Clone, Copy)]
 pub struct Seconds(pub Metric);
@@ -118,7 +148,7 @@ impl Seconds {
     }
 }
 
-/// A histogram of durations, under certain label values.
+/// A histogram of durations or delays, under certain label values.
 #[derive(Debug, Clone)]
 pub struct SecondsUnder(metrics::Histogram);
 

@@ -10,6 +10,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::try_join_all;
+use jiff::Timestamp;
 use lapin::{message::Delivery, types::AMQPValue};
 use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, topology};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -272,12 +273,22 @@ impl BatchConsumer<'_> {
     ) -> Vec<(usize, DecodedEntry)> {
         let (places, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
         let outcomes = apply::apply(self.recorder, &entries).await;
+        let (delays, now) = (
+            metrics::PROCESSING_DELAY.under([queue.to_owned()]),
+            Timestamp::now(),
+        );
         let mut again = Vec::new();
         for ((message, entry), outcome) in places.into_iter().zip(entries).zip(outcomes) {
             let label = outcome.label();
             metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
             match outcome {
-                Outcome::Done => {}
+                Outcome::Done => {
+                    if let Some(received_at) = entry.entry.received_at() {
+                        // By the clocks of two machines: what seems to be negative is none.
+                        let delay = now.duration_since(received_at).try_into();
+                        delays.record(delay.unwrap_or_default());
+                    }
+                }
                 Outcome::Retry => again.push((message, entry)),
                 Outcome::Reject(reason) => {
                     letters.extend(self.dead_letter(queue, message, entry, reason).await);

@@ -16,7 +16,7 @@ pub(crate) struct FileError {
 }
 
 impl FileError {
-    fn new(file: &Path, cause: std::io::Error) -> Self {
+    pub(crate) fn new(file: &Path, cause: std::io::Error) -> Self {
         Self {
             file: file.display().to_string(),
             cause,

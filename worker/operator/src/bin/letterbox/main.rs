@@ -1,6 +1,5 @@
 //! `letterbox`: the operator command line. Arguments in, an order carried out, its result out: as a
-//! table for people, as JSON for programs. Exit code 1 when refused or failed, 2 when the command
-//! itself makes no sense.
+//! table for people, as JSON for programs.
 
 mod account;
 mod approval;
@@ -10,10 +9,12 @@ mod dead_letters;
 mod demo;
 mod escape;
 mod export;
+mod failure;
 mod file;
 mod follow;
 mod form_link;
 mod keys;
+mod manual;
 mod member;
 mod migrate;
 mod model;
@@ -32,12 +33,12 @@ mod webhook;
 mod workflow;
 mod workspace;
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use letterbox_broker::BrokerError;
-use letterbox_common::process::{secret_setting::help, settings::SettingError};
-use letterbox_operator::OperatorError;
+use clap_complete::Shell;
+use failure::{Failure, FailureKind};
+use letterbox_common::process::secret_setting::help;
 use output::Output;
 use settings::{CliSettings, SECRETS};
 
@@ -115,69 +116,48 @@ enum Command {
     Keys(keys::KeysCommand),
     /// Create the demo workspace, or repair it, and say how to use it
     Demo(demo::DemoCommand),
-}
-
-/// Why a command failed.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Setting(#[from] SettingError),
-    #[error(transparent)]
-    Operator(#[from] OperatorError),
-    #[error(transparent)]
-    File(#[from] file::FileError),
-    #[error("{0}: {1}")]
-    Receive(SocketAddr, std::io::Error),
-    #[error(transparent)]
-    Send(#[from] send::PostError),
-    #[error("a run or --workspace is required")]
-    NoSubject,
-    #[error("--closes-at and --max-answers are about the link of --new-link")]
-    NoNewLink,
-    #[error("--by USER is required: a person answers for this")]
-    NobodyAnswers,
-    #[error("nothing was done")]
-    Declined,
-    #[error("standard output: {0}")]
-    Output(std::io::Error),
-    #[error("CSV: {0}")]
-    Csv(#[from] csv::Error),
-    #[error("the broker: {0}")]
-    Broker(#[from] BrokerError),
-}
-
-impl Failure {
-    fn exit_code(&self) -> ExitCode {
-        let misuse = matches!(
-            self,
-            Self::Setting(_)
-                | Self::NobodyAnswers
-                | Self::NoSubject
-                | Self::NoNewLink
-                | Self::Operator(OperatorError::Setting(_))
-        );
-        ExitCode::from(if misuse { 2 } else { 1 })
-    }
+    /// Print the script by which a shell completes commands
+    ///
+    /// For bash: source <(letterbox completion bash)
+    Completion { shell: Shell },
+    /// Write a man page for each command
+    ///
+    /// To read one: man FOLDER/letterbox-run-cancel.1
+    Man {
+        /// Where they are written
+        folder: PathBuf,
+    },
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    let Cli {
-        mut settings,
-        command,
-    } = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches)?;
+        Ok((cli, words(&matches)))
+    });
+    let (mut cli, words) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) if error.use_stderr() && std::env::args().any(|word| word == "--json") => {
+            return fail(FailureKind::Misused, &error.to_string(), true);
+        }
+        // Or what was asked for: help, the version.
         Err(error) => error.exit(),
     };
-    settings.command = words(&matches);
-    match run_command(&settings, command).await {
-        Ok(output) => output.print(settings.json),
-        Err(failure) => {
-            output::error(&failure.to_string());
-            failure.exit_code()
-        }
+    cli.settings.command = words;
+    let json = cli.settings.json;
+    match run_command(&cli.settings, cli.command).await {
+        Ok(output) => output.print(json),
+        Err(failure) => fail(failure.kind(), &failure.to_string(), json),
     }
+}
+
+/// Says why a command was not carried out.
+fn fail(kind: FailureKind, message: &str, json: bool) -> ExitCode {
+    match json {
+        true => output::error_line(&kind.told(message)),
+        false => output::error(message),
+    }
+    kind.exit_code()
 }
 
 /// The words of the command, such as `run cancel`: what the audit log calls it.
@@ -220,5 +200,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         }
         Command::Keys(command) => keys::run(settings, command).await,
         Command::Demo(command) => demo::run(settings, command).await,
+        Command::Completion { shell } => manual::completion(Cli::command(), shell),
+        Command::Man { folder } => manual::man(Cli::command(), &folder),
     }
 }

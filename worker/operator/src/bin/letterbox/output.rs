@@ -187,6 +187,11 @@ pub(crate) fn error(message: &str) {
     let _ = writeln!(io::stderr(), "letterbox: {}", escape::lines(message));
 }
 
+/// Prints one line of JSON to standard error.
+pub(crate) fn error_line(value: &Value) {
+    let _ = writeln!(io::stderr(), "{}", escape::json(&value.to_string()));
+}
+
 /// Says what is not refused, and should be known.
 pub(crate) fn warning(message: &str) {
     let _ = writeln!(

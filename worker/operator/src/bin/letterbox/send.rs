@@ -70,6 +70,17 @@ pub(crate) enum PostError {
     Refused { status: u16, body: String },
 }
 
+impl PostError {
+    /// Whether the same may be taken later: the service was not reached, or is busy.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Http(_) => true,
+            Self::Refused { status, .. } => matches!(status, 408 | 429 | 503),
+            Self::NotJson(_) | Self::NotAFormLink | Self::Secret(_) => false,
+        }
+    }
+}
+
 pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
     match verb {
         SendCommand::Form {

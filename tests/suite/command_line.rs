@@ -1,0 +1,78 @@
+//! The command line as shells and programs use it: failures by kind, completion, man pages.
+
+use std::process::{Command, Output};
+
+use letterbox_tests::{Servers, World, binary};
+use serde_json::{Value, json};
+
+/// Exit code of a command that failed, and what programs are told.
+fn failure(output: &Output) -> (i32, Value) {
+    assert_eq!(output.stdout, b"", "errors go to standard error");
+    let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert!(told["error"]["message"].is_string(), "{told}");
+    (output.status.code().unwrap(), told["error"]["kind"].clone())
+}
+
+#[tokio::test]
+async fn failures_are_told_by_their_kind() {
+    let world = World::new().await;
+    for (command, code, kind) in [
+        ("run show 0000 --json", 1, "refused"),
+        ("workspace create --json --name \u{3000}", 1, "refused"),
+        ("workspace create --json", 2, "misused"),
+        ("--json nothing", 2, "misused"),
+        (
+            "send form --json --url http://127.0.0.1:1/forms?token=x /dev/null",
+            1,
+            "refused",
+        ),
+    ] {
+        let told = failure(&world.letterbox(command));
+        assert_eq!(told, (code, json!(kind)), "{command}");
+    }
+    let away = [("DATABASE_URL", "postgres://nobody@127.0.0.1:1/nowhere")];
+    let told = failure(&world.letterbox_with(&away, "workspace list --json"));
+    assert_eq!(told, (75, json!("try_again")));
+    let form = letterbox_tests::command_file("empty.json", "{}");
+    let command = format!("send form --json --url http://127.0.0.1:1/forms?token=x {form}");
+    assert_eq!(failure(&world.letterbox(command)), (75, json!("try_again")));
+    assert!(world.letterbox("run cancel --help --json").status.success());
+}
+
+#[tokio::test]
+async fn shells_complete_commands() {
+    let script = "source <(\"$1\" completion bash)
+        COMP_WORDS=(letterbox dead-letters r); COMP_CWORD=2
+        _letterbox letterbox r dead-letters; echo \"${COMPREPLY[@]}\"";
+    let letterbox = binary("letterbox");
+    let completed = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(&letterbox)
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&completed.stdout),
+        "redrive\n",
+        "{completed:?}"
+    );
+    for shell in ["zsh", "fish"] {
+        let made = Command::new(&letterbox)
+            .args(["completion", shell])
+            .output()
+            .unwrap();
+        assert!(String::from_utf8(made.stdout).unwrap().contains("redrive"));
+    }
+}
+
+#[tokio::test]
+async fn every_command_has_a_man_page() {
+    let world = World::new().await;
+    let folder = Servers::shared().folder.join("man");
+    std::fs::create_dir_all(&folder).unwrap();
+    let written = world.order(format!("man {}", folder.display()));
+    assert_eq!(written["folder"], folder.display().to_string());
+    let page = std::fs::read_to_string(folder.join("letterbox-run-cancel.1")).unwrap();
+    assert!(page.starts_with(".") && page.contains("--workspace".replace('-', "\\-").as_str()));
+    let nowhere = world.letterbox("man /nowhere/at/all --json");
+    assert_eq!(failure(&nowhere), (1, json!("refused")));
+}

@@ -1,0 +1,94 @@
+//! Why a command failed, as people and programs are told: in words, by a kind, by the exit code.
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use letterbox_broker::BrokerError;
+use letterbox_common::process::settings::SettingError;
+use letterbox_database::Fault;
+use letterbox_operator::OperatorError;
+use serde_json::{Value, json};
+
+use crate::{file, send};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    #[error(transparent)]
+    File(#[from] file::FileError),
+    #[error("{0}: {1}")]
+    Receive(SocketAddr, std::io::Error),
+    #[error(transparent)]
+    Send(#[from] send::PostError),
+    #[error("a run or --workspace is required")]
+    NoSubject,
+    #[error("--closes-at and --max-answers are about the link of --new-link")]
+    NoNewLink,
+    #[error("--by USER is required: a person answers for this")]
+    NobodyAnswers,
+    #[error("nothing was done")]
+    Declined,
+    #[error("standard output: {0}")]
+    Output(std::io::Error),
+    #[error("CSV: {0}")]
+    Csv(#[from] csv::Error),
+    #[error("the broker: {0}")]
+    Broker(#[from] BrokerError),
+}
+
+/// What can be done about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The order can't be carried out as things are.
+    Refused,
+    /// The command itself makes no sense, or a setting is missing.
+    Misused,
+    /// A server is away or busy: the same command may succeed later.
+    TryAgain,
+}
+
+impl FailureKind {
+    /// One word for programs.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Misused => "misused",
+            Self::TryAgain => "try_again",
+        }
+    }
+
+    pub(crate) fn exit_code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Refused => 1,
+            Self::Misused => 2,
+            // EX_TEMPFAIL of sysexits.h.
+            Self::TryAgain => 75,
+        })
+    }
+
+    /// What programs are told.
+    pub(crate) fn told(self, message: &str) -> Value {
+        json!({"error": {"kind": self.as_str(), "message": message}})
+    }
+}
+
+impl Failure {
+    pub(crate) fn kind(&self) -> FailureKind {
+        match self {
+            Self::Setting(_)
+            | Self::NobodyAnswers
+            | Self::NoSubject
+            | Self::NoNewLink
+            | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,
+            Self::Broker(_) | Self::Operator(OperatorError::Broker(_)) => FailureKind::TryAgain,
+            Self::Operator(OperatorError::Database(error)) if error.fault == Fault::Transient => {
+                FailureKind::TryAgain
+            }
+            Self::Send(error) if error.is_transient() => FailureKind::TryAgain,
+            _ => FailureKind::Refused,
+        }
+    }
+}
