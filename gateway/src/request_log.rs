@@ -13,7 +13,11 @@ const MAX_LINES: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Writes refusals to the log.
-pub(crate) struct RequestLog(Mutex<Second>);
+pub(crate) struct RequestLog {
+    refused: Mutex<Second>,
+    /// What the gateway itself could not do: no flood of refusals hides it.
+    failed: Mutex<Second>,
+}
 
 /// What was written in one second.
 struct Second {
@@ -24,19 +28,26 @@ struct Second {
 
 impl RequestLog {
     pub(crate) fn new(now: Instant) -> Self {
-        Self(Mutex::new(Second::beginning(now)))
+        Self {
+            refused: Mutex::new(Second::beginning(now)),
+            failed: Mutex::new(Second::beginning(now)),
+        }
     }
 
     /// Writes a line about a refused request, unless there were too many. Who logs at `debug` gets
     /// all of them.
     pub(crate) fn refused(&self, now: Instant, route: &str, status: u16, request_id: &str) {
-        if tracing::enabled!(Level::DEBUG) || self.has_room(now) {
+        if tracing::enabled!(Level::DEBUG) || self.has_room(now, status) {
             tracing::info!(route, status, request_id, "refused");
         }
     }
 
-    fn has_room(&self, now: Instant) -> bool {
-        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn has_room(&self, now: Instant, status: u16) -> bool {
+        let seconds = match status {
+            500.. => &self.failed,
+            _ => &self.refused,
+        };
+        let mut second = seconds.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(second.began) >= SECOND {
             let left_out = second.left_out;
             if left_out > 0 {
@@ -75,9 +86,10 @@ mod tests {
     fn each_second_has_room_for_a_hundred() {
         let began = Instant::now();
         let log = RequestLog::new(began);
-        let lines = |now| (0..300).filter(|_| log.has_room(now)).count();
+        let lines = |now| (0..300).filter(|_| log.has_room(now, 404)).count();
         assert_eq!(lines(began), 100);
         assert_eq!(lines(began + SECOND / 2), 0);
+        assert!(log.has_room(began, 503), "others do not hide a failure");
         assert_eq!(lines(began + SECOND), 100);
         assert_eq!(lines(began), 0, "a clock that was read earlier");
     }

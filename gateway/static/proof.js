@@ -8,8 +8,12 @@ export class Prover {
   constructor(challenge, askForOne) {
     this.askForOne = askForOne;
     this.#take(challenge);
-    // Now, while there is a connection: it works when it is asked.
-    this.worker = this.#start();
+    // Now, while there is a connection: it works when it is asked. Where it can't be started, asking says so.
+    try {
+      this.worker = this.#start();
+    } catch {
+      this.worker = null;
+    }
   }
 
   #take(challenge) {
@@ -36,7 +40,7 @@ export class Prover {
   }
 
   // One that could not be loaded is replaced, for the next try.
-  #solve(challenge, key) {
+  async #solve(challenge, key) {
     this.worker ??= this.#start();
     return new Promise((resolve, reject) => {
       this.worker.onmessage = ({ data }) => resolve(data);
@@ -49,6 +53,7 @@ export class Prover {
   #start() {
     const worker = new Worker(new URL("./proof-worker.js", import.meta.url));
     worker.onerror = (error) => {
+      worker.terminate();
       this.worker = null;
       this.fail?.(error);
     };

@@ -24,18 +24,31 @@ const LICENCES: [&str; 10] = [
 /// The one exception: it drives the browser of the tests and is in no program.
 const TEST_TOOL: (&str, &str) = ("webdriver", "MPL-2.0");
 
-fn metadata() -> Value {
+/// What cargo prints.
+fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--locked", "--offline"])
+        .args(arguments)
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).unwrap()
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Of this platform: what others need was perhaps never downloaded.
+fn metadata() -> Value {
+    let version = cargo(&["-vV"]);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let platform = format!("--filter-platform={}", host.unwrap());
+    let told = cargo(&[
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--offline",
+        &platform,
+    ]);
+    serde_json::from_str(&told).unwrap()
 }
 
 /// Whether an SPDX expression is met by allowed licences: one of each choice.

@@ -1,4 +1,4 @@
-//! The refusals of a moment that are kept: the first ones of each webhook, in the order they came.
+//! The refusals of a moment that are kept, as many of each webhook where there is no room for all.
 //! Webhooks that were found have a room of their own.
 
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ pub(super) struct Kept {
 
 #[derive(Default)]
 struct Room {
-    refused: Vec<Refused>,
-    of_each: HashMap<WebhookAddress, usize>,
+    of_each: HashMap<WebhookAddress, Vec<Refused>>,
+    count: usize,
 }
 
 impl Kept {
@@ -33,22 +33,41 @@ impl Kept {
         }
     }
 
-    /// All that were kept.
+    /// All that were kept, those of a webhook in the order they came.
     pub(super) fn into_refused(self) -> Vec<Refused> {
-        let mut refused = self.found.refused;
-        refused.extend(self.others.refused);
-        refused
+        let rooms = [self.found, self.others].into_iter();
+        rooms
+            .flat_map(|room| room.of_each.into_values().flatten())
+            .collect()
     }
 }
 
 impl Room {
     fn add(&mut self, refused: Refused) {
-        if self.refused.len() < MAX_TOGETHER {
-            let of_this = self.of_each.entry(refused.address).or_default();
-            if *of_this < MAX_EACH {
-                *of_this += 1;
-                self.refused.push(refused);
+        let kept = self.of_each.get(&refused.address).map_or(0, Vec::len);
+        if kept < MAX_EACH && (self.count < MAX_TOGETHER || self.makes_room(kept)) {
+            self.of_each
+                .entry(refused.address)
+                .or_default()
+                .push(refused);
+            self.count += 1;
+        }
+    }
+
+    /// Takes the last refusal from the webhook that has most, if that is more than one more than
+    /// so many.
+    fn makes_room(&mut self, kept: usize) -> bool {
+        let most = self
+            .of_each
+            .values_mut()
+            .max_by_key(|refused| refused.len());
+        match most.filter(|most| most.len() > kept + 1) {
+            Some(most) => {
+                most.pop();
+                self.count -= 1;
+                true
             }
+            None => false,
         }
     }
 }
@@ -60,24 +79,38 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_flood_hides_nothing_of_others() {
-        let refused = |address| Refused {
+    fn refused(address: WebhookAddress) -> Refused {
+        Refused {
             address,
             at: Timestamp::UNIX_EPOCH,
             reason: DeliveryFault::Digest,
             request_id: None,
-        };
-        let (flooded, quiet) = (WebhookAddress::generate(), WebhookAddress::generate());
+        }
+    }
+
+    #[test]
+    fn a_flood_hides_nothing_of_others() {
+        let flooded: Vec<_> = (0..20).map(|_| WebhookAddress::generate()).collect();
+        let quiet = WebhookAddress::generate();
         let mut kept = Kept::default();
         for _ in 0..1_000 {
             kept.add(refused(WebhookAddress::generate()), false);
-            kept.add(refused(flooded), true);
+            flooded.iter().for_each(|one| kept.add(refused(*one), true));
         }
-        kept.add(refused(quiet), true);
+        for _ in 0..3 {
+            kept.add(refused(quiet), true);
+        }
         let kept = kept.into_refused();
         let of = |address| kept.iter().filter(|one| one.address == address).count();
-        assert_eq!((of(flooded), of(quiet)), (MAX_EACH, 1));
-        assert_eq!(kept.len(), MAX_EACH + 1 + MAX_TOGETHER);
+        assert_eq!(of(quiet), 3);
+        assert!(flooded.iter().all(|one| (12..=13).contains(&of(*one))));
+        assert_eq!(kept.len(), 2 * MAX_TOGETHER);
+    }
+
+    #[test]
+    fn one_webhook_has_its_share_only() {
+        let (flooded, mut kept) = (WebhookAddress::generate(), Kept::default());
+        (0..1_000).for_each(|_| kept.add(refused(flooded), true));
+        assert_eq!(kept.into_refused().len(), MAX_EACH);
     }
 }

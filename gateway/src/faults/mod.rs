@@ -1,6 +1,6 @@
 //! Why deliveries were refused, for the owners of their webhooks: senders are told nothing. Written
-//! down beside the requests, and only so much a second: a flood at one webhook, or at webhooks that
-//! are not there, hides nothing from the owners of others.
+//! down beside the requests, and only so much at a time. Webhooks share the room evenly, and those
+//! that are not there have another: a flood hides little from the owners of others.
 
 mod kept;
 mod store;

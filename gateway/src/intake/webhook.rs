@@ -58,7 +58,7 @@ pub(crate) async fn receive(
         if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
             let fault = Fault {
                 reason: DeliveryFault::TooLarge,
-                is_found: false,
+                is_found: gateway.secrets.knows(address),
             };
             note(gateway, address, fault, &head.headers);
         }

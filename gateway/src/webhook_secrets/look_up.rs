@@ -13,6 +13,7 @@ use letterbox_common::{
     webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
+use moka::sync::Cache;
 
 use super::{
     store::{self, StoredSecret},
@@ -40,6 +41,8 @@ pub(super) struct Found {
 
 /// How long it is remembered that a secret did not open.
 const TROUBLE: Duration = Duration::from_secs(60);
+/// Webhooks that the log names in that time.
+const MAX_TOLD: u64 = 100;
 
 /// When a secret did not open. As long as this is recent, nobody can be blamed for a signature, and
 /// who asks for a webhook that is not there is told the same as who asks for one that does not
@@ -63,6 +66,8 @@ pub(super) struct KeysByAddress {
     database: Database,
     keys: KeyRing,
     pub(super) trouble: Trouble,
+    /// The webhooks that the log has named of late.
+    told: Cache<WebhookAddress, ()>,
     decoy: Decoy,
 }
 
@@ -84,6 +89,10 @@ impl KeysByAddress {
             database,
             keys,
             trouble: Trouble::default(),
+            told: Cache::builder()
+                .max_capacity(MAX_TOLD)
+                .time_to_live(TROUBLE)
+                .build(),
             decoy: Decoy { address, sealed },
         };
         Ok((looking_up, Verifier::decoy(&secret, address)))
@@ -102,8 +111,12 @@ impl KeysByAddress {
         let verifier = verifier.inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
             self.trouble.note();
-            tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook,
-                %error, "a webhook's secret does not open");
+            // Anybody may ask for it, as often as they like.
+            if self.told.get(&address).is_none() {
+                self.told.insert(address, ());
+                tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook,
+                    %error, "what is stored of a webhook can't be used");
+            }
         });
         Found {
             is_live: found.is_live,

@@ -132,6 +132,11 @@ impl WebhookSecrets {
         }))
     }
 
+    /// Whether this webhook has been found of late.
+    pub(crate) fn knows(&self, address: WebhookAddress) -> bool {
+        self.cache.contains_key(&address)
+    }
+
     async fn look_up(&self, address: WebhookAddress) -> Result<Found, VerifyError> {
         let found = self.lookup.look_up(address).await;
         found.map_err(|_| VerifyError::Unavailable)

@@ -4,7 +4,8 @@ mod engine;
 
 use std::process::Stdio;
 
-use fantoccini::{Client, ClientBuilder, Locator, elements::Element};
+use fantoccini::{Client, ClientBuilder, Locator, elements::Element, wd::WindowHandle};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -21,6 +22,7 @@ use crate::site::Site;
 pub struct Browser {
     pub page: Client,
     driver: Child,
+    engine: Engine,
 }
 
 /// What a reader has set.
@@ -48,6 +50,7 @@ impl Browser {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .unwrap_or_else(|error| panic!("{program}: {error}: use deploy/test"));
@@ -66,7 +69,23 @@ impl Browser {
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .unwrap();
-        Self { page, driver }
+        Self {
+            page,
+            driver,
+            engine,
+        }
+    }
+
+    /// Goes on in the other window, when it is there.
+    pub async fn switch_from(&self, first: &WindowHandle) {
+        let mut other = None;
+        eventually("another window", async || {
+            let windows = self.page.windows().await.unwrap();
+            other = windows.into_iter().find(|window| window != first);
+            other.is_some()
+        })
+        .await;
+        self.page.switch_to_window(other.unwrap()).await.unwrap();
     }
 
     pub async fn open(&self, url: &str) {
@@ -93,7 +112,7 @@ impl Browser {
     /// Waits until this text can be read on the page.
     pub async fn await_text(&self, text: &str) {
         let shown = format!(
-            "document.querySelector('main').innerText.includes({})",
+            "document.querySelector('main')?.innerText.includes({}) === true",
             json!(text)
         );
         eventually(text, async || self.evaluate(&shown).await == true).await;
@@ -149,7 +168,7 @@ impl Browser {
         if let Ok(folder) = std::env::var("LETTERBOX_TEST_PICTURES") {
             let picture = self.page.screenshot().await.unwrap();
             std::fs::write(
-                std::path::Path::new(&folder).join(format!("{name}.png")),
+                std::path::Path::new(&folder).join(format!("{name}-{:?}.png", self.engine)),
                 picture,
             )
             .unwrap();
@@ -158,7 +177,17 @@ impl Browser {
 
     /// Ends the browser and its driver.
     pub async fn close(mut self) {
-        self.page.close().await.unwrap();
+        self.page.clone().close().await.unwrap();
         self.driver.kill().await.unwrap();
+    }
+}
+
+/// A test that fails leaves no browser behind: it is in the process group of its driver.
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let driver = self.driver.id().and_then(|id| i32::try_from(id).ok());
+        if let Some(group) = driver.and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }

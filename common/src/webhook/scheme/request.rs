@@ -11,6 +11,11 @@ use crate::{
 
 /// Signatures in one request that are looked at: while a tool changes its secret, it sends several.
 const MAX_SIGNATURES: usize = 8;
+/// Longest header, time and id that are looked at, in bytes: what a sender writes costs no time by
+/// which it could tell whether there is such a webhook.
+const MAX_HEADER: usize = 1_024;
+const MAX_TIME: usize = 20;
+const MAX_ID: usize = 256;
 
 text_enum! {
     /// Why a delivery was refused. Its webhook's owner may know, its sender not.
@@ -159,18 +164,19 @@ impl Rules {
 
     /// What the headers say; None where something is missing, repeated, or not as it must be.
     fn given<'h>(&self, headers: &'h Headers) -> Option<Given<'h>> {
-        let value = only(headers, &self.header)?;
+        let value = only(headers, &self.header, MAX_HEADER)?;
         let timestamp = match (&self.timestamp_key, &self.timestamp_header) {
             (Some(key), _) => {
                 let pairs = self.parts(value).filter_map(|part| part.split_once('='));
                 let mut times = pairs.filter(|(name, _)| name == key).map(|(_, time)| time);
-                Some(times.next().filter(|_| times.next().is_none())?)
+                let time = times.next().filter(|time| time.len() <= MAX_TIME)?;
+                Some(times.next().is_none().then_some(time)?)
             }
-            (None, Some(header)) => Some(only(headers, header)?),
+            (None, Some(header)) => Some(only(headers, header, MAX_TIME)?),
             (None, None) => None,
         };
         let id = match &self.id_header {
-            Some(header) => Some(only(headers, header)?),
+            Some(header) => Some(only(headers, header, MAX_ID)?),
             None => None,
         };
         Some(Given {
@@ -184,8 +190,14 @@ impl Rules {
     fn signatures(&self, given: &Given<'_>) -> impl Iterator<Item = Signature> {
         let written = self.parts(given.value);
         let written = written.filter_map(|part| part.strip_prefix(&*self.prefix));
-        let read = written.filter_map(|text| self.decode(text));
-        read.take(MAX_SIGNATURES)
+        let length = match self.encoding {
+            Encoding::Hex => 64,
+            Encoding::Base64 => 44,
+        };
+        let looked_at = written.filter(move |text| text.len() == length);
+        looked_at
+            .take(MAX_SIGNATURES)
+            .filter_map(|text| self.decode(text))
     }
 
     /// What stands between the separators of a header; the whole where there is none.
@@ -202,8 +214,11 @@ impl Rules {
         match self.encoding {
             Encoding::Hex => Signature::parse(text.as_bytes()).ok(),
             Encoding::Base64 => {
-                let bytes = BASE64_STANDARD.decode(text).ok()?;
-                Some(Signature::of_bytes(bytes.try_into().ok()?))
+                // Of 44 characters the last one is no padding, or 32 bytes are left.
+                let mut bytes = [0; 33];
+                let length = BASE64_STANDARD.decode_slice(text, &mut bytes).ok()?;
+                let signature = bytes[..length].try_into().ok()?;
+                Some(Signature::of_bytes(signature))
             }
         }
     }
@@ -246,9 +261,10 @@ fn filled<'a>(
     })
 }
 
-/// The value of a header that stands there once.
-fn only<'h>(headers: &'h Headers, name: &str) -> Option<&'h str> {
+/// The value of a header that stands there once, in at most so many bytes.
+fn only<'h>(headers: &'h Headers, name: &str, max: usize) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
-    let value = values.next()?.to_str().ok()?;
+    let value = values.next().filter(|value| value.len() <= max)?;
+    let value = value.to_str().ok()?;
     values.next().is_none().then_some(value)
 }

@@ -289,3 +289,28 @@ proptest! {
         }
     }
 }
+
+/// Where there is a webhook, a sender can't have more work done than where there is none.
+#[test]
+fn long_headers_are_not_looked_at() {
+    let rules = Scheme::StandardWebhooks.rules().unwrap();
+    let secret = secret_for(&rules).unwrap();
+    let key = rules.key(&secret).unwrap();
+    let verifies = |id: &str, signatures_before: &str| {
+        let signed = rules.sign(&key, b"{}", 1_000, id);
+        let mut headers = Headers::new();
+        for (name, value) in &signed.headers {
+            let before = match *name == rules.header {
+                true => signatures_before,
+                false => "",
+            };
+            let name: HeaderName = name.parse().unwrap();
+            headers.insert(name, format!("{before}{value}").parse().unwrap());
+        }
+        rules.verifies(&key, &headers, b"{}", 1_000)
+    };
+    assert!(verifies(&"i".repeat(256), "") && !verifies(&"i".repeat(257), ""));
+    let other = format!("v1,{} ", "A".repeat(43) + "=");
+    assert!(verifies("i", &other.repeat(7)) && !verifies("i", &other.repeat(8)));
+    assert!(verifies("i", &"v1,AAAA ".repeat(100)) && !verifies("i", &"v1,AAAA ".repeat(125)));
+}
