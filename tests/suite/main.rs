@@ -2,6 +2,7 @@
 //! `deploy/test`.
 
 mod agents;
+mod alerts;
 mod answers;
 mod approvals;
 mod audit;

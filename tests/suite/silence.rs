@@ -161,6 +161,39 @@ async fn nobody_learns_which_webhooks_there_are() {
     assert!(unused.send("2").await.is_first());
 }
 
+/// Headers that only one scheme reads take no time where there is a webhook of it, however long.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_learns_the_scheme_of_a_webhook() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let usual = world.webhook(&gateway).await.address;
+    let order = format!("webhook create --workspace {} --name T", usual.workspace);
+    let made = world.order(format!("{order} --scheme svix"));
+    let svix = format!(
+        "{}.{}",
+        usual.workspace,
+        made["webhook_id"].as_str().unwrap()
+    );
+    let post = |address: String| -> Box<dyn Fn(usize) -> String + Send + Sync> {
+        let (signatures, now) = ("v1,AAAA ".repeat(1_700), jiff::Timestamp::now().as_second());
+        let request = format!(
+            "POST /webhooks/incoming/{address} HTTP/1.1\r\nhost: x\r\n\
+             content-type: application/json\r\nsvix-id: 1\r\nsvix-timestamp: {now}\r\n\
+             svix-signature: {}\r\ncontent-length: 3\r\n\r\n[1]",
+            signatures.trim()
+        );
+        Box::new(move |_| request.clone())
+    };
+    let kinds: Kinds = vec![
+        ("of the usual scheme", post(usual.to_string())),
+        ("of the scheme that reads them", post(svix)),
+    ];
+    assert_alike(
+        &kinds,
+        &measure(&gateway, &kinds, 401, requests() / 5).await,
+    );
+}
+
 /// A form that has taken the one answer that it takes.
 async fn closed_form(world: &World, gateway: &Process) -> Form {
     let form = world.form(gateway).await;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    metrics::{Metric, MetricKind},
+    metrics::{Counter, Metric, MetricKind},
     readiness::Readiness,
 };
 use crate::metrics::BUILD_INFO;
@@ -47,7 +47,13 @@ pub fn start_metrics<'a>(
     for metric in declared {
         let help = metric.help.trim();
         match metric.kind {
-            MetricKind::Counter => metrics::describe_counter!(metric.name, help),
+            MetricKind::Counter => {
+                metrics::describe_counter!(metric.name, help);
+                // From nothing to its first value, a counter would seem not to have grown.
+                if metric.labels.is_empty() {
+                    Counter(*metric).increment(0);
+                }
+            }
             MetricKind::Gauge | MetricKind::Info => metrics::describe_gauge!(metric.name, help),
             MetricKind::Seconds | MetricKind::Delays | MetricKind::Sizes => {
                 metrics::describe_histogram!(metric.name, help);
