@@ -1,6 +1,10 @@
 //! The command line as shells and programs use it: failures by kind, completion, man pages.
 
-use std::process::{Command, Output};
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    process::{Command, Output},
+};
 
 use letterbox_tests::{Servers, World, binary};
 use serde_json::{Value, json};
@@ -37,6 +41,11 @@ async fn failures_are_told_by_their_kind() {
     let command = format!("send form --json --url http://127.0.0.1:1/forms?token=x {form}");
     assert_eq!(failure(&world.letterbox(command)), (75, json!("try_again")));
     assert!(world.letterbox("run cancel --help --json").status.success());
+    let not_text = Command::new(binary("letterbox"))
+        .args([OsStr::from_bytes(b"--\xff"), OsStr::new("--json")])
+        .output()
+        .unwrap();
+    assert_eq!(failure(&not_text), (2, json!("misused")));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
-//! The refusals of a moment that are kept, as many of each webhook where there is no room for all.
-//! Webhooks that were found have a room of their own.
+//! The refusals of a moment that are kept. Webhooks that were found have a room of their own, and
+//! share it evenly. Those that were not are many where they are made up: nothing is gained by
+//! sharing, and no time is to be spent that tells them from the others.
 
 use std::collections::HashMap;
 
@@ -28,7 +29,7 @@ impl Kept {
     /// Keeps a refusal, if there is room.
     pub(super) fn add(&mut self, refused: Refused, is_found: bool) {
         match is_found {
-            true => self.found.add(refused),
+            true => self.found.add_evenly(refused),
             false => self.others.add(refused),
         }
     }
@@ -44,8 +45,7 @@ impl Kept {
 
 impl Room {
     fn add(&mut self, refused: Refused) {
-        let kept = self.of_each.get(&refused.address).map_or(0, Vec::len);
-        if kept < MAX_EACH && (self.count < MAX_TOGETHER || self.makes_room(kept)) {
+        if self.count < MAX_TOGETHER && self.kept_of(refused.address) < MAX_EACH {
             self.of_each
                 .entry(refused.address)
                 .or_default()
@@ -54,21 +54,23 @@ impl Room {
         }
     }
 
-    /// Takes the last refusal from the webhook that has most, if that is more than one more than
-    /// so many.
-    fn makes_room(&mut self, kept: usize) -> bool {
-        let most = self
-            .of_each
-            .values_mut()
-            .max_by_key(|refused| refused.len());
-        match most.filter(|most| most.len() > kept + 1) {
-            Some(most) => {
+    /// The same; where there is no room, the webhook that has most loses its last one, if that
+    /// leaves it as many as this one gets.
+    fn add_evenly(&mut self, refused: Refused) {
+        let kept = self.kept_of(refused.address);
+        if self.count == MAX_TOGETHER && kept < MAX_EACH {
+            let all = self.of_each.values_mut();
+            let most = all.max_by_key(|refused| refused.len());
+            if let Some(most) = most.filter(|most| most.len() > kept + 1) {
                 most.pop();
                 self.count -= 1;
-                true
             }
-            None => false,
         }
+        self.add(refused);
+    }
+
+    fn kept_of(&self, address: WebhookAddress) -> usize {
+        self.of_each.get(&address).map_or(0, Vec::len)
     }
 }
 

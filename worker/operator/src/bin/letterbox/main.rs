@@ -137,7 +137,7 @@ async fn main() -> ExitCode {
     });
     let (mut cli, words) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) if error.use_stderr() && std::env::args().any(|word| word == "--json") => {
+        Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
             return fail(FailureKind::Misused, &error.to_string(), true);
         }
         // Or what was asked for: help, the version.
