@@ -7,6 +7,11 @@ letterbox_common::metrics! {
     CONNECTIONS: Gauge = "letterbox_connections" [];
     /// Connections that were closed at once because their peer had its share
     CONNECTIONS_REFUSED: Counter = "letterbox_connections_refused_total" [];
+    /// Deliveries and submissions that passed every check, by kind and outcome: first, repeat,
+    /// in_progress, gone or unavailable
+    INTAKE: Counter = "letterbox_intake_total" [kind, outcome];
+    /// Longest time that an item has waited for its batch, by batcher
+    BATCH_WAIT: Seconds = "letterbox_batch_wait_seconds" [batcher];
     /// Items handled at once, by batcher
     BATCH_SIZE: Sizes = "letterbox_batch_size" [batcher];
     /// Messages that could not be published, by reason
@@ -17,6 +22,8 @@ letterbox_common::metrics! {
     SPILL_MESSAGES: Gauge = "letterbox_spill_messages" [];
     /// Bytes of the messages that wait in the database for the broker, over all gateways
     SPILL_BYTES: Gauge = "letterbox_spill_bytes" [];
+    /// How long the oldest message has been waiting in the database for the broker
+    OLDEST_SPILLED: Gauge = "letterbox_oldest_spilled_seconds" [];
     /// Requests refused by a rate limit, by what was limited: client or token
     RATE_LIMITED: Counter = "letterbox_rate_limited_total" [subject];
     /// Submissions that came under a used idempotency key with another payload than the first

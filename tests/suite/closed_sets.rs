@@ -245,9 +245,10 @@ fn every_metric_is_recorded_somewhere() {
     for (file, registry) in registries {
         for line in code(&registry).filter(|line| line.contains("= \"letterbox_")) {
             let name = line.trim().split(':').next().unwrap();
-            let is_recorded = others.iter().any(|(_, text)| {
-                text.contains(&format!("{name}.")) || text.contains(&format!("{name},"))
-            });
+            let (by_module, alone) = (format!("metrics::{name}."), format!(" {name}."));
+            let is_recorded = others
+                .iter()
+                .any(|(_, text)| text.contains(&by_module) || text.contains(&alone));
             assert!(is_recorded, "{file}: {name}");
             found += 1;
         }

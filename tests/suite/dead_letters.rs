@@ -1,10 +1,18 @@
 //! What can't be processed: set apart from its companions, kept with its reason, replayable.
 
 use bytes::Bytes;
-use lapin::{BasicProperties, options::BasicPublishOptions, types::AMQPValue};
+use lapin::{
+    BasicProperties,
+    options::{
+        BasicGetOptions, BasicPublishOptions, BasicRejectOptions, QueueDeclareOptions,
+        QueueDeleteOptions,
+    },
+    types::AMQPValue,
+};
 use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery, topology::EXCHANGE};
 use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
-use letterbox_tests::{Webhook, World, eventually};
+use letterbox_tests::{Servers, Webhook, World, eventually, http_client};
+use serde_json::{Value, json};
 
 const QUEUE: &str = "letterbox.v1.webhooks";
 const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
@@ -199,4 +207,135 @@ async fn an_entry_that_kills_workers_ends_alone() {
     world.publish(replayed).await;
     world.await_signals(5).await;
     eventually("nothing is left", async || world.messages(QUEUE).await == 0).await;
+}
+
+/// The broker gives up a message as a whole, without a reason of ours. It is listed and shown all
+/// the same, and everything in it is processed when it is redriven; a second time changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_broker_gave_up_is_redriven_whole() {
+    let world = World::new().await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let order = |command: &str| world.order_with(&broker, format!("dead-letters {command}"));
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let entries = [to(&webhook, "0"), to(&webhook, "1"), to(&webhook, "2")];
+    let id = entries[1].0.delivery;
+    world.publish(message(&entries)).await;
+    let other = to(&webhook, "3");
+    let other_id = other.0.delivery;
+    world.publish(message(&[other])).await;
+    assert_eq!(order("list"), json!([]));
+    // As after too many returns: it is rejected, and not by us.
+    let connection = world.broker().await;
+    let channel = connection.create_channel().await.unwrap();
+    let (queue, options) = (QUEUE.into(), BasicGetOptions::default());
+    let taken = channel.basic_get(queue, options).await.unwrap().unwrap();
+    let rejecting = taken.delivery.reject(BasicRejectOptions { requeue: false });
+    rejecting.await.unwrap();
+    eventually("dead", async || world.messages(DEAD_LETTERS).await == 1).await;
+
+    let listed = order("list");
+    let [letter] = listed.as_array().unwrap().as_slice() else {
+        panic!("{listed}");
+    };
+    assert_eq!(letter["reason"], "given up by the broker: rejected");
+    assert_eq!(letter["queue"], QUEUE);
+    assert_eq!(letter["count"], 3);
+    let since: jiff::Timestamp = letter["dead_since"].as_str().unwrap().parse().unwrap();
+    assert!(jiff::Timestamp::now().duration_since(since).as_secs() < 60);
+    let shown = order(&format!("show {id}"));
+    assert_eq!(shown["entries"][1]["id"], json!(id));
+    assert_eq!(shown["entries"][1]["body"], "1");
+    let (code, told) = world.refusal(format!("dead-letters show {other_id}"));
+    assert!(code == 2 && told.contains("AMQP_URL"), "{code} {told}");
+    let status = world.letterbox_with(&broker, "status --json");
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let mut kinds = status["backlog"].as_array().unwrap().iter();
+    let dead = kinds.find(|kind| kind["kind"] == DEAD_LETTERS).unwrap();
+    assert!(dead["oldest_seconds"].is_f64(), "{dead}");
+
+    assert_eq!(order("list --reason expired"), json!([]));
+    let (one, none) = (
+        json!({"redriven": 1, "left": 0}),
+        json!({"redriven": 0, "left": 1}),
+    );
+    eventually("it is back", async || {
+        world.messages(DEAD_LETTERS).await == 1
+    })
+    .await;
+    assert_eq!(order("redrive --reason expired"), none);
+    eventually("it is back", async || {
+        world.messages(DEAD_LETTERS).await == 1
+    })
+    .await;
+    assert_eq!(order(&format!("redrive {other_id}")), none);
+    eventually("it is back", async || {
+        world.messages(DEAD_LETTERS).await == 1
+    })
+    .await;
+    assert_eq!(order(&format!("redrive {id} --rate 5")), one);
+    assert_eq!(order("list"), json!([]));
+    let _worker = world.worker().await;
+    world.await_signals(4).await;
+    eventually("nothing is left", async || world.messages(QUEUE).await == 0).await;
+}
+
+/// Nobody consumes the queue for dead letters: it is declared again all the same when it is gone.
+#[tokio::test]
+async fn the_queue_of_dead_letters_comes_back() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let _worker = world.worker().await;
+    let connection = world.broker().await;
+    let channel = connection.create_channel().await.unwrap();
+    let deleting = channel.queue_delete(DEAD_LETTERS.into(), QueueDeleteOptions::default());
+    deleting.await.unwrap();
+    let (delivery, body) = to(&webhook, "1");
+    let nowhere = WebhookDelivery {
+        workspace: WorkspaceId::generate(),
+        ..delivery
+    };
+    world.publish(message(&[(nowhere, body)])).await;
+    let found = || async {
+        let channel = connection.create_channel().await.unwrap();
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..Default::default()
+        };
+        let finding = channel.queue_declare(DEAD_LETTERS.into(), passive, Default::default());
+        finding.await.is_ok_and(|queue| queue.message_count() == 1)
+    };
+    eventually("it is there, with the dead letter", async || found().await).await;
+}
+
+/// What can be imported is what the programs declare.
+#[tokio::test]
+async fn the_definitions_are_those_of_the_code() {
+    let world = World::new().await;
+    let _worker = world.worker().await;
+    let vhost = world.amqp_url.rsplit('/').next().unwrap();
+    let url = format!("{}api/definitions/{vhost}", Servers::shared().dashboard_url);
+    let answer = http_client().get(url).send().await.unwrap();
+    let declared = answer.text().await.unwrap();
+    let declared: Value = serde_json::from_str(&declared).unwrap();
+    let file: Value =
+        serde_json::from_str(include_str!("../../deploy/rabbitmq/definitions.json")).unwrap();
+    for kind in ["exchanges", "queues", "bindings"] {
+        let sorted = |of: &Value| {
+            let mut things: Vec<Value> = of[kind].as_array().unwrap().clone();
+            for thing in &mut things {
+                let thing = thing.as_object_mut().unwrap();
+                thing.remove("vhost");
+                if kind == "queues" {
+                    // Newer brokers tell it beside the arguments, too.
+                    thing.remove("type");
+                }
+            }
+            things.sort_by_key(Value::to_string);
+            things
+        };
+        assert_eq!(sorted(&declared), sorted(&file), "{kind}");
+        assert!(sorted(&file).len() > 2, "{kind}");
+    }
 }

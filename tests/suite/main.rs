@@ -2,6 +2,7 @@
 //! `deploy/test`.
 
 mod agents;
+mod ages;
 mod alerts;
 mod answers;
 mod approvals;

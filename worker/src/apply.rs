@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     claims, executor,
-    outcome::Outcome,
+    outcome::{Cause, Outcome, Rejection},
     recorder::Recorder,
     runs::{self, NewRun},
     signals::{self, Signal},
@@ -120,7 +120,12 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
             Ok(Wish::Signal(signal)) => signals.push((signal, outcome)),
             Ok(Wish::Run(run)) => runs.push((run, outcome)),
             Ok(Wish::Wake(wake)) => wakes.push((wake, outcome)),
-            Err(reason) => *outcome = Outcome::Reject(reason.clone()),
+            Err(reason) => {
+                *outcome = Outcome::Reject(Rejection {
+                    cause: Cause::Malformed,
+                    reason: reason.clone(),
+                });
+            }
         }
     }
     store_all(recorder, signals).await;
@@ -170,7 +175,7 @@ async fn store_claimed<T: StoredInBatches>(
     part.retain_mut(|(_, outcome)| {
         let is_claimed = place.next().is_none_or(|place| !unclaimed.contains(&place));
         if !is_claimed {
-            **outcome = Outcome::Reject(claims::reason());
+            **outcome = Outcome::Reject(claims::rejection());
         }
         is_claimed
     });

@@ -7,9 +7,12 @@
 
 use jiff::Timestamp;
 use lapin::types::AMQPValue;
-use letterbox_broker::{Alone, Message, PublishError, Publisher, REASON_HEADER, topology};
+use letterbox_broker::{
+    Alone, Message, PublishError, Publisher, REASON_HEADER, TIME_HEADER, topology,
+};
 
-const TIME_HEADER: &str = "dead_letter_at";
+use crate::{metrics, outcome::Rejection};
+
 /// Maximum characters of a reason: what a server says may be long.
 const MAX_REASON: usize = 500;
 
@@ -22,11 +25,11 @@ pub(crate) async fn publish(
     publisher: &Publisher,
     queue: &str,
     entry: &Alone,
-    reason: &str,
+    rejection: &Rejection,
 ) -> Result<(), PublishError> {
     let Alone { properties, body } = entry.clone();
     let mut headers = properties.headers().clone().unwrap_or_default();
-    let reason: String = reason.chars().take(MAX_REASON).collect();
+    let reason: String = rejection.reason.chars().take(MAX_REASON).collect();
     let time = format!("{:.3}", Timestamp::now());
     headers.insert(
         REASON_HEADER.into(),
@@ -42,6 +45,7 @@ pub(crate) async fn publish(
     };
     match publisher.publish(dead_letter).await {
         Ok(()) => {
+            metrics::DEAD_LETTERS.add([queue.to_owned(), rejection.cause.label().to_owned()], 1);
             tracing::error!(queue, message_id, reason, "dead-lettered");
             Ok(())
         }

@@ -27,6 +27,7 @@ mod runs;
 mod server;
 mod signals;
 mod stored_bytes;
+mod waiting;
 
 use letterbox_common::process::metrics::Metric;
 use letterbox_database::Statement;
@@ -42,6 +43,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         runs::STATEMENTS,
         stored_bytes::STATEMENTS,
         retention::STATEMENTS,
+        waiting::STATEMENTS,
     ];
     stores
         .into_iter()

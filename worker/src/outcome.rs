@@ -18,14 +18,57 @@ pub(crate) enum Outcome {
     /// A server is away: hold it and try again. Nothing is wrong with it.
     Retry,
     /// It can never be processed: dead-letter it with this reason.
-    Reject(String),
+    Reject(Rejection),
+}
+
+/// Why an entry can never be processed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    /// For the metrics.
+    pub(crate) cause: Cause,
+    /// For people.
+    pub(crate) reason: String,
+}
+
+/// The kinds of reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It can't be read.
+    Malformed,
+    /// No gateway has claimed it.
+    Unclaimed,
+    /// The database refuses it.
+    Refused,
+    /// Its workers died.
+    Deadly,
+}
+
+impl Cause {
+    /// One word for metrics.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Unclaimed => "unclaimed",
+            Self::Refused => "refused",
+            Self::Deadly => "deadly",
+        }
+    }
+}
+
+impl From<&DatabaseError> for Rejection {
+    fn from(error: &DatabaseError) -> Self {
+        Self {
+            cause: Cause::Refused,
+            reason: error.to_string(),
+        }
+    }
 }
 
 impl From<&DatabaseError> for Outcome {
     fn from(error: &DatabaseError) -> Self {
         match error.fault {
             Fault::Transient => Self::Retry,
-            Fault::Permanent => Self::Reject(error.to_string()),
+            Fault::Permanent => Self::Reject(error.into()),
         }
     }
 }

@@ -16,10 +16,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::Config,
-    consumer::Consumer,
+    consumer::{Consumer, InHand},
     executor::{Executor, Relay, RelayHints},
+    metrics,
     recorder::Recorder,
     stored_bytes::StoredBytes,
+    waiting,
 };
 
 /// Wakes of runs and dead letters are few: one channel is enough.
@@ -31,7 +33,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 pub(crate) async fn run(
     config: Config,
     admin_socket: TcpListener,
-    metrics: PrometheusHandle,
+    exported: PrometheusHandle,
     stop: CancellationToken,
 ) {
     let (readiness, background) = (Readiness::default(), TaskTracker::new());
@@ -41,7 +43,7 @@ pub(crate) async fn run(
     background.spawn(admin::serve(
         admin_socket,
         readiness.clone(),
-        metrics,
+        exported,
         stop_background.clone(),
     ));
     let watching = health::watch(
@@ -81,10 +83,13 @@ pub(crate) async fn run(
     let noting = spawn_vital("stored bytes", noting);
     let retention = config.retention.keep(database.clone(), stop.clone());
     background.spawn(vital("retention", retention));
+    let in_hand = InHand::default();
+    let waiting = waiting::watch(database.clone(), in_hand.clone(), stop_background.clone());
+    background.spawn(vital("waiting", waiting));
     let consuming = {
         let broker = readiness.component("consumer");
         let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
-        let consumer = assemble(config, recorder, publisher, stop.clone());
+        let consumer = assemble(config, recorder, publisher, in_hand, stop.clone());
         spawn_vital("consumer", async move {
             supervise(target, &name, broker, consumer, stop).await;
         })
@@ -116,8 +121,10 @@ fn assemble(
     config: Config,
     recorder: Recorder,
     publisher: Publisher,
+    in_hand: InHand,
     stop: CancellationToken,
 ) -> Consumer {
+    metrics::PLACES.set(config.run_concurrency.into());
     let relay = recorder.relay.clone();
     Consumer {
         recorder,
@@ -130,6 +137,7 @@ fn assemble(
             relay,
             stop,
         },
+        in_hand,
         prefetch: config.prefetch,
         max_batch: config.max_batch,
         run_concurrency: config.run_concurrency,

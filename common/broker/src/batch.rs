@@ -135,14 +135,21 @@ impl ReceivedEntry {
         }
     }
 
+    /// The id of the signal or run that it becomes, or whose wake it is.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        match &self.content {
+            Ok(Content::Delivery(delivery)) => Some(delivery.id()),
+            Ok(Content::Submission(submission)) => Some(submission.id()),
+            Ok(Content::Wake(wake)) => Some(wake.run.to_string()),
+            Err(_) => None,
+        }
+    }
+
     /// This entry as a message of its own.
     #[must_use]
     pub fn alone(&self) -> Alone {
-        let id = match &self.content {
-            Ok(Content::Delivery(delivery)) => Some(delivery.id()),
-            Ok(Content::Submission(submission)) => Some(submission.id()),
-            _ => None,
-        };
+        let id = self.id();
         let mut headers = match self.properties.headers() {
             Some(headers) => headers.inner().clone(),
             None => BTreeMap::new(),

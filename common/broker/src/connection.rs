@@ -61,9 +61,13 @@ pub async fn supervise(
         };
         let began = tokio::time::Instant::now();
         let outcome = match outcome {
-            Ok(connection) => work(&connection, &component, &session, &stop).await,
+            Ok(connection) => {
+                metrics::CONNECTED.set_under([name.to_owned()], 1.0);
+                work(&connection, &component, &session, &stop).await
+            }
             Err(error) => Err(error),
         };
+        metrics::CONNECTED.set_under([name.to_owned()], 0.0);
         let Err(error) = outcome else { return };
         component.not_ready(error.to_string());
         tracing::warn!(connection = name, %error, "broker connection ended");

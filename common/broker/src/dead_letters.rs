@@ -1,15 +1,22 @@
 //! The dead letters, for whoever looks at them: taken one by one, and published again or left.
+//!
+//! A worker gives up one entry at a time and says why. The broker itself gives up a message as a
+//! whole, without a reason of ours, under the routing key that it was published with: it tells in
+//! headers of its own from which queue, why and when.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
 use lapin::{
-    Channel, Connection,
+    BasicProperties, Channel, Connection,
     message::Delivery,
     options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions},
-    types::AMQPValue,
+    types::{AMQPValue, ShortString},
 };
 
 use crate::{
-    BrokerError, BrokerTarget, Content, Entry, FormSubmission, PublishError, ReceivedEntry,
-    WebhookDelivery,
+    BrokerError, BrokerTarget, PublishError, RETURNS_HEADER, ReceivedEntry,
     connection::connect,
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
@@ -18,8 +25,12 @@ use crate::{
 
 /// Header of a dead letter: why it is one.
 pub const REASON_HEADER: &str = "dead_letter_reason";
+/// Header of a dead letter: since when.
+pub const TIME_HEADER: &str = "dead_letter_at";
 /// How the reason of an entry begins that nobody has claimed.
 pub const UNCLAIMED: &str = "unclaimed";
+/// How headers begin that the broker writes when it gives up a message.
+const BROKER_HEADERS: [&str; 3] = ["x-death", "x-first-death-", "x-last-death-"];
 
 /// A look through the queue of dead letters. What was taken and not replayed is back in the queue
 /// when the look has ended, however it ends.
@@ -33,10 +44,100 @@ pub struct DeadLetters {
 /// A dead letter that was taken.
 pub struct DeadLetter {
     delivery: Delivery,
-    /// Why it is one; empty where the broker itself gave it up.
+    body: Bytes,
+    /// The id of the message, where it has one.
+    pub message_id: Option<String>,
+    /// The queue that it came from.
+    pub queue: String,
+    /// Why it is one.
     pub reason: String,
-    /// What it holds.
-    pub entry: ReceivedEntry,
+    /// Since when, where that is known.
+    pub dead_since: Option<Timestamp>,
+    /// What it holds: one entry, or where the broker gave it up perhaps many.
+    pub entries: Vec<ReceivedEntry>,
+}
+
+impl DeadLetter {
+    fn new(mut delivery: Delivery) -> Self {
+        let body = Bytes::from(std::mem::take(&mut delivery.data));
+        let headers = headers(&delivery.properties);
+        let text = |name| headers.get(name).and_then(text);
+        let routing_key = delivery.routing_key.as_str();
+        let dead_since = match headers.get("x-death") {
+            Some(deaths) => last_death(deaths),
+            None => text(TIME_HEADER).and_then(|time| time.parse().ok()),
+        };
+        let reason = text(REASON_HEADER).or_else(|| {
+            let reason = text("x-first-death-reason")?;
+            Some(format!("given up by the broker: {reason}"))
+        });
+        Self {
+            message_id: delivery
+                .properties
+                .message_id()
+                .as_ref()
+                .map(ToString::to_string),
+            queue: text("x-first-death-queue").unwrap_or_else(|| routing_key.to_owned()),
+            reason: reason.unwrap_or_else(|| "unknown".to_owned()),
+            dead_since,
+            entries: decode(&delivery.properties, body.clone()),
+            body,
+            delivery,
+        }
+    }
+
+    /// The routing key by which its queue gets it again. A queue is named after it.
+    fn routing_key(&self) -> &str {
+        let key = self.delivery.routing_key.as_str();
+        let of_queue = key.strip_prefix(EXCHANGE);
+        of_queue
+            .and_then(|key| key.strip_prefix('.'))
+            .unwrap_or(key)
+    }
+
+    /// As it was before it died.
+    fn properties(&self) -> BasicProperties {
+        let mut headers = headers(&self.delivery.properties);
+        headers.retain(|name, _| {
+            let name = name.as_str();
+            ![REASON_HEADER, TIME_HEADER, RETURNS_HEADER].contains(&name)
+                && !BROKER_HEADERS.iter().any(|one| name.starts_with(one))
+        });
+        let properties = self.delivery.properties.clone();
+        properties.with_headers(headers.into())
+    }
+}
+
+fn headers(properties: &BasicProperties) -> BTreeMap<ShortString, AMQPValue> {
+    let headers = properties.headers().as_ref();
+    headers
+        .map(|headers| headers.inner().clone())
+        .unwrap_or_default()
+}
+
+fn text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        AMQPValue::ShortString(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// When a message died last: the broker puts that first.
+fn last_death(deaths: &AMQPValue) -> Option<Timestamp> {
+    let AMQPValue::FieldArray(deaths) = deaths else {
+        return None;
+    };
+    let Some(AMQPValue::FieldTable(death)) = deaths.as_slice().first() else {
+        return None;
+    };
+    match death.inner().get("time") {
+        Some(AMQPValue::Timestamp(second)) => {
+            let second = i64::try_from(*second).ok()?;
+            Timestamp::from_second(second).ok()
+        }
+        _ => None,
+    }
 }
 
 impl DeadLetters {
@@ -61,7 +162,7 @@ impl DeadLetters {
         })
     }
 
-    /// The next one of those that were there at the beginning.
+    /// The next one of those that were there at the beginning, the oldest first.
     ///
     /// # Errors
     /// When the broker does not answer or refuses.
@@ -72,56 +173,32 @@ impl DeadLetters {
         self.left -= 1;
         let (queue, options) = (DEAD_LETTERS_QUEUE.into(), BasicGetOptions::default());
         let getting = self.channel.basic_get(queue, options);
-        let Some(got) = with_timeout(ANSWER_TIMEOUT, getting).await? else {
-            return Ok(None);
-        };
-        let mut delivery = got.delivery;
-        let headers = delivery.properties.headers().as_ref();
-        let reason = match headers.and_then(|headers| headers.inner().get(REASON_HEADER)) {
-            Some(AMQPValue::LongString(reason)) => reason.to_string(),
-            _ => String::new(),
-        };
-        let body = std::mem::take(&mut delivery.data).into();
-        let entry = decode(&delivery.properties, body).into_iter().next();
-        let entry = entry.ok_or_else(|| BrokerError::Ended("an empty dead letter".to_owned()))?;
-        Ok(Some(DeadLetter {
-            delivery,
-            reason,
-            entry,
-        }))
+        let got = with_timeout(ANSWER_TIMEOUT, getting).await?;
+        Ok(got.map(|got| DeadLetter::new(got.delivery)))
     }
 
-    /// Publishes a dead letter again, to the first queue of its kind, and removes it.
+    /// Publishes a dead letter again, to the queue that it came from, and removes it. What it holds
+    /// is not looked at.
     ///
     /// # Errors
     /// When the broker does not confirm: then it is still a dead letter. It may be published all
     /// the same, which changes nothing, since an entry is taken once.
     pub async fn replay(&self, letter: DeadLetter) -> Result<(), BrokerError> {
-        let DeadLetter {
-            delivery, entry, ..
-        } = letter;
-        let family = match &entry.content {
-            Ok(Content::Delivery(_)) => WebhookDelivery::QUEUES,
-            Ok(Content::Submission(_)) => FormSubmission::QUEUES,
-            _ => return Err(BrokerError::Ended("it holds no entry".to_owned())),
+        // Where the queue is gone, the exchange has another one; where that is, it comes back.
+        let mandatory = BasicPublishOptions {
+            mandatory: true,
+            ..BasicPublishOptions::default()
         };
-        let key = family.routing_key(1);
-        let alone = entry.alone();
-        let headers = alone.properties.headers().clone().unwrap_or_default();
-        let mut headers = headers.inner().clone();
-        headers.remove(REASON_HEADER);
-        let properties = alone.properties.with_headers(headers.into());
-        let options = BasicPublishOptions::default();
+        let (key, properties) = (letter.routing_key().into(), letter.properties());
         let publishing = async {
-            let (exchange, body) = (EXCHANGE.into(), &alone.body);
-            let publishing =
-                self.channel
-                    .basic_publish(exchange, key.into(), options, body, properties);
+            let (exchange, body) = (EXCHANGE.into(), &letter.body);
+            let channel = &self.channel;
+            let publishing = channel.basic_publish(exchange, key, mandatory, body, properties);
             publishing.await?.await
         };
         match with_timeout(ANSWER_TIMEOUT, publishing).await? {
             lapin::Confirmation::Ack(None) => {
-                let acknowledging = delivery.ack(BasicAckOptions::default());
+                let acknowledging = letter.delivery.ack(BasicAckOptions::default());
                 with_timeout(ANSWER_TIMEOUT, acknowledging).await.map(drop)
             }
             _ => Err(BrokerError::Ended(PublishError::Refused.to_string())),

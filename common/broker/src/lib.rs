@@ -15,7 +15,7 @@ pub mod topology;
 
 pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};
 pub use connection::{Session, declare, queue_lengths, retry_delays, supervise};
-pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, UNCLAIMED};
+pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, TIME_HEADER, UNCLAIMED};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::BrokerError;
 pub use message::{MalformedMessage, Message, MessageType, RunWake};

@@ -21,7 +21,7 @@ use letterbox_common::process::readiness::Component;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{BrokerError, Message, Session, error::with_timeout};
+use crate::{BrokerError, Message, Session, error::with_timeout, metrics};
 
 /// Messages that may wait to be published. One more is refused. Callers have few messages each, of
 /// bounded size.
@@ -102,6 +102,7 @@ impl Publisher {
         if !self.is_open() {
             return Err(PublishError::Unavailable);
         }
+        let began = Instant::now();
         let (confirm, confirmed) = oneshot::channel();
         self.jobs
             .try_send(Job { message, confirm })
@@ -110,12 +111,16 @@ impl Publisher {
                 async_channel::TrySendError::Closed(_) => PublishError::Unavailable,
             })?;
         let mut open = self.open.clone();
-        tokio::select! {
+        let result = tokio::select! {
             biased;
             result = confirmed => result.unwrap_or(Err(PublishError::Lost)),
             _ = open.wait_for(|open| !open) => Err(PublishError::Lost),
             () = tokio::time::sleep(self.deadline) => Err(PublishError::TimedOut),
+        };
+        if result.is_ok() {
+            metrics::PUBLISH_DURATION.record::<&str, 0>([], began.elapsed());
         }
+        result
     }
 }
 
@@ -208,6 +213,7 @@ async fn run_channels(
     mut channel: Channel,
     jobs: async_channel::Receiver<Job>,
 ) -> Result<(), BrokerError> {
+    let _open = metrics::CHANNELS.hold();
     while run_channel(&channel, &jobs).await? == Ended::Refusing {
         let closing = channel.close(200, "refusing".into());
         let _ = with_timeout(OPEN_TIMEOUT, closing).await;

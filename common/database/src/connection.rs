@@ -4,14 +4,21 @@
 //! behind it. So a connection returns to the pool only when its holder says that it is idle;
 //! whatever else happens closes it.
 
-use std::ops::{Deref, DerefMut};
+use std::{
+    ops::{Deref, DerefMut},
+    time::Instant,
+};
 
 use deadpool_postgres::{Client, Pool};
+use letterbox_common::process::metrics::OneMore;
 
-use crate::DatabaseError;
+use crate::{DatabaseError, metrics};
 
 /// A connection checked out of a pool. Closed when dropped before [`Connection::release`].
-pub(crate) struct Connection(Option<Client>);
+pub(crate) struct Connection {
+    client: Option<Client>,
+    _in_use: OneMore,
+}
 
 impl Connection {
     /// Waits for a free connection, as long as the pool allows.
@@ -19,18 +26,24 @@ impl Connection {
     /// # Errors
     /// When none becomes free in time, or none can be opened.
     pub(crate) async fn acquire(pool: &Pool) -> Result<Self, DatabaseError> {
-        Ok(Self(Some(pool.get().await?)))
+        let began = Instant::now();
+        let client = pool.get().await?;
+        metrics::CONNECTION_WAIT.record::<&str, 0>([], began.elapsed());
+        Ok(Self {
+            client: Some(client),
+            _in_use: metrics::CONNECTIONS_IN_USE.hold(),
+        })
     }
 
     /// Returns the connection to the pool: nothing is in flight on it.
     pub(crate) fn release(mut self) {
-        self.0.take();
+        self.client.take();
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.0.take().map(Client::take);
+        self.client.take().map(Client::take);
     }
 }
 
@@ -42,7 +55,9 @@ impl Deref for Connection {
         reason = "taken only by release and drop, which consume it"
     )]
     fn deref(&self) -> &Client {
-        self.0.as_ref().expect("held until released or dropped")
+        self.client
+            .as_ref()
+            .expect("held until released or dropped")
     }
 }
 
@@ -52,6 +67,8 @@ impl DerefMut for Connection {
         reason = "taken only by release and drop, which consume it"
     )]
     fn deref_mut(&mut self) -> &mut Client {
-        self.0.as_mut().expect("held until released or dropped")
+        self.client
+            .as_mut()
+            .expect("held until released or dropped")
     }
 }

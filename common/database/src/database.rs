@@ -65,6 +65,7 @@ impl Database {
         application: &str,
     ) -> Result<Self, SettingError> {
         let pool = connect::create_pool(target, role, application, size)?;
+        metrics::POOL_SIZE.set(size as f64);
         Ok(Self {
             pool,
             time_limit: role.time_limit(),

@@ -33,7 +33,7 @@ impl MetricKind {
             Self::Counter | Self::Gauge | Self::Info => None,
             Self::Seconds => Some(&[
                 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0,
-                2.5, 5.0,
+                2.5, 5.0, 10.0, 30.0,
             ]),
             Self::Delays => Some(&[
                 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0,
@@ -89,23 +89,62 @@ impl Counter {
 
     /// Adds to the counter with these label values.
     pub fn add<V: Into<SharedString>, const N: usize>(&self, values: [V; N], by: u64) {
-        metrics::counter!(self.0.name, self.0.labels(values)).increment(by);
+        self.under(values).increment(by);
+    }
+
+    /// The counter with these label values, for whoever counts so often that finding it each time
+    /// would cost.
+    pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> CounterUnder {
+        CounterUnder(metrics::counter!(self.0.name, self.0.labels(values)))
     }
 }
 
-/// A gauge without labels.
+/// A counter under certain label values.
+#[derive(Debug, Clone)]
+pub struct CounterUnder(metrics::Counter);
+
+impl CounterUnder {
+    /// Adds to the counter.
+    pub fn increment(&self, by: u64) {
+        self.0.increment(by);
+    }
+}
+
+/// A gauge.
 #[derive(Debug, Clone, Copy)]
 pub struct Gauge(pub Metric);
 
 impl Gauge {
-    /// Changes the gauge by this much.
+    /// Changes a gauge that has no labels by this much.
     pub fn add(&self, by: f64) {
         metrics::gauge!(self.0.name).increment(by);
     }
 
-    /// Sets the gauge.
+    /// Sets a gauge that has no labels.
     pub fn set(&self, to: f64) {
-        metrics::gauge!(self.0.name).set(to);
+        self.set_under::<&str, 0>([], to);
+    }
+
+    /// Sets the gauge with these label values.
+    pub fn set_under<V: Into<SharedString>, const N: usize>(&self, values: [V; N], to: f64) {
+        metrics::gauge!(self.0.name, self.0.labels(values)).set(to);
+    }
+
+    /// One more, until what is given is dropped.
+    #[must_use]
+    pub fn hold(&self) -> OneMore {
+        self.add(1.0);
+        OneMore(*self)
+    }
+}
+
+/// One that a gauge counts, for as long as this lives.
+#[derive(Debug)]
+pub struct OneMore(Gauge);
+
+impl Drop for OneMore {
+    fn drop(&mut self) {
+        self.0.add(-1.0);
     }
 }
 

@@ -10,9 +10,11 @@ mod group;
 mod lane;
 mod submission;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use letterbox_broker::Entry;
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::{ids::WorkspaceId, process::metrics::CounterUnder};
 use tokio_util::task::TaskTracker;
 
 use self::lane::Lane;
@@ -20,6 +22,7 @@ pub(crate) use self::{delivery::Delivery, lane::LaneParts, submission::Submissio
 use crate::{
     batcher::{Batcher, Limits},
     claims::ClaimKey,
+    metrics,
 };
 
 /// Items that one lane takes at once: what PostgreSQL and RabbitMQ do best with.
@@ -65,8 +68,34 @@ pub(crate) enum Accepted {
     Unavailable,
 }
 
+impl Accepted {
+    /// Every outcome, in the order of their numbers.
+    const ALL: [Self; 5] = [
+        Self::First,
+        Self::Duplicate,
+        Self::InProgress,
+        Self::Gone,
+        Self::Unavailable,
+    ];
+
+    /// One word for metrics.
+    fn label(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Duplicate => "repeat",
+            Self::InProgress => "in_progress",
+            Self::Gone => "gone",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 /// Accepts items of one kind.
-pub(crate) struct Acceptance<I: IntakeItem>(Batcher<Lane<I>>);
+pub(crate) struct Acceptance<I: IntakeItem> {
+    lanes: Batcher<Lane<I>>,
+    /// How often each outcome came.
+    outcomes: Arc<[CounterUnder; Accepted::ALL.len()]>,
+}
 
 impl<I: IntakeItem> Acceptance<I> {
     /// Starts `lanes` lanes as tasks of `tasks`.
@@ -78,13 +107,21 @@ impl<I: IntakeItem> Acceptance<I> {
             max_batch_bytes: MAX_BATCH_BYTES,
             max_in_flight: usize::from(lanes),
         };
-        Self(Batcher::start(I::NAME, limits, Lane::new(parts), tasks))
+        let counter = |outcome: Accepted| metrics::INTAKE.under([I::NAME, outcome.label()]);
+        Self {
+            lanes: Batcher::start(I::NAME, limits, Lane::new(parts), tasks),
+            outcomes: Arc::new(Accepted::ALL.map(counter)),
+        }
     }
 
     /// Puts an item into the next batch. Dropping this future before the batch is taken leaves
     /// nothing behind; later it changes nothing.
     pub(crate) fn accept(&self, item: I) -> impl Future<Output = Accepted> + use<I> {
-        let answer = self.0.ask(item);
-        async { answer.await.unwrap_or(Accepted::Unavailable) }
+        let (answer, outcomes) = (self.lanes.ask(item), self.outcomes.clone());
+        async move {
+            let accepted = answer.await.unwrap_or(Accepted::Unavailable);
+            outcomes[accepted as usize].increment(1);
+            accepted
+        }
     }
 }

@@ -7,10 +7,8 @@
 //! anybody still waits, also when the batcher is closed.
 
 mod look_ups;
-#[cfg(test)]
-mod tests;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
@@ -48,6 +46,7 @@ pub(crate) struct Asked<I, A> {
     pub(crate) item: I,
     answer: oneshot::Sender<A>,
     bytes: OwnedSemaphorePermit,
+    since: Instant,
 }
 
 impl<I, A> Asked<I, A> {
@@ -150,6 +149,7 @@ impl<W: BatchWork> Batcher<W> {
             item,
             answer,
             bytes,
+            since: Instant::now(),
         };
         self.asked
             .try_send(asked)
@@ -210,6 +210,9 @@ async fn work_in_batches<W: BatchWork>(
             return;
         };
         metrics::BATCH_SIZE.record([name], batch.len());
+        if let Some(oldest) = batch.first() {
+            metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
+        }
         work.run(batch).await;
         if is_empty(&waiting) {
             work.idle();
@@ -224,3 +227,6 @@ fn is_empty<W: BatchWork>(waiting: &Mutex<Waiting<W>>) -> bool {
         Err(_) => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

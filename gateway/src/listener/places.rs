@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use letterbox_common::process::metrics::OneMore;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -77,9 +78,9 @@ impl Places {
             }
             *places += 1;
         }
-        metrics::CONNECTIONS.add(1.0);
         Some(Place {
             _free: free,
+            _open: metrics::CONNECTIONS.hold(),
             peer: counted,
             taken: self.taken.clone(),
         })
@@ -89,13 +90,13 @@ impl Places {
 /// One open connection.
 pub(super) struct Place {
     _free: OwnedSemaphorePermit,
+    _open: OneMore,
     peer: Option<ClientAddress>,
     taken: Taken,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        metrics::CONNECTIONS.add(-1.0);
         let Some(peer) = self.peer else { return };
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(places) = taken.get_mut(&peer) {

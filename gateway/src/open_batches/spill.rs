@@ -114,10 +114,11 @@ impl Spill {
     /// Measures anew. There is room again when one part in ten is free, or when nothing waits and
     /// nothing need wait.
     pub(super) async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
-        let measured = store::measure(&self.database).await?;
+        let (measured, oldest_seconds) = store::measure(&self.database).await?;
         *self.lock() = measured;
         metrics::SPILL_MESSAGES.set(measured.messages as f64);
         metrics::SPILL_BYTES.set(measured.bytes as f64);
+        metrics::OLDEST_SPILLED.set(oldest_seconds);
         let has_room = self.limits.messages > 0
             && measured.messages * 10 <= self.limits.messages * 9
             && measured.bytes * 10 <= self.limits.bytes * 9;

@@ -47,7 +47,8 @@ WHERE batch_id = ANY ($1) AND spilled_at IS NOT NULL";
 
     /// How much is spilled, over all gateways.
     MEASURE_SPILL = measure_spill "
-SELECT count(*) AS messages, coalesce(sum(octet_length(body)), 0)::bigint AS bytes
+SELECT count(*) AS messages, coalesce(sum(octet_length(body)), 0)::bigint AS bytes,
+       coalesce(extract(epoch FROM now() - min(spilled_at)), 0)::float8 AS oldest_seconds
 FROM open_batches WHERE spilled_at IS NOT NULL";
 }
 
@@ -156,15 +157,16 @@ pub(super) struct SpillSize {
     pub(super) bytes: u64,
 }
 
-/// Measures what is spilled.
+/// Measures what is spilled; gives also how long the oldest has been, in seconds.
 ///
 /// # Errors
 /// When the database did not answer.
-pub(super) async fn measure(database: &Database) -> Result<SpillSize, DatabaseError> {
+pub(super) async fn measure(database: &Database) -> Result<(SpillSize, f64), DatabaseError> {
     let row = database.query_one(&MEASURE_SPILL, &[]).await?;
     let (messages, bytes): (i64, i64) = (row.try_get("messages")?, row.try_get("bytes")?);
-    Ok(SpillSize {
+    let size = SpillSize {
         messages: messages as u64,
         bytes: bytes as u64,
-    })
+    };
+    Ok((size, row.try_get("oldest_seconds")?))
 }

@@ -8,7 +8,7 @@ use letterbox_broker::{BrokerTarget, QueueLength, queue_lengths, topology::DEAD_
 use letterbox_common::ids::WorkspaceId;
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, PROGRAM, store};
+use crate::{Operator, OperatorError, PROGRAM, dead_letters, store};
 
 /// What has waited for longer than this is late.
 const LATE_SECONDS: f64 = 60.0;
@@ -99,7 +99,9 @@ impl Operator {
                     Err(error) => error.to_string(),
                 },
             });
-            backlog.extend(lengths.iter().flatten().map(queue));
+            for length in lengths.iter().flatten() {
+                backlog.push(queue(broker, length).await);
+            }
         }
         let late = |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds > LATE_SECONDS);
         let kind = |kind: &str, waiting: store::Waiting, is_late| BacklogKind {
@@ -135,12 +137,17 @@ impl Operator {
 }
 
 /// A queue that nobody takes from is late as soon as something is in it; so is a dead letter.
-fn queue(length: &QueueLength) -> BacklogKind {
+async fn queue(broker: &BrokerTarget, length: &QueueLength) -> BacklogKind {
     let is_dead = length.queue == DEAD_LETTERS_QUEUE;
+    let dead_since = match is_dead && length.ready > 0 {
+        true => dead_letters::oldest(broker).await.ok().flatten(),
+        false => None,
+    };
+    let age = dead_since.map(|since| Timestamp::now().duration_since(since).as_secs_f64());
     BacklogKind {
         kind: length.queue.clone(),
         count: i64::from(length.ready),
-        oldest_seconds: None,
+        oldest_seconds: age,
         is_late: length.ready > 0 && (is_dead || length.consumers == 0),
     }
 }

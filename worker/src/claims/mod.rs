@@ -5,9 +5,16 @@ mod store;
 
 use letterbox_broker::UNCLAIMED;
 
+use crate::outcome::{Cause, Rejection};
+
 pub(crate) use self::store::{STATEMENTS, unclaimed_deliveries, unclaimed_submissions};
 
 /// Why an entry is dead-lettered that nobody has claimed.
-pub(crate) fn reason() -> String {
-    format!("{UNCLAIMED}: no gateway has claimed it, or the claim was lost with the database")
+pub(crate) fn rejection() -> Rejection {
+    let reason =
+        format!("{UNCLAIMED}: no gateway has claimed it, or the claim was lost with the database");
+    Rejection {
+        cause: Cause::Unclaimed,
+        reason,
+    }
 }

@@ -16,11 +16,16 @@ use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, d
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{MAX_HOLD, patience::Patience, subscription::Subscription};
+use super::{
+    MAX_HOLD,
+    in_hand::{Hold, InHand},
+    patience::Patience,
+    subscription::Subscription,
+};
 use crate::{
     apply::{self, DecodedEntry},
     dead_letters, metrics,
-    outcome::Outcome,
+    outcome::{Cause, Outcome, Rejection},
     recorder::Recorder,
 };
 
@@ -38,6 +43,7 @@ const GIVEN_UP_AT: i64 = 20;
 pub(super) struct BatchConsumer<'c> {
     pub(super) recorder: &'c Recorder,
     pub(super) publisher: &'c Publisher,
+    pub(super) in_hand: &'c InHand,
 }
 
 /// A message with its entries.
@@ -80,7 +86,7 @@ struct DeadLetter {
     /// The place of its message among those that were processed with it.
     message: usize,
     entry: DecodedEntry,
-    reason: String,
+    rejection: Rejection,
 }
 
 /// A message that is held until its dead letters are published; everything else in it is stored.
@@ -88,6 +94,23 @@ struct HeldMessage {
     delivery: Delivery,
     letters: Vec<DeadLetter>,
     since: Instant,
+    _in_hand: Option<Hold>,
+}
+
+impl HeldMessage {
+    fn new(in_hand: &InHand, queue: &str, delivery: Delivery, letters: Vec<DeadLetter>) -> Self {
+        Self {
+            _in_hand: in_hand.hold(queue, oldest(letters.iter().map(|letter| &letter.entry))),
+            delivery,
+            letters,
+            since: Instant::now(),
+        }
+    }
+}
+
+/// When the oldest of some entries was received.
+fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timestamp> {
+    entries.filter_map(|one| one.entry.received_at()).min()
 }
 
 impl BatchConsumer<'_> {
@@ -155,11 +178,9 @@ impl BatchConsumer<'_> {
         for (message, delivery) in deliveries.into_iter().enumerate() {
             match of_message.remove(&message) {
                 None => Subscription::acknowledge(&delivery, false).await?,
-                Some(letters) => held.push(HeldMessage {
-                    delivery,
-                    letters,
-                    since: Instant::now(),
-                }),
+                Some(letters) => {
+                    held.push(HeldMessage::new(self.in_hand, queue, delivery, letters));
+                }
             }
         }
         Ok(held)
@@ -182,9 +203,12 @@ impl BatchConsumer<'_> {
         if may_separate && self.separate(&delivery, &entries).await {
             // Each comes back by itself.
         } else if returns >= GIVEN_UP_AT && entries.len() == 1 {
-            let reason = format!("it has come back {returns} times: its workers died");
+            let rejection = Rejection {
+                cause: Cause::Deadly,
+                reason: format!("it has come back {returns} times: its workers died"),
+            };
             for entry in entries {
-                letters.extend(self.dead_letter(queue, 0, entry, reason.clone()).await);
+                letters.extend(self.dead_letter(queue, 0, entry, rejection.clone()).await);
             }
         } else {
             // In another order each time: one that kills its worker comes before others only now
@@ -198,11 +222,8 @@ impl BatchConsumer<'_> {
             Subscription::acknowledge(&delivery, false).await?;
             return Ok(None);
         }
-        Ok(Some(HeldMessage {
-            delivery,
-            letters,
-            since: Instant::now(),
-        }))
+        let held = HeldMessage::new(self.in_hand, queue, delivery, letters);
+        Ok(Some(held))
     }
 
     /// Tries once more to publish what is held; gives what still is. What the broker does not take
@@ -220,8 +241,11 @@ impl BatchConsumer<'_> {
                 continue;
             }
             let mut letters = Vec::new();
-            for DeadLetter { entry, reason, .. } in message.letters {
-                letters.extend(self.dead_letter(queue, 0, entry, reason).await);
+            for letter in message.letters {
+                let DeadLetter {
+                    entry, rejection, ..
+                } = letter;
+                letters.extend(self.dead_letter(queue, 0, entry, rejection).await);
             }
             message.letters = letters;
             if message.letters.is_empty() {
@@ -243,6 +267,9 @@ impl BatchConsumer<'_> {
         mut open: Vec<(usize, DecodedEntry)>,
         stop: &CancellationToken,
     ) -> Result<Vec<DeadLetter>, BrokerError> {
+        let _in_hand = self
+            .in_hand
+            .hold(queue, oldest(open.iter().map(|(_, entry)| entry)));
         metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], open.len());
         let (mut letters, mut patience) = (Vec::new(), Patience::new(stop));
         loop {
@@ -290,8 +317,8 @@ impl BatchConsumer<'_> {
                     }
                 }
                 Outcome::Retry => again.push((message, entry)),
-                Outcome::Reject(reason) => {
-                    letters.extend(self.dead_letter(queue, message, entry, reason).await);
+                Outcome::Reject(rejection) => {
+                    letters.extend(self.dead_letter(queue, message, entry, rejection).await);
                 }
             }
         }
@@ -304,14 +331,14 @@ impl BatchConsumer<'_> {
         queue: &str,
         message: usize,
         entry: DecodedEntry,
-        reason: String,
+        rejection: Rejection,
     ) -> Option<DeadLetter> {
         let alone = entry.entry.alone();
-        let published = dead_letters::publish(self.publisher, queue, &alone, &reason).await;
+        let published = dead_letters::publish(self.publisher, queue, &alone, &rejection).await;
         published.is_err().then_some(DeadLetter {
             message,
             entry,
-            reason,
+            rejection,
         })
     }
 }

@@ -9,6 +9,7 @@
 //! declared again every few seconds.
 
 mod batches;
+mod in_hand;
 mod patience;
 mod store;
 mod subscription;
@@ -26,8 +27,8 @@ use letterbox_common::process::readiness::Component;
 use letterbox_database::health;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::store::STATEMENTS;
 use self::{batches::BatchConsumer, subscription::Subscription, wakes::WakeConsumer};
+pub(crate) use self::{in_hand::InHand, store::STATEMENTS};
 use crate::{executor::Executor, outcome, recorder::Recorder};
 
 /// How long messages are held while the database is away. Well under the time (30 minutes) after
@@ -46,6 +47,7 @@ pub(crate) struct Consumer {
     /// For dead letters; on another connection.
     pub(crate) publisher: Publisher,
     pub(crate) executor: Executor,
+    pub(crate) in_hand: InHand,
     /// Messages of one queue that may be fetched and not yet acknowledged.
     pub(crate) prefetch: u16,
     pub(crate) max_batch: usize,
@@ -155,6 +157,7 @@ impl Consumer {
                 BatchConsumer {
                     recorder,
                     publisher,
+                    in_hand: &self.in_hand,
                 }
                 .consume(subscription, stop)
                 .await

@@ -14,7 +14,8 @@ use super::{
 use crate::{
     dead_letters,
     executor::{Executor, FencingToken},
-    metrics, outcome,
+    metrics,
+    outcome::{self, Cause, Rejection},
 };
 
 /// Consumes the queue of wakes.
@@ -29,7 +30,7 @@ enum Ended {
     /// The run came as far as it can now.
     Advanced,
     /// The run can't be executed, and not even be marked as failed.
-    Unprocessable(String),
+    Unprocessable(Rejection),
 }
 
 impl WakeConsumer<'_> {
@@ -66,24 +67,28 @@ impl WakeConsumer<'_> {
         message: Delivery,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
+        let _taken = metrics::PLACES_TAKEN.hold();
         let ended = match RunWake::decode(&message.properties) {
             Ok(wake) => {
                 let advanced = self.advance(wake, stop).await?;
                 self.executor.relay.look();
                 advanced
             }
-            Err(error) => Ended::Unprocessable(error.to_string()),
+            Err(error) => Ended::Unprocessable(Rejection {
+                cause: Cause::Malformed,
+                reason: error.to_string(),
+            }),
         };
         let label = match ended {
             Ended::Advanced => "done",
-            Ended::Unprocessable(reason) => {
+            Ended::Unprocessable(rejection) => {
                 let alone = Alone {
                     properties: message.properties.clone(),
                     body: message.data.clone().into(),
                 };
                 // Held by itself: the other wakes go on.
                 let mut patience = Patience::new(stop);
-                while dead_letters::publish(self.publisher, queue, &alone, &reason)
+                while dead_letters::publish(self.publisher, queue, &alone, &rejection)
                     .await
                     .is_err()
                 {
@@ -122,7 +127,7 @@ impl WakeConsumer<'_> {
                 {
                     Ok(()) => return Ok(Ended::Advanced),
                     Err(error) if error.fault == Fault::Permanent => {
-                        return Ok(Ended::Unprocessable(error.to_string()));
+                        return Ok(Ended::Unprocessable(Rejection::from(&error)));
                     }
                     Err(_) => {}
                 }

@@ -21,7 +21,10 @@ use super::{
     store::{self, Account, ActionRecord, ActionUpdate, AttemptEnd, Decided, Transition},
     verdict::{Verdict, judge},
 };
-use crate::egress::{Credential, EgressError};
+use crate::{
+    egress::{Credential, EgressError},
+    metrics,
+};
 
 /// Attempts at one action, unless its workspace says otherwise.
 const MAX_ATTEMPTS: i32 = 11;
@@ -115,6 +118,7 @@ impl Executor {
         }
 
         // Send. The credential is opened now and not kept.
+        let asked = Instant::now();
         let sent = match self.open_credential(run, &prepared.account) {
             Ok(credential) => {
                 let request = &prepared.rendered.request;
@@ -127,6 +131,7 @@ impl Executor {
         let attempt = record.attempts + 1;
         let max_attempts = retries.attempts.unwrap_or(MAX_ATTEMPTS);
         let verdict = judge(outgoing, &sent, attempt, max_attempts);
+        metrics::ACTION_DURATION.record([verdict.label()], asked.elapsed());
         let answer = sent.ok().map(|response| response.body);
         let first_pause = retries.first_pause.unwrap_or(self.timeouts.retry);
         let pause = retry_pause(first_pause, attempt);
@@ -314,6 +319,7 @@ impl Executor {
             .keys
             .open(place, &account.credential_sealed)
             .map_err(|error| {
+                metrics::UNOPENED_CREDENTIALS.increment(1);
                 tracing::error!(account_id = %account.id, %error, "a credential does not open");
                 let reason = format!("the account's credential does not open: {error}");
                 match error {

@@ -29,6 +29,17 @@ pub(super) enum Verdict {
     },
 }
 
+impl Verdict {
+    /// One word for metrics.
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Done { .. } => "done",
+            Self::Fail { .. } => "failed",
+            Self::Retry { .. } => "retry",
+        }
+    }
+}
+
 /// Judges the attempt with this number, counted from 1, of at most `max_attempts`.
 pub(super) fn judge(
     outgoing: &dyn Outgoing,

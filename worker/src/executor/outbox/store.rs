@@ -83,22 +83,11 @@ SELECT workspace_id, run_id, nullif(account_id, '00000000-0000-0000-0000-0000000
            AS account_id
 FROM run_wakes WHERE state = 'handed_over'";
 
-    /// Every lane in which wakes are ready, and since when the first of them is due. Goes from lane
-    /// to lane by the index: how many there are in each costs nothing.
+    /// Every lane in which wakes are ready, and since when the first of them is due.
     READY_LANES = ready_lanes "
-WITH RECURSIVE lane AS (
-    (SELECT workspace_id, account_id, due_at FROM run_wakes WHERE state = 'ready'
-     ORDER BY workspace_id, account_id, due_at LIMIT 1)
-    UNION ALL
-    SELECT next.* FROM lane CROSS JOIN LATERAL (
-        SELECT workspace_id, account_id, due_at FROM run_wakes
-        WHERE state = 'ready'
-          AND (workspace_id, account_id) > (lane.workspace_id, lane.account_id)
-        ORDER BY workspace_id, account_id, due_at LIMIT 1) AS next
-)
 SELECT workspace_id, due_at,
        nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id
-FROM lane";
+FROM ready_lanes";
 
     /// The wakes of some lanes that are due for longest. None of a lane is older than $3.
     READY_WAKES = ready_wakes "

@@ -1,0 +1,86 @@
+//! How old the oldest of everything is that waits, as metrics tell it.
+
+use std::sync::Arc;
+
+use letterbox_tests::{Peer, Reply, World, eventually, post};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+/// What is in hand and can't be stored gets older, until it is stored.
+#[tokio::test]
+async fn an_entry_that_cannot_be_stored_is_the_oldest() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let mut locking = world.session(letterbox_database::Role::Login).await;
+    let lock = locking.transaction().await.unwrap();
+    lock.batch_execute("LOCK TABLE signals").await.unwrap();
+    let worker = world.worker().await;
+    assert!(webhook.send("1").await.is_first());
+    let oldest = "letterbox_oldest_entry_seconds{queue=\"letterbox.v1.webhooks\"}";
+    eventually("it is old", async || worker.metric(oldest).await > 4.0).await;
+    lock.rollback().await.unwrap();
+    world.await_signals(1).await;
+    eventually("nothing is old", async || {
+        worker.metric(oldest).await == 0.0
+    })
+    .await;
+    let counted = "letterbox_intake_total{kind=\"deliveries\",outcome=\"first\"}";
+    assert_eq!(gateway.metric(counted).await, 1.0);
+    assert!(webhook.send("1").await.is_duplicate());
+    let repeats = "letterbox_intake_total{kind=\"deliveries\",outcome=\"repeat\"}";
+    assert_eq!(gateway.metric(repeats).await, 1.0);
+}
+
+/// A run that is due and has no turn is late, unless it is held; a question is as old as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn due_runs_and_questions_have_an_age() {
+    let gate = Arc::new(Semaphore::new(0));
+    let reply = Reply::When(gate.clone(), 200);
+    let peer = Peer::start(move |_, _| reply.clone()).await;
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let one_at_a_time = [("LETTERBOX_RUNS_PER_WORKSPACE", "1")];
+    let worker = world.worker_with(&one_at_a_time).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("a").await;
+    peer.await_received(1).await;
+    form.assert_accepts("b").await;
+    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("it waits", async || world.count(waiting).await == 1).await;
+    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours' WHERE state = 'ready'";
+    world.database.execute(long_ago, &[]).await.unwrap();
+    let age = async || worker.metric("letterbox_oldest_due_run_seconds").await;
+    eventually("it is late", async || {
+        (7_200.0..7_300.0).contains(&age().await)
+    })
+    .await;
+    assert_eq!(worker.metric("letterbox_run_places_taken").await, 1.0);
+    assert!(
+        worker
+            .metric("letterbox_waiting_runs{state=\"ready\"}")
+            .await
+            == 1.0
+    );
+    world.order(format!("workspace hold {}", form.workspace));
+    eventually("held is not late", async || age().await == 0.0).await;
+    world.order(format!("workspace release {}", form.workspace));
+
+    // The relay knows it as one of today.
+    let due_now = "UPDATE run_wakes SET state = 'scheduled', due_at = now()";
+    world.database.execute(due_now, &[]).await.unwrap();
+    let policy = json!({"rules": [], "default": "approve"}).to_string();
+    let operator = world.operator().await;
+    operator.set_policy(form.workspace, &policy).await.unwrap();
+    gate.add_permits(2);
+    world.await_state("waiting_approval", 1).await;
+    let long_ago = "UPDATE approvals SET created_at = now() - interval '2 days'";
+    world.database.execute(long_ago, &[]).await.unwrap();
+    let age = async || worker.metric("letterbox_oldest_approval_seconds").await;
+    eventually("it is old", async || age().await > 172_000.0).await;
+    assert_eq!(worker.metric("letterbox_pending_approvals").await, 1.0);
+    let done = "letterbox_action_duration_seconds_count{outcome=\"done\"}";
+    assert_eq!(worker.metric(done).await, 1.0);
+}

@@ -1,0 +1,92 @@
+//! What the consumers have in hand: when the oldest entry was received that has not come to its
+//! end.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+
+/// What is in hand, by queue. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InHand(Arc<Mutex<Queues>>);
+
+#[derive(Debug, Default)]
+struct Queues {
+    /// Every queue that ever had something: when what it has was received.
+    held: BTreeMap<String, BTreeMap<u64, Timestamp>>,
+    last: u64,
+}
+
+/// Some entries of a queue, in hand for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Hold {
+    in_hand: InHand,
+    queue: String,
+    number: u64,
+}
+
+impl InHand {
+    /// Takes entries in hand, the oldest of which was received then. Nothing is noted of those for
+    /// which that is not known.
+    pub(super) fn hold(&self, queue: &str, oldest: Option<Timestamp>) -> Option<Hold> {
+        let oldest = oldest?;
+        let mut queues = self.lock();
+        queues.last += 1;
+        let number = queues.last;
+        let held = queues.held.entry(queue.to_owned()).or_default();
+        held.insert(number, oldest);
+        Some(Hold {
+            in_hand: self.clone(),
+            queue: queue.to_owned(),
+            number,
+        })
+    }
+
+    /// When the oldest entry of each queue was received; None where none is in hand.
+    pub(crate) fn oldest(&self) -> Vec<(String, Option<Timestamp>)> {
+        let queues = self.lock();
+        let oldest = queues.held.iter();
+        oldest
+            .map(|(queue, held)| (queue.clone(), held.values().min().copied()))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut queues = self.in_hand.lock();
+        if let Some(held) = queues.held.get_mut(&self.queue) {
+            held.remove(&self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_what_is_in_hand_counts_until_it_is_let_go() {
+        let (in_hand, second) = (InHand::default(), jiff::SignedDuration::from_secs(1));
+        let first = Timestamp::UNIX_EPOCH;
+        let later = first + second;
+        assert!(in_hand.hold("a", None).is_none());
+        let (young, old) = (
+            in_hand.hold("a", Some(later)),
+            in_hand.hold("a", Some(first)),
+        );
+        let other = in_hand.hold("b", Some(later));
+        let oldest = |a, b| vec![("a".to_owned(), a), ("b".to_owned(), b)];
+        assert_eq!(in_hand.oldest(), oldest(Some(first), Some(later)));
+        drop((old, other));
+        assert_eq!(in_hand.oldest(), oldest(Some(later), None));
+        drop(young);
+        assert_eq!(in_hand.oldest(), oldest(None, None));
+    }
+}

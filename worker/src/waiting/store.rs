@@ -1,0 +1,66 @@
+//! The statements over what waits. They go by the indexes and count no further than 10,000, so they
+//! cost little however much waits.
+
+use letterbox_common::states::WakeState;
+use letterbox_database::{Database, DatabaseError, statements};
+
+statements! {
+    /// How long the oldest run has been due that no worker has, in seconds: of those that are
+    /// ready the first of each lane, and of those that the relay has not seen yet some of the
+    /// first. What is held is not late. 0 where there is none.
+    OLDEST_DUE_RUN = oldest_due_run "
+WITH unseen AS (
+    SELECT workspace_id, due_at FROM run_wakes
+    WHERE state <> 'ready' AND state = 'scheduled' AND due_at <= now()
+    ORDER BY due_at LIMIT 1000
+), due AS (
+    SELECT workspace_id, due_at FROM ready_lanes UNION ALL SELECT workspace_id, due_at FROM unseen
+)
+SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
+FROM due WHERE NOT is_held(workspace_id)";
+
+    /// Questions that wait for a person, and for how long the oldest has, in seconds.
+    PENDING_APPROVALS = oldest_approval "
+SELECT count(*) AS approvals,
+       coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS seconds
+FROM (SELECT created_at FROM approvals WHERE state = 'pending' LIMIT 10000) AS pending";
+
+    /// How many runs wait, by the state of their wakes.
+    WAITING_RUNS = waiting_runs "
+SELECT (SELECT count(*) FROM (SELECT FROM run_wakes WHERE state = 'ready' LIMIT 10000) AS few)
+           AS ready,
+       (SELECT count(*) FROM (SELECT FROM run_wakes WHERE state = 'handed_over' LIMIT 10000)
+           AS few) AS handed_over,
+       (SELECT count(*) FROM (SELECT FROM run_wakes
+           WHERE state <> 'ready' AND state = 'scheduled' LIMIT 10000) AS few) AS scheduled";
+}
+
+/// What waits.
+pub(super) struct Waiting {
+    /// In seconds.
+    pub(super) oldest_due_run: f64,
+    /// In seconds.
+    pub(super) oldest_approval: f64,
+    pub(super) approvals: i64,
+    pub(super) runs: [(WakeState, i64); 3],
+}
+
+/// Looks at what waits.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn waiting(database: &Database) -> Result<Waiting, DatabaseError> {
+    let due = database.query_one(&OLDEST_DUE_RUN, &[]).await?;
+    let approvals = database.query_one(&PENDING_APPROVALS, &[]).await?;
+    let runs = database.query_one(&WAITING_RUNS, &[]).await?;
+    Ok(Waiting {
+        oldest_due_run: due.try_get("seconds")?,
+        oldest_approval: approvals.try_get("seconds")?,
+        approvals: approvals.try_get("approvals")?,
+        runs: [
+            (WakeState::Ready, runs.try_get("ready")?),
+            (WakeState::HandedOver, runs.try_get("handed_over")?),
+            (WakeState::Scheduled, runs.try_get("scheduled")?),
+        ],
+    })
+}
