@@ -19,3 +19,8 @@ GRANT SELECT ON ready_lanes TO letterbox_worker;
 
 -- How many questions wait for a person, and for how long: for the metrics.
 GRANT SELECT (state, created_at) ON approvals TO letterbox_worker;
+
+-- The trace that a run belongs to.
+ALTER TABLE runs ADD COLUMN traceparent text,
+    ADD CONSTRAINT traceparents_are_short CHECK (length(traceparent) = 55) NOT VALID;
+COMMENT ON COLUMN runs.traceparent IS 'W3C trace context of its submission; null where nobody follows its trace';

@@ -20,7 +20,7 @@ use crate::{
     metrics, request_id,
     response::{self, Response},
     state::Gateway,
-    strict_head,
+    strict_head, trace,
 };
 
 /// A known path.
@@ -53,6 +53,17 @@ impl<'a> Route<'a> {
             Self::FormRead => "form_read",
             Self::FormSubmit => "form_submit",
             Self::FormPage | Self::FormPageFile(_) => "form_page",
+        }
+    }
+
+    /// Its path, without what is in it of others.
+    fn path(self) -> &'static str {
+        match self {
+            Self::IncomingWebhook { .. } => "/webhooks/incoming/{token}",
+            Self::FormRead => "/public/workflow-forms/forms",
+            Self::FormSubmit => "/public/workflow-forms/forms/submit",
+            Self::FormPage => "/forms",
+            Self::FormPageFile(_) => "/forms/{file}",
         }
     }
 
@@ -102,6 +113,8 @@ pub(crate) async fn respond(
     let path = request.uri().path().to_owned();
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);
+    let method = request.method().clone();
+    let span = trace::begin(request.headers_mut(), &method, route.map(Route::path));
 
     let checked = strict_head::check(&request);
     let mut response = match checked.and_then(|()| gateway.origins.check(request.headers())) {
@@ -120,6 +133,7 @@ pub(crate) async fn respond(
 
     let status = response.status().as_u16();
     record(name, status, began.elapsed());
+    trace::end(span, status);
     let request_id = id.to_str().unwrap_or_default();
     match status {
         400.. => gateway.request_log.refused(began, name, status, request_id),

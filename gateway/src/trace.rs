@@ -1,79 +1,70 @@
-//! What names a request in messages: its id, and W3C trace context: a sender's `traceparent` is
-//! passed on; without one, a trace begins here.
+//! What names a request in messages: its id, and the context of its trace.
+//!
+//! A trace begins here: what a stranger says of theirs is linked and nothing more, so that nobody
+//! outside decides what is sampled, or whose trace something belongs to.
 
-use hyper::header::HeaderMap;
+use hyper::{
+    Method,
+    header::{HeaderMap, HeaderValue},
+};
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
+use letterbox_traces::{Kind, Span, TRACEPARENT, begin_unsampled, is_on, linked};
 
 use crate::request_id;
 
+/// Begins the trace of a request to a path, if that is known. From here on the request's headers
+/// have its context and no other.
+pub(crate) fn begin(
+    headers: &mut HeaderMap,
+    method: &Method,
+    path: Option<&'static str>,
+) -> Option<Span> {
+    if !is_on() {
+        return None;
+    }
+    let mut given = headers.get_all(TRACEPARENT).iter();
+    let caller = match (given.next(), given.next()) {
+        (Some(caller), None) => caller.to_str().ok(),
+        _ => None,
+    };
+    // What a stranger makes up names no span.
+    let method = match *method {
+        Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => method.as_str(),
+        _ => "_OTHER",
+    };
+    let name = format!("{method} {}", path.unwrap_or_default());
+    let mut span = linked(Kind::Server, name.trim_end().to_owned(), caller)?;
+    span.set("http.request.method", method.to_owned());
+    if let Some(path) = path {
+        span.set("http.route", path);
+    }
+    if let Some(id) = request_id::of(headers) {
+        span.set("letterbox.request_id", id);
+    }
+    // Digits and hyphens are always a value.
+    if let Ok(context) = HeaderValue::try_from(span.traceparent()) {
+        headers.insert(TRACEPARENT, context);
+    }
+    Some(span)
+}
+
+/// Ends the trace of a request that is answered.
+pub(crate) fn end(span: Option<Span>, status: u16) {
+    let Some(mut span) = span else { return };
+    span.set("http.response.status_code", i64::from(status));
+    if status >= 500 {
+        span.fail("");
+    }
+}
+
 /// When and in what context a request was received, for what is accepted of it.
 pub(crate) fn receipt(headers: &HeaderMap, received_at: Timestamp) -> Receipt {
+    let context = headers.get(TRACEPARENT).filter(|_| is_on());
+    let context = context.and_then(|context| context.to_str().ok());
     Receipt {
         received_at,
-        traceparent: traceparent(headers),
+        traceparent: context.map_or_else(begin_unsampled, str::to_owned),
         request_id: request_id::of(headers),
-    }
-}
-
-/// The value for the message's `traceparent` header: the sender's if it is well-formed, else a new
-/// one.
-fn traceparent(headers: &HeaderMap) -> String {
-    let mut given = headers.get_all("traceparent").iter();
-    match (
-        given.next().and_then(|value| value.to_str().ok()),
-        given.next(),
-    ) {
-        (Some(value), None) if is_well_formed(value) => value.to_owned(),
-        _ => begin(),
-    }
-}
-
-fn begin() -> String {
-    let (trace, span) = (fastrand::u128(1..), fastrand::u64(1..));
-    format!("00-{trace:032x}-{span:016x}-01")
-}
-
-/// Version 00: `00-<32 hex>-<16 hex>-<2 hex>`, ids not zero.
-fn is_well_formed(value: &str) -> bool {
-    let parts: Vec<&str> = value.split('-').collect();
-    let hex = |text: &str, length: usize| {
-        text.len() == length
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    };
-    let zero = |text: &str| text.bytes().all(|b| b == b'0');
-    matches!(parts[..], ["00", trace, span, flags]
-        if hex(trace, 32) && hex(span, 16) && hex(flags, 2) && !zero(trace) && !zero(span))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_well_formed_traceparent_is_kept_and_any_other_replaced() {
-        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let bad = [
-            "",
-            "00-0-0-0",
-            "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
-        ];
-        let with = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("traceparent", value.parse().unwrap());
-            traceparent(&headers)
-        };
-        assert_eq!(with(good), good);
-        for value in bad {
-            assert!(
-                is_well_formed(&with(value)) && with(value) != value,
-                "{value}"
-            );
-        }
-        assert!(is_well_formed(&traceparent(&HeaderMap::new())));
     }
 }

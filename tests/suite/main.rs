@@ -70,6 +70,7 @@ mod status;
 mod submission_once;
 mod taken_over_gateway;
 mod tls;
+mod traces;
 mod turns;
 mod upgrade;
 mod webhook_contract;

@@ -22,8 +22,10 @@ pub async fn main() -> ExitCode {
 async fn start(settings: WorkerSettings) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
     let config = Config::from_settings(&settings)?;
+    let traces = letterbox_traces::start(PROGRAM)?;
     let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
     let socket = bind("admin", settings.admin_listen).await?;
     run(config, socket, metrics, shutdown::on_signal()?).await;
+    traces.end().await;
     Ok(())
 }

@@ -6,6 +6,7 @@ use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId},
 };
+use letterbox_traces::is_sampled;
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 use crate::{MessageType, topology::QueueFamily};
@@ -76,11 +77,14 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// As one text, `<received_at> <request_id>`: what the database takes apart.
+    /// As one text, `<received_at> <request_id> <traceparent>`: what the database takes apart. The
+    /// context of a trace that nobody follows is not told.
     #[must_use]
     pub fn text(&self) -> String {
         let (time, id) = (self.received_at, self.request_id.as_deref());
-        format!("{time} {}", id.unwrap_or_default())
+        let context = Some(self.traceparent.as_str()).filter(|context| is_sampled(context));
+        let (id, context) = (id.unwrap_or_default(), context.unwrap_or_default());
+        format!("{time} {id} {context}")
     }
 }
 
@@ -99,6 +103,8 @@ pub trait Entry: Serialize + DeserializeOwned {
     fn workspace(&self) -> WorkspaceId;
     /// The entry's own id.
     fn id(&self) -> String;
+    /// Of the request that it comes from.
+    fn receipt(&self) -> &Receipt;
 }
 
 impl Entry for WebhookDelivery {
@@ -111,6 +117,9 @@ impl Entry for WebhookDelivery {
     fn id(&self) -> String {
         self.delivery.to_string()
     }
+    fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
 }
 
 impl Entry for FormSubmission {
@@ -122,5 +131,8 @@ impl Entry for FormSubmission {
     }
     fn id(&self) -> String {
         self.run.to_string()
+    }
+    fn receipt(&self) -> &Receipt {
+        &self.receipt
     }
 }

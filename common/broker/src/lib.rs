@@ -11,6 +11,7 @@ mod message;
 pub mod metrics;
 mod publisher;
 mod settings;
+pub mod spans;
 pub mod topology;
 
 pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};

@@ -13,7 +13,7 @@ use super::settings::{LogFormat, ProcessSettings, SettingError};
 
 /// Targets whose lines may hold bodies, parameters or credentials, with the lowest level that they
 /// may log at.
-const CAPPED: [(&str, Level); 7] = [
+const CAPPED: [(&str, Level); 8] = [
     ("lapin", Level::ERROR),
     ("amq_protocol", Level::ERROR),
     ("tokio_postgres", Level::WARN),
@@ -21,6 +21,7 @@ const CAPPED: [(&str, Level); 7] = [
     ("refinery", Level::INFO),
     ("hyper", Level::INFO),
     ("rustls", Level::WARN),
+    ("opentelemetry", Level::WARN),
 ];
 
 /// Starts logging for the whole process.

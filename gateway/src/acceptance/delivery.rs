@@ -51,6 +51,10 @@ impl IntakeItem for Delivery {
         self.address.workspace
     }
 
+    fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
     fn length(&self) -> usize {
         self.body.len()
     }

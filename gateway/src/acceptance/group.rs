@@ -4,7 +4,8 @@
 use std::collections::{HashMap, hash_map::Entry as Slot};
 
 use bytes::Bytes;
-use letterbox_broker::{BatchBody, Entry, MAX_LINE, topology::QueueFamily};
+use letterbox_broker::{BatchBody, Entry, MAX_LINE, spans, topology::QueueFamily};
+use letterbox_traces::Span;
 
 use super::{Accepted, IntakeItem};
 use crate::{
@@ -26,7 +27,7 @@ pub(super) fn item_bytes<I: IntakeItem>(item: &I) -> usize {
 /// One distinct item, and everybody who waits for it.
 pub(super) struct Waiting<I: IntakeItem> {
     pub(super) key: I::Key,
-    item: I,
+    pub(super) item: I,
     first: Answer<Accepted>,
     /// Sent the same at the same moment.
     repeats: Vec<Answer<Accepted>>,
@@ -145,6 +146,7 @@ struct HeldAnswers {
 pub(super) struct HeldGroup {
     pub(super) message: Spillable,
     answers: HeldAnswers,
+    span: Option<Span>,
 }
 
 impl HeldGroup {
@@ -164,11 +166,20 @@ impl HeldGroup {
             routing_key: E::QUEUES.routing_key(queue),
             body: BatchBody::encode(entries),
         };
-        Self { message, answers }
+        let contexts = entries.iter().map(|(entry, _)| entry.receipt());
+        let contexts = contexts.map(|receipt| receipt.traceparent.as_str());
+        Self {
+            span: spans::publishing(&message.routing_key, contexts),
+            message,
+            answers,
+        }
     }
 
     /// Answers everybody. What was repeated in one batch is a duplicate, once it is recorded.
-    pub(super) fn answer(self, answer: Accepted) {
+    pub(super) fn answer(mut self, answer: Accepted) {
+        if let (Accepted::Unavailable, Some(span)) = (answer, &mut self.span) {
+            span.fail("neither published nor kept");
+        }
         let repeated = match answer {
             Accepted::First => Accepted::Duplicate,
             other => other,

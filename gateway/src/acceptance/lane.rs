@@ -7,6 +7,7 @@ use std::{marker::PhantomData, sync::Arc};
 
 use futures_util::future::join_all;
 use letterbox_broker::Entry;
+use letterbox_traces::{Kind, batch};
 
 use super::{
     Accepted, IntakeItem,
@@ -78,7 +79,13 @@ impl<I: IntakeItem> Lane<I> {
             .iter()
             .flat_map(|group| group.items.iter().map(|waiting| (waiting.key, group.batch)))
             .collect();
+        let items = groups.iter().flat_map(|group| &group.items);
+        let contexts = items.map(|waiting| waiting.item.receipt().traceparent.as_str());
+        let mut span = batch(Kind::Internal, || format!("claim {}", I::NAME), contexts);
         let Ok(claimed) = self.parts.claims.claim(&wanted).await else {
+            if let Some(span) = &mut span {
+                span.fail("the database did not answer");
+            }
             // It may have claimed all the same.
             self.fail(groups.iter().map(|group| group.batch));
             groups
@@ -86,6 +93,7 @@ impl<I: IntakeItem> Lane<I> {
                 .for_each(|group| group.answer(Accepted::Unavailable));
             return;
         };
+        drop(span);
         let mut claimed = claimed.into_iter();
         let claimed = groups.into_iter().map(|group| group.claimed(&mut claimed));
         // A batch of which nothing is held is not open.

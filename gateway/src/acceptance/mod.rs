@@ -13,7 +13,7 @@ mod submission;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use letterbox_broker::Entry;
+use letterbox_broker::{Entry, Receipt};
 use letterbox_common::{ids::WorkspaceId, process::metrics::CounterUnder};
 use tokio_util::task::TaskTracker;
 
@@ -45,6 +45,9 @@ pub(crate) trait IntakeItem: Send + Sync + 'static {
 
     /// Its tenant.
     fn workspace(&self) -> WorkspaceId;
+
+    /// Of the request that it comes from.
+    fn receipt(&self) -> &Receipt;
 
     /// Length of its body.
     fn length(&self) -> usize;

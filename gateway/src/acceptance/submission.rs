@@ -34,6 +34,10 @@ impl IntakeItem for Submission {
         self.release.workspace
     }
 
+    fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
     fn length(&self) -> usize {
         self.payload.len()
     }

@@ -12,7 +12,9 @@ use std::{collections::HashMap, time::Duration};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use lapin::{message::Delivery, types::AMQPValue};
-use letterbox_broker::{Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, topology};
+use letterbox_broker::{
+    Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, spans, topology,
+};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -299,7 +301,12 @@ impl BatchConsumer<'_> {
         letters: &mut Vec<DeadLetter>,
     ) -> Vec<(usize, DecodedEntry)> {
         let (places, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
+        let mut span = spans::processing(queue, entries.iter().map(|one| &one.entry));
         let outcomes = apply::apply(self.recorder, &entries).await;
+        if let (Some(span), true) = (&mut span, outcomes.contains(&Outcome::Retry)) {
+            span.fail("tried again");
+        }
+        drop(span);
         let (delays, now) = (
             metrics::PROCESSING_DELAY.under([queue.to_owned()]),
             Timestamp::now(),

@@ -16,6 +16,7 @@ use std::{
 };
 
 use letterbox_common::sealing::Secret;
+use letterbox_traces::TRACEPARENT;
 use letterbox_workflow::actions::Request;
 use reqwest::{
     Method,
@@ -120,7 +121,7 @@ impl Egress {
         public.or_else(allowed).unwrap_or(&self.others)
     }
 
-    /// Sends a request once.
+    /// Sends a request once, with the context of its trace where that is followed.
     ///
     /// # Errors
     /// See [`EgressError`].
@@ -129,6 +130,7 @@ impl Egress {
         request: &Request,
         credential: &Credential,
         key: Uuid,
+        traceparent: Option<String>,
     ) -> Result<HttpResponse, EgressError> {
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
         let url: Url = request.url.parse().map_err(|_| invalid("URL"))?;
@@ -136,7 +138,10 @@ impl Egress {
         way.check_literal(&url)?;
         let method =
             Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?;
-        let headers = headers(request, credential, key).ok_or_else(|| invalid("header"))?;
+        let mut headers = headers(request, credential, key).ok_or_else(|| invalid("header"))?;
+        if let Some(Ok(context)) = traceparent.map(HeaderValue::try_from) {
+            headers.entry(TRACEPARENT).or_insert(context);
+        }
         let mut sending = way.client.request(method, url).headers(headers);
         if let Some(body) = &request.body {
             sending = sending

@@ -35,6 +35,7 @@ use letterbox_common::{
     states::{ActionState, RunState},
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
+use letterbox_traces::{Kind, child};
 use letterbox_workflow::actions::Step;
 use tokio::task::block_in_place;
 use tokio_util::sync::CancellationToken;
@@ -138,8 +139,15 @@ impl Executor {
             return self.end(&lease, Transition::Fail(reason)).await;
         }
 
+        let parent = leased.traceparent.as_deref();
+        let mut span = parent.and_then(|parent| child(Kind::Internal, "run", parent));
+        if let Some(span) = &mut span {
+            span.set("letterbox.run_id", run.to_string());
+            span.set("letterbox.turn", i64::from(lease.fencing_token));
+        }
+
         // Release and input.
-        let mut run = match self.load(leased).await? {
+        let mut run = match self.load(leased, span.as_ref()).await? {
             Ok(run) => run,
             Err(reason) => return self.end(&lease, Transition::Fail(reason)).await,
         };

@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use letterbox_common::ids::{AccountId, UserId};
 use letterbox_database::DatabaseError;
+use letterbox_traces::Span;
 use letterbox_workflow::{TemplateContext, actions::Action, release::Release};
 
 use super::{
@@ -24,6 +25,8 @@ pub(super) struct RunInProgress {
     pub(super) records: HashMap<String, ActionRecord>,
     /// Why it fails, while what follows a failure is under way.
     pub(super) failing: Option<String>,
+    /// The context of this turn, where its trace is followed.
+    pub(super) traceparent: Option<String>,
 }
 
 impl RunInProgress {
@@ -81,6 +84,7 @@ impl Executor {
     pub(super) async fn load(
         &self,
         leased: LeasedRun,
+        span: Option<&Span>,
     ) -> Result<Result<RunInProgress, String>, DatabaseError> {
         let run = leased.lease.run;
         let release = match Release::load(&leased.actions, leased.on_failure.as_deref()) {
@@ -105,6 +109,7 @@ impl Executor {
             release,
             records: HashMap::new(),
             failing: None,
+            traceparent: span.map(Span::traceparent),
         };
         let lease = leased.lease;
         let records = store::action_records(&self.database, &lease, run.owner).await?;

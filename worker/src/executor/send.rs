@@ -8,6 +8,7 @@ use letterbox_common::{
     states::ActionState,
 };
 use letterbox_database::DatabaseError;
+use letterbox_traces::{Kind, Span, child};
 use letterbox_workflow::actions::Outgoing;
 use tokio::task::block_in_place;
 use uuid::Uuid;
@@ -22,7 +23,7 @@ use super::{
     verdict::{Verdict, judge},
 };
 use crate::{
-    egress::{Credential, EgressError},
+    egress::{Credential, EgressError, HttpResponse},
     metrics,
 };
 
@@ -119,13 +120,17 @@ impl Executor {
 
         // Send. The credential is opened now and not kept.
         let asked = Instant::now();
+        let request = &prepared.rendered.request;
+        let mut span = request_span(run, next, outgoing, record.attempts);
         let sent = match self.open_credential(run, &prepared.account) {
             Ok(credential) => {
-                let request = &prepared.rendered.request;
-                self.egress.send(request, &credential, key).await
+                let traceparent = span.as_ref().map(Span::traceparent);
+                let sending = self.egress.send(request, &credential, key, traceparent);
+                sending.await
             }
             Err(error) => Err(error),
         };
+        note_answer(&mut span, &sent);
 
         // Verdict.
         let attempt = record.attempts + 1;
@@ -331,6 +336,36 @@ impl Executor {
             header: account.header.clone(),
             value,
         })
+    }
+}
+
+/// The step of a trace that a request is. Neither its address nor what it carries is told: a
+/// stranger may have written it.
+fn request_span(
+    run: &RunInProgress,
+    next: &Next<'_>,
+    outgoing: &dyn Outgoing,
+    attempts: i32,
+) -> Option<Span> {
+    let method = outgoing.method();
+    let mut span = child(Kind::Client, method.to_owned(), run.traceparent.as_deref()?)?;
+    span.set("http.request.method", method.to_owned());
+    span.set("http.request.resend_count", i64::from(attempts));
+    span.set("letterbox.action_id", next.action.id.clone());
+    span.set("letterbox.account", outgoing.account().to_owned());
+    Some(span)
+}
+
+fn note_answer(span: &mut Option<Span>, sent: &Result<HttpResponse, EgressError>) {
+    let Some(span) = span else { return };
+    match sent {
+        Ok(response) => {
+            span.set("http.response.status_code", i64::from(response.status));
+            if response.status >= 400 {
+                span.fail("");
+            }
+        }
+        Err(_) => span.fail("no answer"),
     }
 }
 

@@ -28,7 +28,8 @@ ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
     /// Inserts a batch of submissions as runs. Those that came before change nothing; what is
-    /// refused keeps no input. A receipt is '<received_at> <request_id>'. $8 and $9 are ids of
+    /// refused keeps no input. A receipt is
+    /// '<received_at> <request_id> <traceparent>'. $8 and $9 are ids of
     /// values, and the place of the run that they are of, from 1. A submission to a workflow that
     /// does not exist breaks a constraint instead of vanishing in a join.
     INSERT_RUNS = insert_runs "
@@ -39,6 +40,7 @@ WITH found AS (
     SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.input,
            split_part(n.receipt, ' ', 1)::timestamptz AS received_at,
            nullif(split_part(n.receipt, ' ', 2), '') AS request_id,
+           nullif(split_part(n.receipt, ' ', 3), '') AS traceparent,
            w.owner_id, s.run_allowance, u.started,
            CASE WHEN s.is_searchable THEN found.found_by END AS found_by,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
@@ -73,11 +75,12 @@ WITH found AS (
     FROM counted
 ), inserted AS (
     INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, refused_reason,
-                      input, found_by, received_at, request_id, finished_at)
+                      input, found_by, received_at, request_id, traceparent,
+                      finished_at)
     SELECT workspace_id, run_id, workflow_id, release_id, owner_id,
            CASE WHEN refused IS NULL THEN 'queued' ELSE 'refused' END, refused,
            CASE WHEN refused IS NULL THEN input END,
-           CASE WHEN refused IS NULL THEN found_by END, received_at, request_id,
+           CASE WHEN refused IS NULL THEN found_by END, received_at, request_id, traceparent,
            CASE WHEN refused IS NOT NULL THEN clock_timestamp() END
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING

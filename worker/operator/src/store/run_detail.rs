@@ -20,7 +20,8 @@ statements! {
 SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
        r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust, r.input,
        coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
-       l.number AS release_number, u.name AS owner_name, r.request_id
+       l.number AS release_number, u.name AS owner_name, r.request_id,
+       nullif(split_part(r.traceparent, '-', 2), '') AS trace_id
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
 JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
@@ -177,6 +178,9 @@ pub struct RunDetail {
     pub release_number: i32,
     /// The `X-Request-Id` that its submitter was answered; None where it is not known.
     pub request_id: Option<String>,
+    /// Its trace, where that is followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// The name of the user as whom it runs.
     pub owner_name: String,
     /// What has been done and is about to be, in order.
@@ -212,6 +216,7 @@ pub(crate) async fn run(
         workflow_name: row.try_get("workflow_name")?,
         release_number: row.try_get("release_number")?,
         request_id: row.try_get("request_id")?,
+        trace_id: row.try_get("trace_id")?,
         owner_name: row.try_get("owner_name")?,
         actions,
         input_trust: row.try_get("input_trust")?,

@@ -45,7 +45,7 @@ WITH taken AS (
       AND EXISTS (SELECT FROM run_wakes WHERE workspace_id = $1 AND run_id = $2
                     AND state = 'handed_over')
     RETURNING workspace_id, run_id, workflow_id, release_id, run_as, turn, idle_turns, received_at,
-              input, lease_until, cancel_reason, failing
+              input, lease_until, cancel_reason, failing, traceparent
 ), wake AS (
     UPDATE run_wakes w SET due_at = t.lease_until, state = 'handed_over', handovers = 0
     FROM taken t WHERE w.workspace_id = t.workspace_id AND w.run_id = t.run_id
@@ -56,8 +56,8 @@ WITH taken AS (
       AND r.state NOT IN ('queued', 'running', 'waiting_approval')
 )
 SELECT t.turn AS fencing_token, t.idle_turns, t.run_as, t.release_id, t.received_at, t.input,
-       t.failing, r.actions, r.on_failure, (SELECT account_id FROM wake) AS account_id,
-       t.cancel_reason IS NOT NULL AS is_cancelled
+       t.failing, t.traceparent, r.actions, r.on_failure,
+       (SELECT account_id FROM wake) AS account_id, t.cancel_reason IS NOT NULL AS is_cancelled
 FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
     /// What a run has done, with the answers of people. $3 is the user as whom it acts.
@@ -142,6 +142,8 @@ pub(super) struct LeasedRun {
     pub(super) on_failure: Option<String>,
     /// Why it fails, once what follows a failure has begun.
     pub(super) failing: Option<String>,
+    /// The context of its submission, where its trace is followed.
+    pub(super) traceparent: Option<String>,
 }
 
 /// What has been done of one action.
@@ -281,6 +283,7 @@ pub(super) async fn take_run(
         actions: row.try_get("actions")?,
         on_failure: row.try_get("on_failure")?,
         failing: row.try_get("failing")?,
+        traceparent: row.try_get("traceparent")?,
     }))
 }
 

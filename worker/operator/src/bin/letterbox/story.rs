@@ -36,6 +36,7 @@ pub(crate) fn story(run: &RunDetail) -> String {
     lines.push(format!("received  {}; {end}", to_second(row.received_at)));
     let request = run.request_id.as_deref();
     lines.extend(request.map(|id| format!("request   {}", word(id))));
+    lines.extend(run.trace_id.iter().map(|id| format!("trace     {id}")));
     lines.push(String::new());
     lines.push("submitted by a stranger".to_owned());
     let values = submitted(run.input.as_ref());

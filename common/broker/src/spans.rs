@@ -1,0 +1,49 @@
+//! The spans of messages, named as OpenTelemetry's conventions for messaging have it.
+
+use letterbox_traces::{Kind, Span, batch};
+
+use crate::{Content, ReceivedEntry, topology::EXCHANGE};
+
+/// Entries are published under a routing key; each of them has a context.
+#[must_use]
+pub fn publishing<'c>(
+    routing_key: &str,
+    contexts: impl Iterator<Item = &'c str> + Clone,
+) -> Option<Span> {
+    let name = || format!("publish {EXCHANGE}.{routing_key}");
+    let mut span = batch(Kind::Producer, name, contexts.clone())?;
+    say(&mut span, ("publish", "send"), contexts.count());
+    span.set(
+        "messaging.destination.name",
+        format!("{EXCHANGE}:{routing_key}"),
+    );
+    span.set(
+        "messaging.rabbitmq.destination.routing_key",
+        routing_key.to_owned(),
+    );
+    Some(span)
+}
+
+/// Entries of a queue are processed together.
+#[must_use]
+pub fn processing<'e>(
+    queue: &str,
+    entries: impl Iterator<Item = &'e ReceivedEntry> + Clone,
+) -> Option<Span> {
+    let contexts = entries.clone().filter_map(|entry| match &entry.content {
+        Ok(Content::Delivery(delivery)) => Some(delivery.receipt.traceparent.as_str()),
+        Ok(Content::Submission(submission)) => Some(submission.receipt.traceparent.as_str()),
+        Ok(Content::Wake(_)) | Err(_) => None,
+    });
+    let mut span = batch(Kind::Consumer, || format!("process {queue}"), contexts)?;
+    say(&mut span, ("process", "process"), entries.count());
+    span.set("messaging.destination.name", queue.to_owned());
+    Some(span)
+}
+
+fn say(span: &mut Span, (name, kind): (&'static str, &'static str), count: usize) {
+    span.set("messaging.system", "rabbitmq");
+    span.set("messaging.operation.name", name);
+    span.set("messaging.operation.type", kind);
+    span.set("messaging.batch.message_count", count as i64);
+}

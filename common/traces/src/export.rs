@@ -1,0 +1,95 @@
+//! The way to the collector: OTLP over HTTP, in batches, apart from the work. What the collector
+//! does not take is lost, and costs nothing else.
+//!
+//! Everything is set by the variables that OpenTelemetry has for it.
+
+use std::{sync::OnceLock, time::Duration};
+
+use async_trait::async_trait;
+use hyper_rustls::HttpsConnectorBuilder;
+use letterbox_common::process::settings::SettingError;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
+use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
+use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use tokio::{runtime::Handle, task::spawn_blocking};
+
+/// Where spans are sent; the second one is for traces alone.
+const ENDPOINTS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
+/// How long the collector may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the last spans may take when a process ends.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
+
+pub(crate) fn provider() -> Option<&'static SdkTracerProvider> {
+    PROVIDER.get()
+}
+
+/// Traces that are on; to be ended with the process.
+pub struct Traces(Option<SdkTracerProvider>);
+
+/// Starts traces for the whole process, if a collector is named. Called within the runtime.
+///
+/// # Errors
+/// When the collector's address can't be used.
+pub fn start(program: &'static str) -> Result<Traces, SettingError> {
+    let is_given = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let Some(name) = ENDPOINTS.iter().find(is_given) else {
+        return Ok(Traces(None));
+    };
+    let wrong = |error: &dyn std::fmt::Display| SettingError::new(name, error);
+    let connector = HttpsConnectorBuilder::new()
+        .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+        .map_err(|error| wrong(&error))?
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(OnRuntime {
+            client: HyperClient::new(connector, TIMEOUT, None),
+            runtime: Handle::current(),
+        })
+        .build()
+        .map_err(|error| wrong(&error))?;
+    let mut resource = Resource::builder();
+    if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+        resource = resource.with_service_name(program);
+    }
+    let provider = SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource.build())
+        .build();
+    // It is called once.
+    let _ = PROVIDER.set(provider.clone());
+    Ok(Traces(Some(provider)))
+}
+
+impl Traces {
+    /// Sends what is left. The collector may be away: nothing waits long for it.
+    pub async fn end(self) {
+        let Self(Some(provider)) = self else { return };
+        let ending = spawn_blocking(move || drop(provider.shutdown_with_timeout(END_TIMEOUT)));
+        let _ = ending.await;
+    }
+}
+
+/// Spans are exported from a thread of their own; what connects to the collector needs a runtime.
+#[derive(Debug)]
+struct OnRuntime<C> {
+    client: C,
+    runtime: Handle,
+}
+
+#[async_trait]
+impl<C: HttpClient + Clone + 'static> HttpClient for OnRuntime<C> {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        let sending = async move { client.send_bytes(request).await };
+        self.runtime.spawn(sending).await?
+    }
+}

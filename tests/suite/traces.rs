@@ -1,0 +1,188 @@
+//! Traces: what became of one request, told to a collector where there is one.
+
+use letterbox_tests::{Peer, Process, Reply, World, eventually, payload, post};
+use serde_json::{Value, json};
+
+const STRANGERS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// Settings by which a process tells its spans to a collector.
+fn told_to(collector: &Peer) -> [(&'static str, &str); 3] {
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "100"),
+    ]
+}
+
+/// Every span that a collector was told, with the name of the program beside it.
+fn spans(collector: &Peer) -> Vec<(String, Value)> {
+    let mut spans = Vec::new();
+    for request in collector.received() {
+        assert_eq!(request.target, "/v1/traces");
+        for resource in request.json()["resourceSpans"].as_array().unwrap() {
+            let program = attribute(&resource["resource"], "service.name").unwrap();
+            let scopes = resource["scopeSpans"].as_array().unwrap().iter();
+            let found = scopes.flat_map(|scope| scope["spans"].as_array().unwrap());
+            spans.extend(found.map(|span| (program.clone(), span.clone())));
+        }
+    }
+    spans
+}
+
+fn attribute(of: &Value, key: &str) -> Option<String> {
+    let mut attributes = of["attributes"].as_array()?.iter();
+    let value = &attributes.find(|one| one["key"] == key)?["value"];
+    let text = value["stringValue"].as_str().map(str::to_owned);
+    text.or_else(|| value["intValue"].as_str().map(str::to_owned))
+        .or_else(|| value["intValue"].as_i64().map(|number| number.to_string()))
+}
+
+fn named<'s>(spans: &'s [(String, Value)], program: &str, name: &str) -> Option<&'s Value> {
+    let mut spans = spans.iter();
+    let found = spans.find(|(by, span)| by == program && span["name"] == name);
+    found.map(|(_, span)| span)
+}
+
+/// From a stranger's submission to the request that an action sends: one trace, which is not the
+/// stranger's.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_leads_from_the_form_to_the_account() {
+    let world = World::new().await;
+    let collector = Peer::start(|_, _| Reply::With(200, Vec::new(), "{}".into())).await;
+    let account = Peer::start(|_, _| Reply::Status(200)).await;
+    let settings = told_to(&collector);
+    let gateway = world.gateway_with(&settings).await;
+    let worker = world.worker_with(&settings).await;
+    let form = world
+        .acting_form(&gateway, &account.url, json!([post("send")]))
+        .await;
+    let body = json!({"token": form.token, "idempotencyKey": "canary-key", "payload": payload()});
+    let sending = form
+        .request(reqwest::Method::POST, &form.submit_url())
+        .header("content-type", "application/json")
+        .header("traceparent", STRANGERS)
+        .body(body.to_string());
+    let answer = sending.send().await.unwrap();
+    let request_id = answer.headers()["x-request-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(answer.status(), 200);
+    let sent = &account.await_received(1).await[0];
+    world.await_state("succeeded", 1).await;
+
+    let server = "POST /public/workflow-forms/forms/submit";
+    eventually("everything is told", async || {
+        let spans = spans(&collector);
+        let of_gateway = |name| named(&spans, "letterbox-gateway", name).is_some();
+        let of_worker = |name| named(&spans, "letterbox-worker", name).is_some();
+        [server, "claim submissions", "publish letterbox.v1.forms"].map(of_gateway) == [true; 3]
+            && ["process letterbox.v1.forms", "run", "POST"].map(of_worker) == [true; 3]
+    })
+    .await;
+    let spans = spans(&collector);
+    let first = named(&spans, "letterbox-gateway", server).unwrap();
+    let trace = first["traceId"].as_str().unwrap();
+    assert!(!STRANGERS.contains(trace), "a trace of our own");
+    let linked = first["links"][0]["traceId"].as_str().unwrap();
+    assert!(STRANGERS.contains(linked), "{first}");
+    assert_eq!(attribute(first, "letterbox.request_id"), Some(request_id));
+    assert_eq!(
+        attribute(first, "http.response.status_code").as_deref(),
+        Some("200")
+    );
+    for (program, name) in [
+        ("letterbox-gateway", "claim submissions"),
+        ("letterbox-gateway", "publish letterbox.v1.forms"),
+        ("letterbox-worker", "process letterbox.v1.forms"),
+    ] {
+        let span = named(&spans, program, name).unwrap();
+        assert_eq!(span["traceId"], trace, "{name}");
+        assert_eq!(span["links"][0]["spanId"], first["spanId"], "{name}");
+    }
+    let run = named(&spans, "letterbox-worker", "run").unwrap();
+    let post = named(&spans, "letterbox-worker", "POST").unwrap();
+    assert_eq!(
+        (&run["traceId"], &run["parentSpanId"]),
+        (&first["traceId"], &first["spanId"])
+    );
+    assert_eq!(post["parentSpanId"], run["spanId"]);
+    assert_eq!(
+        attribute(post, "letterbox.action_id").as_deref(),
+        Some("send")
+    );
+    let context = format!("00-{trace}-{}-01", post["spanId"].as_str().unwrap());
+    assert_eq!(sent.header("traceparent"), Some(context.as_str()));
+    assert_eq!(world.run_of(&form).await.trace_id.as_deref(), Some(trace));
+
+    // A collector is somebody else.
+    for request in collector.received() {
+        let told = &request.body;
+        for secret in [
+            form.token.as_str(),
+            "canary-key",
+            "Ada",
+            "canary-credential",
+        ] {
+            assert!(!told.contains(secret), "{secret}: {told}");
+        }
+    }
+    drop((gateway, worker));
+}
+
+/// Nothing is made, kept or passed on where nobody wants traces, or this one is not sampled.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_follows_leaves_no_trace() {
+    let collector = Peer::start(|_, _| Reply::With(200, Vec::new(), "{}".into())).await;
+    let mut unsampled = told_to(&collector).to_vec();
+    unsampled.push(("OTEL_TRACES_SAMPLER", "always_off"));
+    for settings in [Vec::new(), unsampled] {
+        let world = World::new().await;
+        let account = Peer::start(|_, _| Reply::Status(200)).await;
+        let gateway = world.gateway_with(&settings).await;
+        let _worker = world.worker_with(&settings).await;
+        let actions = json!([post("send")]);
+        let form = world.acting_form(&gateway, &account.url, actions).await;
+        form.assert_accepts("k").await;
+        world.await_state("succeeded", 1).await;
+        assert_eq!(
+            account.await_received(1).await[0].header("traceparent"),
+            None
+        );
+        assert_eq!(world.count("SELECT count(traceparent) FROM runs").await, 0);
+    }
+    assert_eq!(collector.received().len(), 0);
+}
+
+/// A collector that is away costs nobody anything; one that can't be is told at the start.
+#[tokio::test]
+async fn a_collector_may_be_away() {
+    let world = World::new().await;
+    let away = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+    ];
+    let (mut gateway, mut worker) = (
+        world.gateway_with(&away).await,
+        world.worker_with(&away).await,
+    );
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("1").await.is_first());
+    world.await_signals(1).await;
+    for process in [&mut gateway, &mut worker] {
+        stop(process).await;
+    }
+    let wrong = [("OTEL_EXPORTER_OTLP_ENDPOINT", "no address")];
+    let mut refused = world.start("letterbox-gateway", &wrong);
+    assert!(!refused.ended().await.success());
+    assert!(
+        refused.log().contains("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        "{}",
+        refused.log()
+    );
+}
+
+async fn stop(process: &mut Process) {
+    process.terminate();
+    assert!(process.ended().await.success());
+}
