@@ -37,8 +37,7 @@ pub struct Traces(Option<SdkTracerProvider>);
 /// # Errors
 /// When the collector's address can't be used.
 pub fn start(program: &'static str) -> Result<Traces, SettingError> {
-    let is_given = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let Some(name) = ENDPOINTS.iter().find(is_given) else {
+    let Some(name) = ENDPOINTS.iter().find(|name| is_given(name)) else {
         return Ok(Traces(None));
     };
     let wrong = |error: &dyn std::fmt::Display| SettingError::new(name, error);
@@ -57,7 +56,7 @@ pub fn start(program: &'static str) -> Result<Traces, SettingError> {
         .build()
         .map_err(|error| wrong(&error))?;
     let mut resource = Resource::builder();
-    if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+    if !is_given("OTEL_SERVICE_NAME") {
         resource = resource.with_service_name(program);
     }
     let provider = SdkTracerProvider::builder()
@@ -67,6 +66,14 @@ pub fn start(program: &'static str) -> Result<Traces, SettingError> {
     // It is called once.
     let _ = PROVIDER.set(provider.clone());
     Ok(Traces(Some(provider)))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "OpenTelemetry reads its variables itself"
+)]
+fn is_given(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 impl Traces {
