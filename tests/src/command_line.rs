@@ -20,7 +20,17 @@ impl World {
 
     /// The same, with settings beside or instead of the usual ones.
     pub fn letterbox_with(&self, settings: &[(&str, &str)], command: impl AsRef<str>) -> Output {
-        Command::new(binary("letterbox"))
+        self.letterbox_of("letterbox", settings, command)
+    }
+
+    /// The same, of another version.
+    pub fn letterbox_of(
+        &self,
+        program: &str,
+        settings: &[(&str, &str)],
+        command: impl AsRef<str>,
+    ) -> Output {
+        Command::new(binary(program))
             .args(command.as_ref().split(' '))
             .current_dir(&Servers::shared().folder)
             .env_clear()

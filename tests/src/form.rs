@@ -73,8 +73,13 @@ impl Form {
 
     /// The same form behind another gateway.
     pub fn at(&self, gateway: &Process) -> Self {
+        self.behind(&gateway.public_url())
+    }
+
+    /// The same form at another address.
+    pub fn behind(&self, gateway: &str) -> Self {
         Self {
-            base: gateway.public_url(),
+            base: gateway.to_owned(),
             ..self.clone()
         }
     }

@@ -18,7 +18,7 @@ pub use agent::{agent, model_answer, results_in, scripted};
 pub use command_line::command_file;
 pub use form::{DEFINITION, Form, definition_with, payload};
 pub use peer::{Peer, Received, Reply};
-pub use process::{Process, binary};
+pub use process::{Process, binary, former};
 pub use proxy::{Front, Proxy};
 pub use scene::{CHAT, EXPIRE, Scene, asking, post, script};
 pub use sender::{Answer, Webhook, http_client, raw, sign};

@@ -13,14 +13,24 @@ use tokio::{
 
 use crate::{eventually, http_client, marks::assert_unmarked};
 
-/// A program that `cargo build` has made, in the profile of the running one.
+/// A program that `cargo build` has made, in the profile of the running one; or of the former
+/// version, where it is called `former/…`.
 pub fn binary(program: &str) -> PathBuf {
+    if let Some(program) = program.strip_prefix("former/") {
+        return former().expect("asked for where it is there").join(program);
+    }
     let running = std::env::current_exe().unwrap();
     let folders = running.ancestors().skip(1).take(2);
     let found = folders
         .map(|folder| folder.join(program))
         .find(|path| path.exists());
     found.unwrap_or_else(|| panic!("{program} is not built: use deploy/test or deploy/bench"))
+}
+
+/// Where the programs of the former version are; None where `deploy/test` could not build them,
+/// because it knows no history.
+pub fn former() -> Option<PathBuf> {
+    std::env::var_os("LETTERBOX_TEST_FORMER").map(PathBuf::from)
 }
 
 type Shared<T> = Arc<Mutex<T>>;

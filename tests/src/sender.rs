@@ -117,7 +117,12 @@ impl Webhook {
 
     /// The same webhook behind another gateway.
     pub fn at(&self, gateway: &crate::Process) -> Self {
-        Self::new(&gateway.public_url(), self.address, self.secret.clone())
+        self.behind(&gateway.public_url())
+    }
+
+    /// The same webhook at another address.
+    pub fn behind(&self, gateway: &str) -> Self {
+        Self::new(gateway, self.address, self.secret.clone())
     }
 
     /// A signed request that has not been sent.

@@ -44,8 +44,19 @@ impl World {
     /// A database with the schema and an empty virtual host.
     pub async fn new() -> Self {
         let servers = Servers::shared();
+        migrate_template(servers).await;
+        Self::made_of(TEMPLATE).await
+    }
+
+    /// A database without a schema, and an empty virtual host.
+    pub async fn without_schema() -> Self {
+        Self::made_of("template0").await
+    }
+
+    async fn made_of(template: &str) -> Self {
+        let servers = Servers::shared();
         let name = format!("t{}", Uuid::new_v4().simple());
-        let database_url = create_database(servers, &name).await;
+        let database_url = create_database(servers, &name, template).await;
         let amqp_url = create_vhost(servers, &name).await;
         let for_vhost = |url: &String| url.replace("%2f", &name);
         let mut world = Self::on(database_url, amqp_url).await;
@@ -249,13 +260,13 @@ impl World {
     pub fn start(&self, program: &str, settings: &[(&str, &str)]) -> Process {
         let mut all = vec![
             ("DATABASE_URL", self.database_url.as_str()),
-            match program {
-                "letterbox-gateway" => ("AMQP_URL", self.process_amqp_urls[0].as_str()),
-                _ => ("AMQP_URL", &self.process_amqp_urls[1]),
+            match program.ends_with("letterbox-gateway") {
+                true => ("AMQP_URL", self.process_amqp_urls[0].as_str()),
+                false => ("AMQP_URL", &self.process_amqp_urls[1]),
             },
-            match program {
-                "letterbox-gateway" => ("LETTERBOX_WEBHOOK_KEYS", &self.webhook_keys),
-                _ => ("LETTERBOX_ACCOUNT_KEYS", &self.account_keys),
+            match program.ends_with("letterbox-gateway") {
+                true => ("LETTERBOX_WEBHOOK_KEYS", &self.webhook_keys),
+                false => ("LETTERBOX_ACCOUNT_KEYS", &self.account_keys),
             },
             ("LETTERBOX_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
@@ -306,15 +317,17 @@ async fn connect(url: &str) -> tokio_postgres::Client {
         .unwrap()
 }
 
-/// A copy of a database that has been migrated once.
-async fn create_database(servers: &Servers, name: &str) -> String {
+/// The address of another database on the same server.
+fn sibling(servers: &Servers, name: &str) -> String {
+    servers
+        .database_url
+        .replace("/letterbox", &format!("/{name}"))
+        .replacen(&format!("/{name}:"), "/letterbox:", 1)
+}
+
+/// The database that all others are copies of: migrated once.
+async fn migrate_template(servers: &Servers) {
     static MIGRATED: OnceCell<()> = OnceCell::const_new();
-    let sibling = |name: &str| {
-        servers
-            .database_url
-            .replace("/letterbox", &format!("/{name}"))
-            .replacen(&format!("/{name}:"), "/letterbox:", 1)
-    };
     let admin = connect(&servers.database_url).await;
     MIGRATED
         .get_or_init(async || {
@@ -322,7 +335,8 @@ async fn create_database(servers: &Servers, name: &str) -> String {
                 .batch_execute(&format!("CREATE DATABASE {TEMPLATE}"))
                 .await
                 .unwrap();
-            migrate(&sibling(TEMPLATE).parse().unwrap()).await.unwrap();
+            let target = sibling(servers, TEMPLATE).parse().unwrap();
+            migrate(&target).await.unwrap();
             let gone =
                 format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'");
             eventually("the template is free", async || {
@@ -331,11 +345,15 @@ async fn create_database(servers: &Servers, name: &str) -> String {
             .await;
         })
         .await;
+}
+
+async fn create_database(servers: &Servers, name: &str, template: &str) -> String {
+    let admin = connect(&servers.database_url).await;
     admin
-        .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}"))
+        .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}"))
         .await
         .unwrap();
-    sibling(name)
+    sibling(servers, name)
 }
 
 /// A virtual host in which gateways and workers have the rights that deploy/rabbitmq gives them.

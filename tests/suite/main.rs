@@ -52,6 +52,7 @@ mod recovery;
 mod replaced_webhooks;
 mod request_ids;
 mod retention;
+mod rolling_upgrade;
 mod run_control;
 mod runs;
 mod schema;
