@@ -11,6 +11,7 @@ use letterbox_common::process::{
     admin, bind,
     readiness::Readiness,
     shutdown::Deadline,
+    supervisor,
     vital::{spawn_vital, vital},
 };
 use letterbox_database::{Database, health};
@@ -75,6 +76,8 @@ pub(crate) async fn run(
         metrics,
         tasks.stop_background.clone(),
     ));
+    let telling = supervisor::tell(readiness.clone(), stop.clone());
+    tasks.background.spawn(telling);
     let watching = health::watch(
         config.database.clone(),
         readiness.component("database"),

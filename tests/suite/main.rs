@@ -69,6 +69,7 @@ mod source_tree;
 mod spam_defence;
 mod status;
 mod submission_once;
+mod supervised;
 mod taken_over_gateway;
 mod tls;
 mod traces;

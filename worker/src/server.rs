@@ -7,6 +7,7 @@ use letterbox_common::process::{
     admin,
     readiness::Readiness,
     shutdown::Deadline,
+    supervisor,
     vital::{spawn_vital, vital},
 };
 use letterbox_database::health;
@@ -46,6 +47,7 @@ pub(crate) async fn run(
         exported,
         stop_background.clone(),
     ));
+    background.spawn(supervisor::tell(readiness.clone(), stop.clone()));
     let watching = health::watch(
         config.database.clone(),
         readiness.component("database"),

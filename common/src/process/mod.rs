@@ -9,6 +9,7 @@ pub mod readiness;
 pub mod secret_setting;
 pub mod settings;
 pub mod shutdown;
+pub mod supervisor;
 pub mod vital;
 
 use std::{error::Error, io, io::Write, net::SocketAddr, process::ExitCode};

@@ -29,6 +29,10 @@ pub(crate) enum Failure {
     NoNewLink,
     #[error("--by USER is required: a person answers for this")]
     NobodyAnswers,
+    #[error("no admin address of a gateway or a worker")]
+    NoAddress,
+    #[error("not ready: {0}")]
+    NotReady(String),
     #[error("nothing was done")]
     Declined,
     #[error("standard output: {0}")]
@@ -83,7 +87,9 @@ impl Failure {
             | Self::NoSubject
             | Self::NoNewLink
             | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,
-            Self::Broker(_) | Self::Operator(OperatorError::Broker(_)) => FailureKind::TryAgain,
+            Self::NotReady(_) | Self::Broker(_) | Self::Operator(OperatorError::Broker(_)) => {
+                FailureKind::TryAgain
+            }
             Self::Operator(OperatorError::Database(error)) if error.fault == Fault::Transient => {
                 FailureKind::TryAgain
             }

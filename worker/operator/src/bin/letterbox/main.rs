@@ -20,6 +20,7 @@ mod migrate;
 mod model;
 mod output;
 mod policy;
+mod ready;
 mod receive;
 mod run;
 mod send;
@@ -41,6 +42,7 @@ use failure::{Failure, FailureKind};
 use letterbox_common::process::secret_setting::help;
 use output::Output;
 use settings::{CliSettings, SECRETS};
+use url::Url;
 
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
@@ -96,6 +98,11 @@ enum Command {
     Run(run::RunCommand),
     /// What is ready, what waits and for how long; exit code 3 where something is late
     Status(status::StatusCommand),
+    /// Ask a gateway or a worker whether it is ready; exit code 75 where it is not
+    Ready {
+        /// Its admin address, such as http://127.0.0.1:9080
+        url: Url,
+    },
     /// What became of deliveries
     #[command(subcommand)]
     Signal(signal::SignalCommand),
@@ -190,6 +197,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Status(command) => {
             status::run(&settings.operator().await?, &command, settings.json).await
         }
+        Command::Ready { url } => ready::run(&url).await,
         Command::Signal(command) => {
             signal::run(&settings.operator().await?, command, settings.json).await
         }

@@ -70,6 +70,12 @@ pub(crate) enum PostError {
     Refused { status: u16, body: String },
 }
 
+impl From<reqwest::Error> for PostError {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Http(describe(&error))
+    }
+}
+
 impl PostError {
     /// Whether the same may be taken later: the service was not reached, or is busy.
     pub(crate) fn is_transient(&self) -> bool {
@@ -176,8 +182,7 @@ async fn post(
     headers: &[(&str, &str)],
     body: Vec<u8>,
 ) -> Result<serde_json::Value, PostError> {
-    let failed = |error: reqwest::Error| PostError::Http(describe(&error));
-    let (status, answer) = exchange(url, headers, body).await.map_err(failed)?;
+    let (status, answer) = exchange(url, headers, body).await?;
     if !(200..300).contains(&status) {
         return Err(PostError::Refused {
             status,
@@ -193,14 +198,7 @@ async fn exchange(
     headers: &[(&str, &str)],
     body: Vec<u8>,
 ) -> Result<(u16, String), reqwest::Error> {
-    // Fails where it is installed already, which is as good.
-    let _ =
-        rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
-    let client = reqwest::Client::builder()
-        .timeout(TIMEOUT)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()?;
-    let mut request = client
+    let mut request = client(TIMEOUT)?
         .post(url)
         .header("content-type", "application/json")
         .body(body);
@@ -209,6 +207,17 @@ async fn exchange(
     }
     let response = request.send().await?;
     Ok((response.status().as_u16(), response.text().await?))
+}
+
+/// What sends. An answer that leads elsewhere is an answer.
+pub(crate) fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
+    // Fails where it is installed already, which is as good.
+    let _ =
+        rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
+    reqwest::Client::builder()
+        .timeout(timeout)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
 }
 
 /// The chain of causes: 'error sending request' alone does not help.

@@ -1,0 +1,52 @@
+//! What supervises this process is told how it stands: systemd, where a unit has `Type=notify`.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio_util::sync::CancellationToken;
+
+use super::readiness::Readiness;
+
+/// How often to look.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Tells when the process is ready, what it waits for, and that it stops; until `stop`. Does
+/// nothing where nobody asks.
+pub async fn tell(readiness: Readiness, stop: CancellationToken) {
+    if !is_asked() {
+        return;
+    }
+    let (mut was_ready, mut told) = (false, None);
+    while !stop.is_cancelled() {
+        let waiting = readiness.waiting();
+        if waiting.is_empty() && !was_ready {
+            was_ready = true;
+            notify(NotifyState::Ready);
+        }
+        let waiting = waiting.iter().map(|(what, why)| format!("{what}: {why}"));
+        let status = match waiting.collect::<Vec<_>>().join("; ") {
+            nothing if nothing.is_empty() => "ready".to_owned(),
+            waiting => format!("waits for {waiting}"),
+        };
+        if told.as_ref() != Some(&status) {
+            notify(NotifyState::Status(&status));
+            told = Some(status);
+        }
+        tokio::select! { () = tokio::time::sleep(EVERY) => {}, () = stop.cancelled() => {} }
+    }
+    notify(NotifyState::Stopping);
+}
+
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "the supervisor does not listen");
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "not a setting: systemd says where it listens"
+)]
+fn is_asked() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
