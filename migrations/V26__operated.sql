@@ -24,3 +24,6 @@ GRANT SELECT (state, created_at) ON approvals TO letterbox_worker;
 ALTER TABLE runs ADD COLUMN traceparent text,
     ADD CONSTRAINT traceparents_are_short CHECK (length(traceparent) = 55) NOT VALID;
 COMMENT ON COLUMN runs.traceparent IS 'W3C trace context of its submission; null where nobody follows its trace';
+
+-- What a workspace uses.
+GRANT SELECT ON stored_bytes TO letterbox_operator;

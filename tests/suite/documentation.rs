@@ -187,3 +187,32 @@ fn named_files_exist() {
 fn the_readme_for_newcomers_is_short() {
     assert!(read("README.md").split_whitespace().count() <= 1_500);
 }
+
+/// Whoever runs Letterbox by a unit, in containers or in a cluster gives it settings that there
+/// are.
+#[test]
+fn every_way_to_run_it_gives_settings_that_there_are() {
+    let readme = read("deploy/README.md");
+    let files = [
+        "deploy/Containerfile",
+        "deploy/compose.yaml",
+        "deploy/chart/values.yaml",
+        "deploy/chart/templates/gateway.yaml",
+        "deploy/chart/templates/worker.yaml",
+        "deploy/systemd/gateway.env",
+        "deploy/systemd/worker.env",
+        "deploy/systemd/letterbox-gateway.service",
+        "deploy/systemd/letterbox-worker.service",
+    ];
+    let mut found = 0;
+    for file in files {
+        let text = read(file);
+        let words = text.split(|one: char| !one.is_ascii_uppercase() && one != '_');
+        for word in words.filter(|word| word.starts_with("LETTERBOX_")) {
+            let setting = word.trim_end_matches("_FILE");
+            assert!(readme.contains(&format!("`{setting}`")), "{file}: {word}");
+            found += 1;
+        }
+    }
+    assert!(found > 20, "{found}");
+}

@@ -66,6 +66,12 @@ async fn from_a_workspace_to_a_signal() {
         (Some(202), &Value::Bool(true))
     );
     world.await_signals(1).await;
+    eventually("what is used is told", async || {
+        let usage = world.order(format!("workspace usage {workspace}"));
+        assert_eq!(usage["runs_started"], 0);
+        usage["webhooks"][0]["bytes_today"] == body.len() && usage["bytes_today"] == body.len()
+    })
+    .await;
     let signals = world.order(format!("signal list --workspace {workspace}"));
     let id = signals[0]["signal_id"].as_str().unwrap();
     assert_eq!(world.order(format!("signal show {id}"))["body"], body);

@@ -2,7 +2,9 @@
 
 use letterbox_common::ids::{RunId, WorkspaceId};
 
-use crate::{Allowance, Operator, OperatorError, Reason, Retries, Workspace, check_name, store};
+use crate::{
+    Allowance, Operator, OperatorError, Reason, Retries, Usage, Workspace, check_name, store,
+};
 
 /// Rows that one statement deletes or changes.
 const PIECE: i32 = 1_000;
@@ -40,6 +42,15 @@ impl Operator {
     /// When there is no such workspace.
     pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
         let found = store::allowance(&self.database, workspace).await?;
+        found.ok_or(Reason::NotFound("workspace").into())
+    }
+
+    /// What a workspace uses.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
+        let found = store::usage(&self.database, workspace).await?;
         found.ok_or(Reason::NotFound("workspace").into())
     }
 

@@ -36,7 +36,7 @@ pub use self::{
     users::User,
     webhooks::{RefusalRow, Sender, WebhookRow},
     workflows::{WorkflowDetail, WorkflowRow},
-    workspaces::{Allowance, Retries, Workspace},
+    workspaces::{Allowance, Retries, Usage, WebhookUsage, Workspace},
 };
 pub(crate) use self::{
     accounts::{accounts, connect_account, disconnect_account},
@@ -64,7 +64,7 @@ pub(crate) use self::{
     },
     workspaces::{
         allowance, close_workspace, create_workspace, empty_workspace, hold, is_searchable,
-        keep_answers, release, retries, set_allowance, set_retries, set_search, stop_search,
+        keep_answers, release, retries, set_allowance, set_retries, set_search, stop_search, usage,
         workspace_exists, workspaces,
     },
 };

@@ -1,7 +1,7 @@
 //! Workspaces and their allowances.
 
 use jiff::Timestamp;
-use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_common::ids::{RunId, WebhookId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 use serde::Serialize;
 use tokio_postgres::{Error, Row};
@@ -29,6 +29,29 @@ FROM workspaces w LEFT JOIN run_usage u
     ON u.workspace_id = w.workspace_id
     AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 WHERE w.workspace_id = $1";
+
+    /// What a workspace has used, and what of it waits.
+    USAGE = workspace_usage "
+SELECT w.workspace_id, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month, w.run_allowance,
+       coalesce(u.started, 0) AS runs_started, coalesce(b.bytes, 0) AS bytes_today,
+       (SELECT count(*) FROM runs r WHERE r.workspace_id = $1 AND r.finished_at IS NULL)
+           AS runs_under_way,
+       (SELECT count(*) FROM approvals a WHERE a.workspace_id = $1 AND a.state = 'pending')
+           AS pending_approvals
+FROM workspaces w
+LEFT JOIN run_usage u ON u.workspace_id = w.workspace_id
+    AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+LEFT JOIN stored_bytes b ON b.workspace_id = w.workspace_id
+    AND b.day = (now() AT TIME ZONE 'UTC')::date
+    AND b.webhook_id = '00000000-0000-0000-0000-000000000000'
+WHERE w.workspace_id = $1";
+
+    /// What the webhooks of a workspace have stored today, the most first.
+    USAGE_BY_WEBHOOK = usage_by_webhook "
+SELECT w.webhook_id, w.name, b.bytes AS bytes_today
+FROM stored_bytes b JOIN webhooks w USING (workspace_id, webhook_id)
+WHERE b.workspace_id = $1 AND b.day = (now() AT TIME ZONE 'UTC')::date
+ORDER BY b.bytes DESC, w.webhook_id LIMIT 100";
 
     /// Ends the forms, webhooks and accounts of a workspace of this name.
     CLOSE_WORKSPACE = close_workspace "
@@ -77,6 +100,66 @@ UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
     /// Sets the allowance of a workspace.
     SET_ALLOWANCE = set_allowance "
 UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
+}
+
+/// What a workspace uses: for invoices, and to see who needs so much. No metric has it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Usage {
+    /// The tenant.
+    pub workspace_id: WorkspaceId,
+    /// This month, in UTC.
+    pub month: String,
+    /// Runs that have started in it.
+    pub runs_started: i32,
+    /// Runs that may; none is unlimited.
+    pub run_allowance: Option<i32>,
+    /// Runs that are not over.
+    pub runs_under_way: i64,
+    /// Questions that wait for a person.
+    pub pending_approvals: i64,
+    /// Bodies of signals and inputs of runs that were stored today (UTC), a few seconds ago.
+    pub bytes_today: i64,
+    /// Of them, what webhooks have stored, the most first; a hundred of them.
+    pub webhooks: Vec<WebhookUsage>,
+}
+
+/// What a webhook has stored today.
+#[derive(Debug, Clone, Serialize)]
+pub struct WebhookUsage {
+    /// The webhook.
+    pub webhook_id: WebhookId,
+    /// For people.
+    pub name: String,
+    /// Bodies of signals.
+    pub bytes_today: i64,
+}
+
+/// What a workspace uses; none where there is no such workspace.
+pub(crate) async fn usage(
+    database: &Database,
+    workspace: WorkspaceId,
+) -> Result<Option<Usage>, DatabaseError> {
+    let Some(row) = database.query_opt(&USAGE, &[&workspace]).await? else {
+        return Ok(None);
+    };
+    let webhooks = database.query(&USAGE_BY_WEBHOOK, &[&workspace]).await?;
+    let webhooks = webhooks.iter().map(|row| {
+        Ok(WebhookUsage {
+            webhook_id: row.try_get("webhook_id")?,
+            name: row.try_get("name")?,
+            bytes_today: row.try_get("bytes_today")?,
+        })
+    });
+    Ok(Some(Usage {
+        workspace_id: row.try_get("workspace_id")?,
+        month: row.try_get("month")?,
+        runs_started: row.try_get("runs_started")?,
+        run_allowance: row.try_get("run_allowance")?,
+        runs_under_way: row.try_get("runs_under_way")?,
+        pending_approvals: row.try_get("pending_approvals")?,
+        bytes_today: row.try_get("bytes_today")?,
+        webhooks: webhooks.collect::<Result<_, DatabaseError>>()?,
+    }))
 }
 
 /// A tenant.

@@ -10,7 +10,7 @@ use letterbox_common::{
 use letterbox_operator::{Named, NewAccount};
 use url::Url;
 
-use crate::{Failure, Output, file, settings::CliSettings};
+use crate::{Failure, Output, confirm::confirm_loss, file, settings::CliSettings};
 
 const COLUMNS: [&str; 5] = [
     "account_id",
@@ -57,7 +57,12 @@ pub(crate) enum AccountCommand {
         workspace: Named<WorkspaceId>,
     },
     /// Disconnect an account; its credential is destroyed
-    Disconnect { account_id: AccountId },
+    Disconnect {
+        account_id: AccountId,
+        /// Without asking
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<Output, Failure> {
@@ -98,7 +103,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             let accounts = operator.accounts(operator.id(&workspace).await?).await?;
             Output::many(&accounts, &COLUMNS)
         }
-        AccountCommand::Disconnect { account_id } => {
+        AccountCommand::Disconnect { account_id, yes } => {
+            confirm_loss("the credential is destroyed", yes)?;
             let operator = settings.operator().await?;
             Output::one(&operator.disconnect_account(account_id).await?)
         }

@@ -1,4 +1,4 @@
-//! Asking before links end that people may hold.
+//! Asking before something ends for good.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 
@@ -25,6 +25,22 @@ pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Resul
         output::warning(&text);
         return Ok(());
     }
+    ask(&text)
+}
+
+/// Says what a command destroys, and asks where there is a terminal; not where `yes` was said
+/// beforehand.
+///
+/// # Errors
+/// When the answer is no.
+pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
+    match yes || !stdin().is_terminal() {
+        true => Ok(()),
+        false => ask(&format!("this can't be undone: {what}")),
+    }
+}
+
+fn ask(text: &str) -> Result<(), Failure> {
     let mut said = String::new();
     let asked = write!(stderr(), "{text}\nGo on? [y/N] ").and_then(|()| stderr().flush());
     let read = asked.and_then(|()| stdin().read_line(&mut said));

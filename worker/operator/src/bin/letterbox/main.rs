@@ -8,6 +8,7 @@ mod confirm;
 mod dead_letters;
 mod demo;
 mod escape;
+mod examples;
 mod export;
 mod failure;
 mod file;
@@ -18,6 +19,7 @@ mod manual;
 mod member;
 mod migrate;
 mod model;
+mod next;
 mod output;
 mod policy;
 mod ready;
@@ -38,6 +40,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use examples::with_examples;
 use failure::{Failure, FailureKind};
 use letterbox_common::process::secret_setting::help;
 use output::Output;
@@ -138,10 +141,12 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
-        let cli = Cli::from_arg_matches(&matches)?;
-        Ok((cli, words(&matches)))
-    });
+    let parsed = with_examples(Cli::command())
+        .try_get_matches()
+        .and_then(|matches| {
+            let cli = Cli::from_arg_matches(&matches)?;
+            Ok((cli, words(&matches)))
+        });
     let (mut cli, words) = match parsed {
         Ok(parsed) => parsed,
         Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
@@ -153,7 +158,13 @@ async fn main() -> ExitCode {
     cli.settings.command = words;
     let json = cli.settings.json;
     match run_command(&cli.settings, cli.command).await {
-        Ok(output) => output.print(json),
+        Ok(output) => {
+            let code = output.print(json);
+            if !json {
+                next::hint(&cli.settings.command);
+            }
+            code
+        }
         Err(failure) => fail(failure.kind(), &failure.to_string(), json),
     }
 }

@@ -192,6 +192,11 @@ pub(crate) fn error_line(value: &Value) {
     let _ = writeln!(io::stderr(), "{}", escape::json(&value.to_string()));
 }
 
+/// Says what may come next.
+pub(crate) fn hint(step: &str) {
+    let _ = writeln!(io::stderr(), "next: {step}");
+}
+
 /// Says what is not refused, and should be known.
 pub(crate) fn warning(message: &str) {
     let _ = writeln!(

@@ -13,7 +13,9 @@ use letterbox_operator::{Named, Operator, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
-    Failure, Output, follow, output,
+    Failure, Output,
+    confirm::confirm_loss,
+    follow, output,
     story::{story, word},
     times::to_second,
 };
@@ -68,7 +70,12 @@ pub(crate) enum RunCommand {
         rate: Option<u32>,
     },
     /// Forget what was submitted to a run that is over, and what it has sent
-    Erase { run_id: RunId },
+    Erase {
+        run_id: RunId,
+        /// Without asking
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Which runs of a workspace.
@@ -183,7 +190,10 @@ pub(crate) async fn run(
             let before = operator.id_of(before.as_ref()).await?;
             Output::many(&operator.runs(&filter, before, limit).await?, &COLUMNS)
         }
-        RunCommand::Erase { run_id } => Output::one(&operator.erase_run(run_id).await?),
+        RunCommand::Erase { run_id, yes } => {
+            confirm_loss("what was submitted and sent is forgotten", yes)?;
+            Output::one(&operator.erase_run(run_id).await?)
+        }
         RunCommand::Show { run_id } => {
             let run_id = operator.id(&run_id).await?;
             let run = match key_ring(SealedColumn::ActionAnswer) {

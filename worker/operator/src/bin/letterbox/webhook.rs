@@ -11,7 +11,7 @@ use letterbox_common::{
 use letterbox_operator::{Named, Sender};
 use serde_json::json;
 
-use crate::{Failure, Output, file, settings::CliSettings};
+use crate::{Failure, Output, confirm::confirm_loss, file, settings::CliSettings};
 
 #[derive(Subcommand)]
 pub(crate) enum WebhookCommand {
@@ -68,7 +68,12 @@ pub(crate) enum WebhookCommand {
         workspace: Named<WorkspaceId>,
     },
     /// Delete a webhook: its deliveries are refused from now on; what it has received stays
-    Delete { webhook_id: WebhookId },
+    Delete {
+        webhook_id: WebhookId,
+        /// Without asking
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// A time as `24h`, `30m` or `90s`; a month at most.
@@ -164,7 +169,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             let refusals = operator.refusals(webhook, limit).await?;
             Output::many(&refusals, &["refused_at", "reason", "request_id"])
         }
-        WebhookCommand::Delete { webhook_id } => {
+        WebhookCommand::Delete { webhook_id, yes } => {
+            confirm_loss("the webhook's address and secret end", yes)?;
             let operator = settings.operator().await?;
             Output::one(&operator.delete_webhook(webhook_id).await?)
         }

@@ -64,6 +64,8 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, conflicts_with = "on")]
         off: bool,
     },
+    /// Show what a workspace uses: runs of this month, what was stored today and by which webhooks
+    Usage { workspace_id: Named<WorkspaceId> },
     /// Let runs begin no action until they are released: forms go on, nothing is denied
     Hold {
         /// A workspace, or 'all'
@@ -132,6 +134,10 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             name,
             run_allowance,
         } => Output::one(&operator.create_workspace(&name, run_allowance.0).await?),
+        WorkspaceCommand::Usage { workspace_id } => {
+            let workspace = operator.id(&workspace_id).await?;
+            Output::one(&operator.usage(workspace).await?)
+        }
         WorkspaceCommand::List => Output::many(
             &operator.workspaces().await?,
             &[
