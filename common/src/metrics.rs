@@ -3,4 +3,6 @@
 crate::metrics! {
     /// Always 1; what runs, by program and version
     BUILD_INFO: Info = "letterbox_build_info" [program, version];
+    /// 1 where the process can do its work, as /readyz says
+    READY: Gauge = "letterbox_ready" [];
 }

@@ -25,6 +25,13 @@ async fn an_entry_that_cannot_be_stored_is_the_oldest() {
         worker.metric(oldest).await == 0.0
     })
     .await;
+    for process in [&gateway, &worker] {
+        assert_eq!(
+            process.metric("letterbox_database_connections_max").await,
+            8.0
+        );
+        assert!(process.metric("letterbox_broker_connected").await >= 1.0);
+    }
     let counted = "letterbox_intake_total{kind=\"deliveries\",outcome=\"first\"}";
     assert_eq!(gateway.metric(counted).await, 1.0);
     assert!(webhook.send("1").await.is_duplicate());

@@ -42,10 +42,10 @@ async fn systemd_is_told_what_a_process_waits_for() {
         let supervisor = Supervisor::new();
         let path = supervisor.path.to_str().unwrap();
         let mut process = world.start(program, &[("NOTIFY_SOCKET", path)]);
-        let told = supervisor.until("READY=1").await;
+        supervisor.until("READY=1").await;
+        let told = supervisor.until("STATUS=ready").await;
         assert!(told[0].starts_with("STATUS=waits for "), "{told:?}");
         process.await_ready().await;
-        supervisor.until("STATUS=ready").await;
         process.terminate();
         supervisor.until("STOPPING=1").await;
         assert!(process.ended().await.success());

@@ -65,11 +65,15 @@ impl Database {
         application: &str,
     ) -> Result<Self, SettingError> {
         let pool = connect::create_pool(target, role, application, size)?;
-        metrics::POOL_SIZE.set(size as f64);
         Ok(Self {
             pool,
             time_limit: role.time_limit(),
         })
+    }
+
+    /// Tells how many connections may be open.
+    pub(crate) fn note_pool(&self) {
+        metrics::POOL_SIZE.set(self.pool.status().max_size as f64);
     }
 
     /// Closes the pool: later calls fail.

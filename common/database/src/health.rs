@@ -13,6 +13,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// Keeps the readiness of `component` up to date until `stop`.
 pub async fn watch(database: Database, component: Component, stop: CancellationToken) {
     loop {
+        database.note_pool();
         match check(&database).await {
             Ok(()) => component.ready(),
             Err(reason) => component.not_ready(reason),

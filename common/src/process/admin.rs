@@ -19,7 +19,7 @@ use super::{
     metrics::{Counter, Metric, MetricKind},
     readiness::Readiness,
 };
-use crate::metrics::BUILD_INFO;
+use crate::metrics::{BUILD_INFO, READY};
 
 /// How often the exporter drops what it no longer needs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -132,6 +132,7 @@ fn respond(
         "/readyz" => ready(readiness),
         "/metrics" => {
             Collector::default().collect();
+            READY.set(f64::from(u8::from(readiness.waiting().is_empty())));
             text(
                 StatusCode::OK,
                 "text/plain; version=0.0.4",

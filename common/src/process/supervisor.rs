@@ -10,19 +10,17 @@ use super::readiness::Readiness;
 /// How often to look.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Tells when the process is ready, what it waits for, and that it stops; until `stop`. Does
-/// nothing where nobody asks.
+/// Tells that the process runs, what it waits for, and that it stops; until `stop`. Does nothing
+/// where nobody asks. It counts as started although it waits for a server: what else the machine
+/// starts does not wait with it.
 pub async fn tell(readiness: Readiness, stop: CancellationToken) {
     if !is_asked() {
         return;
     }
-    let (mut was_ready, mut told) = (false, None);
+    notify(NotifyState::Ready);
+    let mut told = None;
     while !stop.is_cancelled() {
         let waiting = readiness.waiting();
-        if waiting.is_empty() && !was_ready {
-            was_ready = true;
-            notify(NotifyState::Ready);
-        }
         let waiting = waiting.iter().map(|(what, why)| format!("{what}: {why}"));
         let status = match waiting.collect::<Vec<_>>().join("; ") {
             nothing if nothing.is_empty() => "ready".to_owned(),

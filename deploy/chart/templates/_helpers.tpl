@@ -31,6 +31,19 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* What is mounted beside: certificates, for instance. */}}
+{{- define "letterbox.mounts" -}}
+{{- with .Values.extraVolumeMounts }}
+volumeMounts: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "letterbox.volumes" -}}
+{{- with .Values.extraVolumes }}
+volumes: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* Environment of a program: the names of its secrets, and its settings. */}}
 {{- define "letterbox.env" -}}
 {{- range $name, $key := .secrets }}
