@@ -19,6 +19,7 @@ GRANT SELECT ON ready_lanes TO letterbox_worker;
 
 -- How many questions wait for a person, and for how long: for the metrics.
 GRANT SELECT (state, created_at) ON approvals TO letterbox_worker;
+CREATE INDEX approvals_by_age ON approvals (created_at) WHERE state = 'pending';
 
 -- The trace that a run belongs to.
 ALTER TABLE runs ADD COLUMN traceparent text,

@@ -13,13 +13,9 @@ use letterbox_traces::{Kind, Span, TRACEPARENT, begin_unsampled, is_on, linked};
 
 use crate::request_id;
 
-/// Begins the trace of a request to a path, if that is known. From here on the request's headers
+/// Begins the trace of a request to a known path. From here on the request's headers
 /// have its context and no other.
-pub(crate) fn begin(
-    headers: &mut HeaderMap,
-    method: &Method,
-    path: Option<&'static str>,
-) -> Option<Span> {
+pub(crate) fn begin(headers: &mut HeaderMap, method: &Method, path: &'static str) -> Option<Span> {
     if !is_on() {
         return None;
     }
@@ -33,12 +29,9 @@ pub(crate) fn begin(
         Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => method.as_str(),
         _ => "_OTHER",
     };
-    let name = format!("{method} {}", path.unwrap_or_default());
-    let mut span = linked(Kind::Server, name.trim_end().to_owned(), caller)?;
+    let mut span = linked(Kind::Server, format!("{method} {path}"), caller)?;
     span.set("http.request.method", method.to_owned());
-    if let Some(path) = path {
-        span.set("http.route", path);
-    }
+    span.set("http.route", path);
     if let Some(id) = request_id::of(headers) {
         span.set("letterbox.request_id", id);
     }

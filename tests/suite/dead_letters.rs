@@ -216,6 +216,12 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
     let world = World::new().await;
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
     let order = |command: &str| world.order_with(&broker, format!("dead-letters {command}"));
+    let refusal = |command: &str| {
+        let output = world.letterbox_with(&broker, command);
+        let told = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), told)
+    };
+    assert_eq!(refusal("dead-letters redrive").0, 2, "which?");
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
     let entries = [to(&webhook, "0"), to(&webhook, "1"), to(&webhook, "2")];
@@ -268,7 +274,11 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
         world.messages(DEAD_LETTERS).await == 1
     })
     .await;
-    assert_eq!(order(&format!("redrive {other_id}")), none);
+    let (code, told) = refusal(&format!("dead-letters redrive {other_id}"));
+    assert!(
+        code == 1 && told.contains("no such dead letter"),
+        "{code} {told}"
+    );
     eventually("it is back", async || {
         world.messages(DEAD_LETTERS).await == 1
     })

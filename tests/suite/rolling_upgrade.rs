@@ -169,6 +169,10 @@ async fn senders_do_not_notice_an_upgrade() {
     // The schema first, then the programs, one after the other.
     world.order("migrate");
     load.go_on(PART).await;
+    // One of before can be started still: there is a way back.
+    let another = world.start("former/letterbox-gateway", &[]);
+    another.await_ready().await;
+    drop(another);
     let gateway = world.gateway().await;
     load.gateways.lock().unwrap().push(gateway.public_url());
     load.go_on(PART).await;

@@ -5,7 +5,9 @@ use lapin::{
     BasicProperties, Connection, ConnectionProperties,
     options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions},
 };
-use letterbox_broker::{BatchBody, FormSubmission, Message, Receipt, WebhookDelivery};
+use letterbox_broker::{
+    BatchBody, FormSubmission, Message, Receipt, WebhookDelivery, topology::EXCHANGE,
+};
 use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId},
@@ -465,4 +467,41 @@ async fn the_broker_lets_a_gateway_publish_and_nothing_else() {
         let confirm = publishing.await.unwrap().await;
         assert!(confirm.is_err(), "{exchange}: {confirm:?}");
     }
+}
+
+/// What a gateway says in a message's properties is its own word only: under its user's id, with a
+/// time to live, it is a dead letter like any other, and holds up nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_of_a_message_bind_nobody() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let webhook = world.webhook(&gateway).await;
+    let intruder = Intruder::of(&world).await;
+    for key in ["webhooks", "runs"] {
+        let message = Message {
+            exchange: EXCHANGE,
+            routing_key: key.into(),
+            properties: BasicProperties::default()
+                .with_user_id("letterbox_gateway".into())
+                .with_expiration("600000".into()),
+            body: "\"bare\"".into(),
+        };
+        intruder.publish(message).await;
+    }
+    eventually("both are dead letters", async || {
+        world.messages(DEAD_LETTERS).await == 2
+    })
+    .await;
+    assert!(webhook.send("1").await.is_first());
+    world.await_signals(1).await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let redriven = world.order_with(&broker, "dead-letters redrive --all");
+    assert_eq!(redriven, json!({"redriven": 2, "left": 0}));
+    eventually("they come back", async || {
+        world.messages(DEAD_LETTERS).await == 2
+    })
+    .await;
+    let dead = world.take_message(DEAD_LETTERS).await.unwrap();
+    assert_eq!(dead.properties.user_id().as_ref(), None);
+    assert_eq!(dead.properties.expiration().as_ref(), None);
 }

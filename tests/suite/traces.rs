@@ -139,8 +139,8 @@ async fn what_nobody_follows_leaves_no_trace() {
     for settings in [Vec::new(), unsampled] {
         let world = World::new().await;
         let account = Peer::start(|_, _| Reply::Status(200)).await;
-        let gateway = world.gateway_with(&settings).await;
-        let _worker = world.worker_with(&settings).await;
+        let mut gateway = world.gateway_with(&settings).await;
+        let mut worker = world.worker_with(&settings).await;
         let actions = json!([post("send")]);
         let form = world.acting_form(&gateway, &account.url, actions).await;
         form.assert_accepts("k").await;
@@ -150,6 +150,9 @@ async fn what_nobody_follows_leaves_no_trace() {
             None
         );
         assert_eq!(world.count("SELECT count(traceparent) FROM runs").await, 0);
+        // What is left is told at the end.
+        stop(&mut gateway).await;
+        stop(&mut worker).await;
     }
     assert_eq!(collector.received().len(), 0);
 }

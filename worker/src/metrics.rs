@@ -4,7 +4,8 @@ letterbox_common::metrics! {
     /// How long ago the oldest entry was received that a worker has and that is not processed yet,
     /// by queue; 0 where there is none
     OLDEST_ENTRY: Gauge = "letterbox_oldest_entry_seconds" [queue];
-    /// How long the oldest run has been due that no worker has taken; 0 where there is none
+    /// How long the oldest run has been due that was not handed over to the workers' queue, told by
+    /// the worker that hands over; 0 where there is none
     OLDEST_DUE_RUN: Gauge = "letterbox_oldest_due_run_seconds" [];
     /// How long the oldest question has been waiting for a person; 0 where there is none
     OLDEST_APPROVAL: Gauge = "letterbox_oldest_approval_seconds" [];

@@ -86,7 +86,8 @@ pub(crate) async fn run(
     let retention = config.retention.keep(database.clone(), stop.clone());
     background.spawn(vital("retention", retention));
     let in_hand = InHand::default();
-    let waiting = waiting::watch(database.clone(), in_hand.clone(), stop_background.clone());
+    let (watched, relayed) = (database.clone(), recorder.relay.clone());
+    let waiting = waiting::watch(watched, in_hand.clone(), relayed, stop_background.clone());
     background.spawn(vital("waiting", waiting));
     let consuming = {
         let broker = readiness.component("consumer");

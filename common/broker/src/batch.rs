@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Entry, FormSubmission, MalformedMessage, Message, MessageType, RunWake, WebhookDelivery,
     legacy,
-    message::{self, message_type, properties},
+    message::{self, message_type, properties, republished},
     topology::EXCHANGE,
 };
 
@@ -159,7 +159,7 @@ impl ReceivedEntry {
         if let Some(count) = headers.get_mut(COUNT_HEADER) {
             *count = AMQPValue::LongUInt(1);
         }
-        let properties = (*self.properties).clone().with_headers(headers.into());
+        let properties = republished(&self.properties, headers.into());
         Alone {
             properties: match id {
                 Some(id) => properties.with_message_id(id.into()),

@@ -16,10 +16,11 @@ use lapin::{
 };
 
 use crate::{
-    BrokerError, BrokerTarget, PublishError, RETURNS_HEADER, ReceivedEntry,
+    BrokerError, BrokerTarget, RETURNS_HEADER, ReceivedEntry,
     connection::connect,
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
+    message::republished,
     topology::{ANSWER_TIMEOUT, DEAD_LETTERS_QUEUE, EXCHANGE},
 };
 
@@ -29,6 +30,8 @@ pub const REASON_HEADER: &str = "dead_letter_reason";
 pub const TIME_HEADER: &str = "dead_letter_at";
 /// How the reason of an entry begins that nobody has claimed.
 pub const UNCLAIMED: &str = "unclaimed";
+/// Maximum characters of a reason: whoever published it may have said anything.
+const MAX_REASON: usize = 500;
 /// How headers begin that the broker writes when it gives up a message.
 const BROKER_HEADERS: [&str; 3] = ["x-death", "x-first-death-", "x-last-death-"];
 
@@ -63,23 +66,29 @@ impl DeadLetter {
         let headers = headers(&delivery.properties);
         let text = |name| headers.get(name).and_then(text);
         let routing_key = delivery.routing_key.as_str();
-        let dead_since = match headers.get("x-death") {
-            Some(deaths) => last_death(deaths),
-            None => text(TIME_HEADER).and_then(|time| time.parse().ok()),
+        let given_up = Death {
+            queue: None,
+            reason: text(REASON_HEADER),
+            time: text(TIME_HEADER).and_then(|time| time.parse().ok()),
         };
-        let reason = text(REASON_HEADER).or_else(|| {
-            let reason = text("x-first-death-reason")?;
-            Some(format!("given up by the broker: {reason}"))
+        // It may have died before: the last time counts.
+        let by_broker = headers.get("x-death").and_then(Death::last);
+        let by_broker = by_broker.filter(|death| {
+            given_up.reason.is_none() || death.time.is_some_and(|time| Some(time) > given_up.time)
         });
+        let death = by_broker.unwrap_or(given_up);
         Self {
             message_id: delivery
                 .properties
                 .message_id()
                 .as_ref()
                 .map(ToString::to_string),
-            queue: text("x-first-death-queue").unwrap_or_else(|| routing_key.to_owned()),
-            reason: reason.unwrap_or_else(|| "unknown".to_owned()),
-            dead_since,
+            queue: death.queue.unwrap_or_else(|| routing_key.to_owned()),
+            reason: match death.reason {
+                Some(reason) => reason.chars().take(MAX_REASON).collect(),
+                None => "unknown".to_owned(),
+            },
+            dead_since: death.time,
             entries: decode(&delivery.properties, body.clone()),
             body,
             delivery,
@@ -103,8 +112,7 @@ impl DeadLetter {
             ![REASON_HEADER, TIME_HEADER, RETURNS_HEADER].contains(&name)
                 && !BROKER_HEADERS.iter().any(|one| name.starts_with(one))
         });
-        let properties = self.delivery.properties.clone();
-        properties.with_headers(headers.into())
+        republished(&self.delivery.properties, headers.into())
     }
 }
 
@@ -123,20 +131,36 @@ fn text(value: &AMQPValue) -> Option<String> {
     }
 }
 
-/// When a message died last: the broker puts that first.
-fn last_death(deaths: &AMQPValue) -> Option<Timestamp> {
-    let AMQPValue::FieldArray(deaths) = deaths else {
-        return None;
-    };
-    let Some(AMQPValue::FieldTable(death)) = deaths.as_slice().first() else {
-        return None;
-    };
-    match death.inner().get("time") {
-        Some(AMQPValue::Timestamp(second)) => {
-            let second = i64::try_from(*second).ok()?;
-            Timestamp::from_second(second).ok()
-        }
-        _ => None,
+/// What is told of a death.
+struct Death {
+    /// None where the routing key names it.
+    queue: Option<String>,
+    reason: Option<String>,
+    time: Option<Timestamp>,
+}
+
+impl Death {
+    /// The last one that the broker tells of, which it puts first.
+    fn last(deaths: &AMQPValue) -> Option<Self> {
+        let AMQPValue::FieldArray(deaths) = deaths else {
+            return None;
+        };
+        let Some(AMQPValue::FieldTable(death)) = deaths.as_slice().first() else {
+            return None;
+        };
+        let of = |name| death.inner().get(name);
+        let reason = of("reason").and_then(text)?;
+        Some(Self {
+            queue: of("queue").and_then(text),
+            reason: Some(format!("given up by the broker: {reason}")),
+            time: match of("time") {
+                Some(AMQPValue::Timestamp(second)) => {
+                    let second = i64::try_from(*second).ok();
+                    second.and_then(|second| Timestamp::from_second(second).ok())
+                }
+                _ => None,
+            },
+        })
     }
 }
 
@@ -178,12 +202,12 @@ impl DeadLetters {
     }
 
     /// Publishes a dead letter again, to the queue that it came from, and removes it. What it holds
-    /// is not looked at.
+    /// is not looked at. False where the broker does not take it now: then it stays.
     ///
     /// # Errors
-    /// When the broker does not confirm: then it is still a dead letter. It may be published all
-    /// the same, which changes nothing, since an entry is taken once.
-    pub async fn replay(&self, letter: DeadLetter) -> Result<(), BrokerError> {
+    /// When the broker does not answer: then it is still a dead letter. It may be published all the
+    /// same, which changes nothing, since an entry is taken once.
+    pub async fn replay(&self, letter: DeadLetter) -> Result<bool, BrokerError> {
         // Where the queue is gone, the exchange has another one; where that is, it comes back.
         let mandatory = BasicPublishOptions {
             mandatory: true,
@@ -199,9 +223,10 @@ impl DeadLetters {
         match with_timeout(ANSWER_TIMEOUT, publishing).await? {
             lapin::Confirmation::Ack(None) => {
                 let acknowledging = letter.delivery.ack(BasicAckOptions::default());
-                with_timeout(ANSWER_TIMEOUT, acknowledging).await.map(drop)
+                with_timeout(ANSWER_TIMEOUT, acknowledging).await?;
+                Ok(true)
             }
-            _ => Err(BrokerError::Ended(PublishError::Refused.to_string())),
+            _ => Ok(false),
         }
     }
 

@@ -6,7 +6,7 @@ use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId},
 };
-use letterbox_traces::is_sampled;
+use letterbox_traces::{is_on, is_sampled};
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 use crate::{MessageType, topology::QueueFamily};
@@ -82,7 +82,7 @@ impl Receipt {
     #[must_use]
     pub fn text(&self) -> String {
         let (time, id) = (self.received_at, self.request_id.as_deref());
-        let context = Some(self.traceparent.as_str()).filter(|context| is_sampled(context));
+        let context = Some(self.traceparent.as_str()).filter(|text| is_on() && is_sampled(text));
         let (id, context) = (id.unwrap_or_default(), context.unwrap_or_default());
         format!("{time} {id} {context}")
     }

@@ -107,6 +107,32 @@ pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicP
         .with_delivery_mode(PERSISTENT)
 }
 
+/// The properties of a message that is published once more, with these headers: ours, and nothing
+/// else that its publisher may have said. (A broker closes the channel of whoever publishes under
+/// another user's id.)
+#[must_use]
+pub fn republished(of: &BasicProperties, headers: FieldTable) -> BasicProperties {
+    let mut properties = BasicProperties::default()
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(headers);
+    if let Some(kind) = of.kind() {
+        properties = properties.with_type(kind.clone());
+    }
+    if let Some(id) = of.message_id() {
+        properties = properties.with_message_id(id.clone());
+    }
+    if let Some(content) = of.content_type() {
+        properties = properties.with_content_type(content.clone());
+    }
+    if let Some(app) = of.app_id() {
+        properties = properties.with_app_id(app.clone());
+    }
+    match of.timestamp() {
+        Some(time) => properties.with_timestamp(*time),
+        None => properties,
+    }
+}
+
 pub(crate) fn headers<const N: usize>(entries: [(&'static str, String); N]) -> FieldTable {
     let mut headers = FieldTable::default();
     for (name, value) in entries {

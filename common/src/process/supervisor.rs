@@ -24,7 +24,8 @@ pub async fn tell(readiness: Readiness, stop: CancellationToken) {
         let waiting = waiting.iter().map(|(what, why)| format!("{what}: {why}"));
         let status = match waiting.collect::<Vec<_>>().join("; ") {
             nothing if nothing.is_empty() => "ready".to_owned(),
-            waiting => format!("waits for {waiting}"),
+            // Each line would be a message of its own.
+            waiting => format!("waits for {}", waiting.replace(char::is_control, " ")),
         };
         if told.as_ref() != Some(&status) {
             notify(NotifyState::Status(&status));

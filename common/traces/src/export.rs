@@ -3,7 +3,10 @@
 //!
 //! Everything is set by the variables that OpenTelemetry has for it.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -11,6 +14,7 @@ use letterbox_common::process::settings::SettingError;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// Where spans are sent; the second one is for traces alone.
@@ -41,9 +45,16 @@ pub fn start(program: &'static str) -> Result<Traces, SettingError> {
         return Ok(Traces(None));
     };
     let wrong = |error: &dyn std::fmt::Display| SettingError::new(name, error);
-    let connector = HttpsConnectorBuilder::new()
-        .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+    // Without any, a collector that speaks http is reached all the same.
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
         .map_err(|error| wrong(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .build();

@@ -17,7 +17,7 @@ use crate::{Operator, OperatorError, PROGRAM, store};
 /// Which dead letters.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DeadLetterFilter {
-    /// Only the message with this id, or with an entry of this id.
+    /// Only the message with this id, or with an entry of this id; its beginning is enough.
     pub id: Option<String>,
     /// Only those whose reason contains this text.
     pub reason: Option<String>,
@@ -26,11 +26,9 @@ pub struct DeadLetterFilter {
 impl DeadLetterFilter {
     fn lets_through(&self, letter: &DeadLetter) -> bool {
         let is_meant = |id: &String| {
-            letter.message_id.as_ref() == Some(id)
-                || letter
-                    .entries
-                    .iter()
-                    .any(|one| one.id().as_ref() == Some(id))
+            let entries = letter.entries.iter().filter_map(ReceivedEntry::id);
+            let mut ids = letter.message_id.iter().cloned().chain(entries);
+            ids.any(|one| one.starts_with(id.as_str()))
         };
         self.id.as_ref().is_none_or(is_meant)
             && self
@@ -116,7 +114,8 @@ impl DeadEntry {
 pub struct Redriven {
     /// Published again.
     pub redriven: u64,
-    /// Left: not meant, not claimed, or delivered again by their senders meanwhile.
+    /// Left: not meant, not claimed, delivered again by their senders meanwhile, or not taken by
+    /// their queue, which is full.
     pub left: u64,
 }
 
@@ -226,8 +225,10 @@ async fn redrive(
             if let Some(pace) = &mut pace {
                 pace.tick().await;
             }
-            letters.replay(letter).await?;
-            outcome.redriven += 1;
+            match letters.replay(letter).await? {
+                true => outcome.redriven += 1,
+                false => outcome.left += 1,
+            }
         } else {
             outcome.left += 1;
         }

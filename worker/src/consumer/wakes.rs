@@ -3,7 +3,7 @@
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::message::Delivery;
-use letterbox_broker::{Alone, BrokerError, Publisher, RunWake};
+use letterbox_broker::{Alone, BrokerError, Publisher, RunWake, republished};
 use letterbox_database::Fault;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,10 @@ impl WakeConsumer<'_> {
             Ended::Advanced => "done",
             Ended::Unprocessable(rejection) => {
                 let alone = Alone {
-                    properties: message.properties.clone(),
+                    properties: republished(
+                        &message.properties,
+                        message.properties.headers().clone().unwrap_or_default(),
+                    ),
                     body: message.data.clone().into(),
                 };
                 // Held by itself: the other wakes go on.

@@ -1,12 +1,12 @@
-//! The statements over what waits. They go by the indexes and count no further than 10,000, so they
-//! cost little however much waits.
+//! The statements over what waits. They go by the indexes and count no further than 10,000. What an
+//! old snapshot keeps in the indexes costs time all the same: one worker asks, now and then.
 
 use letterbox_common::states::WakeState;
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// How long the oldest run has been due that no worker has, in seconds: of those that are
-    /// ready the first of each lane, and of those that the relay has not seen yet some of the
+    /// How long the oldest run has been due that was not handed over, in seconds: of those that
+    /// are ready the first of each lane, and of those that the relay has not seen yet some of the
     /// first. What is held is not late. 0 where there is none.
     OLDEST_DUE_RUN = oldest_due_run "
 WITH unseen AS (
@@ -21,9 +21,10 @@ FROM due WHERE NOT is_held(workspace_id)";
 
     /// Questions that wait for a person, and for how long the oldest has, in seconds.
     PENDING_APPROVALS = oldest_approval "
-SELECT count(*) AS approvals,
-       coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS seconds
-FROM (SELECT created_at FROM approvals WHERE state = 'pending' LIMIT 10000) AS pending";
+SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMIT 10000) AS few)
+           AS approvals,
+       coalesce(extract(epoch FROM now() - (SELECT created_at FROM approvals
+           WHERE state = 'pending' ORDER BY created_at LIMIT 1)), 0)::float8 AS seconds";
 
     /// How many runs wait, by the state of their wakes.
     WAITING_RUNS = waiting_runs "

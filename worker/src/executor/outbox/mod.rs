@@ -12,8 +12,8 @@ mod store;
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -49,12 +49,41 @@ const NOTE_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct RelayHints {
     more: Arc<Notify>,
     backlog: Arc<AtomicU32>,
+    leads: Arc<AtomicBool>,
+    refused_since: Arc<Mutex<Option<Instant>>>,
 }
 
 impl RelayHints {
     /// A run is due, or a place is free: to look now saves the pause.
     pub(crate) fn look(&self) {
         self.more.notify_one();
+    }
+
+    /// Whether this worker's relay is the one that is at work.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    /// For how long the broker has taken no wake although there were some.
+    pub(crate) fn refused_for(&self) -> Duration {
+        let since = *self.refused_since();
+        since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// What became of wakes that were published.
+    fn note_published(&self, taken: usize, refused: usize) {
+        let mut since = self.refused_since();
+        match (taken, refused) {
+            (0, 0) => {}
+            (0, _) => *since = since.or_else(|| Some(Instant::now())),
+            _ => *since = None,
+        }
+    }
+
+    fn refused_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.refused_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many wakes are in the queue that no worker has.
@@ -93,6 +122,7 @@ impl Relay {
                     OUTAGE_PAUSE
                 }
             };
+            self.hints.leads.store(memory.is_some(), Ordering::Relaxed);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.hints.more.notified(), if memory.is_some() => {}
@@ -146,9 +176,30 @@ impl Relay {
         let results = future::join_all(publishing).await;
         let confirmed = results.iter().filter(|result| result.is_ok()).count();
         metrics::RUN_WAKES.increment(confirmed as u64);
+        self.hints
+            .note_published(confirmed, results.len() - confirmed);
         let lost = wakes.iter().zip(&results);
         lost.filter(|(_, result)| result.is_err())
             .map(|(wake, _)| wake)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakes_that_the_broker_refuses_get_older_until_it_takes_one() {
+        let hints = RelayHints::default();
+        hints.note_published(0, 0);
+        assert_eq!(hints.refused_for(), Duration::ZERO);
+        hints.note_published(0, 2);
+        let first = hints.refused_for();
+        hints.note_published(0, 1);
+        hints.note_published(0, 0);
+        assert!(hints.refused_for() > first, "since the first");
+        hints.note_published(1, 1);
+        assert_eq!(hints.refused_for(), Duration::ZERO);
     }
 }

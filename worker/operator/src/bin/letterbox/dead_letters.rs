@@ -1,7 +1,5 @@
 //! `letterbox dead-letters …`
 
-use std::num::NonZero;
-
 use clap::{Args, Subcommand};
 use letterbox_broker::BrokerTarget;
 use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator, OperatorError, Reason};
@@ -36,19 +34,32 @@ pub(crate) enum DeadLettersCommand {
     /// Have dead letters processed after all, the oldest first. What was processed before changes
     /// nothing; what can't be processed still comes back
     Redrive {
-        /// Only the message with this id, or with an entry of this id
-        #[arg(conflicts_with = "unclaimed")]
-        id: Option<String>,
         #[command(flatten)]
-        which: Which,
+        chosen: Chosen,
         /// How many of them in each second [default: all at once]
-        #[arg(long, value_name = "PER_SECOND")]
-        rate: Option<NonZero<u32>>,
-        /// Those that nobody has claimed, and no others: say so only if you know that they are
-        /// genuine, because the database was restored
-        #[arg(long, conflicts_with = "reason")]
-        unclaimed: bool,
+        #[arg(long, value_name = "PER_SECOND",
+              value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        rate: Option<u32>,
     },
+}
+
+/// Those that are redriven.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Chosen {
+    /// Only the message with this id, or with an entry of this id
+    #[arg(conflicts_with_all = ["unclaimed", "all"])]
+    id: Option<String>,
+    /// Only those whose reason contains this text
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["unclaimed", "all"])]
+    reason: Option<String>,
+    /// All that somebody has claimed
+    #[arg(long, conflicts_with = "unclaimed")]
+    all: bool,
+    /// Those that nobody has claimed, and no others: say so only if you know that they are genuine,
+    /// because the database was restored
+    #[arg(long)]
+    unclaimed: bool,
 }
 
 /// Some of the dead letters.
@@ -84,26 +95,31 @@ pub(crate) async fn run(
             let rows = Operator::dead_letters(&broker, &filter, 1, true).await?;
             match rows.first() {
                 Some(row) => Output::one(row),
-                None => return Err(OperatorError::from(Reason::NotFound("dead letter")).into()),
+                None => return Err(none_such()),
             }
         }
-        DeadLettersCommand::Redrive {
-            id,
-            which,
-            rate,
-            unclaimed,
-        } => {
-            let (operator, rate) = (settings.operator().await?, rate.map(NonZero::get));
+        DeadLettersCommand::Redrive { chosen, rate } => {
+            let operator = settings.operator().await?;
+            if chosen.unclaimed {
+                return Ok(Output::one(
+                    &operator.redrive_unclaimed(&broker, rate).await?,
+                ));
+            }
             let filter = DeadLetterFilter {
-                id,
-                reason: which.reason,
+                id: chosen.id,
+                reason: chosen.reason,
             };
-            Output::one(&match unclaimed {
-                true => operator.redrive_unclaimed(&broker, rate).await?,
-                false => operator.redrive(&broker, &filter, rate).await?,
-            })
+            let redriven = operator.redrive(&broker, &filter, rate).await?;
+            if filter.id.is_some() && redriven.redriven == 0 {
+                return Err(none_such());
+            }
+            Output::one(&redriven)
         }
     })
+}
+
+fn none_such() -> Failure {
+    OperatorError::from(Reason::NotFound("dead letter")).into()
 }
 
 /// A dead letter in one row: of its entries people see how many they are, and of which kind.
