@@ -37,7 +37,7 @@ pub(crate) async fn watch(
             if !relay.leads() {
                 (looked, due_age) = (None, 0.0);
                 metrics::OLDEST_DUE_RUN.set(0.0);
-                metrics::OLDEST_APPROVAL.set(0.0);
+                tell(&Waiting::NOTHING);
             } else {
                 if looked.is_none_or(|at| at.elapsed() > LOOK_EVERY) {
                     // A failure is logged where it happens. Nothing is taken meanwhile: it gets

@@ -46,6 +46,20 @@ pub(super) struct Waiting {
     pub(super) runs: [(WakeState, i64); 3],
 }
 
+impl Waiting {
+    /// What is told where another worker looks.
+    pub(super) const NOTHING: Self = Self {
+        oldest_due_run: 0.0,
+        oldest_approval: 0.0,
+        approvals: 0,
+        runs: [
+            (WakeState::Ready, 0),
+            (WakeState::HandedOver, 0),
+            (WakeState::Scheduled, 0),
+        ],
+    };
+}
+
 /// Looks at what waits.
 ///
 /// # Errors
