@@ -113,9 +113,8 @@ pub(crate) async fn respond(
     let path = request.uri().path().to_owned();
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);
-    let method = request.method().clone();
     let known = route.map(Route::path);
-    let span = known.and_then(|path| trace::begin(request.headers_mut(), &method, path));
+    let span = known.and_then(|path| trace::begin(&mut request, path));
 
     let checked = strict_head::check(&request);
     let mut response = match checked.and_then(|()| gateway.origins.check(request.headers())) {

@@ -4,7 +4,7 @@
 //! outside decides what is sampled, or whose trace something belongs to.
 
 use hyper::{
-    Method,
+    Method, Request,
     header::{HeaderMap, HeaderValue},
 };
 use jiff::Timestamp;
@@ -15,18 +15,19 @@ use crate::request_id;
 
 /// Begins the trace of a request to a known path. From here on the request's headers
 /// have its context and no other.
-pub(crate) fn begin(headers: &mut HeaderMap, method: &Method, path: &'static str) -> Option<Span> {
+pub(crate) fn begin<B>(request: &mut Request<B>, path: &'static str) -> Option<Span> {
     if !is_on() {
         return None;
     }
+    let headers = request.headers();
     let mut given = headers.get_all(TRACEPARENT).iter();
     let caller = match (given.next(), given.next()) {
         (Some(caller), None) => caller.to_str().ok(),
         _ => None,
     };
     // What a stranger makes up names no span.
-    let method = match *method {
-        Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => method.as_str(),
+    let method = match *request.method() {
+        Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => request.method().as_str(),
         _ => "_OTHER",
     };
     let mut span = linked(Kind::Server, format!("{method} {path}"), caller)?;
@@ -37,7 +38,7 @@ pub(crate) fn begin(headers: &mut HeaderMap, method: &Method, path: &'static str
     }
     // Digits and hyphens are always a value.
     if let Ok(context) = HeaderValue::try_from(span.traceparent()) {
-        headers.insert(TRACEPARENT, context);
+        request.headers_mut().insert(TRACEPARENT, context);
     }
     Some(span)
 }

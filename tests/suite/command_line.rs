@@ -82,6 +82,7 @@ async fn every_command_has_a_man_page() {
     assert_eq!(written["folder"], folder.display().to_string());
     let page = std::fs::read_to_string(folder.join("letterbox-run-cancel.1")).unwrap();
     assert!(page.starts_with(".") && page.contains("--workspace".replace('-', "\\-").as_str()));
+    assert!(page.contains("workflow Contact"), "its example");
     let nowhere = world.letterbox("man /nowhere/at/all --json");
     assert_eq!(failure(&nowhere), (1, json!("refused")));
 }

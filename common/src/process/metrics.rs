@@ -116,7 +116,7 @@ pub struct Gauge(pub Metric);
 
 impl Gauge {
     /// Changes a gauge that has no labels by this much.
-    pub fn add(&self, by: f64) {
+    fn add(&self, by: f64) {
         metrics::gauge!(self.0.name).increment(by);
     }
 

@@ -11,7 +11,7 @@ mod export;
 mod span;
 
 pub use self::{
-    context::{TRACEPARENT, begin_unsampled, is_sampled, is_well_formed},
+    context::{TRACEPARENT, begin_unsampled, is_sampled},
     export::{Traces, start},
     span::{Kind, Span, batch, child, is_on, linked},
 };

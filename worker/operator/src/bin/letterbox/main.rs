@@ -220,6 +220,6 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Keys(command) => keys::run(settings, command).await,
         Command::Demo(command) => demo::run(settings, command).await,
         Command::Completion { shell } => manual::completion(Cli::command(), shell),
-        Command::Man { folder } => manual::man(Cli::command(), &folder),
+        Command::Man { folder } => manual::man(with_examples(Cli::command()), &folder),
     }
 }
