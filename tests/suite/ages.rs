@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use letterbox_tests::{Peer, Reply, World, eventually, post};
+use letterbox_tests::{Peer, Process, Proxy, Reply, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -39,6 +39,72 @@ async fn an_entry_that_cannot_be_stored_is_the_oldest() {
     assert_eq!(gateway.metric(repeats).await, 1.0);
 }
 
+/// All workers see the same: the one that hands over tells it, and another one when that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_worker_tells_what_waits() {
+    let gate = Arc::new(Semaphore::new(0));
+    let reply = Reply::When(gate.clone(), 200);
+    let peer = Peer::start(move |_, _| reply.clone()).await;
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let one_at_a_time = [("LETTERBOX_RUNS_PER_WORKSPACE", "1")];
+    let mut workers = [
+        world.worker_with(&one_at_a_time).await,
+        world.worker_with(&one_at_a_time).await,
+    ];
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("a").await;
+    peer.await_received(1).await;
+    form.assert_accepts("b").await;
+    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("it waits", async || world.count(waiting).await == 1).await;
+    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'
+        WHERE state = 'ready'";
+    world.database.execute(long_ago, &[]).await.unwrap();
+    let age = async |worker: &Process| worker.metric("letterbox_oldest_due_run_seconds").await;
+    let mut leads = 0;
+    eventually("one tells", async || {
+        let ages = [age(&workers[0]).await, age(&workers[1]).await];
+        leads = usize::from(ages[1] > ages[0]);
+        ages[leads] >= 7_200.0 && ages[1 - leads] == 0.0
+    })
+    .await;
+    workers[leads].kill().await;
+    eventually("the other one does", async || {
+        age(&workers[1 - leads]).await >= 7_200.0
+    })
+    .await;
+}
+
+/// Wakes that the broker does not take are due anew each time, and late all the same. What is held
+/// meanwhile is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn wakes_that_the_broker_does_not_take_are_late() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
+    let actions = json!([post("send")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let hold = || world.order(format!("workspace hold {}", form.workspace));
+    let release = || world.order(format!("workspace release {}", form.workspace));
+    hold();
+    form.assert_accepts("a").await;
+    world.await_state("queued", 1).await;
+    broker.cut();
+    release();
+    let age = async || worker.metric("letterbox_oldest_due_run_seconds").await;
+    eventually("it is late", async || age().await > 6.0).await;
+    hold();
+    eventually("held is not late", async || age().await == 0.0).await;
+    broker.pass();
+    release();
+    world.await_state("succeeded", 1).await;
+}
+
 /// A run that is due and has no turn is late, unless it is held; a question is as old as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn due_runs_and_questions_have_an_age() {
@@ -57,7 +123,8 @@ async fn due_runs_and_questions_have_an_age() {
     form.assert_accepts("b").await;
     let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
     eventually("it waits", async || world.count(waiting).await == 1).await;
-    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours' WHERE state = 'ready'";
+    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'
+        WHERE state = 'ready'";
     world.database.execute(long_ago, &[]).await.unwrap();
     let age = async || worker.metric("letterbox_oldest_due_run_seconds").await;
     eventually("it is late", async || {

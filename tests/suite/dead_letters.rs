@@ -9,7 +9,10 @@ use lapin::{
     },
     types::AMQPValue,
 };
-use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery, topology::EXCHANGE};
+use letterbox_broker::{
+    BatchBody, BrokerTarget, DeadLetters, Message, Receipt, WebhookDelivery,
+    topology::{DEAD_EXCHANGE, EXCHANGE},
+};
 use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
 use letterbox_tests::{Servers, Webhook, World, eventually, http_client};
 use serde_json::{Value, json};
@@ -288,6 +291,141 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
     let _worker = world.worker().await;
     world.await_signals(4).await;
     eventually("nothing is left", async || world.messages(QUEUE).await == 0).await;
+}
+
+/// An id means one thing, or nothing is done; what its queue does not take stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_meant_is_redriven() {
+    let world = World::new().await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let refusal = |command: &str| {
+        let output = world.letterbox_with(&broker, format!("dead-letters {command}"));
+        let told = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), told)
+    };
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let ids = ["0190aaaa", "0190bbbb"].map(|begin| format!("{begin}-0000-7000-8000-000000000001"));
+    for id in &ids {
+        let (delivery, body) = to(&webhook, id.split('-').next().unwrap());
+        let delivery = WebhookDelivery {
+            delivery: id.parse().unwrap(),
+            ..delivery
+        };
+        world.publish(message(&[(delivery, body)])).await;
+    }
+    let connection = world.broker().await;
+    let channel = connection.create_channel().await.unwrap();
+    for _ in &ids {
+        let options = BasicGetOptions::default();
+        let getting = channel.basic_get(QUEUE.into(), options);
+        let taken = getting.await.unwrap().unwrap();
+        let rejecting = taken.delivery.reject(BasicRejectOptions { requeue: false });
+        rejecting.await.unwrap();
+    }
+    let both_are_there = async || {
+        eventually("both are there", async || {
+            world.messages(DEAD_LETTERS).await == 2
+        })
+        .await;
+    };
+    both_are_there().await;
+
+    for (command, said) in [
+        ("redrive 0190", "can be"),
+        ("show 0190", &ids[1]),
+        ("redrive 019", "no such dead letter"),
+        ("redrive ", "no such dead letter"),
+        ("show 019", "no such dead letter"),
+    ] {
+        let (code, told) = refusal(command);
+        assert!(code == 1 && told.contains(said), "{command}: {code} {told}");
+        both_are_there().await;
+    }
+    for command in ["redrive --reason=", "redrive --reason=\t", "list --reason="] {
+        assert_eq!(refusal(command).0, 2, "{command}");
+    }
+
+    // Its queue takes no more.
+    let full = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":1},
+        "apply-to":"queues"}"#;
+    world.set_queue_policy(Some(full)).await;
+    assert!(webhook.send("\"fills\"").await.is_first());
+    eventually("it is full", async || {
+        !world.offer(message(&[to(&webhook, "9")])).await
+    })
+    .await;
+    let filled = world.messages(QUEUE).await;
+    let (code, told) = refusal("redrive 0190bbbb");
+    assert!(code == 1 && told.contains("takes nothing now"), "{told}");
+    both_are_there().await;
+    let order = |command: &str| world.order_with(&broker, format!("dead-letters {command}"));
+    assert_eq!(order("redrive --all"), json!({"redriven": 0, "left": 2}));
+    both_are_there().await;
+    assert_eq!(world.messages(QUEUE).await, filled);
+    world.set_queue_policy(None).await;
+    eventually("it takes some again", async || {
+        world.offer(message(&[to(&webhook, "8")])).await
+    })
+    .await;
+    let one = json!({"redriven": 1, "left": 1});
+    assert_eq!(order("redrive 0190bbbb"), one);
+    eventually("one is left", async || {
+        world.messages(DEAD_LETTERS).await == 1
+    })
+    .await;
+    assert_eq!(order("list")[0]["message_id"], json!("1"));
+    assert_eq!(
+        order(&format!("show {}", ids[0]))["entries"][0]["body"],
+        "0190aaaa"
+    );
+}
+
+/// What was left is put back on the way, and seen once more; what came behind is not.
+#[tokio::test]
+async fn a_look_can_put_back_what_it_holds() {
+    let world = World::new().await;
+    let connection = world.broker().await;
+    let channel = connection.create_channel().await.unwrap();
+    let bury = async |id: &str| {
+        let message = Message {
+            exchange: DEAD_EXCHANGE,
+            routing_key: QUEUE.into(),
+            properties: BasicProperties::default().with_message_id(id.into()),
+            body: "{}".into(),
+        };
+        assert!(world.offer(message).await);
+    };
+    for id in ["a", "b", "c"] {
+        bury(id).await;
+    }
+    let target: BrokerTarget = world.amqp_url.parse().unwrap();
+    let mut letters = DeadLetters::open(&target, "test").await.unwrap();
+    let next = async |letters: &mut DeadLetters| {
+        let letter = letters.next().await.unwrap()?;
+        letter.message_id.clone().map(|id| (id, letter))
+    };
+    let (first, _held) = next(&mut letters).await.unwrap();
+    let (second, letter) = next(&mut letters).await.unwrap();
+    assert_eq!((first.as_str(), second.as_str()), ("a", "b"));
+    assert!(letters.held_for() > std::time::Duration::ZERO);
+    assert!(letters.replay(letter).await.unwrap());
+    bury("d").await;
+    assert_eq!(letters.held(), 1);
+    letters.put_back().await.unwrap();
+    assert_eq!((letters.held(), letters.held_for().as_secs()), (0, 0));
+    let mut seen = Vec::new();
+    while let Some((id, _)) = next(&mut letters).await {
+        seen.push(id);
+    }
+    assert_eq!(seen, ["a", "c"]);
+    assert_eq!(letters.held(), 2);
+    letters.close().await;
+    eventually("all others are back", async || {
+        world.messages(DEAD_LETTERS).await == 3
+    })
+    .await;
+    channel.close(200, "done".into()).await.unwrap();
 }
 
 /// Nobody consumes the queue for dead letters: it is declared again all the same when it is gone.

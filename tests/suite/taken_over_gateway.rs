@@ -1,9 +1,12 @@
 //! A gateway that has been taken over: with its login of the database and its login of the broker
 //! somebody may do anything, and comes no further than the webhooks and form links that live.
 
+use std::collections::BTreeMap;
+
 use lapin::{
     BasicProperties, Connection, ConnectionProperties,
     options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions},
+    types::{AMQPValue, ShortString},
 };
 use letterbox_broker::{
     BatchBody, FormSubmission, Message, Receipt, WebhookDelivery, topology::EXCHANGE,
@@ -474,34 +477,73 @@ async fn the_broker_lets_a_gateway_publish_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn properties_of_a_message_bind_nobody() {
     let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     let intruder = Intruder::of(&world).await;
-    for key in ["webhooks", "runs"] {
-        let message = Message {
-            exchange: EXCHANGE,
-            routing_key: key.into(),
-            properties: BasicProperties::default()
-                .with_user_id("letterbox_gateway".into())
-                .with_expiration("600000".into()),
-            body: "\"bare\"".into(),
-        };
-        intruder.publish(message).await;
+    // Headers that fill a frame, send copies, or tell of a death that never was.
+    let long = "x".repeat(130_990);
+    let headers = [
+        ("long", AMQPValue::LongString(long.into())),
+        ("CC", names(["runs", "forms"])),
+        ("x-death", died_in_the_year_2100()),
+    ];
+    for (name, value) in headers {
+        for key in ["webhooks", "runs"] {
+            let headers = BTreeMap::from([(ShortString::from(name), value.clone())]);
+            let mut properties = BasicProperties::default().with_headers(headers.into());
+            if name != "long" {
+                properties = properties
+                    .with_user_id("letterbox_gateway".into())
+                    .with_expiration("600000".into());
+            }
+            let message = Message {
+                exchange: EXCHANGE,
+                routing_key: key.into(),
+                properties,
+                body: "\"bare\"".into(),
+            };
+            intruder.publish(message).await;
+        }
     }
-    eventually("both are dead letters", async || {
-        world.messages(DEAD_LETTERS).await == 2
-    })
-    .await;
+    // With the copies of two, in two more queues each. One of them is there already.
+    let dead = async |expected: u32| {
+        eventually("dead letters", async || {
+            world.messages(DEAD_LETTERS).await == expected
+        })
+        .await;
+    };
+    dead(6 + 3).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let listed = world.order_with(&broker, "dead-letters list");
+    for letter in listed.as_array().unwrap() {
+        assert_eq!(letter["reason"], "unknown message type", "{letter}");
+    }
     let redriven = world.order_with(&broker, "dead-letters redrive --all");
-    assert_eq!(redriven, json!({"redriven": 2, "left": 0}));
-    eventually("they come back", async || {
-        world.messages(DEAD_LETTERS).await == 2
-    })
-    .await;
-    let dead = world.take_message(DEAD_LETTERS).await.unwrap();
-    assert_eq!(dead.properties.user_id().as_ref(), None);
-    assert_eq!(dead.properties.expiration().as_ref(), None);
+    assert_eq!(redriven, json!({"redriven": 9, "left": 0}));
+    dead(9).await;
+    while let Some(dead) = world.take_message(DEAD_LETTERS).await {
+        assert_eq!(dead.properties.user_id().as_ref(), None);
+        assert_eq!(dead.properties.expiration().as_ref(), None);
+    }
+    let breaks = "letterbox_broker_connection_failures_total";
+    assert_eq!(worker.metric(breaks).await, 0.0);
+}
+
+fn names<const N: usize>(names: [&str; N]) -> AMQPValue {
+    let names = names.map(|name| AMQPValue::LongString(name.into()));
+    AMQPValue::FieldArray(names.to_vec().into())
+}
+
+fn died_in_the_year_2100() -> AMQPValue {
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let death = [
+        ("reason", text("unclaimed: never")),
+        ("queue", text("letterbox.v1.forms")),
+        ("time", AMQPValue::Timestamp(4_102_444_800)),
+    ];
+    let death = death.map(|(name, value)| (ShortString::from(name), value));
+    let death = AMQPValue::FieldTable(BTreeMap::from(death).into());
+    AMQPValue::FieldArray(vec![death].into())
 }

@@ -1,6 +1,6 @@
 //! Traces: what became of one request, told to a collector where there is one.
 
-use letterbox_tests::{Peer, Process, Reply, World, eventually, payload, post};
+use letterbox_tests::{Peer, Process, Reply, World, eventually, http_client, payload, post};
 use serde_json::{Value, json};
 
 const STRANGERS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -68,6 +68,9 @@ async fn one_trace_leads_from_the_form_to_the_account() {
         .unwrap()
         .to_owned();
     assert_eq!(answer.status(), 200);
+    let unknown = format!("{}/made-up/{}", gateway.public_url(), form.token);
+    let answer = http_client().get(unknown).send().await.unwrap();
+    assert_eq!(answer.status(), 404);
     let sent = &account.await_received(1).await[0];
     world.await_state("succeeded", 1).await;
 
@@ -81,6 +84,9 @@ async fn one_trace_leads_from_the_form_to_the_account() {
     })
     .await;
     let spans = spans(&collector);
+    // What is at no known path begins none.
+    let of_server = spans.iter().filter(|(_, span)| span["kind"] == 2);
+    assert_eq!(of_server.count(), 1);
     let first = named(&spans, "letterbox-gateway", server).unwrap();
     let trace = first["traceId"].as_str().unwrap();
     assert!(!STRANGERS.contains(trace), "a trace of our own");

@@ -11,7 +11,7 @@
 //! What can't be read is told entry by entry: a line that does not describe an entry spoils that
 //! entry alone, as long as it tells its length.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
@@ -24,11 +24,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Entry, FormSubmission, MalformedMessage, Message, MessageType, RunWake, WebhookDelivery,
     legacy,
-    message::{self, message_type, properties, republished},
+    message::{self, COUNT_HEADER, message_type, properties, republished},
     topology::EXCHANGE,
 };
 
-const COUNT_HEADER: &str = "count";
 /// Set by the broker: how often a message has come back. Nothing that is published anew has it.
 pub const RETURNS_HEADER: &str = "x-delivery-count";
 /// Entries that are taken from one message. A gateway sends far fewer; what follows is one entry
@@ -150,16 +149,13 @@ impl ReceivedEntry {
     #[must_use]
     pub fn alone(&self) -> Alone {
         let id = self.id();
-        let mut headers = match self.properties.headers() {
-            Some(headers) => headers.inner().clone(),
-            None => BTreeMap::new(),
-        };
-        // It has not come back yet, and has no companions.
-        headers.remove(RETURNS_HEADER);
-        if let Some(count) = headers.get_mut(COUNT_HEADER) {
-            *count = AMQPValue::LongUInt(1);
+        let mut properties = republished(&self.properties);
+        let mut headers = properties.headers().clone().unwrap_or_default();
+        // It has no companions.
+        if headers.contains_key(COUNT_HEADER) {
+            headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
+            properties = properties.with_headers(headers);
         }
-        let properties = republished(&self.properties, headers.into());
         Alone {
             properties: match id {
                 Some(id) => properties.with_message_id(id.into()),

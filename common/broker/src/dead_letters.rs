@@ -4,19 +4,22 @@
 //! whole, without a reason of ours, under the routing key that it was published with: it tells in
 //! headers of its own from which queue, why and when.
 
-use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use lapin::{
-    BasicProperties, Channel, Connection,
+    Channel, Connection,
     message::Delivery,
-    options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions},
-    types::{AMQPValue, ShortString},
+    options::{
+        BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+        ConfirmSelectOptions,
+    },
+    types::AMQPValue,
 };
 
 use crate::{
-    BrokerError, BrokerTarget, RETURNS_HEADER, ReceivedEntry,
+    BrokerError, BrokerTarget, ReceivedEntry,
     connection::connect,
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
@@ -32,8 +35,6 @@ pub const TIME_HEADER: &str = "dead_letter_at";
 pub const UNCLAIMED: &str = "unclaimed";
 /// Maximum characters of a reason: whoever published it may have said anything.
 const MAX_REASON: usize = 500;
-/// How headers begin that the broker writes when it gives up a message.
-const BROKER_HEADERS: [&str; 3] = ["x-death", "x-first-death-", "x-last-death-"];
 
 /// A look through the queue of dead letters. What was taken and not replayed is back in the queue
 /// when the look has ended, however it ends.
@@ -42,6 +43,9 @@ pub struct DeadLetters {
     channel: Channel,
     /// What was in the queue at the beginning and was not taken yet.
     left: u32,
+    /// What was taken and not replayed.
+    held: u32,
+    held_since: Option<Instant>,
 }
 
 /// A dead letter that was taken.
@@ -63,8 +67,9 @@ pub struct DeadLetter {
 impl DeadLetter {
     fn new(mut delivery: Delivery) -> Self {
         let body = Bytes::from(std::mem::take(&mut delivery.data));
-        let headers = headers(&delivery.properties);
-        let text = |name| headers.get(name).and_then(text);
+        let headers = delivery.properties.headers().as_ref();
+        let header = |name| headers.and_then(|headers| headers.inner().get(name));
+        let text = |name| header(name).and_then(text);
         let routing_key = delivery.routing_key.as_str();
         let given_up = Death {
             queue: None,
@@ -72,7 +77,7 @@ impl DeadLetter {
             time: text(TIME_HEADER).and_then(|time| time.parse().ok()),
         };
         // It may have died before: the last time counts.
-        let by_broker = headers.get("x-death").and_then(Death::last);
+        let by_broker = header("x-death").and_then(Death::last);
         let by_broker = by_broker.filter(|death| {
             given_up.reason.is_none() || death.time.is_some_and(|time| Some(time) > given_up.time)
         });
@@ -103,24 +108,6 @@ impl DeadLetter {
             .and_then(|key| key.strip_prefix('.'))
             .unwrap_or(key)
     }
-
-    /// As it was before it died.
-    fn properties(&self) -> BasicProperties {
-        let mut headers = headers(&self.delivery.properties);
-        headers.retain(|name, _| {
-            let name = name.as_str();
-            ![REASON_HEADER, TIME_HEADER, RETURNS_HEADER].contains(&name)
-                && !BROKER_HEADERS.iter().any(|one| name.starts_with(one))
-        });
-        republished(&self.delivery.properties, headers.into())
-    }
-}
-
-fn headers(properties: &BasicProperties) -> BTreeMap<ShortString, AMQPValue> {
-    let headers = properties.headers().as_ref();
-    headers
-        .map(|headers| headers.inner().clone())
-        .unwrap_or_default()
 }
 
 fn text(value: &AMQPValue) -> Option<String> {
@@ -183,6 +170,8 @@ impl DeadLetters {
             connection,
             channel,
             left,
+            held: 0,
+            held_since: None,
         })
     }
 
@@ -197,8 +186,41 @@ impl DeadLetters {
         self.left -= 1;
         let (queue, options) = (DEAD_LETTERS_QUEUE.into(), BasicGetOptions::default());
         let getting = self.channel.basic_get(queue, options);
-        let got = with_timeout(ANSWER_TIMEOUT, getting).await?;
-        Ok(got.map(|got| DeadLetter::new(got.delivery)))
+        let Some(got) = with_timeout(ANSWER_TIMEOUT, getting).await? else {
+            return Ok(None);
+        };
+        self.held += 1;
+        self.held_since.get_or_insert_with(Instant::now);
+        Ok(Some(DeadLetter::new(got.delivery)))
+    }
+
+    /// How many were taken and not replayed.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// For how long the first of them has been held. A broker closes the channel of whoever holds
+    /// a message for longer than its `consumer_timeout`, by default 30 minutes.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        let since = self.held_since.map(|since| since.elapsed());
+        since.unwrap_or_default()
+    }
+
+    /// Puts back what was taken and not replayed. It is taken once more.
+    ///
+    /// # Errors
+    /// When the broker does not answer or refuses.
+    pub async fn put_back(&mut self) -> Result<(), BrokerError> {
+        let all = BasicNackOptions {
+            multiple: true,
+            requeue: true,
+        };
+        with_timeout(ANSWER_TIMEOUT, self.channel.basic_nack(0, all)).await?;
+        self.left += self.held;
+        (self.held, self.held_since) = (0, None);
+        Ok(())
     }
 
     /// Publishes a dead letter again, to the queue that it came from, and removes it. What it holds
@@ -207,13 +229,14 @@ impl DeadLetters {
     /// # Errors
     /// When the broker does not answer: then it is still a dead letter. It may be published all the
     /// same, which changes nothing, since an entry is taken once.
-    pub async fn replay(&self, letter: DeadLetter) -> Result<bool, BrokerError> {
+    pub async fn replay(&mut self, letter: DeadLetter) -> Result<bool, BrokerError> {
         // Where the queue is gone, the exchange has another one; where that is, it comes back.
         let mandatory = BasicPublishOptions {
             mandatory: true,
             ..BasicPublishOptions::default()
         };
-        let (key, properties) = (letter.routing_key().into(), letter.properties());
+        let properties = republished(&letter.delivery.properties);
+        let key = letter.routing_key().into();
         let publishing = async {
             let (exchange, body) = (EXCHANGE.into(), &letter.body);
             let channel = &self.channel;
@@ -224,6 +247,7 @@ impl DeadLetters {
             lapin::Confirmation::Ack(None) => {
                 let acknowledging = letter.delivery.ack(BasicAckOptions::default());
                 with_timeout(ANSWER_TIMEOUT, acknowledging).await?;
+                self.held -= 1;
                 Ok(true)
             }
             _ => Ok(false),

@@ -1,6 +1,8 @@
 //! A message as it is published: where it goes, the properties that people read in the dashboard,
 //! and its body.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use lapin::{
@@ -15,6 +17,23 @@ use letterbox_common::{
 use crate::topology::{EXCHANGE, RUNS};
 
 const PERSISTENT: u8 = 2;
+/// The tenant of a wake.
+const WORKSPACE_HEADER: &str = "workspace_id";
+/// How many entries a batch has.
+pub(crate) const COUNT_HEADER: &str = "count";
+/// Every header that Letterbox writes, or wrote before there were batches.
+const HEADERS: [&str; 7] = [
+    WORKSPACE_HEADER,
+    COUNT_HEADER,
+    "webhook_id",
+    "workflow_id",
+    "release_id",
+    "received_at",
+    "traceparent",
+];
+/// Maximum bytes of a header's text that is published once more. Ours are ids, times and contexts
+/// of traces.
+const MAX_HEADER: usize = 100;
 
 text_enum! {
     /// The AMQP property `type` of a message that holds entries: what they are.
@@ -60,7 +79,7 @@ impl RunWake {
             routing_key: RUNS.to_owned(),
             properties: properties(RUN_WAKE, self.run.to_string(), app_id)
                 .with_content_type("application/json".into())
-                .with_headers(headers([("workspace_id", self.workspace.to_string())])),
+                .with_headers(headers([(WORKSPACE_HEADER, self.workspace.to_string())])),
             body: Bytes::from_static(b"{}"),
         }
     }
@@ -75,7 +94,7 @@ impl RunWake {
         }
         Ok(Self {
             run: message_id(properties)?,
-            workspace: header(properties, "workspace_id")?,
+            workspace: header(properties, WORKSPACE_HEADER)?,
         })
     }
 }
@@ -107,14 +126,25 @@ pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicP
         .with_delivery_mode(PERSISTENT)
 }
 
-/// The properties of a message that is published once more, with these headers: ours, and nothing
-/// else that its publisher may have said. (A broker closes the channel of whoever publishes under
-/// another user's id.)
+/// The properties of a message that is published once more: ours, and nothing else that its
+/// publisher or a broker may have said. (A broker closes the channel of whoever publishes under
+/// another user's id, and the connection of whoever publishes headers that fill a frame; it sends
+/// copies to whoever a header names.)
 #[must_use]
-pub fn republished(of: &BasicProperties, headers: FieldTable) -> BasicProperties {
+pub fn republished(of: &BasicProperties) -> BasicProperties {
+    let given = of.headers().as_ref().map(FieldTable::inner);
+    let ours = given.into_iter().flatten().filter(|(name, value)| {
+        let is_small = match value {
+            AMQPValue::LongString(text) => text.as_bytes().len() <= MAX_HEADER,
+            AMQPValue::LongUInt(_) => true,
+            _ => false,
+        };
+        is_small && HEADERS.contains(&name.as_str())
+    });
+    let ours = ours.map(|(name, value)| (name.clone(), value.clone()));
     let mut properties = BasicProperties::default()
         .with_delivery_mode(PERSISTENT)
-        .with_headers(headers);
+        .with_headers(ours.collect::<BTreeMap<_, _>>().into());
     if let Some(kind) = of.kind() {
         properties = properties.with_type(kind.clone());
     }
@@ -171,7 +201,34 @@ pub(crate) fn header<T: std::str::FromStr>(
 
 #[cfg(test)]
 mod tests {
+    use lapin::types::ShortString;
+
     use super::*;
+
+    #[test]
+    fn only_our_headers_are_published_again() {
+        let text = |length| AMQPValue::LongString("x".repeat(length).into());
+        let given = [
+            ("count", AMQPValue::LongUInt(3)),
+            ("workspace_id", text(MAX_HEADER)),
+            ("release_id", text(MAX_HEADER + 1)),
+            ("received_at", AMQPValue::FieldArray(Default::default())),
+            ("CC", text(5)),
+            ("x-death", text(5)),
+        ];
+        let given = given.map(|(name, value)| (ShortString::from(name), value));
+        let of = BasicProperties::default()
+            .with_type(RUN_WAKE.into())
+            .with_user_id("someone".into())
+            .with_expiration("0".into())
+            .with_headers(BTreeMap::from(given).into());
+        let again = republished(&of);
+        let headers = again.headers().as_ref().unwrap().inner();
+        let names = headers.keys().map(ShortString::as_str);
+        assert_eq!(Vec::from_iter(names), ["count", "workspace_id"]);
+        assert_eq!(message_type(&again), Some(RUN_WAKE));
+        assert_eq!((again.user_id(), again.expiration()), (&None, &None));
+    }
 
     #[test]
     fn wakes_round_trip_and_every_missing_part_is_named() {

@@ -22,7 +22,8 @@ pub const AMQP_URL: SecretSetting = SecretSetting {
 const NAME: &str = "AMQP_URL";
 const HEARTBEAT_SECONDS: u16 = 10;
 const CONNECTION_TIMEOUT_MILLISECONDS: u64 = 3_000;
-/// lapin holds 32 frames each way in memory. A message may be longer than a frame.
+/// lapin holds 32 frames each way in memory. A message may be longer than a frame, but its headers
+/// may not: who reads messages takes frames as long as the broker allows anybody.
 const FRAME_BYTES: u32 = 32 << 10;
 
 /// A broker as its URLs name it. Not `Debug`: lapin's URI prints its password.
@@ -58,9 +59,13 @@ impl BrokerTarget {
         Ok(target)
     }
 
-    /// The same, for a process that may declare nothing: it waits until others have.
+    /// The same, for a process that publishes only. It may declare nothing: it waits until others
+    /// have.
     #[must_use]
-    pub fn without_declaring(self) -> Self {
+    pub fn to_publish(mut self) -> Self {
+        for node in &mut self.nodes {
+            node.uri.query.frame_max.get_or_insert(FRAME_BYTES);
+        }
         Self {
             declares: false,
             ..self
@@ -113,7 +118,6 @@ impl FromStr for BrokerNode {
         uri.query
             .connection_timeout
             .get_or_insert(CONNECTION_TIMEOUT_MILLISECONDS);
-        uri.query.frame_max.get_or_insert(FRAME_BYTES);
 
         let url = Url::parse(text).map_err(|_| malformed())?;
         let roots = url

@@ -1,7 +1,7 @@
 //! Orders about dead letters: they are looked at, and have their processing tried again. Those that
 //! nobody has claimed are taken after all only on the operator's word that they are genuine.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use letterbox_broker::{
@@ -12,12 +12,21 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{Operator, OperatorError, PROGRAM, store};
+use crate::{Operator, OperatorError, PROGRAM, Reason, store};
+
+/// Characters of an id that are enough to mean it.
+const MIN_DIGITS: usize = 4;
+/// How many of those that can be meant are named.
+const MAX_MEANT: usize = 10;
+/// After this time, what was taken and left is put back: the broker wants to see it within half an
+/// hour.
+const MAX_HELD: Duration = Duration::from_secs(20 * 60);
 
 /// Which dead letters.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DeadLetterFilter {
-    /// Only the message with this id, or with an entry of this id; its beginning is enough.
+    /// Only the message with this id, or with an entry of this id; the first four characters of it
+    /// are enough.
     pub id: Option<String>,
     /// Only those whose reason contains this text.
     pub reason: Option<String>,
@@ -25,17 +34,54 @@ pub struct DeadLetterFilter {
 
 impl DeadLetterFilter {
     fn lets_through(&self, letter: &DeadLetter) -> bool {
-        let is_meant = |id: &String| {
-            let entries = letter.entries.iter().filter_map(ReceivedEntry::id);
-            let mut ids = letter.message_id.iter().cloned().chain(entries);
-            ids.any(|one| one.starts_with(id.as_str()))
-        };
-        self.id.as_ref().is_none_or(is_meant)
-            && self
-                .reason
-                .as_ref()
-                .is_none_or(|text| letter.reason.contains(text))
+        let has_reason = |text: &String| letter.reason.contains(text);
+        self.id
+            .as_ref()
+            .is_none_or(|id| meant(letter, id).is_some())
+            && self.reason.as_ref().is_none_or(has_reason)
     }
+
+    /// Takes what it lets through out of the queue.
+    ///
+    /// # Errors
+    /// When the id can mean more than one thing, or the broker fails.
+    async fn take_named(
+        &self,
+        id: &str,
+        letters: &mut DeadLetters,
+    ) -> Result<Vec<DeadLetter>, OperatorError> {
+        let (mut taken, mut ids) = (Vec::new(), BTreeSet::new());
+        while let Some(letter) = letters.next().await? {
+            if self.lets_through(&letter) {
+                ids.extend(meant(&letter, id));
+                taken.push(letter);
+            }
+        }
+        // Who says the whole of one does not mean those that begin so.
+        if ids.contains(id) {
+            taken.retain(|letter| meant(letter, id).as_deref() == Some(id));
+        } else if ids.len() > 1 {
+            return Err(OperatorError::from(Reason::Ambiguous {
+                text: id.to_owned(),
+                meant: ids.into_iter().take(MAX_MEANT).collect(),
+            }));
+        }
+        match taken.is_empty() {
+            true => Err(OperatorError::from(Reason::NotFound("dead letter"))),
+            false => Ok(taken),
+        }
+    }
+}
+
+/// The id of a letter, or of an entry of it, that this text means: the whole of it, if there is
+/// one, else one that begins so.
+fn meant(letter: &DeadLetter, text: &str) -> Option<String> {
+    let entries = letter.entries.iter().filter_map(ReceivedEntry::id);
+    let ids: Vec<String> = letter.message_id.iter().cloned().chain(entries).collect();
+    let whole = ids.iter().find(|id| *id == text);
+    let is_enough = text.chars().count() >= MIN_DIGITS;
+    let begun = || ids.iter().find(|id| is_enough && id.starts_with(text));
+    whole.or_else(begun).cloned()
 }
 
 /// A dead letter, as operators see it.
@@ -116,12 +162,34 @@ pub struct Redriven {
     pub redriven: u64,
     /// Left: not meant, not claimed, delivered again by their senders meanwhile, or not taken by
     /// their queue, which is full.
-    pub left: u64,
+    pub left: u32,
 }
 
 impl Operator {
-    /// The dead letters that a filter lets through, the oldest first, at most `limit`; with the
-    /// bodies of their entries where these are wanted. They stay where they are.
+    /// The dead letter with this id, or with an entry of this id, with the bodies of its entries.
+    /// It stays where it is.
+    ///
+    /// # Errors
+    /// When there is none, when more than one can be meant, or the broker fails.
+    pub async fn dead_letter(
+        broker: &BrokerTarget,
+        id: &str,
+    ) -> Result<DeadLetterRow, OperatorError> {
+        let mut letters = DeadLetters::open(broker, PROGRAM).await?;
+        let filter = DeadLetterFilter {
+            id: Some(id.to_owned()),
+            reason: None,
+        };
+        let taken = filter.take_named(id, &mut letters).await;
+        letters.close().await;
+        let row = taken?
+            .first()
+            .map(|letter| DeadLetterRow::new(letter, true));
+        Ok(row.ok_or(Reason::NotFound("dead letter"))?)
+    }
+
+    /// The dead letters that a filter lets through, the oldest first, at most `limit`, without the
+    /// bodies of their entries. They stay where they are.
     ///
     /// # Errors
     /// When the broker fails.
@@ -129,14 +197,13 @@ impl Operator {
         broker: &BrokerTarget,
         filter: &DeadLetterFilter,
         limit: usize,
-        with_bodies: bool,
     ) -> Result<Vec<DeadLetterRow>, OperatorError> {
         let (mut letters, mut rows) = (DeadLetters::open(broker, PROGRAM).await?, Vec::new());
         while rows.len() < limit
             && let Some(letter) = letters.next().await?
         {
             if filter.lets_through(&letter) {
-                rows.push(DeadLetterRow::new(&letter, with_bodies));
+                rows.push(DeadLetterRow::new(&letter, false));
             }
         }
         letters.close().await;
@@ -148,6 +215,7 @@ impl Operator {
     ///
     /// # Errors
     /// When a server fails. What was redriven until then stays so; to repeat the order is safe.
+    /// Where an id is given, also when that means none or more than one, and when it is left.
     pub async fn redrive(
         &self,
         broker: &BrokerTarget,
@@ -156,6 +224,9 @@ impl Operator {
     ) -> Result<Redriven, OperatorError> {
         let ordered = json!({ "redrive": filter });
         store::note_order(&self.database, "dead_letters", &ordered).await?;
+        if let Some(id) = &filter.id {
+            return redrive_named(broker, filter, id).await;
+        }
         let is_meant = async |letter: &DeadLetter| {
             Ok(!letter.reason.starts_with(UNCLAIMED) && filter.lets_through(letter))
         };
@@ -215,7 +286,7 @@ async fn redrive(
     is_meant: impl AsyncFn(&DeadLetter) -> Result<bool, OperatorError>,
 ) -> Result<Redriven, OperatorError> {
     let mut letters = DeadLetters::open(broker, PROGRAM).await?;
-    let mut outcome = Redriven::default();
+    let mut redriven = 0;
     let mut pace = rate.map(|rate| interval(Duration::from_secs(1) / rate.max(1)));
     if let Some(pace) = &mut pace {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -225,14 +296,38 @@ async fn redrive(
             if let Some(pace) = &mut pace {
                 pace.tick().await;
             }
-            match letters.replay(letter).await? {
-                true => outcome.redriven += 1,
-                false => outcome.left += 1,
+            redriven += u64::from(letters.replay(letter).await?);
+            if letters.held_for() > MAX_HELD {
+                letters.put_back().await?;
             }
-        } else {
-            outcome.left += 1;
         }
     }
+    let left = letters.held();
     letters.close().await;
-    Ok(outcome)
+    Ok(Redriven { redriven, left })
+}
+
+/// Publishes again what this id means.
+async fn redrive_named(
+    broker: &BrokerTarget,
+    filter: &DeadLetterFilter,
+    id: &str,
+) -> Result<Redriven, OperatorError> {
+    let mut letters = DeadLetters::open(broker, PROGRAM).await?;
+    let (mut redriven, mut why_left) = (0, None);
+    for letter in filter.take_named(id, &mut letters).await? {
+        if letter.reason.starts_with(UNCLAIMED) {
+            why_left = Some("nobody has claimed it, see --unclaimed");
+        } else if letters.replay(letter).await? {
+            redriven += 1;
+        } else {
+            why_left = Some("its queue takes nothing now");
+        }
+    }
+    let left = letters.held();
+    letters.close().await;
+    match why_left.filter(|_| redriven == 0) {
+        Some(why) => Err(OperatorError::from(Reason::LeftDead(why))),
+        None => Ok(Redriven { redriven, left }),
+    }
 }

@@ -44,6 +44,9 @@ pub enum Reason {
     /// Holds the kind of thing that does not exist.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// A dead letter stays one. Holds why.
+    #[error("the dead letter is left where it is: {0}")]
+    LeftDead(&'static str),
     /// Nothing has this name, or an id that begins so.
     #[error("there is no {noun} {text:?}")]
     NotNamed {
@@ -214,6 +217,7 @@ mod tests {
 
         let reasons = [
             NotFound("workflow"),
+            LeftDead("its queue takes nothing now"),
             NotNamed {
                 noun: Noun::User,
                 text: "ada".into(),
@@ -277,6 +281,7 @@ mod tests {
         for reason in reasons {
             let expected = match &reason {
                 NotFound(_) => "there is no such workflow",
+                LeftDead(_) => "the dead letter is left where it is: its queue takes nothing now",
                 NotNamed { .. } => "there is no user \"ada\"",
                 Ambiguous { .. } => "\"cafe\" can be\n  1 (a)\n  2 (b)",
                 NoRole(_) => {

@@ -83,10 +83,7 @@ impl WakeConsumer<'_> {
             Ended::Advanced => "done",
             Ended::Unprocessable(rejection) => {
                 let alone = Alone {
-                    properties: republished(
-                        &message.properties,
-                        message.properties.headers().clone().unwrap_or_default(),
-                    ),
+                    properties: republished(&message.properties),
                     body: message.data.clone().into(),
                 };
                 // Held by itself: the other wakes go on.

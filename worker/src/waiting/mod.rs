@@ -17,8 +17,12 @@ const EVERY: Duration = Duration::from_secs(5);
 /// How often to look at the database.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Looks until `stop`. At the database looks the worker whose relay hands over, because all would
-/// see the same.
+/// After this time without an answer of the database, what was seen is forgotten: perhaps another
+/// worker looks meanwhile.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// Looks until `stop`. Where another worker's relay hands over, that one looks at the database:
+/// all would see the same.
 pub(crate) async fn watch(
     database: Database,
     in_hand: InHand,
@@ -26,7 +30,7 @@ pub(crate) async fn watch(
     stop: CancellationToken,
 ) {
     let looking = async {
-        let (mut looked, mut due_age): (Option<Instant>, f64) = (None, 0.0);
+        let mut seen: Option<Seen> = None;
         loop {
             for (queue, oldest) in in_hand.oldest() {
                 let now = Timestamp::now();
@@ -34,29 +38,47 @@ pub(crate) async fn watch(
                 // By the clocks of two machines: what seems to be negative is none.
                 metrics::OLDEST_ENTRY.set_under([queue], age.max(0.0));
             }
-            if !relay.leads() {
-                (looked, due_age) = (None, 0.0);
-                metrics::OLDEST_DUE_RUN.set(0.0);
-                tell(&Waiting::NOTHING);
-            } else {
-                if looked.is_none_or(|at| at.elapsed() > LOOK_EVERY) {
-                    // A failure is logged where it happens. Nothing is taken meanwhile: it gets
-                    // older.
-                    match store::waiting(&database).await {
-                        Ok(waiting) => {
-                            tell(&waiting);
-                            (due_age, looked) = (waiting.oldest_due_run, Some(Instant::now()));
-                        }
-                        Err(_) => due_age += EVERY.as_secs_f64(),
-                    }
+            let stands_by = relay.stands_by();
+            if !stands_by && seen.is_none_or(|seen| seen.at.elapsed() > LOOK_EVERY) {
+                // A failure is logged where it happens.
+                if let Ok(waiting) = store::waiting(&database).await {
+                    tell(&waiting);
+                    seen = Some(Seen {
+                        at: Instant::now(),
+                        oldest_due_run: waiting.oldest_due_run,
+                    });
                 }
-                let refused = relay.refused_for().as_secs_f64();
-                metrics::OLDEST_DUE_RUN.set(due_age.max(refused));
             }
+            seen = seen.filter(|seen| !stands_by && seen.at.elapsed() < FORGET_AFTER);
+            if seen.is_none() {
+                tell(&Waiting::NOTHING);
+            }
+            let due_age = seen.map_or(0.0, |seen| seen.due_age(seen.at.elapsed()));
+            let refused = relay.refused_for().as_secs_f64();
+            metrics::OLDEST_DUE_RUN.set(due_age.max(refused));
             tokio::time::sleep(EVERY).await;
         }
     };
     stop.run_until_cancelled(looking).await;
+}
+
+/// What the last look gave.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: Instant,
+    /// In seconds.
+    oldest_due_run: f64,
+}
+
+impl Seen {
+    /// For how long the oldest run has been due. It gets older where it is time for another look
+    /// and that has failed: nothing is taken meanwhile.
+    fn due_age(self, since: Duration) -> f64 {
+        match self.oldest_due_run > 0.0 && since > LOOK_EVERY {
+            true => self.oldest_due_run + since.as_secs_f64(),
+            false => self.oldest_due_run,
+        }
+    }
 }
 
 fn tell(waiting: &Waiting) {
@@ -64,5 +86,21 @@ fn tell(waiting: &Waiting) {
     metrics::APPROVALS.set(waiting.approvals as f64);
     for (state, runs) in waiting.runs {
         metrics::WAITING_RUNS.set_under([state.as_str()], runs as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_gets_older_where_nobody_can_look() {
+        let seen = |oldest_due_run| Seen {
+            at: Instant::now(),
+            oldest_due_run,
+        };
+        assert_eq!(seen(2.0).due_age(Duration::from_secs(10)), 2.0);
+        assert_eq!(seen(2.0).due_age(Duration::from_secs(40)), 42.0);
+        assert_eq!(seen(0.0).due_age(Duration::from_secs(40)), 0.0);
     }
 }

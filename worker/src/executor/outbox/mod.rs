@@ -49,7 +49,7 @@ const NOTE_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct RelayHints {
     more: Arc<Notify>,
     backlog: Arc<AtomicU32>,
-    leads: Arc<AtomicBool>,
+    stands_by: Arc<AtomicBool>,
     refused_since: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -59,9 +59,17 @@ impl RelayHints {
         self.more.notify_one();
     }
 
-    /// Whether this worker's relay is the one that is at work.
-    pub(crate) fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
+    /// Whether another worker's relay is known to be at work. While the database does not answer
+    /// nobody knows, and it stays as it was.
+    pub(crate) fn stands_by(&self) -> bool {
+        self.stands_by.load(Ordering::Relaxed)
+    }
+
+    fn note_standing(&self, stands_by: bool) {
+        self.stands_by.store(stands_by, Ordering::Relaxed);
+        if stands_by {
+            *self.refused_since() = None;
+        }
     }
 
     /// For how long the broker has taken no wake although there were some.
@@ -70,14 +78,14 @@ impl RelayHints {
         since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// What became of wakes that were published.
+    /// What became of wakes that were published. What is refused is due again at once, so that
+    /// where nothing was to be published nothing is refused any more: it is held, or over.
     fn note_published(&self, taken: usize, refused: usize) {
         let mut since = self.refused_since();
-        match (taken, refused) {
-            (0, 0) => {}
-            (0, _) => *since = since.or_else(|| Some(Instant::now())),
-            _ => *since = None,
-        }
+        *since = match (taken, refused) {
+            (0, 1..) => since.or_else(|| Some(Instant::now())),
+            _ => None,
+        };
     }
 
     fn refused_since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -115,14 +123,16 @@ impl Relay {
                 noted = noting.await.is_ok().then(Instant::now);
             }
             let pause = match self.turn(worker, &mut memory).await {
-                Ok(pause) => pause,
+                Ok(pause) => {
+                    self.hints.note_standing(memory.is_none());
+                    pause
+                }
                 Err(_) => {
                     // Whether the last look was committed is not known.
                     memory = None;
                     OUTAGE_PAUSE
                 }
             };
-            self.hints.leads.store(memory.is_some(), Ordering::Relaxed);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.hints.more.notified(), if memory.is_some() => {}
@@ -190,16 +200,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wakes_that_the_broker_refuses_get_older_until_it_takes_one() {
+    fn wakes_get_older_for_as_long_as_the_broker_refuses_them() {
         let hints = RelayHints::default();
         hints.note_published(0, 0);
         assert_eq!(hints.refused_for(), Duration::ZERO);
         hints.note_published(0, 2);
         let first = hints.refused_for();
         hints.note_published(0, 1);
-        hints.note_published(0, 0);
         assert!(hints.refused_for() > first, "since the first");
-        hints.note_published(1, 1);
-        assert_eq!(hints.refused_for(), Duration::ZERO);
+        let ends: [fn(&RelayHints); 3] = [
+            |hints| hints.note_published(1, 1),
+            |hints| hints.note_published(0, 0),
+            |hints| hints.note_standing(true),
+        ];
+        for end in ends {
+            hints.note_published(0, 1);
+            assert!(hints.refused_for() > Duration::ZERO);
+            end(&hints);
+            assert_eq!(hints.refused_for(), Duration::ZERO);
+        }
     }
 }

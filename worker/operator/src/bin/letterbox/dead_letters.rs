@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use letterbox_broker::BrokerTarget;
-use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator, OperatorError, Reason};
+use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator};
 use serde_json::{Value, json};
 
 use crate::{Failure, Output, output, settings::CliSettings};
@@ -28,7 +28,7 @@ pub(crate) enum DeadLettersCommand {
     },
     /// Show one of them, with what was sent
     Show {
-        /// Of the message, or of one of its entries
+        /// Of the message, or of one of its entries; its beginning is enough
         id: String,
     },
     /// Have dead letters processed after all, the oldest first. What was processed before changes
@@ -47,11 +47,12 @@ pub(crate) enum DeadLettersCommand {
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Chosen {
-    /// Only the message with this id, or with an entry of this id
+    /// Only the message with this id, or with an entry of this id; its beginning is enough
     #[arg(conflicts_with_all = ["unclaimed", "all"])]
     id: Option<String>,
     /// Only those whose reason contains this text
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["unclaimed", "all"])]
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason,
+          conflicts_with_all = ["unclaimed", "all"])]
     reason: Option<String>,
     /// All that somebody has claimed
     #[arg(long, conflicts_with = "unclaimed")]
@@ -66,7 +67,7 @@ pub(crate) struct Chosen {
 #[derive(Args)]
 pub(crate) struct Which {
     /// Only those whose reason contains this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason)]
     reason: Option<String>,
 }
 
@@ -81,23 +82,13 @@ pub(crate) async fn run(
                 id: None,
                 reason: which.reason,
             };
-            let rows = Operator::dead_letters(&broker, &filter, limit as usize, false).await?;
+            let rows = Operator::dead_letters(&broker, &filter, limit as usize).await?;
             Output::Many {
                 rows: rows.iter().map(row).collect(),
                 columns: &COLUMNS,
             }
         }
-        DeadLettersCommand::Show { id } => {
-            let filter = DeadLetterFilter {
-                id: Some(id),
-                reason: None,
-            };
-            let rows = Operator::dead_letters(&broker, &filter, 1, true).await?;
-            match rows.first() {
-                Some(row) => Output::one(row),
-                None => return Err(none_such()),
-            }
-        }
+        DeadLettersCommand::Show { id } => Output::one(&Operator::dead_letter(&broker, &id).await?),
         DeadLettersCommand::Redrive { chosen, rate } => {
             let operator = settings.operator().await?;
             if chosen.unclaimed {
@@ -109,17 +100,16 @@ pub(crate) async fn run(
                 id: chosen.id,
                 reason: chosen.reason,
             };
-            let redriven = operator.redrive(&broker, &filter, rate).await?;
-            if filter.id.is_some() && redriven.redriven == 0 {
-                return Err(none_such());
-            }
-            Output::one(&redriven)
+            Output::one(&operator.redrive(&broker, &filter, rate).await?)
         }
     })
 }
 
-fn none_such() -> Failure {
-    OperatorError::from(Reason::NotFound("dead letter")).into()
+fn part_of_a_reason(text: &str) -> Result<String, &'static str> {
+    match text.trim().is_empty() {
+        true => Err("must not be blank"),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// A dead letter in one row: of its entries people see how many they are, and of which kind.
