@@ -189,7 +189,9 @@ impl Config {
         Ok(Self {
             database: Database::new(&database, &settings.database, Role::Gateway, &name)?,
             // Its login may publish and nothing else.
-            broker: BrokerTarget::from_environment()?.to_publish(),
+            broker: BrokerTarget::from_environment()?
+                .without_declaring()
+                .to_publish(),
             work_queues: settings.work_queues,
             keys: key_ring(SealedColumn::WebhookSecret)?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),

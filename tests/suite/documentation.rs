@@ -1,6 +1,6 @@
 //! The READMEs name everything that users and operators can name, and nothing that is not there.
 
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 use letterbox_broker::topology::{DEAD_LETTERS_QUEUE, work_queues};
 use letterbox_common::form::FieldType;
@@ -70,6 +70,45 @@ fn every_command_is_documented() {
             assert!(is_there, "deploy/README.md lacks 'letterbox {noun} {verb}'");
         }
     }
+}
+
+/// What the command line takes is told somewhere, and what is told of a command is taken.
+#[test]
+fn every_option_is_documented() {
+    let documentation = read("deploy/README.md");
+    let (_, block) = documentation.split_once("```text\nletterbox ").unwrap();
+    let block = block.split("```").next().unwrap();
+    let told = options(&documentation);
+    for noun in commands(&help("letterbox", &[])) {
+        let mut taken = options(&help("letterbox", &[&noun]));
+        for verb in commands(&help("letterbox", &[&noun])) {
+            taken.extend(options(&help("letterbox", &[&noun, &verb])));
+        }
+        // Some are settings, and told as such.
+        let is_setting = |option: &String| {
+            let name = option[2..].replace('-', "_").to_ascii_uppercase();
+            documentation.contains(&format!("`LETTERBOX_{name}`"))
+        };
+        let untold = taken.difference(&told);
+        let untold: Vec<_> = untold.filter(|option| !is_setting(option)).collect();
+        // What `deploy/up` gives to the demo is between the two.
+        let is_told = untold.is_empty() || noun == "demo";
+        assert!(is_told, "deploy/README.md on {noun}: {untold:?}");
+        let orders = block.split("\nletterbox ");
+        for order in orders.filter(|order| order.split_whitespace().next() == Some(&noun)) {
+            let told = options(order);
+            let unknown: Vec<_> = told.difference(&taken).collect();
+            assert!(unknown.is_empty(), "letterbox {noun}: {unknown:?}");
+        }
+    }
+}
+
+/// Every `--option` in a text.
+fn options(text: &str) -> BTreeSet<String> {
+    let is_part = |one: char| one.is_ascii_lowercase() || one == '-';
+    let words = text.split(|one: char| !is_part(one));
+    let options = words.filter(|word| word.starts_with("--") && word.len() > 2);
+    options.map(str::to_owned).collect()
 }
 
 #[test]

@@ -57,7 +57,8 @@ pub(crate) async fn run(
 
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let publishing = {
-        let (target, name) = (config.broker.clone(), format!("{} (publish)", config.name));
+        let target = config.broker.clone().to_publish();
+        let name = format!("{} (publish)", config.name);
         let (broker, stop) = (readiness.component("publisher"), stop_publishing.clone());
         spawn_vital("publisher", async move {
             supervise(target, &name, broker, session, stop).await;

@@ -59,17 +59,22 @@ impl BrokerTarget {
         Ok(target)
     }
 
-    /// The same, for a process that publishes only. It may declare nothing: it waits until others
-    /// have.
+    /// The same, for a process that may declare nothing: it waits until others have.
+    #[must_use]
+    pub fn without_declaring(self) -> Self {
+        Self {
+            declares: false,
+            ..self
+        }
+    }
+
+    /// The same, for a connection that only publishes.
     #[must_use]
     pub fn to_publish(mut self) -> Self {
         for node in &mut self.nodes {
             node.uri.query.frame_max.get_or_insert(FRAME_BYTES);
         }
-        Self {
-            declares: false,
-            ..self
-        }
+        self
     }
 
     /// The node to connect to at the n-th try, from 0 on.
