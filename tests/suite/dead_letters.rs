@@ -381,6 +381,31 @@ async fn only_what_is_meant_is_redriven() {
     );
 }
 
+/// Where a queue was not there, the dead letter leads back to where its message went instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_went_nowhere_is_redriven_there() {
+    let world = World::new().await;
+    let worker = world.worker().await;
+    let (mut batch, unrouted) = (message(&[]), "letterbox.v1.unrouted");
+    batch.body = "no line\n".into();
+    batch.routing_key = "nowhere".into();
+    world.publish_unclaimed(batch).await;
+    let is_dead = async || {
+        eventually("dead", async || world.messages(DEAD_LETTERS).await == 1).await;
+    };
+    is_dead().await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let order = |command: &str| world.order_with(&broker, format!("dead-letters {command}"));
+    assert_eq!(order("list")[0]["queue"], unrouted);
+    is_dead().await;
+    let all = json!({"redriven": 1, "left": 0});
+    assert_eq!(order("redrive --all --rate 10"), all);
+    let tried = format!("letterbox_entries_total{{queue=\"{unrouted}\",outcome=\"rejected\"}}");
+    eventually("tried again", async || worker.metric(&tried).await == 2.0).await;
+    is_dead().await;
+    assert_eq!(order("list")[0]["queue"], unrouted);
+}
+
 /// What was left is put back on the way, and seen once more; what came behind is not.
 #[tokio::test]
 async fn a_look_can_put_back_what_it_holds() {

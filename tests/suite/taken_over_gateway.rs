@@ -348,8 +348,14 @@ async fn a_memory_is_that_of_its_webhook() {
     })
     .await;
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
-    world.order_with(&broker, "dead-letters redrive --unclaimed");
+    let slowly = "dead-letters redrive --unclaimed --rate 100";
+    assert_eq!(world.order_with(&broker, slowly)["redriven"], 4);
     world.await_signals(2).await;
+    eventually("what is not theirs is back", async || {
+        world.messages(DEAD_LETTERS).await == 2
+    })
+    .await;
+    assert_eq!(world.signals().await, 2);
 }
 
 #[tokio::test]

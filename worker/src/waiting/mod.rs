@@ -16,7 +16,6 @@ use crate::{consumer::InHand, executor::RelayHints, metrics};
 const EVERY: Duration = Duration::from_secs(5);
 /// How often to look at the database.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-
 /// After this time without an answer of the database, what was seen is forgotten: perhaps another
 /// worker looks meanwhile.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
@@ -53,9 +52,9 @@ pub(crate) async fn watch(
             if seen.is_none() {
                 tell(&Waiting::NOTHING);
             }
-            let due_age = seen.map_or(0.0, |seen| seen.due_age(seen.at.elapsed()));
             let refused = relay.refused_for().as_secs_f64();
-            metrics::OLDEST_DUE_RUN.set(due_age.max(refused));
+            let due_age = |seen: Seen| seen.due_age(seen.at.elapsed()).max(refused);
+            metrics::OLDEST_DUE_RUN.set(seen.map_or(0.0, due_age));
             tokio::time::sleep(EVERY).await;
         }
     };
