@@ -142,8 +142,9 @@ async fn due_runs_and_questions_have_an_age() {
     eventually("held is not late", async || age().await == 0.0).await;
     world.order(format!("workspace release {}", form.workspace));
 
-    // The relay knows it as one of today.
-    let due_now = "UPDATE run_wakes SET state = 'scheduled', due_at = now()";
+    // The relay knows it as one of today. The other run is under way.
+    let due_now = "UPDATE run_wakes SET state = 'scheduled', due_at = now()
+        WHERE state = 'ready'";
     world.database.execute(due_now, &[]).await.unwrap();
     let policy = json!({"rules": [], "default": "approve"}).to_string();
     let operator = world.operator().await;
