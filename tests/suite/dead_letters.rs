@@ -334,9 +334,11 @@ async fn only_what_is_meant_is_redriven() {
     for (command, said) in [
         ("redrive 0190", "can be"),
         ("show 0190", &ids[1]),
-        ("redrive 019", "no such dead letter"),
-        ("redrive ", "no such dead letter"),
-        ("show 019", "no such dead letter"),
+        ("redrive 0191", "no such dead letter"),
+        ("redrive 019", "four characters"),
+        ("redrive ", "four characters"),
+        ("show 019", "four characters"),
+        ("discard 0190", "can be"),
     ] {
         let (code, told) = refusal(command);
         assert!(code == 1 && told.contains(said), "{command}: {code} {told}");
@@ -379,6 +381,49 @@ async fn only_what_is_meant_is_redriven() {
         order(&format!("show {}", ids[0]))["entries"][0]["body"],
         "0190aaaa"
     );
+}
+
+/// What is none of ours comes back for ever: it can be thrown away, and nothing else with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_none_of_ours_is_thrown_away() {
+    let world = World::new().await;
+    let _worker = world.worker().await;
+    let foreign = |id: &str| Message {
+        exchange: EXCHANGE,
+        routing_key: "webhooks".into(),
+        properties: BasicProperties::default().with_message_id(id.into()),
+        body: "{}".into(),
+    };
+    for id in ["foreign-1", "foreign-2", "foreign-3"] {
+        world.publish_unclaimed(foreign(id)).await;
+    }
+    let left = async |expected: u32| {
+        eventually("dead letters", async || {
+            world.messages(DEAD_LETTERS).await == expected
+        })
+        .await;
+    };
+    left(3).await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    let order = |command: &str| world.order_with(&broker, format!("dead-letters {command}"));
+    assert_eq!(
+        order("discard foreign-2 --yes"),
+        json!({"discarded": 1, "left": 2})
+    );
+    left(2).await;
+    let mut dead: Vec<_> = order("list").as_array().unwrap().clone();
+    dead.sort_by_key(|letter| letter["message_id"].to_string());
+    assert_eq!(dead[0]["message_id"], "foreign-1");
+    assert_eq!(dead[1]["message_id"], "foreign-3");
+    left(2).await;
+    let none = json!({"discarded": 0, "left": 2});
+    assert_eq!(order("discard --reason key --yes"), none);
+    left(2).await;
+    let all = json!({"discarded": 2, "left": 0});
+    assert_eq!(order("discard --reason unknown --yes"), all);
+    assert_eq!(order("list"), json!([]));
+    let audit = world.order("audit list --limit 1");
+    assert_eq!(audit[0]["command"], "dead-letters discard");
 }
 
 /// Where a queue was not there, the dead letter leads back to where its message went instead.

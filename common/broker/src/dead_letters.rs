@@ -245,13 +245,22 @@ impl DeadLetters {
         };
         match with_timeout(ANSWER_TIMEOUT, publishing).await? {
             lapin::Confirmation::Ack(None) => {
-                let acknowledging = letter.delivery.ack(BasicAckOptions::default());
-                with_timeout(ANSWER_TIMEOUT, acknowledging).await?;
-                self.held -= 1;
+                self.discard(letter).await?;
                 Ok(true)
             }
             _ => Ok(false),
         }
+    }
+
+    /// Removes a dead letter for good.
+    ///
+    /// # Errors
+    /// When the broker does not answer: then it may still be there.
+    pub async fn discard(&mut self, letter: DeadLetter) -> Result<(), BrokerError> {
+        let acknowledging = letter.delivery.ack(BasicAckOptions::default());
+        with_timeout(ANSWER_TIMEOUT, acknowledging).await?;
+        self.held -= 1;
+        Ok(())
     }
 
     /// Ends the look.

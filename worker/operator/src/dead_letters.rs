@@ -16,6 +16,8 @@ use crate::{Operator, OperatorError, PROGRAM, Reason, store};
 
 /// Characters of an id that are enough to mean it.
 const MIN_DIGITS: usize = 4;
+/// How many are looked at to tell how old the oldest is.
+const MAX_LOOKED_AT: u32 = 1_000;
 /// How many of those that can be meant are named.
 const MAX_MEANT: usize = 10;
 /// After this time, what was taken and left is put back: the broker wants to see it within half an
@@ -67,6 +69,7 @@ impl DeadLetterFilter {
             }));
         }
         match taken.is_empty() {
+            true if id.chars().count() < MIN_DIGITS => Err(OperatorError::from(Reason::IdTooShort)),
             true => Err(OperatorError::from(Reason::NotFound("dead letter"))),
             false => Ok(taken),
         }
@@ -165,6 +168,15 @@ pub struct Redriven {
     pub left: u32,
 }
 
+/// What was thrown away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Discarded {
+    /// Gone for good.
+    pub discarded: u64,
+    /// Left: not meant.
+    pub left: u32,
+}
+
 impl Operator {
     /// The dead letter with this id, or with an entry of this id, with the bodies of its entries.
     /// It stays where it is.
@@ -188,8 +200,8 @@ impl Operator {
         Ok(row.ok_or(Reason::NotFound("dead letter"))?)
     }
 
-    /// The dead letters that a filter lets through, the oldest first, at most `limit`, without the
-    /// bodies of their entries. They stay where they are.
+    /// The first `limit` dead letters that a filter lets through, the oldest of them first, without
+    /// the bodies of their entries. They stay where they are.
     ///
     /// # Errors
     /// When the broker fails.
@@ -207,6 +219,8 @@ impl Operator {
             }
         }
         letters.close().await;
+        // A look puts back behind the others what it has held.
+        rows.sort_by_key(|row| row.dead_since);
         Ok(rows)
     }
 
@@ -231,6 +245,36 @@ impl Operator {
             Ok(!letter.reason.starts_with(UNCLAIMED) && filter.lets_through(letter))
         };
         redrive(broker, rate, is_meant).await
+    }
+
+    /// Throws away the dead letters that a filter lets through, for good.
+    ///
+    /// # Errors
+    /// When a server fails. Where an id is given, also when that means none or more than one.
+    pub async fn discard_dead_letters(
+        &self,
+        broker: &BrokerTarget,
+        filter: &DeadLetterFilter,
+    ) -> Result<Discarded, OperatorError> {
+        let ordered = json!({ "discard": filter });
+        store::note_order(&self.database, "dead_letters", &ordered).await?;
+        let mut letters = DeadLetters::open(broker, PROGRAM).await?;
+        let mut discarded = 0;
+        if let Some(id) = &filter.id {
+            for letter in filter.take_named(id, &mut letters).await? {
+                letters.discard(letter).await?;
+                discarded += 1;
+            }
+        }
+        while let Some(letter) = letters.next().await? {
+            if filter.lets_through(&letter) {
+                letters.discard(letter).await?;
+                discarded += 1;
+            }
+        }
+        let left = letters.held();
+        letters.close().await;
+        Ok(Discarded { discarded, left })
     }
 
     /// Claims what lies unclaimed among the dead letters, and publishes it again: after the
@@ -268,15 +312,21 @@ impl Operator {
     }
 }
 
-/// Since when the oldest dead letter is one, where that is known.
+/// Since when the oldest of the first dead letters is one, where that is known.
 ///
 /// # Errors
 /// When the broker fails.
 pub(crate) async fn oldest(broker: &BrokerTarget) -> Result<Option<Timestamp>, BrokerError> {
     let mut letters = DeadLetters::open(broker, PROGRAM).await?;
-    let oldest = letters.next().await?;
+    let mut oldest = None;
+    while letters.held() < MAX_LOOKED_AT
+        && let Some(letter) = letters.next().await?
+    {
+        let known = oldest.into_iter().chain(letter.dead_since);
+        oldest = known.min();
+    }
     letters.close().await;
-    Ok(oldest.and_then(|letter| letter.dead_since))
+    Ok(oldest)
 }
 
 /// Publishes again what is meant.

@@ -44,6 +44,9 @@ pub enum Reason {
     /// Holds the kind of thing that does not exist.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// The beginning of an id could be that of too many.
+    #[error("nothing has this id, and a beginning of one has four characters or more")]
+    IdTooShort,
     /// A dead letter stays one. Holds why.
     #[error("the dead letter is left where it is: {0}")]
     LeftDead(&'static str),
@@ -218,6 +221,7 @@ mod tests {
         let reasons = [
             NotFound("workflow"),
             LeftDead("its queue takes nothing now"),
+            IdTooShort,
             NotNamed {
                 noun: Noun::User,
                 text: "ada".into(),
@@ -281,6 +285,9 @@ mod tests {
         for reason in reasons {
             let expected = match &reason {
                 NotFound(_) => "there is no such workflow",
+                IdTooShort => {
+                    "nothing has this id, and a beginning of one has four characters or more"
+                }
                 LeftDead(_) => "the dead letter is left where it is: its queue takes nothing now",
                 NotNamed { .. } => "there is no user \"ada\"",
                 Ambiguous { .. } => "\"cafe\" can be\n  1 (a)\n  2 (b)",

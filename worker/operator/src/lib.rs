@@ -34,7 +34,7 @@ use serde::Serialize;
 pub use self::{
     accounts::NewAccount,
     approvals::{ApprovalDetail, SteeringAction},
-    dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Redriven},
+    dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
     error::{OperatorError, Reason},
     form_links::{Losing, NewFormLink},

@@ -5,7 +5,7 @@ use letterbox_broker::BrokerTarget;
 use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator};
 use serde_json::{Value, json};
 
-use crate::{Failure, Output, output, settings::CliSettings};
+use crate::{Failure, Output, confirm::confirm_loss, output, settings::CliSettings};
 
 const COLUMNS: [&str; 6] = [
     "message_id",
@@ -41,6 +41,25 @@ pub(crate) enum DeadLettersCommand {
               value_parser = clap::value_parser!(u32).range(1..=1_000))]
         rate: Option<u32>,
     },
+    /// Throw dead letters away, such as what is none of ours. They can't be had back
+    Discard {
+        #[command(flatten)]
+        doomed: Doomed,
+        /// Without asking
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Those that are thrown away.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Doomed {
+    /// Only the message with this id, or with an entry of this id; its beginning is enough
+    id: Option<String>,
+    /// Only those whose reason contains this text
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason)]
+    reason: Option<String>,
 }
 
 /// Those that are redriven.
@@ -101,6 +120,15 @@ pub(crate) async fn run(
                 reason: chosen.reason,
             };
             Output::one(&operator.redrive(&broker, &filter, rate).await?)
+        }
+        DeadLettersCommand::Discard { doomed, yes } => {
+            confirm_loss("these dead letters are gone for good", yes)?;
+            let operator = settings.operator().await?;
+            let filter = DeadLetterFilter {
+                id: doomed.id,
+                reason: doomed.reason,
+            };
+            Output::one(&operator.discard_dead_letters(&broker, &filter).await?)
         }
     })
 }

@@ -66,6 +66,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox dead-letters list --reason 'given up'",
     "letterbox dead-letters show 01a1ff48-6c80-7651-82c4-c95867595738",
     "letterbox dead-letters redrive --reason 'foreign key' --rate 20",
+    "letterbox dead-letters discard --reason 'unknown message type' --yes",
     "letterbox send form --url 'https://letterbox.example.com/forms?token=…' answer.json",
     "letterbox send webhook --url https://letterbox.example.com/webhooks/incoming/… \
      --secret-file secret event.json",
