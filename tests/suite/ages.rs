@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use letterbox_common::ids::WorkspaceId;
 use letterbox_tests::{Peer, Process, Proxy, Reply, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -40,29 +41,14 @@ async fn an_entry_that_cannot_be_stored_is_the_oldest() {
 }
 
 /// All workers see the same: the one that hands over tells it, and another one when that is gone.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn one_worker_tells_what_waits() {
-    let gate = Arc::new(Semaphore::new(0));
-    let reply = Reply::When(gate.clone(), 200);
-    let peer = Peer::start(move |_, _| reply.clone()).await;
     let world = World::new().await;
-    let gateway = world.gateway().await;
-    let one_at_a_time = [("LETTERBOX_RUNS_PER_WORKSPACE", "1")];
+    a_run_is_late(&world).await;
     let mut workers = [
-        world.worker_with(&one_at_a_time).await,
-        world.worker_with(&one_at_a_time).await,
+        world.worker_with(&ONE_AT_A_TIME).await,
+        world.worker_with(&ONE_AT_A_TIME).await,
     ];
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    form.assert_accepts("a").await;
-    peer.await_received(1).await;
-    form.assert_accepts("b").await;
-    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
-    eventually("it waits", async || world.count(waiting).await == 1).await;
-    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'
-        WHERE state = 'ready'";
-    world.database.execute(long_ago, &[]).await.unwrap();
     let age = async |worker: &Process| worker.metric("letterbox_oldest_due_run_seconds").await;
     let mut leads = 0;
     eventually("one tells", async || {
@@ -106,56 +92,83 @@ async fn wakes_that_the_broker_does_not_take_are_late() {
 }
 
 /// A run that is due and has no turn is late, unless it is held; a question is as old as it is.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn due_runs_and_questions_have_an_age() {
-    let gate = Arc::new(Semaphore::new(0));
-    let reply = Reply::When(gate.clone(), 200);
-    let peer = Peer::start(move |_, _| reply.clone()).await;
     let world = World::new().await;
-    let gateway = world.gateway().await;
-    let one_at_a_time = [("LETTERBOX_RUNS_PER_WORKSPACE", "1")];
-    let worker = world.worker_with(&one_at_a_time).await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    form.assert_accepts("a").await;
-    peer.await_received(1).await;
-    form.assert_accepts("b").await;
-    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
-    eventually("it waits", async || world.count(waiting).await == 1).await;
-    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'
-        WHERE state = 'ready'";
-    world.database.execute(long_ago, &[]).await.unwrap();
+    let workspace = a_run_is_late(&world).await;
+    let worker = world.worker_with(&ONE_AT_A_TIME).await;
     let age = async || worker.metric("letterbox_oldest_due_run_seconds").await;
     eventually("it is late", async || {
         (7_200.0..7_300.0).contains(&age().await)
     })
     .await;
-    assert_eq!(worker.metric("letterbox_run_places_taken").await, 1.0);
-    assert!(
-        worker
-            .metric("letterbox_waiting_runs{state=\"ready\"}")
-            .await
-            == 1.0
-    );
-    world.order(format!("workspace hold {}", form.workspace));
+    for (state, runs) in [("ready", 1.0), ("handed_over", 1.0), ("scheduled", 0.0)] {
+        let waiting = format!("letterbox_waiting_runs{{state=\"{state}\"}}");
+        assert_eq!(worker.metric(&waiting).await, runs, "{state}");
+    }
+    world.order(format!("workspace hold {workspace}"));
     eventually("held is not late", async || age().await == 0.0).await;
-    world.order(format!("workspace release {}", form.workspace));
 
-    // The relay knows it as one of today. The other run is under way.
-    let due_now = "UPDATE run_wakes SET state = 'scheduled', due_at = now()
-        WHERE state = 'ready'";
-    world.database.execute(due_now, &[]).await.unwrap();
     let policy = json!({"rules": [], "default": "approve"}).to_string();
     let operator = world.operator().await;
-    operator.set_policy(form.workspace, &policy).await.unwrap();
-    gate.add_permits(2);
-    world.await_state("waiting_approval", 1).await;
+    operator.set_policy(workspace, &policy).await.unwrap();
+    world.order(format!("workspace release {workspace}"));
+    let due_now = "UPDATE run_wakes SET state = 'scheduled', due_at = now()
+        WHERE state = 'handed_over'";
+    world.database.execute(due_now, &[]).await.unwrap();
+    world.await_state("waiting_approval", 2).await;
     let long_ago = "UPDATE approvals SET created_at = now() - interval '2 days'";
     world.database.execute(long_ago, &[]).await.unwrap();
     let age = async || worker.metric("letterbox_oldest_approval_seconds").await;
     eventually("it is old", async || age().await > 172_000.0).await;
-    assert_eq!(worker.metric("letterbox_pending_approvals").await, 1.0);
+    assert_eq!(worker.metric("letterbox_pending_approvals").await, 2.0);
+}
+
+/// A run under way takes a place, and an action counts when it is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_take_places_and_actions_count() {
+    let gate = Arc::new(Semaphore::new(0));
+    let reply = Reply::When(gate.clone(), 200);
+    let peer = Peer::start(move |_, _| reply.clone()).await;
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let worker = world.worker().await;
+    let actions = json!([post("send")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    form.assert_accepts("a").await;
+    peer.await_received(1).await;
+    let places = async || worker.metric("letterbox_run_places_taken").await;
+    assert_eq!(places().await, 1.0);
     let done = "letterbox_action_duration_seconds_count{outcome=\"done\"}";
+    assert_eq!(worker.metric(done).await, 0.0);
+    gate.add_permits(1);
+    eventually("it is let go", async || places().await == 0.0).await;
     assert_eq!(worker.metric(done).await, 1.0);
+}
+
+const ONE_AT_A_TIME: [(&str, &str); 1] = [("LETTERBOX_RUNS_PER_WORKSPACE", "1")];
+
+/// A workspace has two runs. One is in flight, and nothing comes of it for an hour; the other one
+/// has been due for two. No worker is there to see that.
+async fn a_run_is_late(world: &World) -> WorkspaceId {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let mut worker = world.worker().await;
+    let actions = json!([post("send")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    world.order(format!("workspace hold {}", form.workspace));
+    form.assert_accepts("a").await;
+    form.assert_accepts("b").await;
+    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    eventually("both wait", async || world.count(waiting).await == 2).await;
+    worker.terminate();
+    worker.ended().await;
+    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'";
+    let in_flight = "UPDATE run_wakes SET state = 'handed_over', due_at = now() + interval '1 hour'
+        WHERE run_id = (SELECT run_id FROM run_wakes LIMIT 1)";
+    for change in [long_ago, in_flight] {
+        world.database.execute(change, &[]).await.unwrap();
+    }
+    world.order(format!("workspace release {}", form.workspace));
+    form.workspace
 }
