@@ -37,6 +37,23 @@ async fn failures_are_told_by_their_kind() {
     let away = [("DATABASE_URL", "postgres://nobody@127.0.0.1:1/nowhere")];
     let told = failure(&world.letterbox_with(&away, "workspace list --json"));
     assert_eq!(told, (75, json!("try_again")));
+    // Who is refused by a server will be refused again.
+    let nobody = world.database_url.replacen("//letterbox", "//nobody", 1);
+    let told = failure(&world.letterbox_with(&[("DATABASE_URL", &nobody)], "user list --json"));
+    assert_eq!(told, (1, json!("refused")));
+    let (_, server) = world.amqp_url.rsplit_once('@').unwrap();
+    let (known, _) = world.amqp_url.rsplit_once('/').unwrap();
+    for url in [
+        format!("amqp://stranger:x@{server}"),
+        format!("{known}/nowhere"),
+    ] {
+        let refused = [("AMQP_URL", url.as_str())];
+        let told = failure(&world.letterbox_with(&refused, "dead-letters list --json"));
+        assert_eq!(told, (1, json!("refused")));
+        let output = world.letterbox_with(&refused, "migrate --json");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("the schema is at version "), "{told}");
+    }
     let form = letterbox_tests::command_file("empty.json", "{}");
     let command = format!("send form --json --url http://127.0.0.1:1/forms?token=x {form}");
     assert_eq!(failure(&world.letterbox(command)), (75, json!("try_again")));

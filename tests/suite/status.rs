@@ -61,6 +61,12 @@ async fn one_look_shows_what_is_late() {
     assert!(kind(&held, "due runs")["oldest_seconds"].as_f64().unwrap() > 7_000.0);
     assert_eq!(held["held"][0]["workspace_id"], form.workspace.to_string());
     assert_eq!(held["runs"], json!({"queued": 1}));
+    let run = "SELECT run_id::text FROM runs WHERE state = 'queued'";
+    let run: String = world.database.query_one(run, &[]).await.unwrap().get(0);
+    let shown = world.letterbox(format!("run show {}", run.to_uppercase()));
+    let story = String::from_utf8(shown.stdout).unwrap();
+    assert!(story.contains("\nheld      no action begins"), "{story}");
+    assert_eq!(world.order(format!("run show {run}"))["is_held"], true);
 
     // Released, and without a worker, it is.
     drop(worker);
@@ -74,7 +80,7 @@ async fn one_look_shows_what_is_late() {
     assert!(
         screen
             .lines()
-            .any(|line| line.starts_with("due runs") && line.ends_with("LATE"))
+            .any(|line| line.starts_with("due runs") && line.contains("LATE: for over a minute"))
     );
     assert!(screen.lines().count() < 25, "{screen}");
 }

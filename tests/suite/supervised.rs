@@ -49,6 +49,8 @@ async fn systemd_is_told_what_a_process_waits_for() {
         process.terminate();
         supervisor.until("STOPPING=1").await;
         assert!(process.ended().await.success());
+        let log = process.log();
+        assert!(!log.contains("\"level\":\"ERROR\""), "{log}");
     }
 }
 

@@ -3,6 +3,11 @@
 
 use std::time::Duration;
 
+use lapin::{
+    ErrorKind,
+    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
+};
+
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a session ended before it was stopped.
@@ -17,6 +22,25 @@ pub enum BrokerError {
     /// The broker or a queue did something that ends the session.
     #[error("{0}")]
     Ended(String),
+}
+
+impl BrokerError {
+    /// Whether the broker refuses the login, the virtual host, or what the login may not do, or
+    /// knows another queue by this name: until somebody changes that, it will refuse it again.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        let Self::Lapin(error) = self else {
+            return false;
+        };
+        let ErrorKind::ProtocolError(error) = error.kind() else {
+            return false;
+        };
+        matches!(
+            error.kind(),
+            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED | AMQPSoftError::PRECONDITIONFAILED)
+                | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED)
+        )
+    }
 }
 
 /// Waits for the broker, for a limited time.

@@ -21,7 +21,11 @@ use letterbox_common::process::readiness::Component;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{BrokerError, Message, Session, error::with_timeout, metrics};
+use crate::{
+    BrokerError, Message, Session,
+    error::{CLOSE_TIMEOUT, with_timeout},
+    metrics,
+};
 
 /// Messages that may wait to be published. One more is refused. Callers have few messages each, of
 /// bounded size.
@@ -219,6 +223,9 @@ async fn run_channels(
         let _ = with_timeout(OPEN_TIMEOUT, closing).await;
         channel = open_channel(connection).await?;
     }
+    // Before the connection is closed: lapin would do it when the channel is dropped, and call an
+    // error what comes in between.
+    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "done".into())).await;
     Ok(())
 }
 

@@ -79,6 +79,17 @@ impl DatabaseError {
         Self::without_code(Fault::Permanent, &format!("{name} gave no row"))
     }
 
+    /// Whether the server refuses the login or the database, or what the login may not do: until
+    /// somebody changes that, it will refuse it again.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.code.as_ref().is_some_and(|code| {
+            // Invalid authorization, and no such database.
+            let of_class = matches!(code.code().get(..2), Some("28" | "3D"));
+            of_class || *code == SqlState::INSUFFICIENT_PRIVILEGE
+        })
+    }
+
     /// Whether the server rolled the work back and asks for another try.
     pub(crate) fn asks_for_retry(&self) -> bool {
         let retryable = [

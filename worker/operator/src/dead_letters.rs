@@ -83,7 +83,12 @@ fn meant(letter: &DeadLetter, text: &str) -> Option<String> {
     let ids: Vec<String> = letter.message_id.iter().cloned().chain(entries).collect();
     let whole = ids.iter().find(|id| *id == text);
     let is_enough = text.chars().count() >= MIN_DIGITS;
-    let begun = || ids.iter().find(|id| is_enough && id.starts_with(text));
+    // Ids may be written in capitals.
+    let begins = |id: &str| {
+        let beginning = id.get(..text.len());
+        beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(text))
+    };
+    let begun = || ids.iter().find(|id| is_enough && begins(id));
     whole.or_else(begun).cloned()
 }
 

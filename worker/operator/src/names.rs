@@ -138,9 +138,7 @@ fn meant<I: fmt::Display + Copy>(
 /// The first and the last id that begin with this text; None where none does.
 fn ids_beginning_with(text: &str) -> Option<(Uuid, Uuid)> {
     let digits: String = text.chars().filter(|one| *one != '-').collect();
-    let is_hex = digits
-        .bytes()
-        .all(|one| matches!(one, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hex = digits.bytes().all(|one| one.is_ascii_hexdigit());
     let whole = digits.len() <= 32 && Uuid::nil().to_string().len() >= text.len();
     if digits.len() < MIN_DIGITS || !is_hex || !whole || !has_its_hyphens(text) {
         return None;
@@ -175,6 +173,8 @@ mod tests {
             let whole: Uuid = id.parse().unwrap();
             assert!(first <= whole && whole <= last, "{length}");
         }
+        let capitals = id.to_uppercase();
+        assert_eq!(ids_beginning_with(&capitals), ids_beginning_with(&id));
         let simple = id.replace('-', "");
         assert!(ids_beginning_with(&simple[..20]).is_some());
         for text in [

@@ -13,6 +13,12 @@ use crate::{Operator, OperatorError, PROGRAM, dead_letters, store};
 /// What has waited for longer than this is late.
 const LATE_SECONDS: f64 = 60.0;
 
+/// Why something is late.
+const UNPUBLISHED: &str = "for over a minute nobody has published it";
+const UNTAKEN: &str = "for over a minute no worker has had a place for it";
+const UNCONSUMED: &str = "no worker consumes this queue";
+const DEAD: &str = "could not be processed: see dead-letters list";
+
 /// A part that everything else needs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Part {
@@ -35,6 +41,8 @@ pub struct BacklogKind {
     pub oldest_seconds: Option<f64>,
     /// Whether somebody should look.
     pub is_late: bool,
+    /// Why; None where it is not late.
+    pub late_because: Option<&'static str>,
 }
 
 /// A workspace whose runs begin nothing.
@@ -103,20 +111,31 @@ impl Operator {
                 backlog.push(queue(broker, length).await);
             }
         }
-        let late = |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds > LATE_SECONDS);
-        let kind = |kind: &str, waiting: store::Waiting, is_late| BacklogKind {
+        let late = |seconds: Option<f64>, because: &'static str| {
+            seconds.and_then(|seconds| (seconds > LATE_SECONDS).then_some(because))
+        };
+        let kind = |kind: &str, waiting: store::Waiting, late_because: Option<_>| BacklogKind {
             kind: kind.to_owned(),
             count: waiting.count,
             oldest_seconds: waiting.oldest_seconds,
-            is_late,
+            is_late: late_because.is_some(),
+            late_because,
         };
         let (open, spilled) = (known.open_batches, known.spilled);
         backlog.extend([
-            kind("spilled batches", spilled, late(spilled.oldest_seconds)),
-            kind("interrupted batches", open, false),
-            kind("due runs", known.due_runs, late(known.due_late_seconds)),
+            kind(
+                "spilled batches",
+                spilled,
+                late(spilled.oldest_seconds, UNPUBLISHED),
+            ),
+            kind("interrupted batches", open, None),
+            kind(
+                "due runs",
+                known.due_runs,
+                late(known.due_late_seconds, UNTAKEN),
+            ),
             // A person takes the time that a person takes.
-            kind("approvals", known.approvals, false),
+            kind("approvals", known.approvals, None),
         ]);
         let held = known.held.into_iter();
         let held = held.map(|(workspace_id, name, held_at)| Held {
@@ -144,10 +163,17 @@ async fn queue(broker: &BrokerTarget, length: &QueueLength) -> BacklogKind {
         false => None,
     };
     let age = dead_since.map(|since| Timestamp::now().duration_since(since).as_secs_f64());
+    let late_because = match (length.ready, length.consumers) {
+        (0, _) => None,
+        _ if is_dead => Some(DEAD),
+        (_, 0) => Some(UNCONSUMED),
+        _ => None,
+    };
     BacklogKind {
         kind: length.queue.clone(),
         count: i64::from(length.ready),
         oldest_seconds: age,
-        is_late: length.ready > 0 && (is_dead || length.consumers == 0),
+        is_late: late_because.is_some(),
+        late_because,
     }
 }

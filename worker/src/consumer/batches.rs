@@ -118,7 +118,7 @@ fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timesta
 impl BatchConsumer<'_> {
     pub(super) async fn consume(
         &self,
-        mut subscription: Subscription,
+        subscription: &mut Subscription,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         let queue = subscription.queue.clone();

@@ -147,7 +147,7 @@ impl Consumer {
     /// Works until `stop`, then fetches nothing more and finishes what has been fetched.
     async fn consume(
         &self,
-        subscription: Subscription,
+        mut subscription: Subscription,
         consumption: Consumption,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
@@ -159,17 +159,19 @@ impl Consumer {
                     publisher,
                     in_hand: &self.in_hand,
                 }
-                .consume(subscription, stop)
-                .await
+                .consume(&mut subscription, stop)
+                .await?;
             }
             Consumption::Wakes => {
                 WakeConsumer {
                     executor: &self.executor,
                     publisher,
                 }
-                .consume(subscription, stop)
-                .await
+                .consume(&mut subscription, stop)
+                .await?;
             }
         }
+        subscription.close().await;
+        Ok(())
     }
 }

@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the broker may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long where nothing depends on the answer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A consumer of one queue.
 pub(super) struct Subscription {
@@ -81,6 +83,14 @@ impl Subscription {
                 },
             }
         }
+    }
+
+    /// Closes the channel after the last message, before the connection is closed: lapin would
+    /// do it when the channel is dropped, and call an error what comes in between.
+    pub(super) async fn close(self) {
+        let closing = self.channel.close(200, "done".into());
+        // The connection is closed next, and with it everything.
+        let _ = timeout(CLOSE_TIMEOUT, closing).await;
     }
 
     /// Asks the broker to send nothing more.

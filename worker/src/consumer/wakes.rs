@@ -36,7 +36,7 @@ enum Ended {
 impl WakeConsumer<'_> {
     pub(super) async fn consume(
         &self,
-        mut subscription: Subscription,
+        subscription: &mut Subscription,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         let queue = subscription.queue.clone();

@@ -21,7 +21,8 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
        r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust, r.input,
        coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
        l.number AS release_number, u.name AS owner_name, r.request_id,
-       nullif(split_part(r.traceparent, '-', 2), '') AS trace_id
+       nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
+       r.finished_at IS NULL AND is_held(r.workspace_id) AS is_held
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
 JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
@@ -181,6 +182,8 @@ pub struct RunDetail {
     /// Its trace, where that is followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
+    /// It is not over, and its workspace is held, or all are: no action of it begins.
+    pub is_held: bool,
     /// The name of the user as whom it runs.
     pub owner_name: String,
     /// What has been done and is about to be, in order.
@@ -217,6 +220,7 @@ pub(crate) async fn run(
         release_number: row.try_get("release_number")?,
         request_id: row.try_get("request_id")?,
         trace_id: row.try_get("trace_id")?,
+        is_held: row.try_get("is_held")?,
         owner_name: row.try_get("owner_name")?,
         actions,
         input_trust: row.try_get("input_trust")?,

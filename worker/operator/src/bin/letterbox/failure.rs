@@ -41,6 +41,8 @@ pub(crate) enum Failure {
     Csv(#[from] csv::Error),
     #[error("the broker: {0}")]
     Broker(#[from] BrokerError),
+    #[error("the schema is at version {version}, but nothing is declared: the broker: {error}")]
+    Undeclared { version: i32, error: BrokerError },
 }
 
 /// What can be done about a failure.
@@ -55,6 +57,14 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
+    /// Of a server that did not do what it was asked.
+    fn of_server(is_transient: bool) -> Self {
+        match is_transient {
+            true => Self::TryAgain,
+            false => Self::Refused,
+        }
+    }
+
     /// One word for programs.
     fn as_str(self) -> &'static str {
         match self {
@@ -87,13 +97,16 @@ impl Failure {
             | Self::NoSubject
             | Self::NoNewLink
             | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,
-            Self::NotReady(_) | Self::Broker(_) | Self::Operator(OperatorError::Broker(_)) => {
-                FailureKind::TryAgain
+            Self::Broker(error)
+            | Self::Undeclared { error, .. }
+            | Self::Operator(OperatorError::Broker(error)) => {
+                FailureKind::of_server(!error.is_refusal())
             }
-            Self::Operator(OperatorError::Database(error)) if error.fault == Fault::Transient => {
-                FailureKind::TryAgain
+            Self::Operator(OperatorError::Database(error)) => {
+                FailureKind::of_server(error.fault == Fault::Transient && !error.is_refusal())
             }
-            Self::Send(error) if error.is_transient() => FailureKind::TryAgain,
+            Self::Send(error) => FailureKind::of_server(error.is_transient()),
+            Self::NotReady(_) => FailureKind::TryAgain,
             _ => FailureKind::Refused,
         }
     }

@@ -10,7 +10,11 @@ pub(crate) async fn run() -> Result<Output, Failure> {
     let migrated = letterbox_operator::migrate(&DatabaseTarget::from_environment()?).await?;
     let has_broker = AMQP_URL.read()?.is_some();
     if has_broker {
-        declare(&BrokerTarget::from_environment()?, "letterbox").await?;
+        let declared = declare(&BrokerTarget::from_environment()?, "letterbox").await;
+        declared.map_err(|error| Failure::Undeclared {
+            version: migrated.version,
+            error,
+        })?;
     }
     Ok(Output::one(&json!({
         "version": migrated.version,

@@ -58,7 +58,8 @@ fn text(status: &Status) -> String {
     lines.push(String::new());
     lines.push(format!("{:<28} {:>9} {:>10}", "waiting", "count", "oldest"));
     for kind in &status.backlog {
-        let late = if kind.is_late { "  LATE" } else { "" };
+        let late = kind.late_because.map(|why| format!("  LATE: {why}"));
+        let late = late.unwrap_or_default();
         let oldest = kind.oldest_seconds.map_or_else(|| "-".to_owned(), age);
         let line = format!("{:<28} {:>9} {oldest:>10}{late}", kind.kind, kind.count);
         lines.push(line);

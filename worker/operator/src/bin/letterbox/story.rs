@@ -34,6 +34,10 @@ pub(crate) fn story(run: &RunDetail) -> String {
         None => format!("{} ago", since(row.received_at)),
     };
     lines.push(format!("received  {}; {end}", to_second(row.received_at)));
+    if run.is_held {
+        let by = "no action begins until 'letterbox workspace release'";
+        lines.push(format!("held      {by}"));
+    }
     let request = run.request_id.as_deref();
     lines.extend(request.map(|id| format!("request   {}", word(id))));
     lines.extend(run.trace_id.iter().map(|id| format!("trace     {id}")));
