@@ -243,13 +243,13 @@ impl Operator {
     ) -> Result<Redriven, OperatorError> {
         let ordered = json!({ "redrive": filter });
         store::note_order(&self.database, "dead_letters", &ordered).await?;
-        if let Some(id) = &filter.id {
-            return redrive_named(broker, filter, id).await;
-        }
-        let is_meant = async |letter: &DeadLetter| {
-            Ok(!letter.reason.starts_with(UNCLAIMED) && filter.lets_through(letter))
+        let judge = async |letter: &DeadLetter| {
+            Ok(match letter.reason.starts_with(UNCLAIMED) {
+                true => Err("nobody has claimed it, see --unclaimed"),
+                false => Ok(()),
+            })
         };
-        redrive(broker, rate, is_meant).await
+        redrive(broker, filter, rate, judge).await
     }
 
     /// Throws away the dead letters that a filter lets through, for good.
@@ -282,22 +282,30 @@ impl Operator {
         Ok(Discarded { discarded, left })
     }
 
-    /// Claims what lies unclaimed among the dead letters, and publishes it again: after the
-    /// database was restored to an earlier state, when it is known that no stranger could publish.
+    /// Claims what lies unclaimed among the dead letters that a filter lets through, and publishes
+    /// it again: after the database was restored to an earlier state, when it is known that no
+    /// stranger could publish.
     ///
     /// # Errors
     /// As [`Self::redrive`].
     pub async fn redrive_unclaimed(
         &self,
         broker: &BrokerTarget,
+        filter: &DeadLetterFilter,
         rate: Option<u32>,
     ) -> Result<Redriven, OperatorError> {
-        let ordered = json!({ "redrive": "unclaimed" });
+        let ordered = json!({ "redrive": filter, "unclaimed": true });
         store::note_order(&self.database, "dead_letters", &ordered).await?;
-        let is_meant = async |letter: &DeadLetter| {
-            Ok(letter.reason.starts_with(UNCLAIMED) && self.claim(letter).await?)
+        let judge = async |letter: &DeadLetter| {
+            Ok(if !letter.reason.starts_with(UNCLAIMED) {
+                Err("it was claimed, leave out --unclaimed")
+            } else if self.claim(letter).await? {
+                Ok(())
+            } else {
+                Err("it can't be claimed, or its sender has sent it again")
+            })
         };
-        redrive(broker, rate, is_meant).await
+        redrive(broker, filter, rate, judge).await
     }
 
     /// Claims what a dead letter holds. An entry that was not believed died alone.
@@ -334,20 +342,24 @@ pub(crate) async fn oldest(broker: &BrokerTarget) -> Result<Option<Timestamp>, B
     Ok(oldest)
 }
 
-/// Publishes again what is meant.
+/// Publishes again what a filter lets through, unless the judge says why not.
 async fn redrive(
     broker: &BrokerTarget,
+    filter: &DeadLetterFilter,
     rate: Option<u32>,
-    is_meant: impl AsyncFn(&DeadLetter) -> Result<bool, OperatorError>,
+    judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>, OperatorError>,
 ) -> Result<Redriven, OperatorError> {
     let mut letters = DeadLetters::open(broker, PROGRAM).await?;
+    if let Some(id) = &filter.id {
+        return redrive_named(letters, filter, id, judge).await;
+    }
     let mut redriven = 0;
     let mut pace = rate.map(|rate| interval(Duration::from_secs(1) / rate.max(1)));
     if let Some(pace) = &mut pace {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     }
     while let Some(letter) = letters.next().await? {
-        if is_meant(&letter).await? {
+        if filter.lets_through(&letter) && judge(&letter).await?.is_ok() {
             if let Some(pace) = &mut pace {
                 pace.tick().await;
             }
@@ -364,19 +376,17 @@ async fn redrive(
 
 /// Publishes again what this id means.
 async fn redrive_named(
-    broker: &BrokerTarget,
+    mut letters: DeadLetters,
     filter: &DeadLetterFilter,
     id: &str,
+    judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>, OperatorError>,
 ) -> Result<Redriven, OperatorError> {
-    let mut letters = DeadLetters::open(broker, PROGRAM).await?;
     let (mut redriven, mut why_left) = (0, None);
     for letter in filter.take_named(id, &mut letters).await? {
-        if letter.reason.starts_with(UNCLAIMED) {
-            why_left = Some("nobody has claimed it, see --unclaimed");
-        } else if letters.replay(letter).await? {
-            redriven += 1;
-        } else {
-            why_left = Some("its queue takes nothing now");
+        match judge(&letter).await? {
+            Err(why) => why_left = Some(why),
+            Ok(()) if letters.replay(letter).await? => redriven += 1,
+            Ok(()) => why_left = Some("its queue takes nothing now"),
         }
     }
     let left = letters.held();

@@ -15,7 +15,7 @@ const LATE_SECONDS: f64 = 60.0;
 
 /// Why something is late.
 const UNPUBLISHED: &str = "for over a minute nobody has published it";
-const UNTAKEN: &str = "for over a minute no worker has had a place for it";
+const UNTAKEN: &str = "for over a minute no worker has taken it";
 const UNCONSUMED: &str = "no worker consumes this queue";
 const DEAD: &str = "could not be processed: see dead-letters list";
 

@@ -67,17 +67,16 @@ pub(crate) struct Doomed {
 #[group(required = true, multiple = true)]
 pub(crate) struct Chosen {
     /// Only the message with this id, or with an entry of this id; its beginning is enough
-    #[arg(conflicts_with_all = ["unclaimed", "all"])]
+    #[arg(conflicts_with = "all")]
     id: Option<String>,
     /// Only those whose reason contains this text
-    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason,
-          conflicts_with_all = ["unclaimed", "all"])]
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason, conflicts_with = "all")]
     reason: Option<String>,
     /// All that somebody has claimed
     #[arg(long, conflicts_with = "unclaimed")]
     all: bool,
-    /// Those that nobody has claimed, and no others: say so only if you know that they are genuine,
-    /// because the database was restored
+    /// Those that nobody has claimed, of these or of all, and no others: say so only if you know
+    /// that they are genuine, because the database was restored
     #[arg(long)]
     unclaimed: bool,
 }
@@ -110,16 +109,14 @@ pub(crate) async fn run(
         DeadLettersCommand::Show { id } => Output::one(&Operator::dead_letter(&broker, &id).await?),
         DeadLettersCommand::Redrive { chosen, rate } => {
             let operator = settings.operator().await?;
-            if chosen.unclaimed {
-                return Ok(Output::one(
-                    &operator.redrive_unclaimed(&broker, rate).await?,
-                ));
-            }
             let filter = DeadLetterFilter {
                 id: chosen.id,
                 reason: chosen.reason,
             };
-            Output::one(&operator.redrive(&broker, &filter, rate).await?)
+            Output::one(&match chosen.unclaimed {
+                true => operator.redrive_unclaimed(&broker, &filter, rate).await?,
+                false => operator.redrive(&broker, &filter, rate).await?,
+            })
         }
         DeadLettersCommand::Discard { doomed, yes } => {
             confirm_loss("these dead letters are gone for good", yes)?;
