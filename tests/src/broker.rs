@@ -9,7 +9,7 @@ use letterbox_common::{KeyHash, ids::WorkspaceId};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::{Servers, World, http_client};
+use crate::{Servers, World, eventually, http_client};
 
 impl World {
     /// A connection to the broker, for looking and for mischief.
@@ -106,6 +106,12 @@ impl World {
     /// How many messages are ready in a queue.
     pub async fn messages(&self, queue: &str) -> u32 {
         self.queue(queue).await.message_count()
+    }
+
+    /// Waits until so many messages are ready in a queue.
+    pub async fn await_messages(&self, queue: &str, expected: u32) {
+        let what = format!("{expected} messages in {queue}");
+        eventually(&what, async || self.messages(queue).await == expected).await;
     }
 
     /// How many consumers a queue has.

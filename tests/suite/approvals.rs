@@ -274,10 +274,7 @@ async fn a_waiting_run_survives_its_worker() {
     let form = world.acting_form(&gateway, &peer.url, asking()).await;
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
-    eventually("nothing is held", async || {
-        world.messages("letterbox.v1.runs").await == 0
-    })
-    .await;
+    world.await_messages("letterbox.v1.runs", 0).await;
     worker.kill().await;
     let operator = world.operator().await;
     let approval = world.waiting(form.workspace).await.remove(0);

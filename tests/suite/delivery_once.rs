@@ -180,10 +180,7 @@ async fn a_late_publish_and_its_retry_are_one_signal() {
     );
     assert!(webhook.at(&other).send_until_accepted("1").await.is_first());
     broker.pass();
-    eventually("both copies are queued", async || {
-        world.messages("letterbox.v1.webhooks").await == 2
-    })
-    .await;
+    world.await_messages("letterbox.v1.webhooks", 2).await;
     let worker = world.worker().await;
     world.await_signals(1).await;
     eventually("the second is recognised", async || {
@@ -247,10 +244,7 @@ async fn what_a_full_queue_refuses_waits() {
         SELECT 7, now(), clock_timestamp(), 'elsewhere', message_type, entries, body
         FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1";
     world.database.execute(elsewhere, &[]).await.unwrap();
-    eventually("it is published", async || {
-        world.messages("letterbox.v1.unrouted").await == 1
-    })
-    .await;
+    world.await_messages("letterbox.v1.unrouted", 1).await;
     assert!(world.count(spilled).await >= 20);
     // The broker goes on refusing on a channel although the limit is gone: not for long.
     world.set_queue_policy(None).await;

@@ -191,7 +191,7 @@ async fn what_the_queue_holds_is_not_handed_over_again() {
     form.assert_accepts("first").await;
     peer.await_received(1).await;
     form.assert_accepts("second").await;
-    eventually("in the queue", async || world.messages(RUNS).await == 1).await;
+    world.await_messages(RUNS, 1).await;
     let published = async || worker.metric("letterbox_run_wakes_total").await;
     // The relay learns every few seconds what the queue holds.
     eventually("put off without being published", async || {

@@ -16,6 +16,7 @@ mod connections;
 mod credentials;
 mod database_calls;
 mod database_outages;
+mod dead_letter_orders;
 mod dead_letters;
 mod delays;
 mod delivery_once;

@@ -112,10 +112,7 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
     let heir = world.worker().await;
     heir.await_ready().await;
     // Nobody touches it while its lease lasts: its message has come back and gone.
-    eventually("nothing is left", async || {
-        world.messages("letterbox.v1.runs").await == 0
-    })
-    .await;
+    world.await_messages("letterbox.v1.runs", 0).await;
     assert_eq!(peer.received().len(), 2);
     world.database.batch_execute(EXPIRE).await.unwrap();
     world.await_state("succeeded", 1).await;
@@ -299,10 +296,7 @@ async fn a_wake_that_the_broker_has_lost_comes_again() {
     form.assert_accepts("a").await;
     peer.await_received(1).await;
     form.assert_accepts("b").await;
-    eventually("handed over", async || {
-        world.messages("letterbox.v1.runs").await == 1
-    })
-    .await;
+    world.await_messages("letterbox.v1.runs", 1).await;
     let channel = world.broker().await.create_channel().await.unwrap();
     channel
         .queue_purge("letterbox.v1.runs".into(), Default::default())

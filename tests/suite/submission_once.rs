@@ -36,10 +36,7 @@ async fn concurrent_duplicates_are_all_accepted_and_run_once() {
     let _worker = world.worker().await;
     world.await_runs(1).await;
     assert_eq!(world.count(CLAIMED).await, 1);
-    eventually("nothing is left", async || {
-        world.messages("letterbox.v1.forms").await == 0
-    })
-    .await;
+    world.await_messages("letterbox.v1.forms", 0).await;
     assert_eq!(world.runs().await, 1);
 }
 
@@ -269,10 +266,7 @@ async fn a_repeated_message_changes_nothing() {
     }
     let _workers = [world.worker().await, world.worker().await];
     world.await_runs(1).await;
-    eventually("nothing is left", async || {
-        world.messages("letterbox.v1.forms").await == 0
-    })
-    .await;
+    world.await_messages("letterbox.v1.forms", 0).await;
     assert_eq!(world.runs().await, 1);
     assert_eq!(
         world.count("SELECT started::bigint FROM run_usage").await,

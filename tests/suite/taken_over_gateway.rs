@@ -18,7 +18,7 @@ use letterbox_common::{
 };
 use letterbox_database::Role;
 use letterbox_operator::Move;
-use letterbox_tests::{Form, Peer, Process, Reply, World, eventually, payload, post};
+use letterbox_tests::{Form, Peer, Process, Reply, World, payload, post};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -162,10 +162,7 @@ async fn redeployed_form(world: &World, gateway: &Process, peer: &Peer) -> (Form
 
 /// Dead letters, and nothing of them among signals and runs.
 async fn assert_not_believed(world: &World, worker: &Process, expected: u32) {
-    eventually("dead letters", async || {
-        world.messages(DEAD_LETTERS).await == expected
-    })
-    .await;
+    world.await_messages(DEAD_LETTERS, expected).await;
     let said = worker.log().matches("unclaimed").count();
     assert!(said >= expected as usize, "{said}");
     assert_eq!((world.signals().await, world.runs().await), (0, 0));
@@ -285,15 +282,14 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
     intruder
         .publish_delivery(webhook.address, alone, "alone")
         .await;
-    let dead = async |count| world.messages(DEAD_LETTERS).await == count;
-    eventually("it is not believed", async || dead(6).await).await;
+    world.await_messages(DEAD_LETTERS, 6).await;
     let one = format!("dead-letters redrive {alone}");
     let unasked = world.letterbox_with(&broker, &one);
     assert_eq!(unasked.status.code(), Some(1), "on an operator's word only");
     let one = format!("{one} --unclaimed");
     assert_eq!(world.order_with(&broker, &one)["redriven"], 1);
     world.await_signals(1).await;
-    eventually("the others are left", async || dead(5).await).await;
+    world.await_messages(DEAD_LETTERS, 5).await;
 
     let redrive = || world.order_with(&broker, "dead-letters redrive --unclaimed");
     // Of two deliveries of one body one is taken, and what was submitted again is not.
@@ -301,7 +297,7 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
     world.await_signals(2).await;
     world.await_state("succeeded", 3).await;
     assert!(webhook.send("1").await.is_duplicate());
-    eventually("the others are back", async || dead(2).await).await;
+    world.await_messages(DEAD_LETTERS, 2).await;
     assert_eq!(redrive(), json!({"redriven": 0, "left": 2}));
     let orders = world.order("audit list --limit 2");
     for order in orders.as_array().unwrap() {
@@ -353,18 +349,12 @@ async fn a_memory_is_that_of_its_webhook() {
     intruder
         .publish_remembered(successor, Some(memory), lost, "9")
         .await;
-    eventually("it is not believed", async || {
-        world.messages(DEAD_LETTERS).await == 4
-    })
-    .await;
+    world.await_messages(DEAD_LETTERS, 4).await;
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
     let slowly = "dead-letters redrive --unclaimed --rate 100";
     assert_eq!(world.order_with(&broker, slowly)["redriven"], 4);
     world.await_signals(2).await;
-    eventually("what is not theirs is back", async || {
-        world.messages(DEAD_LETTERS).await == 2
-    })
-    .await;
+    world.await_messages(DEAD_LETTERS, 2).await;
     assert_eq!(world.signals().await, 2);
 }
 
@@ -522,12 +512,7 @@ async fn properties_of_a_message_bind_nobody() {
         }
     }
     // With the copies of two, in two more queues each. One of them is there already.
-    let dead = async |expected: u32| {
-        eventually("dead letters", async || {
-            world.messages(DEAD_LETTERS).await == expected
-        })
-        .await;
-    };
+    let dead = async |expected| world.await_messages(DEAD_LETTERS, expected).await;
     dead(6 + 3).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;

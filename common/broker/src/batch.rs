@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Entry, FormSubmission, MalformedMessage, Message, MessageType, RunWake, WebhookDelivery,
-    legacy,
     message::{self, COUNT_HEADER, message_type, properties, republished},
     topology::EXCHANGE,
 };
@@ -186,7 +185,7 @@ pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
         Err(_) => {
             let content = match kind {
                 message::RUN_WAKE => RunWake::decode(properties).map(Content::Wake),
-                _ => legacy::decode(properties),
+                _ => Err(MalformedMessage::Type),
             };
             vec![whole(&shared, body, content)]
         }

@@ -1,10 +1,10 @@
 //! What can go wrong between a process and the broker, and the time limit that every wait for the
-//! broker has.
+//! broker has, also that for the end of a channel.
 
 use std::time::Duration;
 
 use lapin::{
-    ErrorKind,
+    Channel, ErrorKind,
     protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
 };
 
@@ -29,22 +29,45 @@ impl BrokerError {
     /// knows another queue by this name: until somebody changes that, it will refuse it again.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        let Self::Lapin(error) = self else {
-            return false;
-        };
-        let ErrorKind::ProtocolError(error) = error.kind() else {
-            return false;
-        };
+        use AMQPSoftError::{ACCESSREFUSED, PRECONDITIONFAILED};
         matches!(
-            error.kind(),
-            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED | AMQPSoftError::PRECONDITIONFAILED)
-                | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED)
+            self.answer(),
+            Some(
+                AMQPErrorKind::Soft(ACCESSREFUSED | PRECONDITIONFAILED)
+                    | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED)
+            )
         )
+    }
+
+    /// Whether the broker answered that what was asked for is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.answer() == Some(&AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
+    }
+
+    /// With which error the broker answered, if it did.
+    fn answer(&self) -> Option<&AMQPErrorKind> {
+        match self {
+            Self::Lapin(error) => match error.kind() {
+                ErrorKind::ProtocolError(error) => Some(error.kind()),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 }
 
+/// Closes a channel that is needed no more, before its connection is closed: lapin would do it when
+/// the channel is dropped, and log as an error what comes in between. Nothing depends on the
+/// broker's answer.
+pub async fn close_channel(channel: &Channel) {
+    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "done".into())).await;
+}
+
 /// Waits for the broker, for a limited time.
-pub(crate) async fn with_timeout<T>(
+///
+/// # Errors
+/// When it did not answer within this time, or what lapin says.
+pub async fn with_timeout<T>(
     limit: Duration,
     work: impl Future<Output = lapin::Result<T>>,
 ) -> Result<T, BrokerError> {

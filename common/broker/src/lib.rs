@@ -6,7 +6,6 @@ mod connection;
 mod dead_letters;
 mod entry;
 mod error;
-mod legacy;
 mod message;
 pub mod metrics;
 mod publisher;
@@ -18,7 +17,7 @@ pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEnt
 pub use connection::{Session, declare, queue_lengths, retry_delays, supervise};
 pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, TIME_HEADER, UNCLAIMED};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
-pub use error::BrokerError;
+pub use error::{BrokerError, close_channel, with_timeout};
 pub use message::{MalformedMessage, Message, MessageType, RunWake, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{AMQP_URL, BrokerTarget};

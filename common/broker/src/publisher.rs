@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     BrokerError, Message, Session,
-    error::{CLOSE_TIMEOUT, with_timeout},
+    error::{close_channel, with_timeout},
     metrics,
 };
 
@@ -219,13 +219,10 @@ async fn run_channels(
 ) -> Result<(), BrokerError> {
     let _open = metrics::CHANNELS.hold();
     while run_channel(&channel, &jobs).await? == Ended::Refusing {
-        let closing = channel.close(200, "refusing".into());
-        let _ = with_timeout(OPEN_TIMEOUT, closing).await;
+        close_channel(&channel).await;
         channel = open_channel(connection).await?;
     }
-    // Before the connection is closed: lapin would do it when the channel is dropped, and call an
-    // error what comes in between.
-    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "done".into())).await;
+    close_channel(&channel).await;
     Ok(())
 }
 

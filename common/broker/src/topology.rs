@@ -22,14 +22,13 @@ use std::time::Duration;
 use lapin::{
     Channel, Connection, ExchangeKind, Queue,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
-    protocol::{AMQPErrorKind, AMQPSoftError},
     types::{AMQPValue, FieldTable},
 };
 use letterbox_common::ids::WorkspaceId;
 
 use crate::{
     BrokerError,
-    error::{CLOSE_TIMEOUT, with_timeout},
+    error::{close_channel, with_timeout},
 };
 
 /// Everything accepted is published here, with the routing key of its queue.
@@ -191,7 +190,7 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<u32> {
 pub async fn declare_on(connection: &Connection, queues: u16) -> Result<u32, BrokerError> {
     let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
     let ready_wakes = with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
-    let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "declared".into())).await;
+    close_channel(&channel).await;
     Ok(ready_wakes)
 }
 
@@ -209,20 +208,15 @@ pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> 
     let finding = channel.exchange_declare(name.into(), kind, passive, arguments);
     match with_timeout(ANSWER_TIMEOUT, finding).await {
         Ok(()) => {
-            let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "found".into())).await;
+            close_channel(&channel).await;
             Ok(())
         }
-        Err(BrokerError::Lapin(error)) if is_not_found(&error) => Err(BrokerError::Ended(format!(
+        Err(error) if error.is_not_found() => Err(BrokerError::Ended(format!(
             "the exchange {EXCHANGE} is missing: a worker declares it, and so does 'letterbox \
              migrate' with AMQP_URL"
         ))),
         Err(error) => Err(error),
     }
-}
-
-fn is_not_found(error: &lapin::Error) -> bool {
-    let not_found = AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND);
-    matches!(error.kind(), lapin::ErrorKind::ProtocolError(error) if *error.kind() == not_found)
 }
 
 /// Full queues refuse (the sender gets a 503) instead of dropping; dead letters stay in their queue

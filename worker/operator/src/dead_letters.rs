@@ -12,10 +12,8 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{Operator, OperatorError, PROGRAM, Reason, store};
+use crate::{Operator, OperatorError, PROGRAM, Reason, names::MIN_DIGITS, store};
 
-/// Characters of an id that are enough to mean it.
-const MIN_DIGITS: usize = 4;
 /// How many are looked at to tell how old the oldest is.
 const MAX_LOOKED_AT: u32 = 1_000;
 /// How many of those that can be meant are named.
@@ -265,16 +263,20 @@ impl Operator {
         store::note_order(&self.database, "dead_letters", &ordered).await?;
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
         let mut discarded = 0;
-        if let Some(id) = &filter.id {
-            for letter in filter.take_named(id, &mut letters).await? {
-                letters.discard(letter).await?;
-                discarded += 1;
+        match &filter.id {
+            Some(id) => {
+                for letter in filter.take_named(id, &mut letters).await? {
+                    letters.discard(letter).await?;
+                    discarded += 1;
+                }
             }
-        }
-        while let Some(letter) = letters.next().await? {
-            if filter.lets_through(&letter) {
-                letters.discard(letter).await?;
-                discarded += 1;
+            None => {
+                while let Some(letter) = letters.next().await? {
+                    if filter.lets_through(&letter) {
+                        letters.discard(letter).await?;
+                        discarded += 1;
+                    }
+                }
             }
         }
         let left = letters.held();

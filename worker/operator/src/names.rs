@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Digits of an id that are enough to mean it.
-const MIN_DIGITS: usize = 4;
+pub(crate) const MIN_DIGITS: usize = 4;
 
 /// How a person names something that has an id of this kind.
 pub struct Named<I>(Box<str>, PhantomData<fn() -> I>);

@@ -39,9 +39,7 @@ pub struct BacklogKind {
     pub count: i64,
     /// How long the oldest of it has been waiting, in seconds; None where that is not known.
     pub oldest_seconds: Option<f64>,
-    /// Whether somebody should look.
-    pub is_late: bool,
-    /// Why; None where it is not late.
+    /// Why somebody should look; None where it is not late.
     pub late_because: Option<&'static str>,
 }
 
@@ -118,7 +116,6 @@ impl Operator {
             kind: kind.to_owned(),
             count: waiting.count,
             oldest_seconds: waiting.oldest_seconds,
-            is_late: late_because.is_some(),
             late_because,
         };
         let (open, spilled) = (known.open_batches, known.spilled);
@@ -145,7 +142,7 @@ impl Operator {
         });
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
-                || backlog.iter().any(|kind| kind.is_late),
+                || backlog.iter().any(|kind| kind.late_because.is_some()),
             parts,
             backlog,
             runs: known.under_way,
@@ -173,7 +170,6 @@ async fn queue(broker: &BrokerTarget, length: &QueueLength) -> BacklogKind {
         kind: length.queue.clone(),
         count: i64::from(length.ready),
         oldest_seconds: age,
-        is_late: late_because.is_some(),
         late_because,
     }
 }

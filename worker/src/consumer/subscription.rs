@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream::ReadyChunks};
 use lapin::{Channel, Connection, message::Delivery, options::*, types::FieldTable};
-use letterbox_broker::BrokerError;
-use tokio::time::timeout;
+use letterbox_broker::{BrokerError, close_channel, with_timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How long the broker may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long where nothing depends on the answer.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A consumer of one queue.
 pub(super) struct Subscription {
@@ -44,9 +41,7 @@ impl Subscription {
                 .await?;
             Ok::<_, lapin::Error>((channel, consumer))
         };
-        let (channel, consumer) = timeout(ANSWER_TIMEOUT, subscribing)
-            .await
-            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
+        let (channel, consumer) = with_timeout(ANSWER_TIMEOUT, subscribing).await?;
         let tag = consumer.tag();
         let deliveries = consumer.ready_chunks(max_batch);
         Ok(Self {
@@ -85,12 +80,9 @@ impl Subscription {
         }
     }
 
-    /// Closes the channel after the last message, before the connection is closed: lapin would
-    /// do it when the channel is dropped, and call an error what comes in between.
+    /// Ends it after the last message.
     pub(super) async fn close(self) {
-        let closing = self.channel.close(200, "done".into());
-        // The connection is closed next, and with it everything.
-        let _ = timeout(CLOSE_TIMEOUT, closing).await;
+        close_channel(&self.channel).await;
     }
 
     /// Asks the broker to send nothing more.
@@ -98,23 +90,19 @@ impl Subscription {
         let cancelling = self
             .channel
             .basic_cancel(self.tag.clone(), BasicCancelOptions::default());
-        timeout(ANSWER_TIMEOUT, cancelling)
-            .await
-            .map_err(|_| BrokerError::TimedOut(ANSWER_TIMEOUT))??;
-        Ok(())
+        with_timeout(ANSWER_TIMEOUT, cancelling).await
     }
 
     /// Acknowledges a message, or, with `multiple`, everything that was fetched on its channel up
     /// to it.
     pub(super) async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
-        match timeout(ANSWER_TIMEOUT, message.ack(BasicAckOptions { multiple })).await {
-            Ok(Ok(true)) => Ok(()),
+        let acknowledging = message.ack(BasicAckOptions { multiple });
+        match with_timeout(ANSWER_TIMEOUT, acknowledging).await? {
+            true => Ok(()),
             // lapin gives `false` where the acknowledgement was not sent.
-            Ok(Ok(false)) => Err(BrokerError::Ended(
+            false => Err(BrokerError::Ended(
                 "the channel closed before the acknowledgement".into(),
             )),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(BrokerError::TimedOut(ANSWER_TIMEOUT)),
         }
     }
 }

@@ -39,8 +39,6 @@ pub(crate) enum Failure {
     Output(std::io::Error),
     #[error("CSV: {0}")]
     Csv(#[from] csv::Error),
-    #[error("the broker: {0}")]
-    Broker(#[from] BrokerError),
     #[error("the schema is at version {version}, but nothing is declared: the broker: {error}")]
     Undeclared { version: i32, error: BrokerError },
 }
@@ -97,9 +95,7 @@ impl Failure {
             | Self::NoSubject
             | Self::NoNewLink
             | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,
-            Self::Broker(error)
-            | Self::Undeclared { error, .. }
-            | Self::Operator(OperatorError::Broker(error)) => {
+            Self::Undeclared { error, .. } | Self::Operator(OperatorError::Broker(error)) => {
                 FailureKind::of_server(!error.is_refusal())
             }
             Self::Operator(OperatorError::Database(error)) => {
