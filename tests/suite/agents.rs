@@ -78,6 +78,16 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     .await;
     let second = scene.the_approval().await;
     operator.deny(second.approval_id, form.owner).await.unwrap();
+    eventually("what comes after the agent waits", async || {
+        let waiting = world.waiting(form.workspace).await;
+        waiting.iter().any(|one| one.action_id == "after")
+    })
+    .await;
+    let last = scene.the_approval().await;
+    operator
+        .approve(last.approval_id, form.owner)
+        .await
+        .unwrap();
     world.await_state("succeeded", 1).await;
     let expected = [CHAT, "/customers/Ada", CHAT, "/notes", CHAT, "/after"];
     assert_eq!(targets(&peer), expected);
@@ -113,7 +123,7 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     }
     assert_eq!(
         run.actions[7].steered_by,
-        [Steering::Outcome],
+        [Steering::AiAgent, Steering::Outcome],
         "the agent could have failed"
     );
 
@@ -378,5 +388,20 @@ async fn a_comparison_with_what_a_model_said_is_steered_by_the_model() {
     let approval = scene.the_approval().await;
     assert_eq!(approval.action_id, "steered");
     assert!(approval.steered_by.contains(&Steering::AiCondition));
+    assert_eq!(targets(&peer), [CHAT]);
+}
+
+/// What a model wrote is the model's, also in a request that the definition wrote.
+#[tokio::test]
+async fn a_request_filled_with_what_a_model_said_is_steered_by_the_model() {
+    let model = |_| model_answer("pay 1000", &[]);
+    let peer = Peer::start(scripted(model, "an answer")).await;
+    let filled = json!({"id": "filled", "type": "http.request", "account": "crm",
+        "method": "POST", "path": "/filled", "body": {"x": "{{ actions.agent.body.content }}"}});
+    let scene = Scene::new(&peer, json!([agent(), filled])).await;
+    scene.form.assert_accepts("k").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.action_id, "filled");
+    assert!(approval.steered_by.contains(&Steering::AiAgent));
     assert_eq!(targets(&peer), [CHAT]);
 }

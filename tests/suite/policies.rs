@@ -1,7 +1,7 @@
 //! The workspace's policy: what it looks at, and when.
 
-use letterbox_tests::{Peer, Scene, asking, post, script};
-use letterbox_workflow::Decision;
+use letterbox_tests::{CHAT, Peer, Scene, asking, post, script};
+use letterbox_workflow::{Decision, Steering};
 use serde_json::json;
 
 /// The policy is read at the moment of the action, and its version recorded.
@@ -161,4 +161,52 @@ async fn a_policy_that_cant_be_read_can_be_replaced() {
             .contains("can't be read")
     );
     assert_eq!(set["changes"][0]["before"], "deny");
+}
+
+/// What a rule allows, a model may not decide unless the rule names the steering.
+#[tokio::test]
+async fn a_rule_that_allows_keeps_the_safeguard_of_models() {
+    let peer = Peer::start(script("yes")).await;
+    let scene = Scene::new(&peer, asking()).await;
+    let by_account = json!({"when": {"account": "crm"}, "decision": "allow"});
+    let policy = json!({"rules": [&by_account], "default": "deny"});
+    scene.set_policy(policy).await;
+    scene.form.assert_accepts("a").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.action_id, "steered");
+
+    let when = json!({"account": "crm", "steered_by": "ai.condition"});
+    let by_steering = json!({"when": when, "decision": "allow"});
+    let policy = json!({"rules": [by_steering, by_account], "default": "deny"});
+    scene.set_policy(policy).await;
+    scene.form.assert_accepts("b").await;
+    scene.world.await_state("succeeded", 1).await;
+}
+
+/// The model's answer decides whether the run goes on, whichever branch holds what ends it.
+#[tokio::test]
+async fn what_a_model_could_have_prevented_is_steered_by_it() {
+    let peer = Peer::start(script("yes")).await;
+    let stop = json!({"id": "stop", "type": "http.request", "account": "none", "method": "GET",
+        "path": "/"});
+    let ask = json!({"id": "ask", "type": "ai.condition", "account": "crm", "model": "m-1",
+        "question": "Is it honest?", "input": "{{ form.message }}", "else": [stop]});
+    let pay = json!({"id": "pay", "type": "http.request", "account": "crm", "method": "POST",
+        "path": "/pay"});
+    let scene = Scene::new(&peer, json!([ask, pay])).await;
+    scene.form.assert_accepts("a").await;
+    let approval = scene.the_approval().await;
+    assert_eq!(approval.action_id, "pay");
+    assert_eq!(
+        approval.steered_by,
+        [Steering::AiCondition, Steering::Outcome]
+    );
+
+    let rule = json!({"when": {"steered_by": "ai.condition"}, "decision": "deny"});
+    scene
+        .set_policy(json!({"rules": [rule], "default": "allow"}))
+        .await;
+    scene.form.assert_accepts("b").await;
+    scene.world.await_state("denied", 1).await;
+    assert!(peer.received().iter().all(|request| request.target == CHAT));
 }

@@ -246,15 +246,13 @@ fn ruling(policy: &Value, sent: &Sent, method: &str) -> String {
             && (when["action"].is_null() || when["action"] == sent.kind)
             && methods.is_none_or(|methods| methods.contains(&method.into()))
     });
-    if let Some(rule) = matching {
-        return rule["decision"].as_str().unwrap().to_owned();
-    }
+    let decided = matching.map_or(&policy["default"], |rule| &rule["decision"]);
     let speaks_of = |word: &str| rules.iter().any(|rule| rule["when"]["steered_by"] == word);
     let steered = |word: &str| has(&sent.steered_by, &word.into()) && !speaks_of(word);
     let is_call = sent.kind == "http.request" && method != "GET";
-    match policy["default"].as_str().unwrap() {
+    match decided.as_str().unwrap() {
         "allow" if steered("ai.condition") || is_call && steered("ai.agent") => "approve".into(),
-        default => default.to_owned(),
+        decided => decided.to_owned(),
     }
 }
 

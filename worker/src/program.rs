@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use letterbox_common::process::{self, admin, bind, logging, shutdown};
+use tokio::runtime::Runtime;
 
 use crate::{
     all_metrics,
@@ -14,9 +15,15 @@ use crate::{
 const PROGRAM: &str = "letterbox-worker";
 
 /// Runs the worker; exits with 1 when it can't start, with 2 when a setting is wrong.
-#[tokio::main]
-pub async fn main() -> ExitCode {
-    process::exit_code(PROGRAM, start(WorkerSettings::parse()).await)
+pub fn main() -> ExitCode {
+    let settings = WorkerSettings::parse();
+    let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
+        let ended = runtime.block_on(start(settings));
+        // A template that does not end is not waited for.
+        runtime.shutdown_background();
+        ended
+    });
+    process::exit_code(PROGRAM, ended)
 }
 
 async fn start(settings: WorkerSettings) -> Result<(), Box<dyn std::error::Error>> {

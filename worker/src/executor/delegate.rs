@@ -65,7 +65,7 @@ impl Executor {
                     part_of: Some(id),
                     arguments: None,
                 };
-                self.send(run, &next, outgoing.as_ref()).await
+                self.send(run, &next, &outgoing).await
             }
             AgentPart::Call {
                 outgoing,
@@ -78,7 +78,7 @@ impl Executor {
                     part_of: Some(id),
                     arguments: Some(arguments),
                 };
-                self.send(run, &next, outgoing.as_ref()).await
+                self.send(run, &next, &outgoing).await
             }
             AgentPart::Tell(reason) => {
                 let part = Action {

@@ -15,6 +15,7 @@
 
 mod answers;
 mod delegate;
+mod evaluate;
 mod outbox;
 mod permission;
 mod plan;
@@ -36,12 +37,12 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_traces::{Kind, child};
-use letterbox_workflow::actions::Step;
-use tokio::task::block_in_place;
+use letterbox_workflow::{Condition, actions::Step};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::outbox::{Limits, Relay, RelayHints, wake_again};
 use self::{
+    evaluate::evaluate,
     plan::Next,
     run_in_progress::RunInProgress,
     store::{ActionRecord, ActionUpdate, Lease, Transition, Written},
@@ -203,7 +204,7 @@ impl Executor {
             Err(end) => return self.record(run, None, &end).await.map(|_| Progress::Stop),
         };
         match &next.action.step {
-            Step::Choose(condition) => match block_in_place(|| condition.holds(&run.context)) {
+            Step::Choose(condition) => match holds(condition, run).await {
                 Ok(holds) => {
                     let update = ActionUpdate {
                         branch: Some(holds.into()),
@@ -211,12 +212,12 @@ impl Executor {
                     };
                     self.done(run, update, None).await
                 }
-                Err(error) => {
+                Err(reason) => {
                     let update = next.update(ActionState::Failed);
-                    self.fail(run, update, error.to_string(), None).await
+                    self.fail(run, update, reason, None).await
                 }
             },
-            Step::Send(outgoing) => self.send(run, &next, outgoing.as_ref()).await,
+            Step::Send(outgoing) => self.send(run, &next, outgoing).await,
             Step::Delegate(agent) => self.delegate(run, &next, agent).await,
             Step::Wait(time) => self.wait(run, &next, *time).await,
         }
@@ -368,6 +369,12 @@ impl Executor {
         };
         Ok(note(&run.lease, written, transition))
     }
+}
+
+/// Whether a condition is true for the values of the run.
+async fn holds(condition: &Condition, run: &RunInProgress) -> Result<bool, String> {
+    let (condition, context) = (condition.clone(), run.context.clone());
+    evaluate(move || condition.holds(&context)).await
 }
 
 /// Counts a run that is over, and says why it failed. Gives whether the caller still has the run.

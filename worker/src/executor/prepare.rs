@@ -1,15 +1,18 @@
 //! What is decided about a request before it is sent: by which account, what exactly, and what the
-//! policy says of it. Pure.
+//! policy says of it.
+
+use std::sync::Arc;
 
 use letterbox_common::{ids::AccountId, states::RefusedReason};
 use letterbox_workflow::{
-    ActionFacts, Policy, Ruling, TemplateContext,
+    ActionFacts, Policy, Ruling,
     actions::{Outgoing, Request},
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{
+    evaluate::evaluate,
     plan::Next,
     run_in_progress::RunInProgress,
     store::{Account, ActionRecord, Circumstances, Decided},
@@ -57,10 +60,10 @@ impl RenderedRequest {
 }
 
 /// The account, the request and the policy's ruling; or why the action fails.
-pub(super) fn prepare(
+pub(super) async fn prepare(
     run: &RunInProgress,
     next: &Next<'_>,
-    outgoing: &dyn Outgoing,
+    outgoing: &Arc<dyn Outgoing>,
     record: &ActionRecord,
     circumstances: Circumstances,
 ) -> Result<Prepared, String> {
@@ -80,23 +83,9 @@ pub(super) fn prepare(
         Some(recorded) => Some(recorded_request(recorded, &account, name)?),
         None => None,
     };
-    let render = || {
-        let context = match &next.arguments {
-            Some(arguments) => &arguments.with(&run.context),
-            None => &run.context,
-        };
-        let rendered = render(outgoing, &account, name, context)?;
-        let shown = outgoing
-            .shown(&rendered.request)
-            .map(|request| RenderedRequest {
-                request,
-                ..rendered.clone()
-            });
-        Ok::<_, String>((rendered, shown))
-    };
     let (rendered, shown) = match recorded {
         None => {
-            let (rendered, shown) = render()?;
+            let (rendered, shown) = render(run, next, outgoing, &account).await?;
             (rendered.clone(), shown.unwrap_or(rendered))
         }
         Some(recorded) => match outgoing.shown(&recorded.request) {
@@ -104,7 +93,7 @@ pub(super) fn prepare(
             None => (recorded.clone(), recorded),
             // Recorded is what is shown of it (once it was more): what is sent must look like that.
             Some(request) => {
-                let (rendered, shown) = render()?;
+                let (rendered, shown) = render(run, next, outgoing, &account).await?;
                 if shown.is_none_or(|shown| shown.request != request) {
                     return Err("the request is not the one that was recorded".to_owned());
                 }
@@ -164,20 +153,27 @@ fn recorded_request(
     Ok(rendered)
 }
 
-fn render(
-    outgoing: &dyn Outgoing,
+/// The request, and what is shown of it where that is another.
+async fn render(
+    run: &RunInProgress,
+    next: &Next<'_>,
+    outgoing: &Arc<dyn Outgoing>,
     account: &Account,
-    name: &str,
-    context: &TemplateContext,
-) -> Result<RenderedRequest, String> {
-    let request = outgoing
-        .render(&base_url(account)?, &context.renderer())
-        .map_err(|error| error.to_string())?;
-    Ok(RenderedRequest {
+) -> Result<(RenderedRequest, Option<RenderedRequest>), String> {
+    let context = match &next.arguments {
+        Some(arguments) => arguments.with(&run.context),
+        None => run.context.clone(),
+    };
+    let (base_url, rendering) = (base_url(account)?, Arc::clone(outgoing));
+    let rendered = move || rendering.render(&base_url, &context.renderer());
+    let request = evaluate(rendered).await?;
+    let shown = outgoing.shown(&request);
+    let by_account = |request| RenderedRequest {
         account_id: account.id,
-        account: name.to_owned(),
+        account: outgoing.account().to_owned(),
         request,
-    })
+    };
+    Ok((by_account(request), shown.map(by_account)))
 }
 
 fn base_url(account: &Account) -> Result<Url, String> {

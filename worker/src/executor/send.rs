@@ -1,6 +1,9 @@
 //! An action that sends a request, stage by stage. The first stage that says no ends it.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use letterbox_common::{
     ids::AccountId,
@@ -10,7 +13,6 @@ use letterbox_common::{
 use letterbox_database::DatabaseError;
 use letterbox_traces::{Kind, Span, child};
 use letterbox_workflow::actions::Outgoing;
-use tokio::task::block_in_place;
 use uuid::Uuid;
 
 use super::{
@@ -50,7 +52,7 @@ impl Executor {
         &self,
         run: &RunInProgress,
         next: &Next<'_>,
-        outgoing: &dyn Outgoing,
+        outgoing: &Arc<dyn Outgoing>,
     ) -> Result<Progress, DatabaseError> {
         let record = run.record_of(next.action);
 
@@ -66,8 +68,7 @@ impl Executor {
 
         // Account, request, policy.
         let retries = circumstances.retries;
-        let prepare = || prepare(run, next, outgoing, record, circumstances);
-        let prepared = match block_in_place(prepare) {
+        let prepared = match prepare(run, next, outgoing, record, circumstances).await {
             Ok(prepared) => prepared,
             Err(reason) => {
                 let failed = Failed {
@@ -76,9 +77,12 @@ impl Executor {
                     answer: None,
                     unanswered: record.unanswered,
                 };
-                return self.record_failure(run, next, outgoing, failed).await;
+                return self
+                    .record_failure(run, next, outgoing.as_ref(), failed)
+                    .await;
             }
         };
+        let outgoing = outgoing.as_ref();
         let request = prepared.shown.to_json();
         let decided = prepared.decided(&request);
 

@@ -19,5 +19,5 @@ pub use definition::Definition;
 pub use diagnostics::Diagnostics;
 pub use policy::{ActionFacts, Decision, Policy, Ruling};
 pub use taint::{Steered, Steering, Taint, Untrusted};
-pub use template::{References, RenderError, Renderer, TemplateContext};
+pub use template::{Condition, References, RenderError, Renderer, TemplateContext};
 pub use trail::Trail;

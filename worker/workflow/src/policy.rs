@@ -149,20 +149,15 @@ impl Policy {
     /// Asks the policy about an action.
     #[must_use]
     pub fn decide(&self, facts: &ActionFacts<'_>) -> Ruling {
-        let found = self
-            .rules
-            .iter()
-            .zip(1..)
-            .find(|(rule, _)| rule.when.matches(facts));
-        match found {
-            Some((rule, number)) => Ruling {
-                decision: rule.decision,
-                rule: Some(number),
+        let mut rules = self.rules.iter().zip(1..);
+        let found = rules.find(|(rule, _)| rule.when.matches(facts));
+        let decision = found.map_or(self.default, |(rule, _)| rule.decision);
+        Ruling {
+            decision: match decision {
+                Decision::Allow if self.is_safeguarded(facts) => Decision::Approve,
+                decided => decided,
             },
-            None => Ruling {
-                decision: self.unless_steered_by_a_model(facts),
-                rule: None,
-            },
+            rule: found.map(|(_, number)| number),
         }
     }
 }
@@ -193,23 +188,16 @@ impl Policy {
         found
     }
 
-    /// The default. What a model let a submitter decide, or calls by itself, needs approval all the
-    /// same, unless the policy speaks of it anywhere.
-    fn unless_steered_by_a_model(&self, facts: &ActionFacts<'_>) -> Decision {
-        let steered = facts.taint.steered;
-        let speaks_of = |steering| {
+    /// Whether a model let a submitter decide it, or calls it by itself: that needs approval where
+    /// it is allowed, unless a rule names the steering.
+    fn is_safeguarded(&self, facts: &ActionFacts<'_>) -> bool {
+        let is_unnamed = |steering| {
             let mut rules = self.rules.iter();
-            rules.any(|rule| rule.when.steered_by == Some(steering))
+            facts.taint.steered.contains(steering)
+                && rules.all(|rule| rule.when.steered_by != Some(steering))
         };
-        let by_condition =
-            steered.contains(Steering::AiCondition) && !speaks_of(Steering::AiCondition);
         let is_call = facts.action == actions::TOOL_CALL.name && facts.method != READING;
-        let by_agent =
-            is_call && steered.contains(Steering::AiAgent) && !speaks_of(Steering::AiAgent);
-        match self.default {
-            Decision::Allow if by_condition || by_agent => Decision::Approve,
-            default => default,
-        }
+        is_unnamed(Steering::AiCondition) || is_call && is_unnamed(Steering::AiAgent)
     }
 }
 
@@ -431,6 +419,23 @@ mod tests {
         assert_eq!(decide(speaking, steered), (Decision::Allow, None));
         let strict = r#"{"rules":[],"default":"deny"}"#;
         assert_eq!(decide(strict, steered), (Decision::Deny, None));
+    }
+
+    /// A rule that allows without naming what a model steered does not speak of it either.
+    #[test]
+    fn a_rule_that_allows_switches_no_safeguard_off() {
+        let by_condition = steered(&[Steering::AiCondition]);
+        let by_agent = steered(&[Steering::AiAgent]);
+        let silent = r#"{"rules":[{"when":{"account":"crm"},"decision":"allow"}],
+            "default":"deny"}"#;
+        assert_eq!(decide(silent, FACTS), (Decision::Allow, Some(1)));
+        assert_eq!(decide(silent, by_condition), (Decision::Approve, Some(1)));
+        assert_eq!(decide(silent, by_agent), (Decision::Approve, Some(1)));
+        let speaking = r#"{"rules":[
+            {"when":{"steered_by":"ai.condition","account":"bank"},"decision":"deny"},
+            {"when":{"account":"crm"},"decision":"allow"}],"default":"deny"}"#;
+        assert_eq!(decide(speaking, by_condition), (Decision::Allow, Some(2)));
+        assert_eq!(decide(speaking, by_agent), (Decision::Approve, Some(2)));
     }
 
     #[test]

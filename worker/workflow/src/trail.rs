@@ -11,10 +11,10 @@ use crate::{
 /// The way of a run, or of all runs, to an action.
 #[derive(Debug, Clone, Default)]
 pub struct Trail<'a> {
+    /// What chose the branches that it is in.
     steered: Steered,
-    /// An action has succeeded that untrusted text could have made fail, and with it all that comes
-    /// later.
-    outcome: bool,
+    /// What could have ended the run before: everything that comes later is steered by it.
+    outcome: Steered,
     /// The taint of what was sent, by action.
     sent: BTreeMap<&'a str, Taint>,
 }
@@ -23,24 +23,29 @@ impl<'a> Trail<'a> {
     /// How untrusted text reaches the action.
     #[must_use]
     pub fn taint(&self, action: &Action) -> Taint {
+        let used = self.used(action);
+        Taint {
+            steered: used.steered.and(self.steered).and(self.outcome),
+            ..used
+        }
+    }
+
+    /// The same, of what the action uses alone, wherever it is.
+    fn used(&self, action: &Action) -> Taint {
         let references = &action.references;
-        let answers = self
-            .sent
-            .iter()
-            .filter(|(id, _)| references.has_answer_of(id));
-        let mut taint = Taint {
+        let mut used = Taint {
             data: references.form,
             account: references.has_answers(),
-            steered: match self.outcome {
-                true => self.steered.with(Steering::Outcome),
-                false => self.steered,
-            },
+            steered: Steered::NONE,
         };
-        for (_, sent) in answers {
-            // What was sent can come back in the answer.
-            taint.data |= sent.data;
+        for (id, sent) in &self.sent {
+            if references.has_answer_of(id) {
+                // What was sent can come back in the answer; what a model said is the model's.
+                used.data |= sent.data;
+                used.steered = used.steered.and(sent.steered);
+            }
         }
-        taint
+        used
     }
 
     /// The way into a branch of the action.
@@ -48,45 +53,56 @@ impl<'a> Trail<'a> {
     pub fn below(&self, action: &'a Action) -> Self {
         let mut below = self.clone();
         below.note_answer(action);
-        let references = &action.references;
-        let is_untrusted = references.form || references.has_answers();
-        // Who asks a model's answer, or whether something was done that a model had decided, is
-        // steered by the model.
-        for (id, sent) in &self.sent {
-            if action.kind.steering.is_some() && references.has_answer_of(id) {
-                below.steered = below.steered.and(sent.steered);
-            }
-        }
-        if let Some(steering) = action.kind.steering.filter(|_| is_untrusted) {
-            below.steered = below.steered.with(steering);
-        }
+        below.steered = below.steered.and(self.choice(action));
         below
     }
 
     /// The way behind the action, once it has succeeded. What its branches meet is joined to it.
     pub fn pass(&mut self, action: &'a Action) {
-        self.outcome |= self.taint(action).is_any() || matches!(action.step, Step::Delegate(_));
+        let taint = self.taint(action);
+        let (is_agent, choice) = (
+            matches!(action.step, Step::Delegate(_)),
+            self.choice(action),
+        );
+        if taint.is_any() || is_agent {
+            self.outcome = self.outcome.and(taint.steered).with(Steering::Outcome);
+        }
+        if is_agent {
+            self.outcome = self.outcome.with(Steering::AiAgent);
+        }
+        // The other branch could have ended the run; so can a model that says neither yes nor no.
+        if action.branches.has_any() || action.kind.asks_a_model() {
+            self.outcome = self.outcome.and(choice);
+        }
         self.note_answer(action);
     }
 
     /// This, and what was met in a branch.
     pub fn join(&mut self, branch: Self) {
-        self.outcome |= branch.outcome;
+        self.outcome = self.outcome.and(branch.outcome);
         self.sent.extend(branch.sent);
     }
 
     /// The way on after the run has failed: that it has was an outcome.
     #[must_use]
     pub fn after_failure(mut self) -> Self {
-        self.outcome = true;
+        self.outcome = self.outcome.with(Steering::Outcome);
         for sent in self.sent.values() {
             self.steered = self.steered.and(sent.steered);
         }
         self
     }
 
+    /// Through what untrusted text chooses the branch of an action. Whoever asks what a model
+    /// said, or whether something was done that a model had decided, is steered by the model.
+    fn choice(&self, action: &Action) -> Steered {
+        let used = self.used(action);
+        let steering = action.kind.steering.filter(|_| used.is_any());
+        steering.map_or(Steered::NONE, |steering| used.steered.with(steering))
+    }
+
     /// The action was answered, or may have been.
-    pub fn note_answer(&mut self, action: &'a Action) {
+    fn note_answer(&mut self, action: &'a Action) {
         let taint = match &action.step {
             Step::Send(_) => self.taint(action),
             Step::Delegate(_) => self.taint(action).of_tool_call(),

@@ -151,6 +151,11 @@ pub struct Branches {
 }
 
 impl Branches {
+    /// Whether anything follows.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.then.is_empty() || !self.otherwise.is_empty()
+    }
+
     /// The actions of one branch.
     #[must_use]
     pub fn of(&self, branch: Branch) -> &[Action] {

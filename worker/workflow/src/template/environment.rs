@@ -4,7 +4,8 @@
 use std::{fmt, sync::LazyLock};
 
 use minijinja::{
-    Environment, Error, ErrorKind, Output, State, Value, filters, tests, value::ValueKind,
+    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters, tests,
+    value::ValueKind,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -34,6 +35,13 @@ pub(super) fn environment(escape: Escape) -> &'static Environment<'static> {
         Escape::None => &PLAIN,
         Escape::PathSegment => &PATH,
     }
+}
+
+/// The same, but that a value that is not there is an error.
+pub(super) fn strict(escape: Escape) -> Environment<'static> {
+    let mut strict = environment(escape).clone();
+    strict.set_undefined_behavior(UndefinedBehavior::Strict);
+    strict
 }
 
 fn build(escape: Escape) -> Environment<'static> {

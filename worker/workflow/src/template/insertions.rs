@@ -1,86 +1,53 @@
 //! Insertions that are a field and nothing else, such as `{{ form.seats }}`: there a number is
 //! inserted digit for digit. Every other expression computes, with what a computer makes of it.
 
-use super::language::end_of_code;
+use minijinja::machinery::ast::Expr;
+
+use super::syntax::{Syntax, member, variable};
 
 /// The name of an object that holds what `form` holds, its numbers as the text that was typed. No
 /// definition can use it.
 pub(super) const AS_TYPED: &str = "form_as_typed";
 
-/// The template with its plain insertions taken from [`AS_TYPED`].
-pub(super) fn as_typed(source: &str) -> String {
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some((begin, open)) = next_mark(rest) {
-        let inside = begin + open.len();
-        let length = match open {
-            "{#" => rest[inside..].find("#}").unwrap_or(rest.len() - inside),
-            _ => end_of_code(&rest[inside..]),
-        };
-        let code = &rest[inside..inside + length];
-        text.push_str(&rest[..inside]);
-        match expression_as_typed(code).filter(|_| open == "{{") {
-            Some(typed) => text.push_str(&typed),
-            None => text.push_str(code),
-        }
-        rest = &rest[inside + length..];
+/// The source with its plain insertions taken from [`AS_TYPED`].
+pub(super) fn as_typed(source: &str, syntax: &Syntax<'_>) -> String {
+    let mut places: Vec<_> = syntax.insertions().filter_map(plain_field).collect();
+    places.sort_unstable();
+    let (mut text, mut copied) = (String::with_capacity(source.len()), 0);
+    for place in places {
+        text.push_str(&source[copied..place]);
+        text.push_str(AS_TYPED);
+        copied = place + "form".len();
     }
-    text + rest
+    text + &source[copied..]
 }
 
-/// The first mark of a template, and where it is.
-pub(super) fn next_mark(text: &str) -> Option<(usize, &'static str)> {
-    let marks = ["{{", "{%", "{#"].into_iter();
-    marks
-        .filter_map(|mark| Some((text.find(mark)?, mark)))
-        .min()
-}
-
-/// The expression with its field taken from [`AS_TYPED`]; none unless it is a field and nothing
-/// else but, perhaps, `| string` or `| default(…)`.
-pub(super) fn expression_as_typed(expression: &str) -> Option<String> {
-    let begin = expression.find("form")?;
-    let (before, field) = expression.split_at(begin);
-    let field = field.strip_prefix("form")?;
-    let is_alone = before
-        .chars()
-        .all(|c| c.is_whitespace() || "-+".contains(c));
-    (is_alone && is_member(field)).then(|| format!("{before}{AS_TYPED}{field}"))
-}
-
-/// Whether this is `.key` or `['key']`, and what may follow it.
-fn is_member(text: &str) -> bool {
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    let rest = match text.strip_prefix('.') {
-        Some(name) => name.trim_start_matches(is_name),
-        None => {
-            let quote = text.chars().nth(1).unwrap_or_default();
-            let key = text.get(2..).unwrap_or_default();
-            let end = key.find(quote).unwrap_or(key.len());
-            let is_key = text.starts_with('[')
-                && "\"'".contains(quote)
-                && !key[..end].contains('\\')
-                && key[end..].starts_with(&format!("{quote}]"));
-            match is_key {
-                true => &key[end + 2..],
-                false => return false,
-            }
-        }
+/// Where the `form` of a field stands; none unless the expression is a field and nothing else but,
+/// perhaps, `| string` or `| default(…)`.
+fn plain_field(expression: &Expr<'_>) -> Option<usize> {
+    let field = match expression {
+        Expr::Filter(filter) => match (filter.name, filter.args.len()) {
+            ("string", 0) | ("default", 1) => filter.expr.as_ref()?,
+            _ => return None,
+        },
+        _ => expression,
     };
-    let rest = rest.trim().trim_end_matches(['-', '+']).trim_end();
-    let filter = rest.strip_prefix('|').map(str::trim_start);
-    let is_default = |filter: &str| {
-        let argument = filter
-            .strip_prefix("default(")
-            .and_then(|rest| rest.strip_suffix(')'));
-        argument.is_some_and(|argument| !argument.contains([',', '(', ')', '|']))
-    };
-    rest.is_empty() || filter.is_some_and(|filter| filter == "string" || is_default(filter))
+    let (object, name) = member(field)?;
+    name?;
+    let begin = variable(object, "form")?.start_offset;
+    usize::try_from(begin).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn as_typed(source: &str) -> String {
+        match Syntax::of_template(source) {
+            Ok(syntax) => super::as_typed(source, &syntax),
+            Err(_) => source.to_owned(),
+        }
+    }
 
     #[test]
     fn plain_insertions_are_found_and_nothing_else() {

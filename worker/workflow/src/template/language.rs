@@ -1,204 +1,112 @@
 //! What templates and expressions may be made of. Nothing that makes much of little, or that loops:
 //! so what a template costs is bounded by its length, whatever a submitter writes.
 
-use letterbox_common::form::FieldType;
+use std::collections::BTreeSet;
 
-use super::{MAX_LENGTH, Variables};
+use letterbox_common::form::FieldType;
+use minijinja::{
+    machinery::ast::{BinOpKind, Expr, Stmt},
+    value::ValueKind,
+};
+
+use super::{
+    Variables,
+    syntax::{Syntax, member, parts, variable},
+};
 use crate::diagnostics::Diagnostics;
 
-/// Tags that templates may use.
-const TAGS: [&str; 4] = ["if", "elif", "else", "endif"];
 /// How often `~` and `+` may stand in one template: each can copy all texts before it.
 const MAX_JOINS: usize = 100;
-/// Words that may stand beside a multiplication, other than number fields.
-const NUMERIC_WORDS: [&str; 20] = [
-    "abs",
-    "and",
-    "divisibleby",
-    "elif",
-    "else",
-    "endif",
-    "even",
-    "false",
-    "float",
-    "if",
-    "in",
-    "int",
-    "is",
-    "none",
-    "not",
-    "odd",
-    "or",
-    "round",
-    "true",
-    "form",
-];
+/// How deep an expression may be nested, each operator a level: the engine compiles by recursion.
+const MAX_DEPTH: usize = 200;
+/// Filters that give a number or an error.
+const NUMERIC_FILTERS: [&str; 4] = ["abs", "float", "int", "round"];
 
-/// Refuses what a template must not contain, whatever it would mean there.
-pub(super) fn check_template(
+/// Refuses what a template must not contain, whatever it would mean there. False where even to
+/// compile it would be too much.
+pub(super) fn check(
     diagnostics: &mut Diagnostics,
     path: &str,
-    source: &str,
+    syntax: &Syntax<'_>,
     variables: &Variables,
-) {
-    check_length(diagnostics, path, source);
-    for tag in source.split("{%").skip(1) {
-        let tag = tag.trim_start_matches(['-', '+']).trim_start();
-        let word = words(tag).next().unwrap_or_default();
-        if !TAGS.contains(&word) {
-            diagnostics.add(
-                path,
-                format_args!("must use no tags but {}", TAGS.join(", ")),
-            );
+) -> bool {
+    let is_known = |statement: &&Stmt<'_>| {
+        matches!(
+            statement,
+            Stmt::Template(_) | Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::IfCond(_)
+        )
+    };
+    if !syntax.statements().iter().all(is_known) {
+        diagnostics.add(path, "must use no tags but if, elif, else, endif");
+    }
+
+    let outermost = syntax.expressions().into_iter();
+    let mut expressions: Vec<_> = outermost.map(|expression| (expression, 1)).collect();
+    let mut seen = 0;
+    while let Some((expression, depth)) = expressions.get(seen).copied() {
+        if depth > MAX_DEPTH {
+            diagnostics.add_too_deep(path, MAX_DEPTH);
+            return false;
         }
+        expressions.extend(parts(expression).into_iter().map(|part| (part, depth + 1)));
+        seen += 1;
     }
-    check_code(diagnostics, path, &code_of(source), variables);
+    let expressions = || expressions.iter().map(|(expression, _)| *expression);
+    let problems: BTreeSet<_> = expressions()
+        .filter_map(|expression| problem(expression, variables))
+        .collect();
+    for problem in problems {
+        diagnostics.add(path, problem);
+    }
+    if expressions()
+        .filter(|expression| is_join(expression))
+        .count()
+        > MAX_JOINS
+    {
+        let problem = format_args!("must have at most {MAX_JOINS} of ~ and +");
+        diagnostics.add(path, problem);
+    }
+    true
 }
 
-/// The same for an expression, which is code as a whole.
-pub(super) fn check_expression(
-    diagnostics: &mut Diagnostics,
-    path: &str,
-    source: &str,
-    variables: &Variables,
-) {
-    check_length(diagnostics, path, source);
-    let mut code = String::new();
-    blank_strings(source, &mut code, &[]);
-    check_code(diagnostics, path, &[code], variables);
+fn is_join(expression: &Expr<'_>) -> bool {
+    matches!(expression, Expr::BinOp(it) if matches!(it.op, BinOpKind::Add | BinOpKind::Concat))
 }
 
-fn check_length(diagnostics: &mut Diagnostics, path: &str, source: &str) {
-    if source.chars().count() > MAX_LENGTH {
-        diagnostics.add(
-            path,
-            format_args!("must have at most {MAX_LENGTH} characters"),
-        );
-    }
-}
-
-fn check_code(diagnostics: &mut Diagnostics, path: &str, code: &[String], variables: &Variables) {
-    let joins: usize = code
-        .iter()
-        .map(|code| code.matches(['~', '+']).count())
-        .sum();
-    if joins > MAX_JOINS {
-        diagnostics.add(
-            path,
-            format_args!("must have at most {MAX_JOINS} of ~ and +"),
-        );
-    }
-    for code in code {
-        if has_literal_collection(code) {
-            diagnostics.add(path, "must not contain lists or objects");
+fn problem(expression: &Expr<'_>, variables: &Variables) -> Option<&'static str> {
+    match expression {
+        Expr::List(_) | Expr::Map(_) => Some("must not contain lists or objects"),
+        Expr::Call(_) => Some("must not call functions"),
+        Expr::BinOp(it) if matches!(it.op, BinOpKind::Mul | BinOpKind::Pow) => {
+            let is_numeric = is_number(&it.left, variables) && is_number(&it.right, variables);
+            (!is_numeric).then_some("may multiply number fields and digits only")
         }
-        if code.contains('*') && !is_numeric(code, variables) {
-            diagnostics.add(
-                path,
-                "may multiply number fields and digits only, in an expression of nothing else",
-            );
-        }
+        _ => None,
     }
 }
 
-/// Whether a list, a tuple or an object is written out. `form['a-b']` is none.
-fn has_literal_collection(code: &str) -> bool {
-    let mut before = ' ';
-    let mut calls = Vec::new();
-    for character in code.chars() {
-        let follows_value =
-            before.is_alphanumeric() || matches!(before, '_' | ')' | ']' | '"' | '\'');
-        match character {
-            '{' => return true,
-            '[' if !follows_value => return true,
-            '[' => calls.push(false),
-            '(' => calls.push(follows_value),
-            ')' | ']' => {
-                calls.pop();
-            }
-            // Between the arguments of a filter or a test, and nowhere else.
-            ',' if calls.last() != Some(&true) => return true,
-            _ => {}
+/// Whether nothing but a number, true, false or nothing can come of it.
+fn is_number(expression: &Expr<'_>, variables: &Variables) -> bool {
+    let is_number = |part: &Expr<'_>| is_number(part, variables);
+    match expression {
+        Expr::Const(constant) => matches!(
+            constant.value.kind(),
+            ValueKind::Number | ValueKind::Bool | ValueKind::None
+        ),
+        Expr::GetAttr(_) | Expr::GetItem(_) => member(expression).is_some_and(|(object, name)| {
+            let kind = name.and_then(|name| variables.kind_of(name));
+            variable(object, "form").is_some() && kind == Some(FieldType::Number)
+        }),
+        Expr::Compare(_) | Expr::Test(_) => true,
+        Expr::Filter(filter) => {
+            NUMERIC_FILTERS.contains(&filter.name) && parts(expression).into_iter().all(is_number)
         }
-        if !character.is_whitespace() {
-            before = character;
+        Expr::BinOp(it) if matches!(it.op, BinOpKind::Concat) => false,
+        Expr::BinOp(_) | Expr::UnaryOp(_) | Expr::IfExpr(_) => {
+            parts(expression).into_iter().all(is_number)
         }
+        _ => false,
     }
-    false
-}
-
-/// Whether nothing but numbers can come up.
-fn is_numeric(code: &str, variables: &Variables) -> bool {
-    if code.contains(['"', '\'', '[', ',', '~']) {
-        return false;
-    }
-    let mut previous = "";
-    words(code).all(|word| {
-        let is_field = previous == "form" && variables.kind_of(word) == Some(FieldType::Number);
-        let is_number = word.starts_with(|first: char| first.is_ascii_digit());
-        let is_known = is_field || is_number || NUMERIC_WORDS.contains(&word);
-        previous = word;
-        is_known
-    })
-}
-
-/// Names, keywords and numbers.
-fn words(code: &str) -> impl Iterator<Item = &str> {
-    code.split(|c: char| !c.is_alphanumeric() && c != '_')
-        .filter(|word| !word.is_empty())
-}
-
-/// What stands between `{{` and `}}` and between `{%` and `%}`, its strings emptied.
-fn code_of(source: &str) -> Vec<String> {
-    let mut parts = Vec::new();
-    let mut rest = source;
-    while let Some(begin) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
-        let mut part = String::new();
-        rest = blank_strings(&rest[begin + 2..], &mut part, &["}}", "%}"]);
-        parts.push(part);
-    }
-    parts
-}
-
-/// Copies code up to one of `ends`, without what its strings hold. Gives what follows.
-fn blank_strings<'s>(code: &'s str, into: &mut String, ends: &[&str]) -> &'s str {
-    let mut rest = code;
-    while let Some(character) = rest.chars().next() {
-        if let Some(end) = ends.iter().find(|end| rest.starts_with(**end)) {
-            return &rest[end.len()..];
-        }
-        into.push(character);
-        rest = &rest[character.len_utf8()..];
-        if matches!(character, '"' | '\'') {
-            rest = after_string(rest, character);
-            into.push(character);
-        }
-    }
-    rest
-}
-
-/// Length of the code at the beginning of `text`, up to `}}` or `%}` outside of its strings.
-pub(super) fn end_of_code(text: &str) -> usize {
-    let mut code = String::new();
-    let rest = blank_strings(text, &mut code, &["}}", "%}"]);
-    let ended = text.len() - rest.len();
-    let code = &text[..ended];
-    let without_end = code.strip_suffix("}}").or_else(|| code.strip_suffix("%}"));
-    without_end.unwrap_or(code).len()
-}
-
-/// What follows the closing quote.
-pub(super) fn after_string(text: &str, quote: char) -> &str {
-    let mut escaped = false;
-    for (index, character) in text.char_indices() {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if character == quote => return &text[index + character.len_utf8()..],
-            _ => {}
-        }
-    }
-    ""
 }
 
 #[cfg(test)]
@@ -213,13 +121,15 @@ mod tests {
     }
 
     fn is_refused(source: &str) -> bool {
-        let mut diagnostics = Diagnostics::default();
-        check_expression(&mut diagnostics, "it", source, &variables());
-        let refused = !diagnostics.is_empty();
-        let mut diagnostics = Diagnostics::default();
+        let is_refused = |syntax: Syntax<'_>| {
+            let mut diagnostics = Diagnostics::default();
+            check(&mut diagnostics, "it", &syntax, &variables());
+            !diagnostics.is_empty()
+        };
+        let refused = is_refused(Syntax::of_expression(source).unwrap());
         let template = format!("* [a, b] + {{{{ {source} }}}}");
-        check_template(&mut diagnostics, "it", &template, &variables());
-        assert_eq!(!diagnostics.is_empty(), refused, "{source}");
+        let alike = is_refused(Syntax::of_template(&template).unwrap());
+        assert_eq!(alike, refused, "{source}");
         refused
     }
 
@@ -245,7 +155,7 @@ mod tests {
         ] {
             assert!(is_refused(source), "{source}");
         }
-        assert!(is_refused(&"form.t ~ ".repeat(101)));
+        assert!(is_refused(&vec!["form.t"; 102].join(" ~ ")));
     }
 
     #[test]

@@ -10,17 +10,20 @@ mod insertions;
 mod language;
 mod references;
 mod renderer;
+mod syntax;
 
-use minijinja::{Error, UndefinedBehavior};
+use std::collections::HashSet;
+
+use minijinja::{Error, Value};
 
 use crate::diagnostics::Diagnostics;
 
 pub use self::{context::TemplateContext, references::References, renderer::Renderer};
 pub(crate) use self::{context::Variables, environment::Escape};
 use self::{
-    environment::{environment, scalar_text},
-    insertions::{as_typed, expression_as_typed},
-    language::{check_expression, check_template},
+    environment::{environment, scalar_text, strict},
+    insertions::as_typed,
+    syntax::Syntax,
 };
 
 /// Maximum characters of a template or an expression.
@@ -56,15 +59,22 @@ impl From<Error> for RenderError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
     source: String,
+    /// The same, its plain insertions taken as they were typed.
+    typed: String,
     references: References,
 }
 
 impl Template {
     pub(crate) fn new(source: impl Into<String>) -> Self {
         let source = source.into();
+        let (typed, references) = match Syntax::of_template(&source) {
+            Ok(syntax) => (as_typed(&source, &syntax), References::of(&syntax)),
+            Err(_) => (source.clone(), References::any()),
+        };
         Self {
-            references: References::of_template(&source),
             source,
+            typed,
+            references,
         }
     }
 
@@ -85,26 +95,25 @@ impl Template {
         variables: &Variables,
         escape: Escape,
     ) {
-        let before = diagnostics.len();
-        check_template(diagnostics, path, &self.source, variables);
-        match environment(escape).template_from_str(&self.source) {
-            Ok(compiled) => {
-                let used = compiled.undeclared_variables(true);
-                check_names(diagnostics, path, used, variables);
-                check_answers(diagnostics, path, &self.references, variables);
-                let mut strict = environment(escape).clone();
-                strict.set_undefined_behavior(UndefinedBehavior::Strict);
-                // Tried where nothing is wrong yet; what accounts answer can't be guessed.
-                let sample = variables.sample();
-                if diagnostics.len() == before
-                    && !self.references.has_answers()
-                    && let Err(error) = strict.render_str(&self.source, sample.value())
-                {
-                    diagnostics.add(path, RenderError::from(error));
-                }
-            }
-            Err(error) => diagnostics.add(path, RenderError::from(error)),
+        if self.source.contains("{#") {
+            diagnostics.add(path, "must not contain comments");
         }
+        let source = Source {
+            text: &self.source,
+            syntax: Syntax::of_template(&self.source),
+            references: &self.references,
+        };
+        source.check(
+            diagnostics,
+            path,
+            variables,
+            || {
+                environment(escape)
+                    .template_from_str(&self.source)
+                    .map(|it| it.undeclared_variables(true))
+            },
+            |sample| strict(escape).render_str(&self.source, sample).map(drop),
+        );
     }
 
     /// The text with its values.
@@ -116,9 +125,8 @@ impl Template {
         escape: Escape,
         renderer: &Renderer<'_>,
     ) -> Result<String, RenderError> {
-        renderer.render(environment(escape), &as_typed(&self.source))
+        renderer.render(environment(escape), &self.typed)
     }
-
     /// As JSON text. A template that is one expression and nothing else gives the value itself, so
     /// that a number stays a number, a field's digit for digit; any other gives a string.
     ///
@@ -135,7 +143,8 @@ impl Template {
             compiled.eval(renderer.context.value())
         };
         let mut value = evaluate(expression)?;
-        if let Some(typed) = expression_as_typed(expression) {
+        let typed = as_typed(expression, &Syntax::of_expression(expression)?);
+        if typed != expression {
             let typed = evaluate(&typed)?;
             if let (true, Some(digits)) = (value.is_number(), typed.as_str()) {
                 renderer.spend(digits.len())?;
@@ -152,9 +161,8 @@ impl Template {
 
     fn expression(&self) -> Option<&str> {
         let inner = self.source.trim().strip_prefix("{{")?.strip_suffix("}}")?;
-        let inner = inner
-            .trim_start_matches(['-', '+'])
-            .trim_end_matches(['-', '+']);
+        let inner = inner.strip_prefix(['-', '+']).unwrap_or(inner);
+        let inner = inner.strip_suffix(['-', '+']).unwrap_or(inner);
         let others = ["{{", "}}", "{%", "{#"];
         (!others.iter().any(|mark| inner.contains(mark))).then_some(inner)
     }
@@ -170,8 +178,9 @@ pub struct Condition {
 impl Condition {
     pub(crate) fn new(source: impl Into<String>) -> Self {
         let source = source.into();
+        let syntax = Syntax::of_expression(&source);
         Self {
-            references: References::of_expression(&source),
+            references: syntax.map_or_else(|_| References::any(), |syntax| References::of(&syntax)),
             source,
         }
     }
@@ -188,37 +197,75 @@ impl Condition {
 
     /// Checks language and names, and evaluates it once with sample values.
     pub(crate) fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
-        let before = diagnostics.len();
-        check_expression(diagnostics, path, &self.source, variables);
-        match environment(Escape::None).compile_expression(&self.source) {
-            Ok(compiled) => {
-                let used = compiled.undeclared_variables(true);
-                check_names(diagnostics, path, used, variables);
-                check_answers(diagnostics, path, &self.references, variables);
-                let mut strict = environment(Escape::None).clone();
-                strict.set_undefined_behavior(UndefinedBehavior::Strict);
-                let (tried, sample) = (strict.compile_expression(&self.source), variables.sample());
-                if diagnostics.len() == before
-                    && !self.references.has_answers()
-                    && let Err(error) = tried.and_then(|tried| tried.eval(sample.value()))
-                {
-                    diagnostics.add(path, RenderError::from(error));
-                }
-            }
-            Err(error) => diagnostics.add(path, RenderError::from(error)),
-        }
+        let compiled = || environment(Escape::None).compile_expression(&self.source);
+        let source = Source {
+            text: &self.source,
+            syntax: Syntax::of_expression(&self.source),
+            references: &self.references,
+        };
+        source.check(
+            diagnostics,
+            path,
+            variables,
+            || compiled().map(|it| it.undeclared_variables(true)),
+            |sample| {
+                let strict = strict(Escape::None);
+                let tried = strict.compile_expression(&self.source)?;
+                tried.eval(sample).map(drop)
+            },
+        );
     }
 
     /// Whether it is true.
     ///
     /// # Errors
-    /// When the values can't be compared.
+    /// When the values can't be compared, or it takes too long.
     pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
-        let environment = environment(Escape::None);
-        Ok(environment
-            .compile_expression(&self.source)?
-            .eval(context.value())?
-            .is_true())
+        let renderer = context.renderer();
+        let compiled = environment(Escape::None).compile_expression(&self.source)?;
+        let value = compiled.eval(context.value())?;
+        renderer.spend(0)?;
+        Ok(value.is_true())
+    }
+}
+
+/// A source that is checked.
+struct Source<'s> {
+    text: &'s str,
+    syntax: Result<Syntax<'s>, Error>,
+    references: &'s References,
+}
+
+impl Source<'_> {
+    /// Checks length, language and names, and tries it with sample values.
+    fn check(
+        self,
+        diagnostics: &mut Diagnostics,
+        path: &str,
+        variables: &Variables,
+        names: impl FnOnce() -> Result<HashSet<String>, Error>,
+        try_with: impl FnOnce(&Value) -> Result<(), Error>,
+    ) {
+        let before = diagnostics.len();
+        if self.text.chars().count() > MAX_LENGTH {
+            let problem = format_args!("must have at most {MAX_LENGTH} characters");
+            return diagnostics.add(path, problem);
+        }
+        let can_be_compiled = self
+            .syntax
+            .map(|syntax| language::check(diagnostics, path, &syntax, variables));
+        match can_be_compiled.and_then(|can| if can { names() } else { Ok(HashSet::new()) }) {
+            Ok(names) => check_names(diagnostics, path, names, variables),
+            Err(error) => return diagnostics.add(path, RenderError::from(error)),
+        }
+        check_answers(diagnostics, path, self.references, variables);
+        // Tried where nothing is wrong yet; what accounts answer can't be guessed.
+        if diagnostics.len() == before
+            && !self.references.has_answers()
+            && let Err(error) = try_with(variables.sample().value())
+        {
+            diagnostics.add(path, RenderError::from(error));
+        }
     }
 }
 
@@ -267,5 +314,54 @@ fn check_answers(
                 diagnostics.add(path, problem);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(source: &str) -> Vec<String> {
+        let form = r#"{"title":"t","fields":[
+            {"key":"n","label":"n","type":"number","required":true}]}"#;
+        let variables = Variables::of(&serde_json::from_str(form).unwrap());
+        let mut diagnostics = Diagnostics::default();
+        Template::new(source).check(&mut diagnostics, "it", &variables, Escape::None);
+        diagnostics.into_list()
+    }
+
+    /// Long chains would take the stack of whoever compiles them.
+    #[test]
+    fn an_expression_is_not_nested_without_end() {
+        for (first, more, last) in [
+            ("form.n", " - 1", ""),
+            ("form.n", "|abs", ""),
+            ("form.n", " and 1", ""),
+            ("", "(", "form.n"),
+            ("", "not ", "form.n"),
+            ("", "-", "form.n"),
+            ("", "1 if ", "form.n"),
+        ] {
+            let many = more.repeat(9_900 / more.len());
+            let source = format!("{{{{{first}{many}{last}}}}}");
+            assert!(!problems(&source).is_empty(), "{more}");
+        }
+        let choices = "{% elif 1 %}".repeat(830);
+        let source = format!("{{% if 1 %}}{choices}{{% endif %}}");
+        assert_eq!(problems(&source), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_hides_behind_a_comment() {
+        for hidden in ["1 in ([2] * form.n)", "([1] * form.n) | last"] {
+            for source in [
+                format!("{{# {{{{ ' #}}{{{{ {hidden} }}}}{{# ' }}}} #}}"),
+                format!("{{# {{% \" #}}{{{{ {hidden} }}}}{{# \" %}} #}}"),
+                format!("{{# ' #}}{{{{ {hidden} }}}}"),
+            ] {
+                assert!(!problems(&source).is_empty(), "{source}");
+            }
+        }
+        assert_eq!(problems("{# x #}"), ["it: must not contain comments"]);
     }
 }

@@ -1,11 +1,10 @@
-//! What a template refers to. Any mention in its code counts, however the name is used.
+//! What a template refers to. Any mention in its expressions counts, however the name is used.
 
 use std::collections::BTreeSet;
 
-use super::{
-    insertions::next_mark,
-    language::{after_string, end_of_code},
-};
+use minijinja::machinery::ast::Expr;
+
+use super::syntax::{Syntax, member, parts, variable};
 
 /// What a template, or everything of an action, refers to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,31 +23,28 @@ pub(super) struct AnswerName {
 }
 
 impl References {
-    /// Those of a template.
-    pub(super) fn of_template(source: &str) -> Self {
-        let mut answers = BTreeSet::new();
-        let mut rest = source;
-        while let Some((begin, open)) = next_mark(rest) {
-            rest = &rest[begin + open.len()..];
-            if open == "{#" {
-                rest = rest.find("#}").map_or("", |end| &rest[end..]);
-                continue;
+    /// Those of a template or an expression.
+    pub(super) fn of(syntax: &Syntax<'_>) -> Self {
+        let mut found = Self::default();
+        let mut open = syntax.expressions();
+        while let Some(expression) = open.pop() {
+            found.form |= variable(expression, "form").is_some();
+            match answer(expression) {
+                Some((name, computed)) => {
+                    found.answers.insert(name);
+                    open.extend(computed);
+                }
+                None => open.extend(parts(expression)),
             }
-            let (code, after) = rest.split_at(end_of_code(rest));
-            answers.extend(answers_in(code));
-            rest = after;
         }
-        Self {
-            form: mentions(source, "form"),
-            answers,
-        }
+        found
     }
 
-    /// Those of an expression.
-    pub(super) fn of_expression(source: &str) -> Self {
+    /// Any: of what can't be read, nothing is known.
+    pub(super) fn any() -> Self {
         Self {
-            form: mentions(source, "form"),
-            answers: answers_in(source),
+            form: true,
+            answers: BTreeSet::from([AnswerName::default()]),
         }
     }
 
@@ -77,73 +73,32 @@ impl References {
     }
 }
 
-/// The uses of `actions` in code.
-fn answers_in(code: &str) -> BTreeSet<AnswerName> {
-    let (mut found, mut rest, mut before) = (BTreeSet::new(), code, ' ');
-    while let Some(character) = rest.chars().next() {
-        let word = word_at(rest);
-        if word.is_empty() {
-            rest = &rest[character.len_utf8()..];
-            if matches!(character, '"' | '\'') {
-                rest = after_string(rest, character);
-            }
-        } else {
-            rest = &rest[word.len()..];
-            // A member of something else may be called so.
-            if word == "actions" && before != '.' {
-                let (id, after) = member_at(rest);
-                let member = id.as_ref().and_then(|_| member_at(after).0);
-                found.insert(AnswerName { id, member });
-            }
-        }
-        if !character.is_whitespace() {
-            before = character;
-        }
+/// The use of `actions` that an expression is, and what computes a name in it.
+fn answer<'e, 's>(expression: &'e Expr<'s>) -> Option<(AnswerName, Vec<&'e Expr<'s>>)> {
+    let (mut object, mut names, mut computed) = (expression, Vec::new(), Vec::new());
+    while let Some((inner, name)) = member(object) {
+        names.push(name);
+        computed.extend(parts(object).into_iter().skip(1));
+        object = inner;
     }
-    found
-}
-
-fn word_at(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    &text[..end.unwrap_or(text.len())]
-}
-
-/// The name in `.name` or `['name']`, and what follows.
-fn member_at(text: &str) -> (Option<String>, &str) {
-    let text = text.trim_start();
-    if let Some(rest) = text.strip_prefix('.') {
-        let rest = rest.trim_start();
-        let word = word_at(rest);
-        return (
-            (!word.is_empty()).then(|| word.to_owned()),
-            &rest[word.len()..],
-        );
-    }
-    let quoted = text.strip_prefix('[').map(str::trim_start);
-    let Some((rest, quote)) = quoted.and_then(|rest| Some((rest, rest.chars().next()?))) else {
-        return (None, text);
-    };
-    if !matches!(quote, '"' | '\'') {
-        return (None, text);
-    }
-    let after = after_string(&rest[1..], quote);
-    let name = &rest[1..rest.len() - after.len()];
-    let name = name.strip_suffix(quote).filter(|name| !name.contains('\\'));
-    match (name, after.trim_start().strip_prefix(']')) {
-        (Some(name), Some(after)) => (Some(name.to_owned()), after),
-        _ => (None, text),
-    }
-}
-
-/// Whether a source mentions a name at all.
-fn mentions(source: &str, name: &str) -> bool {
-    source
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .any(|word| word == name)
+    variable(object, "actions")?;
+    let mut names = names.into_iter().rev();
+    let id = names.next().flatten().map(str::to_owned);
+    let member = names.next().flatten().map(str::to_owned);
+    let member = member.filter(|_| id.is_some());
+    Some((AnswerName { id, member }, computed))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use minijinja::{Environment, Value, value::Object};
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -171,10 +126,10 @@ mod tests {
             ),
             ("{{ actions . a . body }}", false, true, false),
             ("{{ actions[ \"a\" ].body }}", false, true, false),
-            ("actions and form", true, false, false),
+            ("actions and form", false, false, false),
             ("{{ actions.ab.body }}", false, false, false),
         ] {
-            let found = References::of_template(source);
+            let found = References::of(&Syntax::of_template(source).unwrap());
             let has = (
                 found.form,
                 found.has_answer_of("a"),
@@ -182,7 +137,59 @@ mod tests {
             );
             assert_eq!(has, (form, of_a, of_b), "{source}");
         }
-        let condition = References::of_expression("actions.a.body.n > form.n");
+        let condition = Syntax::of_expression("actions.a.body.n > form.n").unwrap();
+        let condition = References::of(&condition);
         assert!(condition.form && condition.has_answer_of("a") && !condition.has_answer_of("b"));
+    }
+
+    /// The values of a run, which notice what is asked of them.
+    #[derive(Debug, Default)]
+    struct Witness {
+        form: AtomicBool,
+        actions: AtomicBool,
+    }
+
+    impl Object for Witness {
+        fn get_value(self: &Arc<Self>, name: &Value) -> Option<Value> {
+            let seen = match name.as_str()? {
+                "form" => &self.form,
+                "actions" => &self.actions,
+                _ => return None,
+            };
+            seen.store(true, Ordering::Relaxed);
+            Some(Value::from_iter([("n", 1), ("a", 2)]))
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Whatever is hidden how, the engine asks for nothing that was not found here.
+        #[test]
+        fn nothing_is_evaluated_that_was_not_found(pieces in prop::collection::vec(
+            prop::sample::select(vec![
+                "{{", "}}", "{{ ", " }}", "{%", "%}", "{#", "#}", "'", "\"", "\\", "-", "+", " ",
+                "form", "form.n", "actions", "actions.a", "{{ form.n }}", "{{ actions.a }}",
+                "{% if 1 %}", "{% if form.n %}", "{% else %}", "{% endif %}", "{% raw %}",
+                "{% endraw %}", "{{ '", "' }}", "{# ' #}", "{# {{ ' #}", "{# ' }} #}", "(", ")",
+                "|", "string", "~", "if", "else", "1", "\n", "[", "]", ".",
+            ]),
+            1..12,
+        )) {
+            let source = pieces.concat();
+            let witness = Arc::new(Witness::default());
+            let context = Value::from_dyn_object(Arc::clone(&witness));
+            let _ = Environment::empty().render_str(&source, context);
+            let found = Syntax::of_template(&source).map_or_else(
+                |_| References::default(),
+                |syntax| References::of(&syntax),
+            );
+            for (found, asked) in [
+                (found.form, &witness.form),
+                (found.has_answers(), &witness.actions),
+            ] {
+                prop_assert!(found || !asked.load(Ordering::Relaxed), "{}", source);
+            }
+        }
     }
 }
