@@ -1,6 +1,8 @@
--- Why: the signed door. A webhook is an address and a sealed secret; a delivery is one distinct body that it
--- received. The row of a delivery is the claim that makes sure that the body is taken once: it is inserted before
--- anything is published, holds a lease while its gateway works, and is settled when the broker has confirmed.
+-- The signed door. A webhook is an address and a sealed secret. Who asks for one that is not there
+-- waits as long as who asks for one that is: where no live row is found, a decoy is fetched.
+
+-- Where functions with rights of their own search.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE webhooks (
     workspace_id  uuid NOT NULL REFERENCES workspaces,
@@ -9,39 +11,122 @@ CREATE TABLE webhooks (
     secret_sealed bytea,
     created_at    timestamptz NOT NULL DEFAULT now(),
     deleted_at    timestamptz,
+    scheme        text NOT NULL DEFAULT 'letterbox'
+        CHECK (scheme IN ('letterbox', 'github', 'stripe', 'slack', 'shopify', 'standard-webhooks',
+        'svix', 'custom')),
+    scheme_rules  text CHECK (length(scheme_rules) <= 4096),
+    allow_from    text CHECK (length(allow_from) <= 4096),
+    replaces      uuid,
+    memory_id     uuid,
+    ends_at       timestamptz,
     PRIMARY KEY (workspace_id, webhook_id),
-    CONSTRAINT secret_lives_as_long_as_the_webhook CHECK ((deleted_at IS NULL) = (secret_sealed IS NOT NULL))
+    CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (scheme_rules IS NOT NULL)),
+    CONSTRAINT secret_lives_as_long_as_the_webhook
+        CHECK ((deleted_at IS NULL) = (secret_sealed IS NOT NULL))
 );
 COMMENT ON TABLE webhooks IS 'An address that other tools send signed events to';
 COMMENT ON COLUMN webhooks.workspace_id IS 'Tenant; first part of the URL token';
 COMMENT ON COLUMN webhooks.webhook_id IS 'Second part of the URL token';
 COMMENT ON COLUMN webhooks.name IS 'For people: which tool sends here';
-COMMENT ON COLUMN webhooks.secret_sealed IS 'Signing secret, AES-256-GCM bound to this row; destroyed with the webhook';
+COMMENT ON COLUMN webhooks.secret_sealed IS
+    'Signing secret, AES-256-GCM bound to this row; destroyed with the webhook';
 COMMENT ON COLUMN webhooks.created_at IS 'Database clock';
-COMMENT ON COLUMN webhooks.deleted_at IS 'When the webhook was deleted; its deliveries and signals stay';
+COMMENT ON COLUMN webhooks.deleted_at IS
+    'When the webhook was deleted; its deliveries and signals stay';
+COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
+COMMENT ON COLUMN webhooks.scheme_rules IS
+    'JSON text of how, where the scheme is custom; null otherwise';
+COMMENT ON COLUMN webhooks.allow_from IS
+    'Networks that may send, as CIDR[,CIDR...]; null is from everywhere';
+COMMENT ON COLUMN webhooks.replaces IS 'The webhook whose successor it is; null where it is none';
+COMMENT ON COLUMN webhooks.memory_id IS
+    'The first of those that replaced each other, itself included: under its id all of them '
+    'remember bodies; null where none was replaced';
+COMMENT ON COLUMN webhooks.ends_at IS
+    'When it ends, by the database''s clock, because it was replaced; null is never';
+CREATE INDEX webhooks_by_memory ON webhooks (workspace_id, memory_id) WHERE memory_id IS NOT NULL
+    AND deleted_at IS NULL;
+CREATE INDEX webhooks_successors ON webhooks (workspace_id, webhook_id) WHERE replaces IS NOT NULL
+    AND deleted_at IS NULL;
+CREATE UNIQUE INDEX webhooks_live ON webhooks (workspace_id, webhook_id) WHERE deleted_at IS NULL;
 
-CREATE TABLE webhook_deliveries (
+CREATE TABLE decoy_webhooks (
+    is_known boolean PRIMARY KEY DEFAULT false CHECK (NOT is_known),
+    filler   bytea NOT NULL
+);
+COMMENT ON TABLE decoy_webhooks IS 'One row, fetched for each webhook that is not found';
+COMMENT ON COLUMN decoy_webhooks.is_known IS 'Never';
+COMMENT ON COLUMN decoy_webhooks.filler IS 'As long as a sealed secret';
+INSERT INTO decoy_webhooks (filler) VALUES (decode(repeat('00', 110), 'hex'));
+
+CREATE TABLE webhook_refusals (
     workspace_id uuid NOT NULL,
     webhook_id   uuid NOT NULL,
-    body_sha256  bytea NOT NULL CHECK (octet_length(body_sha256) = 32),
-    delivery_id  uuid NOT NULL,
-    attempt      integer NOT NULL DEFAULT 1,
-    lease_until  timestamptz NOT NULL,
-    claimed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    settled_at   timestamptz,
-    PRIMARY KEY (workspace_id, webhook_id, body_sha256),
-    FOREIGN KEY (workspace_id, webhook_id) REFERENCES webhooks (workspace_id, webhook_id)
-) WITH (fillfactor = 80); -- room for the settled version of a row on the page of its claim
-COMMENT ON TABLE webhook_deliveries IS 'One distinct body received by one webhook: the claim that lets it be taken once';
-COMMENT ON COLUMN webhook_deliveries.workspace_id IS 'Tenant';
-COMMENT ON COLUMN webhook_deliveries.webhook_id IS 'The webhook that received it';
-COMMENT ON COLUMN webhook_deliveries.body_sha256 IS 'SHA-256 of the exact bytes that were signed';
-COMMENT ON COLUMN webhook_deliveries.delivery_id IS 'AMQP message_id and id of the signal; the same for every attempt';
-COMMENT ON COLUMN webhook_deliveries.attempt IS 'Counts the claims; only the holder of the last one may settle or give back';
-COMMENT ON COLUMN webhook_deliveries.lease_until IS 'Until then nobody else may claim, by the database''s clock';
-COMMENT ON COLUMN webhook_deliveries.claimed_at IS 'When the last claim was made';
-COMMENT ON COLUMN webhook_deliveries.settled_at IS 'When the broker''s confirm was noted; null before';
+    refusal_id   bigint GENERATED ALWAYS AS IDENTITY,
+    refused_at   timestamptz NOT NULL,
+    reason       text NOT NULL
+        CHECK (reason IN ('missing', 'repeated', 'prefix', 'upper_case', 'length', 'not_hex',
+        'digest', 'scheme', 'address', 'too_large', 'not_json', 'content_type')),
+    request_id   text CHECK (length(request_id) BETWEEN 1 AND 64),
+    PRIMARY KEY (workspace_id, webhook_id, refusal_id),
+    FOREIGN KEY (workspace_id, webhook_id)
+        REFERENCES webhooks (workspace_id, webhook_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE webhook_refusals IS
+    'The last refused deliveries of each webhook, for its owner; senders are not told';
+COMMENT ON COLUMN webhook_refusals.workspace_id IS 'Tenant';
+COMMENT ON COLUMN webhook_refusals.webhook_id IS 'The webhook that its address named';
+COMMENT ON COLUMN webhook_refusals.refusal_id IS 'Counts up';
+COMMENT ON COLUMN webhook_refusals.refused_at IS 'By the gateway''s clock';
+COMMENT ON COLUMN webhook_refusals.reason IS 'What was wrong with it';
+COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id that its sender was answered';
 
-GRANT SELECT (workspace_id, webhook_id, secret_sealed, deleted_at) ON webhooks TO letterbox_gateway;
-GRANT SELECT, INSERT, UPDATE ON webhook_deliveries TO letterbox_gateway;
-GRANT SELECT, INSERT, UPDATE, DELETE ON webhooks, webhook_deliveries TO letterbox_operator;
+CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestamptz[],
+    reasons text[], requests text[])
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO webhook_refusals (workspace_id, webhook_id, refused_at, reason, request_id)
+    SELECT n.workspace_id, n.webhook_id, n.refused_at, n.reason, n.request_id
+    FROM unnest(workspaces, webhooks, times, reasons, requests) WITH ORDINALITY
+         AS n (workspace_id, webhook_id, refused_at, reason, request_id, place)
+    JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+        AND w.deleted_at IS NULL
+    ORDER BY n.workspace_id, n.webhook_id, n.place;
+    DELETE FROM webhook_refusals old
+    USING (SELECT DISTINCT n.workspace_id, n.webhook_id FROM unnest(workspaces,
+        webhooks) AS n (workspace_id, webhook_id)) AS n
+    WHERE old.workspace_id = n.workspace_id AND old.webhook_id = n.webhook_id
+        AND old.refusal_id <= (
+        SELECT kept.refusal_id FROM webhook_refusals kept
+        WHERE kept.workspace_id = n.workspace_id AND kept.webhook_id = n.webhook_id
+        ORDER BY kept.refusal_id DESC OFFSET 100 LIMIT 1);
+END
+$$;
+COMMENT ON FUNCTION note_refusals IS
+    'Writes down why deliveries were refused, of webhooks that are there, the last hundred of '
+    'each';
+
+CREATE FUNCTION end_replaced_webhooks()
+    RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH forgotten AS (
+        DELETE FROM webhook_refusals r USING webhooks w
+        WHERE w.workspace_id = r.workspace_id AND w.webhook_id = r.webhook_id
+            AND w.deleted_at IS NOT NULL
+    ), ended AS (
+        UPDATE webhooks SET deleted_at = clock_timestamp(), secret_sealed = NULL
+        WHERE deleted_at IS NULL AND ends_at <= clock_timestamp() RETURNING 1
+    )
+    SELECT count(*) FROM ended
+$$;
+COMMENT ON FUNCTION end_replaced_webhooks IS
+    'Destroys the secrets of webhooks whose time is over; they are refused without it, too';
+REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
+GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
+
+GRANT SELECT (workspace_id, webhook_id, secret_sealed, deleted_at, scheme, scheme_rules,
+    allow_from, memory_id, ends_at) ON webhooks TO letterbox_gateway;
+GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON webhooks TO letterbox_operator;
+GRANT SELECT ON decoy_webhooks TO letterbox_gateway;
+GRANT SELECT ON webhook_refusals TO letterbox_operator;

@@ -27,8 +27,8 @@ pub fn binary(program: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{program} is not built: use deploy/test or deploy/bench"))
 }
 
-/// Where the programs of the former version are; None where `deploy/test` could not build them,
-/// because it knows no history.
+/// Where the programs of the former version are; None where there is none, or no history to build
+/// it from.
 pub fn former() -> Option<PathBuf> {
     std::env::var_os("LETTERBOX_TEST_FORMER").map(PathBuf::from)
 }
@@ -65,7 +65,8 @@ impl Process {
         let (kept, heard_public, heard_admin) = (log.clone(), public.clone(), admin.clone());
         let reading = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                if let Ok(event) = serde_json::from_str::<serde_json::Value>(&line)
+                if line.contains("listening")
+                    && let Ok(event) = serde_json::from_str::<serde_json::Value>(&line)
                     && event["message"] == "listening"
                 {
                     let heard = if event["socket"] == "public" {

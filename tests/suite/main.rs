@@ -75,7 +75,6 @@ mod taken_over_gateway;
 mod tls;
 mod traces;
 mod turns;
-mod upgrade;
 mod webhook_contract;
 mod work_queues;
 mod worker_outages;

@@ -142,7 +142,7 @@ fn doors(world: &World, gateway: &Process, account: &str) -> (Webhook, Form) {
 #[tokio::test(flavor = "multi_thread")]
 async fn senders_do_not_notice_an_upgrade() {
     if former().is_none() {
-        // Said by deploy/test: there is no history to build it from.
+        // Said by deploy/test: no migration after the baseline, or no history to build it from.
         return;
     }
     let world = World::without_schema().await;

@@ -1,9 +1,11 @@
 //! The schema: least rights, tenancy, explanations.
 
+use std::collections::HashSet;
+
 use letterbox_database::Role;
 use letterbox_tests::World;
 
-use crate::closed_sets::statements;
+use crate::{closed_sets::statements, source_tree::files};
 
 #[tokio::test]
 async fn every_statement_fits_the_schema_under_its_role() {
@@ -226,5 +228,47 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
             .count("SELECT count(*) FROM pg_class WHERE relname = 'signals'")
             .await
             == 1
+    );
+}
+
+/// Whoever reads a definition reads the one that holds.
+#[test]
+fn no_function_or_view_is_defined_twice() {
+    let mut seen = HashSet::new();
+    for (file, text) in files("migrations") {
+        for line in text.lines().filter(|line| line.starts_with("CREATE ")) {
+            let words: Vec<_> = line
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .collect();
+            let kind = words
+                .iter()
+                .position(|word| ["FUNCTION", "VIEW"].contains(word));
+            if let Some(kind) = kind {
+                assert!(seen.insert(words[kind + 1].to_owned()), "{file}: {line}");
+            }
+        }
+    }
+    assert!(seen.len() > 40);
+}
+
+/// A schema that was made before the baseline is not patched up.
+#[tokio::test]
+async fn a_database_with_another_schema_is_refused_in_one_sentence() {
+    let world = World::without_schema().await;
+    let before = "CREATE TABLE refinery_schema_history
+            (version int4 PRIMARY KEY, name varchar(255), applied_on varchar(255), checksum text);
+        INSERT INTO refinery_schema_history
+        VALUES (1, 'roles', '2026-01-01T00:00:00Z', '1')";
+    world
+        .session(Role::Login)
+        .await
+        .batch_execute(before)
+        .await
+        .unwrap();
+    let refused = world.letterbox("migrate");
+    assert_eq!(
+        String::from_utf8_lossy(&refused.stderr).trim(),
+        "letterbox: the schema: the database has a schema that this program does not know, such as \
+         one from before the first release: migrate an empty database"
     );
 }

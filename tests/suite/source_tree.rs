@@ -25,7 +25,10 @@ pub fn files(folder: &str) -> Vec<(String, String)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path
+                .extension()
+                .is_some_and(|one| one == "rs" || one == "sql")
+            {
                 let name = path
                     .strip_prefix(root())
                     .unwrap()
@@ -316,11 +319,14 @@ fn every_file_says_why_it_is_there() {
     {
         assert!(text.starts_with("//!"), "{name}");
     }
+    for (name, text) in files("migrations") {
+        assert!(text.starts_with("-- "), "{name}");
+    }
 }
 
 #[test]
 fn lines_have_at_most_100_columns() {
-    for folder in ["common", "gateway", "worker", "tests"] {
+    for folder in ["common", "gateway", "worker", "tests", "migrations"] {
         for (name, _) in files(folder) {
             for (number, line) in read(&name).lines().enumerate() {
                 assert!(line.chars().count() <= 100, "{name}:{}", number + 1);

@@ -1,5 +1,6 @@
-//! The schema's versions: numbered files in `migrations/`, embedded here, never edited once landed.
+//! The schema's versions: numbered files in `migrations/`, embedded here.
 
+use refinery::error::Kind;
 use tokio_postgres::Client;
 
 use self::embedded::migrations;
@@ -19,9 +20,24 @@ pub enum MigrationError {
     /// The lock that keeps migrating processes apart could not be taken.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A migration failed, or the database holds one that differs from ours.
+    /// The database holds other migrations under the versions that are known here.
+    #[error(
+        "the database has a schema that this program does not know, such as one from before the \
+         first release: migrate an empty database"
+    )]
+    UnknownSchema,
+    /// A migration failed.
     #[error(transparent)]
-    Migration(#[from] refinery::Error),
+    Migration(refinery::Error),
+}
+
+impl From<refinery::Error> for MigrationError {
+    fn from(error: refinery::Error) -> Self {
+        match error.kind() {
+            Kind::DivergentVersion(..) | Kind::MissingVersion(..) => Self::UnknownSchema,
+            _ => Self::Migration(error),
+        }
+    }
 }
 
 /// An applied migration.

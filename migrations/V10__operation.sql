@@ -1,0 +1,219 @@
+-- What operators order. A cancelled run is over; one that a worker has in hand is over when the
+-- worker has recorded what it was doing. A retried run goes on at the action that ended it, under
+-- the same key where its outcome is not known, so that nothing is done twice. What is held waits. A
+-- workspace is closed first, so that nothing new comes; then it is emptied in small pieces.
+
+-- Where functions with rights of their own search.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+CREATE FUNCTION cancel_run(tenant uuid, cancelled uuid, why text, holder integer) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    run runs;
+BEGIN
+    SELECT * INTO run FROM runs WHERE workspace_id = tenant AND run_id = cancelled FOR UPDATE;
+    IF run.run_id IS NULL OR run.state NOT IN ('queued', 'running', 'waiting_approval')
+        OR (holder IS NOT NULL AND (run.turn <> holder OR run.cancel_reason IS NULL)) THEN
+        RETURN NULL;
+    END IF;
+    -- Whoever has it records first what became of the action that it has begun.
+    IF holder IS NULL AND run.lease_until > clock_timestamp() THEN
+        UPDATE runs SET cancel_reason = why WHERE workspace_id = tenant AND run_id = cancelled;
+        RETURN 'requested';
+    END IF;
+    UPDATE runs SET state = 'cancelled', cancel_reason = coalesce(cancel_reason, why),
+        failure = coalesce(cancel_reason, why),
+        turn = turn + 1, lease_until = NULL, finished_at = clock_timestamp()
+    WHERE workspace_id = tenant AND run_id = cancelled;
+    UPDATE run_actions SET state = 'cancelled', retry_at = NULL, finished_at = clock_timestamp()
+    WHERE workspace_id = tenant AND run_id = cancelled AND state IN ('retrying', 'waiting',
+        'waiting_approval');
+    UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
+    WHERE workspace_id = tenant AND run_id = cancelled AND state = 'pending';
+    DELETE FROM run_wakes WHERE workspace_id = tenant AND run_id = cancelled;
+    RETURN 'cancelled';
+END
+$$;
+COMMENT ON FUNCTION cancel_run IS
+    'Cancels a run: cancelled, or requested while a worker has it in hand; null where it is '
+    'over. `holder`: the turn of the worker that has it, which cancels what was requested';
+
+CREATE FUNCTION retry_run(tenant uuid, retried uuid, due_in double precision) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    run runs;
+BEGIN
+    SELECT * INTO run FROM runs WHERE workspace_id = tenant AND run_id = retried FOR UPDATE;
+    IF run.run_id IS NULL OR run.state NOT IN ('failed', 'denied', 'cancelled') THEN
+        RETURN 'not_ended';
+    ELSIF run.input IS NULL OR EXISTS (
+        -- What it was answered went with what it had sent.
+        SELECT FROM run_actions WHERE workspace_id = tenant AND run_id = retried
+            AND state = 'succeeded'
+            AND response_status IS NOT NULL AND request IS NULL
+                AND (type <> 'ai.agent' OR part_of IS NOT NULL)) THEN
+        RETURN 'forgotten';
+    END IF;
+    UPDATE runs SET state = 'queued', failure = NULL, failing = NULL, cancel_reason = NULL,
+        finished_at = NULL, turn = turn + 1,
+        idle_turns = 0, lease_until = NULL
+    WHERE workspace_id = tenant AND run_id = retried;
+    -- An answer was given under the former key, and might be given again. A request is made anew
+    -- where its account is gone.
+    WITH again AS (
+        UPDATE run_actions a SET state = 'retrying', attempts = 0, retry_at = NULL,
+            finished_at = NULL,
+            idempotency_key = CASE WHEN a.unanswered = 0 THEN gen_random_uuid() ELSE
+                a.idempotency_key END,
+            request = CASE WHEN a.unanswered > 0 OR EXISTS (
+                    SELECT FROM connected_accounts c
+                    WHERE c.workspace_id = tenant AND c.account_id =
+                        (a.request::json ->> 'account_id')::uuid
+                      AND c.disconnected_at IS NULL)
+                THEN a.request END
+        WHERE a.workspace_id = tenant AND a.run_id = retried
+            AND a.state IN ('failed', 'denied', 'cancelled') AND NOT a.is_told
+        RETURNING a.action_id, a.request IS NULL AS is_new
+    )
+    UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp(), decided_by = NULL
+    FROM again
+    WHERE p.workspace_id = tenant AND p.run_id = retried AND p.action_id = again.action_id
+      AND (p.state IN ('denied', 'expired') OR again.is_new);
+    INSERT INTO run_wakes (workspace_id, run_id, due_at)
+    VALUES (tenant, retried, clock_timestamp() + due_in * interval '1 second')
+    ON CONFLICT (workspace_id, run_id) DO UPDATE
+    SET due_at = EXCLUDED.due_at, state = 'scheduled', handovers = 0;
+    RETURN 'queued';
+END
+$$;
+COMMENT ON FUNCTION retry_run IS
+    'Lets a run go on that failed, was denied or cancelled: queued; not_ended, or forgotten '
+    'where its input is gone';
+
+CREATE FUNCTION release_hold(tenant uuid)
+    RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    all_since timestamptz;
+    since timestamptz;
+BEGIN
+    SELECT held_at INTO all_since FROM all_workspaces FOR UPDATE;
+    since := all_since;
+    IF tenant IS NOT NULL THEN
+        SELECT held_at INTO since FROM workspaces WHERE workspace_id = tenant FOR UPDATE;
+    END IF;
+    IF since IS NULL THEN
+        RETURN false;
+    END IF;
+    UPDATE approvals a SET expires_at = expires_at + greatest(interval '0',
+        coalesce(CASE WHEN tenant IS NULL THEN w.held_at ELSE all_since END,
+            clock_timestamp()) - greatest(a.created_at, since))
+    FROM workspaces w
+    WHERE a.workspace_id = w.workspace_id AND a.state = 'pending' AND a.expires_at > since
+      AND (tenant IS NULL OR a.workspace_id = tenant);
+    IF tenant IS NULL THEN
+        UPDATE all_workspaces SET held_at = NULL;
+    ELSE
+        UPDATE workspaces SET held_at = NULL WHERE workspace_id = tenant;
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION release_hold IS
+    'Lets the runs of a workspace, or of all (null), begin actions again; false where they were '
+    'not held';
+
+CREATE FUNCTION close_workspace(tenant uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE workflows SET state = 'deleted' WHERE workspace_id = tenant AND state <> 'deleted';
+    UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL WHERE workspace_id = tenant
+        AND deleted_at IS NULL;
+    UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL
+    WHERE workspace_id = tenant AND disconnected_at IS NULL;
+END
+$$;
+COMMENT ON FUNCTION close_workspace IS 'Ends forms, webhooks and accounts of a workspace';
+
+CREATE FUNCTION empty_workspace(tenant uuid, most integer) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    emptied text;
+    deleted bigint;
+    former uuid[];
+BEGIN
+    IF EXISTS (SELECT FROM webhooks WHERE workspace_id = tenant AND deleted_at IS NULL)
+        OR EXISTS (SELECT FROM workflows WHERE workspace_id = tenant AND state <> 'deleted') THEN
+        RAISE EXCEPTION 'a workspace is closed before it is emptied'
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    -- What refers to others comes before them.
+    FOREACH emptied IN ARRAY ARRAY['approvals', 'run_actions', 'run_wakes', 'runs', 'erased_runs',
+        'run_usage',
+        'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'form_links',
+            'workflows',
+        'webhooks', 'connected_accounts', 'policies'] LOOP
+        IF emptied = 'workflows' THEN
+            -- They and their releases refer to each other.
+            WITH piece AS (
+                DELETE FROM workflows WHERE ctid = ANY (ARRAY(SELECT ctid FROM workflows
+                    WHERE workspace_id = tenant LIMIT most))
+                RETURNING workflow_id
+            ) DELETE FROM releases r USING piece WHERE r.workspace_id = tenant
+                AND r.workflow_id = piece.workflow_id;
+            GET DIAGNOSTICS deleted = ROW_COUNT;
+            IF deleted > 0 OR EXISTS (SELECT FROM workflows WHERE workspace_id = tenant) THEN
+                RETURN greatest(deleted, 1);
+            END IF;
+            CONTINUE;
+        END IF;
+        EXECUTE format('DELETE FROM %1$I WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM %1$I WHERE workspace_id = $1 LIMIT $2))', emptied) USING tenant, most;
+        GET DIAGNOSTICS deleted = ROW_COUNT;
+        IF deleted > 0 THEN
+            RETURN deleted;
+        END IF;
+    END LOOP;
+    -- Of people who belong to no other workspace nothing is left but an id, which others may still
+    -- name.
+    WITH gone AS (
+        DELETE FROM members WHERE ctid = ANY (ARRAY(SELECT ctid FROM members
+            WHERE workspace_id = tenant LIMIT most))
+        RETURNING user_id
+    ) SELECT array_agg(user_id) INTO former FROM gone;
+    IF former IS NOT NULL THEN
+        UPDATE users u SET email = u.user_id || '@deleted.invalid', name = 'deleted'
+            WHERE u.user_id = ANY (former)
+            AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = u.user_id);
+        RETURN cardinality(former);
+    END IF;
+    DELETE FROM workspaces WHERE workspace_id = tenant;
+    RETURN 0;
+END
+$$;
+COMMENT ON FUNCTION empty_workspace IS
+    'Deletes at most `most` rows of a closed workspace; returns how many, 0 when the workspace '
+    'itself is gone';
+
+CREATE FUNCTION stop_search(tenant uuid, beyond uuid, most integer) RETURNS uuid
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    -- Whoever is recording runs of the workspace has begun before it was told not to have them
+    -- found.
+    SELECT FROM run_usage WHERE workspace_id = tenant FOR UPDATE;
+    WITH next AS (
+        SELECT run_id FROM runs WHERE workspace_id = tenant AND run_id > beyond
+            AND found_by IS NOT NULL
+        ORDER BY run_id LIMIT most FOR UPDATE
+    ), stopped AS (
+        UPDATE runs r SET found_by = NULL FROM next WHERE r.workspace_id = tenant
+            AND r.run_id = next.run_id
+    )
+    SELECT run_id FROM next ORDER BY run_id DESC LIMIT 1
+$$;
+COMMENT ON FUNCTION stop_search IS
+    'Takes the next `most` runs beyond one out of the search; the last of them, null when there '
+    'are no more';
+REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, release_hold, close_workspace, empty_workspace,
+    stop_search FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cancel_run TO letterbox_worker, letterbox_operator;
+GRANT EXECUTE ON FUNCTION retry_run, release_hold, close_workspace, empty_workspace, stop_search
+    TO letterbox_operator;

@@ -1,0 +1,390 @@
+-- What arrives together is claimed, published and settled together. A claim is written once and
+-- refers to its batch; the batch's row is there as long as its outcome is open, so that settling
+-- hundreds of claims deletes one row. While RabbitMQ is away the batch's row holds the message
+-- itself, until a gateway can publish it.
+--
+-- A claim has few and fixed bytes, because there will be very many: its key is one hash over
+-- everything that makes it unique, in two columns of type uuid, which have no length to store. A
+-- foreign key to the door (webhook, workflow) would ask again, row by row, what the claiming
+-- statement has asked by its join.
+--
+-- A gateway that has been taken over is confined to webhooks and links that live: it claims through
+-- functions that check the door themselves, and that the key belongs to the door; and workers
+-- believe only what is claimed.
+
+-- Where functions with rights of their own search.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+CREATE FUNCTION is_key_of(door uuid, sha256 bytea, key_high uuid, key_low uuid)
+    RETURNS boolean LANGUAGE sql IMMUTABLE
+RETURN sha256(uuid_send(door) || sha256) = uuid_send(key_high) || uuid_send(key_low);
+COMMENT ON FUNCTION is_key_of IS 'Whether the halves are those of SHA-256(door, sha256)';
+
+CREATE TABLE open_batches (
+    batch_id     bigint PRIMARY KEY,
+    lease_until  timestamptz NOT NULL,
+    spilled_at   timestamptz,
+    routing_key  text,
+    message_type text CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
+    entries      integer CHECK (entries > 0),
+    body         bytea,
+    CONSTRAINT spilled_is_complete
+        CHECK (num_nonnulls(spilled_at, routing_key, message_type, entries, body) IN (0, 5))
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+ALTER TABLE open_batches ALTER COLUMN body SET STORAGE EXTERNAL;
+COMMENT ON TABLE open_batches IS
+    'Batches of claims whose outcome is open: not known to be confirmed, or spilled';
+COMMENT ON COLUMN open_batches.batch_id IS 'Random; AMQP message_id';
+COMMENT ON COLUMN open_batches.lease_until IS
+    'Until then nobody else may take over its claims or, when spilled, publish it; by the '
+    'database''s clock';
+COMMENT ON COLUMN open_batches.spilled_at IS
+    'Since when the message waits here for the broker; null where it does not';
+COMMENT ON COLUMN open_batches.routing_key IS 'Where a spilled message goes';
+COMMENT ON COLUMN open_batches.message_type IS 'AMQP type of a spilled message';
+COMMENT ON COLUMN open_batches.entries IS
+    'How many deliveries or submissions a spilled message holds';
+COMMENT ON COLUMN open_batches.body IS 'Body of a spilled message';
+CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at IS NOT NULL;
+
+CREATE TABLE webhook_deliveries (
+    batch_id     bigint NOT NULL,
+    workspace_id uuid NOT NULL,
+    key_high     uuid NOT NULL,
+    key_low      uuid NOT NULL,
+    delivery_id  uuid NOT NULL,
+    PRIMARY KEY (workspace_id, key_high, key_low)
+);
+COMMENT ON TABLE webhook_deliveries IS
+    'One distinct body received by one webhook: the claim that lets it be taken once';
+COMMENT ON COLUMN webhook_deliveries.batch_id IS
+    'Open as long as that batch has a row that is not spilled, else settled';
+COMMENT ON COLUMN webhook_deliveries.workspace_id IS 'Tenant';
+COMMENT ON COLUMN webhook_deliveries.key_high IS 'First half of SHA-256(webhook_id, SHA-256(body))';
+COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
+COMMENT ON COLUMN webhook_deliveries.delivery_id IS 'Id of the signal; the same for every attempt';
+
+CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
+    hashes bytea[],
+    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[])
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH closed AS (
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+    ), claimed AS (
+        INSERT INTO webhook_deliveries AS d (workspace_id, key_high, key_low, batch_id, delivery_id)
+        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, id)
+        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+            AND w.deleted_at IS NULL
+            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
+        WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
+        ORDER BY n.workspace_id, n.key_high, n.key_low
+        ON CONFLICT DO NOTHING
+        RETURNING d.batch_id, d.delivery_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
+            FROM claimed c GROUP BY c.batch_id
+    )
+    SELECT delivery_id FROM claimed;
+    -- Who sends with the new secret does not need those before it. What somebody else holds, the
+    -- next delivery ends.
+    UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
+    FROM (
+        SELECT f.workspace_id, f.webhook_id
+        FROM unnest(workspaces, doors) AS u (workspace_id, webhook_id)
+        JOIN webhooks n ON n.workspace_id = u.workspace_id AND n.webhook_id = u.webhook_id
+            AND n.replaces IS NOT NULL AND n.deleted_at IS NULL
+            AND (n.ends_at IS NULL OR n.ends_at > statement_timestamp())
+        JOIN webhooks f ON f.workspace_id = n.workspace_id AND f.memory_id = n.memory_id
+            AND f.webhook_id <> n.webhook_id
+            AND f.deleted_at IS NULL AND f.ends_at IS NOT NULL AND f.created_at < n.created_at
+        ORDER BY f.workspace_id, f.webhook_id FOR NO KEY UPDATE OF f SKIP LOCKED
+    ) former
+    WHERE o.workspace_id = former.workspace_id AND o.webhook_id = former.webhook_id;
+END
+$$;
+COMMENT ON FUNCTION claim_deliveries IS
+    'Claims bodies that have no row yet, of live webhooks, and opens the batches that this '
+    'needs; deletes, on the way, batches that are closed; returns the ids of what was claimed';
+
+CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
+    hashes bytea[],
+    batches bigint[], lease_seconds double precision)
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH free AS (
+        SELECT d.workspace_id, d.key_high, d.key_low, n.batch_id
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id)
+        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+            AND w.deleted_at IS NULL
+            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
+        JOIN webhook_deliveries d
+            ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
+        JOIN open_batches o ON o.batch_id = d.batch_id
+        WHERE o.spilled_at IS NULL AND o.lease_until <= clock_timestamp()
+          AND is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
+        FOR UPDATE OF d SKIP LOCKED
+    ), taken AS (
+        UPDATE webhook_deliveries d SET batch_id = f.batch_id FROM free f
+        WHERE d.workspace_id = f.workspace_id AND d.key_high = f.key_high AND d.key_low = f.key_low
+        RETURNING d.batch_id, d.delivery_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
+            FROM taken t GROUP BY t.batch_id
+        ON CONFLICT DO NOTHING
+    )
+    SELECT delivery_id FROM taken;
+END
+$$;
+COMMENT ON FUNCTION take_over_deliveries IS
+    'Moves claims whose lease is over into new batches, unless somebody else is doing it; '
+    'returns the ids of what was moved';
+REVOKE EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries TO letterbox_gateway;
+
+CREATE TABLE form_submissions (
+    batch_id        bigint NOT NULL,
+    workspace_id    uuid NOT NULL,
+    key_high        uuid NOT NULL,
+    key_low         uuid NOT NULL,
+    submission_id   uuid NOT NULL,
+    release_ids     uuid[],
+    payload_hash    bigint,
+    changed_repeats integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (workspace_id, key_high, key_low)
+);
+COMMENT ON TABLE form_submissions IS
+    'One accepted form post: the claim that lets its idempotency key start one run';
+COMMENT ON COLUMN form_submissions.batch_id IS
+    'Open as long as that batch has a row that is not spilled, else settled';
+COMMENT ON COLUMN form_submissions.workspace_id IS 'Tenant';
+COMMENT ON COLUMN form_submissions.key_high IS
+    'First half of SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link '
+    'is still a retry';
+COMMENT ON COLUMN form_submissions.key_low IS 'Second half';
+COMMENT ON COLUMN form_submissions.submission_id IS 'Id of the run; the same for every attempt';
+COMMENT ON COLUMN form_submissions.release_ids IS
+    'Releases of the links that it came through, each at an attempt of its own; null for what '
+    'was claimed before this was kept';
+COMMENT ON COLUMN form_submissions.payload_hash IS
+    'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that nobody who does not '
+    'know the key can guess at the payload; null for what was claimed before this was kept or '
+    'was taken over, and when the input of its run is not kept';
+COMMENT ON COLUMN form_submissions.changed_repeats IS
+    'How often the key came back with another payload, which changed nothing';
+CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
+
+-- Who claims through a link with a bound holds the link's row, and sees what was claimed before.
+
+CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    hashes bytea[],
+    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
+        payloads bigint[] DEFAULT NULL)
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM FROM form_links b
+    WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
+        AND b.answers < b.max_answers
+      AND (b.closes_at IS NULL OR b.closes_at > clock_timestamp())
+    ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY
+        WITH closed AS (
+            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+        ), claimed AS (
+            INSERT INTO form_submissions AS s
+                (workspace_id, key_high, key_low, batch_id, submission_id, release_ids,
+                    payload_hash)
+            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, ARRAY[l.release_id],
+                n.payload_hash
+            FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
+                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id,
+                     payload_hash)
+            JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+                AND l.workspace_id = n.workspace_id
+            WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+            ORDER BY n.workspace_id, n.key_high, n.key_low
+            ON CONFLICT DO NOTHING
+            RETURNING s.batch_id, s.submission_id
+        ), opened AS (
+            INSERT INTO open_batches (batch_id, lease_until)
+            SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
+                FROM claimed c GROUP BY c.batch_id
+        )
+        SELECT submission_id FROM claimed;
+    ELSE
+        RETURN QUERY
+        WITH closed AS (
+            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+        ), wanted AS (
+            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, n.payload_hash,
+                l.release_id, b.form_link_id,
+                b.max_answers - b.answers AS places,
+                row_number() OVER (PARTITION BY b.form_link_id ORDER BY n.workspace_id, n.key_high,
+                    n.key_low) AS place
+            FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
+                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id,
+                     payload_hash)
+            JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+                AND l.workspace_id = n.workspace_id
+            LEFT JOIN form_links b
+                ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
+                    AND b.max_answers IS NOT NULL
+            WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+              AND NOT (b.form_link_id IS NOT NULL AND EXISTS (
+                  SELECT FROM form_submissions s
+                  WHERE s.workspace_id = n.workspace_id AND s.key_high = n.key_high
+                      AND s.key_low = n.key_low))
+        ), claimed AS (
+            INSERT INTO form_submissions AS s
+                (workspace_id, key_high, key_low, batch_id, submission_id, release_ids,
+                    payload_hash)
+            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, ARRAY[n.release_id],
+                n.payload_hash
+            FROM wanted n WHERE n.places IS NULL OR n.place <= n.places
+            ORDER BY n.workspace_id, n.key_high, n.key_low
+            ON CONFLICT DO NOTHING
+            RETURNING s.batch_id, s.submission_id
+        ), opened AS (
+            INSERT INTO open_batches (batch_id, lease_until)
+            SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
+                FROM claimed c GROUP BY c.batch_id
+        ), counted AS (
+            UPDATE form_links f SET answers = f.answers + t.times
+            FROM (
+                SELECT w.workspace_id, w.form_link_id, count(*) AS times
+                FROM claimed c JOIN wanted w ON w.id = c.submission_id
+                    WHERE w.form_link_id IS NOT NULL
+                GROUP BY w.workspace_id, w.form_link_id
+            ) t
+            WHERE f.workspace_id = t.workspace_id AND f.form_link_id = t.form_link_id
+        )
+        SELECT submission_id FROM claimed;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION claim_submissions IS
+    'As claim_deliveries, for idempotency keys of workflows with a live link';
+
+CREATE FUNCTION take_over_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    hashes bytea[],
+    batches bigint[], lease_seconds double precision)
+RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH free AS (
+        SELECT s.workspace_id, s.key_high, s.key_low, n.batch_id, l.release_id
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches)
+             AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id)
+        JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+            AND l.workspace_id = n.workspace_id
+        JOIN form_submissions s
+            ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
+        JOIN open_batches o ON o.batch_id = s.batch_id
+        WHERE o.spilled_at IS NULL AND o.lease_until <= clock_timestamp()
+          AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+        FOR UPDATE OF s SKIP LOCKED
+    ), taken AS (
+        UPDATE form_submissions s SET batch_id = f.batch_id, payload_hash = NULL, release_ids =
+            CASE WHEN f.release_id = ANY (s.release_ids) THEN s.release_ids ELSE s.release_ids
+                || f.release_id END
+        FROM free f
+        WHERE s.workspace_id = f.workspace_id AND s.key_high = f.key_high AND s.key_low = f.key_low
+        RETURNING s.batch_id, s.submission_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
+            FROM taken t GROUP BY t.batch_id
+        ON CONFLICT DO NOTHING
+    )
+    SELECT submission_id FROM taken;
+END
+$$;
+COMMENT ON FUNCTION take_over_submissions IS
+    'As take_over_deliveries; what is published now was validated against the release of this '
+    'link, and what an earlier attempt may have published against that of its own';
+
+CREATE FUNCTION count_changed_repeats(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    hashes bytea[],
+    payloads bigint[])
+RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH changed AS (
+        SELECT s.workspace_id, s.key_high, s.key_low, count(*) AS times
+        FROM unnest(workspaces, highs, lows, doors, hashes, payloads)
+             AS n (workspace_id, key_high, key_low, token_sha256, sha256, payload_hash)
+        JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+            AND l.workspace_id = n.workspace_id
+        JOIN form_submissions s
+            ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
+        WHERE is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+            AND s.payload_hash <> n.payload_hash
+        GROUP BY s.workspace_id, s.key_high, s.key_low
+    ), locked AS (
+        -- In order, so that two gateways can't wait for each other in a circle.
+        SELECT s.workspace_id, s.key_high, s.key_low, c.times
+        FROM form_submissions s JOIN changed c USING (workspace_id, key_high, key_low)
+        ORDER BY s.workspace_id, s.key_high, s.key_low FOR UPDATE OF s
+    ), kept AS (
+        UPDATE form_submissions s SET changed_repeats = least(s.changed_repeats + c.times,
+            2147483647)
+        FROM locked c
+        WHERE s.workspace_id = c.workspace_id AND s.key_high = c.key_high AND s.key_low = c.key_low
+        RETURNING c.times
+    )
+    SELECT coalesce(sum(times), 0)::bigint FROM kept;
+END
+$$;
+COMMENT ON FUNCTION count_changed_repeats IS
+    'Counts, of submissions whose keys were known, those with another payload than the first; '
+    'returns how many they were';
+REVOKE EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
+    TO letterbox_gateway;
+
+-- How many queues there are is known here, so that a change of the gateways' setting leaves no
+-- queue without a worker.
+
+CREATE TABLE work_queues (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    queues  integer NOT NULL CHECK (queues BETWEEN 1 AND 256)
+);
+COMMENT ON TABLE work_queues IS 'One row: which queues workers consume';
+COMMENT ON COLUMN work_queues.is_only IS 'There is one row only';
+COMMENT ON COLUMN work_queues.queues IS
+    'The most queues that a gateway has ever used, in each family; lower it when the others are '
+    'empty';
+INSERT INTO work_queues (queues) VALUES (1);
+
+CREATE FUNCTION gateways_only_add_queues() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a gateway adds queues and takes none away'
+        USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+COMMENT ON FUNCTION gateways_only_add_queues IS
+    'Without it a gateway could take workers away from queues of others';
+CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
+    FOR EACH ROW WHEN (NEW.queues < OLD.queues AND (NOT pg_has_role(CURRENT_USER,
+        'letterbox_operator', 'MEMBER'))) EXECUTE FUNCTION gateways_only_add_queues();
+
+GRANT SELECT, UPDATE, DELETE ON open_batches TO letterbox_gateway;
+GRANT SELECT, INSERT, UPDATE, DELETE ON open_batches, webhook_deliveries, form_submissions
+    TO letterbox_operator;
+GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
+GRANT SELECT (workspace_id, key_high, key_low, delivery_id)
+    ON webhook_deliveries TO letterbox_worker;
+GRANT SELECT (batch_id, workspace_id, key_high, key_low, submission_id)
+    ON form_submissions TO letterbox_gateway;
+GRANT SELECT (workspace_id, submission_id, release_ids) ON form_submissions TO letterbox_worker;
+GRANT SELECT, UPDATE (queues) ON work_queues TO letterbox_gateway, letterbox_operator;
+GRANT SELECT ON work_queues TO letterbox_worker;

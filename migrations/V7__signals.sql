@@ -1,0 +1,81 @@
+-- What a delivery becomes. Other programs read the signals of the workspaces that they are let
+-- into, and nothing else.
+
+CREATE TABLE signals (
+    workspace_id    uuid NOT NULL,
+    signal_id       uuid NOT NULL,
+    webhook_id      uuid NOT NULL,
+    kind            text NOT NULL
+        CHECK (kind IN ('proposal.created', 'proposal.won', 'client.created', 'generic')),
+    generic_reason  text,
+    entity          text,
+    source_tool     text,
+    amount_value    numeric
+        CHECK (((amount_value >= (0)::numeric) AND (amount_value <=
+        ('1000000000000'::bigint)::numeric)) AND scale(amount_value) <= 4),
+    amount_currency text CHECK (amount_currency ~ '^[A-Z]{3}$'),
+    event_id        text,
+    body            bytea,
+    received_at     timestamptz NOT NULL,
+    stored_at       timestamptz NOT NULL DEFAULT now(),
+    request_id      text,
+    PRIMARY KEY (workspace_id, signal_id),
+    CONSTRAINT amount_has_a_currency CHECK ((amount_value IS NULL) = (amount_currency IS NULL)),
+    CONSTRAINT generic_says_why CHECK ((kind = 'generic') = (generic_reason IS NOT NULL)),
+    CONSTRAINT native_is_complete
+        CHECK ((kind = 'generic') OR (entity IS NOT NULL AND source_tool IS NOT NULL)),
+    CONSTRAINT proposal_has_an_amount CHECK ((kind !~~ 'proposal.%') OR amount_value IS NOT NULL),
+    CONSTRAINT request_ids_are_short CHECK (length(request_id) BETWEEN 1 AND 64),
+    FOREIGN KEY (workspace_id, webhook_id) REFERENCES webhooks (workspace_id, webhook_id)
+);
+COMMENT ON TABLE signals IS
+    'An event from outside, mapped natively where it keeps the proposal contract, else generic';
+COMMENT ON COLUMN signals.workspace_id IS 'Tenant';
+COMMENT ON COLUMN signals.signal_id IS 'Id of the delivery (UUIDv7: sorts by time of receipt)';
+COMMENT ON COLUMN signals.webhook_id IS 'The webhook that received it';
+COMMENT ON COLUMN signals.kind IS 'The event''s type where it was mapped, or generic';
+COMMENT ON COLUMN signals.generic_reason IS
+    'The first rule of the proposal contract that the body broke; null when native';
+COMMENT ON COLUMN signals.entity IS
+    'Whom it is about; U+0000, which text can''t hold, stands as U+FFFD (the body has the '
+    'original)';
+COMMENT ON COLUMN signals.source_tool IS 'The tool that sent it; U+0000 as in entity';
+COMMENT ON COLUMN signals.amount_value IS 'Exact, at most four decimal places';
+COMMENT ON COLUMN signals.amount_currency IS 'Three capital letters';
+COMMENT ON COLUMN signals.event_id IS 'The sender''s own id of the event; U+0000 as in entity';
+COMMENT ON COLUMN signals.body IS 'The exact bytes that were signed; null when they were forgotten';
+COMMENT ON COLUMN signals.received_at IS 'When the gateway received it, by the gateway''s clock';
+COMMENT ON COLUMN signals.stored_at IS 'When the worker stored it, by the database''s clock';
+COMMENT ON COLUMN signals.request_id IS
+    'The X-Request-Id that its sender was answered; null for what was received before this was '
+    'kept';
+CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
+
+CREATE TABLE signal_readers (
+    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    login        name NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (workspace_id, login)
+);
+COMMENT ON TABLE signal_readers IS 'Which logins may read the signals of a workspace';
+COMMENT ON COLUMN signal_readers.workspace_id IS 'Tenant';
+COMMENT ON COLUMN signal_readers.login IS
+    'Name of a login of the database that is a member of letterbox_reader';
+COMMENT ON COLUMN signal_readers.created_at IS 'Database clock';
+
+CREATE VIEW signal_feed WITH (security_barrier) AS
+SELECT s.workspace_id, s.signal_id, s.webhook_id, w.name AS webhook_name, s.kind, s.entity,
+    s.source_tool, s.amount_value,
+    s.amount_currency, s.event_id, s.generic_reason, s.request_id, s.received_at, s.stored_at,
+        s.body
+FROM signals s JOIN webhooks w ON w.workspace_id = s.workspace_id AND w.webhook_id = s.webhook_id
+WHERE s.workspace_id IN (SELECT r.workspace_id FROM signal_readers r WHERE r.login = session_user);
+COMMENT ON VIEW signal_feed IS
+    'The signals that the login may read: for programs outside of Letterbox, which may rely on '
+    'these columns';
+COMMENT ON COLUMN signal_feed.webhook_name IS 'For people: which tool sent it';
+
+GRANT INSERT, SELECT (workspace_id, signal_id) ON signals TO letterbox_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON signals TO letterbox_operator;
+GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;
+GRANT SELECT ON signal_feed TO letterbox_reader;

@@ -1,0 +1,166 @@
+-- Strangers can't fill the disk. What a workspace and a webhook store in a day is counted and has a
+-- ceiling, and what is old is forgotten, if its owner wants that. What makes a repeat a repeat is
+-- never forgotten: claims stay, a signal stays without its body, and a run that is deleted leaves
+-- its id.
+
+-- Where functions with rights of their own search.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+CREATE TABLE stored_bytes (
+    workspace_id uuid NOT NULL,
+    day          date NOT NULL,
+    webhook_id   uuid NOT NULL,
+    bytes        bigint NOT NULL,
+    PRIMARY KEY (workspace_id, day, webhook_id)
+);
+COMMENT ON TABLE stored_bytes IS
+    'How much was stored in a day, noted every few seconds: a ceiling, not an account';
+COMMENT ON COLUMN stored_bytes.workspace_id IS 'Tenant';
+COMMENT ON COLUMN stored_bytes.day IS 'In UTC';
+COMMENT ON COLUMN stored_bytes.webhook_id IS
+    'What this webhook has delivered; nil for everything in the workspace, forms included';
+COMMENT ON COLUMN stored_bytes.bytes IS 'Bodies of signals and inputs of runs';
+
+CREATE TABLE erased_runs (
+    workspace_id uuid NOT NULL,
+    run_id       uuid NOT NULL,
+    PRIMARY KEY (workspace_id, run_id)
+);
+COMMENT ON TABLE erased_runs IS
+    'Runs that were deleted: their submissions start nothing if they come once more';
+COMMENT ON COLUMN erased_runs.workspace_id IS 'Tenant';
+COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
+
+-- What is retained is found by when it was stored, or was over, by the database's clock: rows come
+-- to the end of the indexes signals_by_time and runs_by_end.
+
+CREATE TABLE forgotten (
+    what     text PRIMARY KEY CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
+    until_at timestamptz NOT NULL DEFAULT '-infinity',
+    until_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000'
+);
+COMMENT ON TABLE forgotten IS 'How far retention has come';
+COMMENT ON COLUMN forgotten.what IS
+    'Bodies of signals, inputs of runs, requests of actions, or whole runs';
+COMMENT ON COLUMN forgotten.until_at IS
+    'When the last signal or run was stored, or was over, that was looked at';
+COMMENT ON COLUMN forgotten.until_id IS 'Its id';
+INSERT INTO forgotten (what) VALUES ('bodies'), ('inputs'), ('requests'), ('runs');
+
+-- Workers decide when, the function what: nothing younger than a day, and no run that is not over.
+
+CREATE FUNCTION forget(wanted text, days integer, most integer) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    since forgotten;
+    tenants uuid[];
+    ids uuid[];
+    times timestamptz[];
+BEGIN
+    IF days IS NULL OR days < 1 OR days > 36500 THEN
+        RAISE EXCEPTION 'things are kept from 1 to 36500 days'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    SELECT * INTO since FROM forgotten WHERE what = wanted FOR UPDATE;
+    IF wanted = 'bodies' THEN
+        SELECT array_agg(workspace_id), array_agg(signal_id), array_agg(stored_at) INTO tenants,
+            ids, times
+        FROM (SELECT workspace_id, signal_id, stored_at FROM signals
+              WHERE (stored_at, signal_id) > (since.until_at, since.until_id)
+                AND stored_at < now() - make_interval(days => days)
+              ORDER BY stored_at, signal_id LIMIT most) AS next;
+        UPDATE signals s SET body = NULL FROM unnest(tenants, ids) AS old (workspace_id, signal_id)
+        WHERE s.workspace_id = old.workspace_id AND s.signal_id = old.signal_id
+            AND s.body IS NOT NULL;
+    ELSE
+        SELECT array_agg(workspace_id), array_agg(run_id), array_agg(finished_at) INTO tenants,
+            ids, times
+        FROM (SELECT workspace_id, run_id, finished_at FROM runs
+              WHERE (finished_at, run_id) > (since.until_at, since.until_id)
+                AND finished_at < now() - make_interval(days => days)
+              ORDER BY finished_at, run_id LIMIT most FOR UPDATE) AS next;
+    END IF;
+    IF wanted = 'inputs' THEN
+        UPDATE runs r SET input = NULL FROM unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id AND r.input IS NOT NULL;
+    ELSIF wanted = 'requests' THEN
+        UPDATE run_actions a SET request = NULL FROM unnest(tenants, ids) AS old (workspace_id,
+            run_id)
+        WHERE a.workspace_id = old.workspace_id AND a.run_id = old.run_id AND a.request IS NOT NULL;
+    ELSIF wanted = 'runs' THEN
+        INSERT INTO erased_runs SELECT * FROM unnest(tenants, ids) ON CONFLICT DO NOTHING;
+        DELETE FROM approvals p USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE p.workspace_id = old.workspace_id AND p.run_id = old.run_id;
+        DELETE FROM run_actions a USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE a.workspace_id = old.workspace_id AND a.run_id = old.run_id;
+        DELETE FROM run_wakes w USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE w.workspace_id = old.workspace_id AND w.run_id = old.run_id;
+        DELETE FROM runs r USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id;
+    END IF;
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    UPDATE forgotten SET until_at = times[cardinality(times)], until_id = ids[cardinality(ids)]
+        WHERE what = wanted;
+    RETURN cardinality(ids);
+END
+$$;
+COMMENT ON FUNCTION forget IS
+    'Forgets what is older than `days`, at most `most` of it; returns how much it has looked '
+    'at, 0 when it is done';
+
+CREATE FUNCTION erase_run(tenant uuid, erased uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE runs SET input = NULL, failing = NULL, failure = CASE
+        WHEN failure IS NOT NULL THEN coalesce(cancel_reason, '(erased)') END
+    WHERE workspace_id = tenant AND run_id = erased
+        AND state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused');
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE run_actions SET request = NULL, error = NULL WHERE workspace_id = tenant
+        AND run_id = erased;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION erase_run IS
+    'Forgets what a person has submitted and what was sent of it; false unless the run is over';
+REVOKE EXECUTE ON FUNCTION forget, erase_run FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION forget TO letterbox_worker;
+GRANT EXECUTE ON FUNCTION erase_run TO letterbox_operator;
+
+CREATE FUNCTION forget_payload_hash()
+    RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE form_submissions SET payload_hash = NULL
+    WHERE workspace_id = coalesce(NEW.workspace_id, OLD.workspace_id)
+        AND submission_id = coalesce(NEW.run_id, OLD.run_id)
+      AND payload_hash IS NOT NULL;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION forget_payload_hash IS 'Of an input that is not kept no hash is kept either';
+REVOKE EXECUTE ON FUNCTION forget_payload_hash FROM PUBLIC;
+CREATE TRIGGER forget_payload_hash_of_deleted AFTER DELETE ON runs
+    FOR EACH ROW EXECUTE FUNCTION forget_payload_hash();
+CREATE TRIGGER forget_payload_hash_of_erased AFTER UPDATE OF input ON runs
+    FOR EACH ROW WHEN (NEW.input IS NULL) EXECUTE FUNCTION forget_payload_hash();
+CREATE TRIGGER forget_payload_hash_of_refused AFTER INSERT ON runs
+    FOR EACH ROW WHEN (NEW.input IS NULL) EXECUTE FUNCTION forget_payload_hash();
+
+CREATE FUNCTION forget_values() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.found_by := NULL;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION forget_values IS 'A run whose input is forgotten is not found by it';
+CREATE TRIGGER forget_values BEFORE UPDATE OF input ON runs
+    FOR EACH ROW WHEN (NEW.input IS NULL AND OLD.input IS NOT NULL)
+        EXECUTE FUNCTION forget_values();
+
+GRANT SELECT ON stored_bytes TO letterbox_gateway, letterbox_operator;
+GRANT SELECT, INSERT, DELETE, UPDATE (bytes) ON stored_bytes TO letterbox_worker;
+GRANT SELECT ON erased_runs TO letterbox_worker;
