@@ -11,12 +11,17 @@ use crate::{
 };
 
 in_every_browser! {
+    chromium first:
     the_page_says_whose_form_it_is,
     the_page_speaks_the_language_of_its_form,
     without_a_language_the_page_speaks_the_readers,
     a_link_fills_in_what_is_empty,
     a_form_is_framed_by_those_whom_its_owner_names,
     everybody_can_use_every_state_of_the_page,
+}
+in_every_browser! {
+    at length:
+    everybody_can_use_it_in_their_own_colors,
 }
 
 /// One red pixel.
@@ -214,74 +219,86 @@ async fn assert_usable(page: &Browser, state: &str) {
     page.picture(&format!("axe-{state}")).await;
 }
 
-async fn everybody_can_use_every_state_of_the_page(engine: Engine) {
-    let world_of_states = async |reader: Reader, locale: Locale, name: &str| {
-        let site = Site::new().await;
-        let _worker = site.world.worker().await;
-        let look = json!({"locale": locale, "organization": "Acme", "logo": LOGO,
-            "color": "#ffd400", "privacy_url": "https://example.com/privacy",
-            "continue_url": "https://example.com/next"});
-        let form = site.form_with("page", look).await;
-        let page = Browser::start_for(engine, 1280, 900, reader).await;
-        let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
-        page.open(&format!("{}#seats=1.234", site.link(&form)))
-            .await;
-        page.await_text("Contact us").await;
-        for (feature, is_so) in [
-            ("prefers-color-scheme: dark", reader.dark),
-            ("forced-colors: active", reader.forced_colors),
-        ] {
-            let query = format!("matchMedia('({feature})').matches");
-            assert_eq!(page.evaluate(&query).await, is_so, "{feature}");
-        }
-        let words = page.promised(&words).await;
-        let say = |word: &str| words[word].as_str().unwrap().to_owned();
-        assert_usable(&page, &format!("{name}-form")).await;
-        page.press(&say("submit")).await;
-        page.await_text(&say("whichNumber")).await;
-        assert_usable(&page, &format!("{name}-errors")).await;
-
-        page.fill_in("Seats", "3").await;
-        page.answer(&"a".repeat(480)).await;
-        let submitting = "window.fetch = ((real) => (url, request) => request?.method === 'POST' \
-            && !window.passes ? Promise.reject(new Error('away')) : real(url, request))(fetch)";
-        page.evaluate(submitting).await;
-        page.press(&say("submit")).await;
-        page.await_text(&say("notResponding")).await;
-        assert_usable(&page, &format!("{name}-outage")).await;
-        let hurry = "window.setTimeout = ((real) => (then, after) => \
-            real(then, after === 1000 ? 1 : after))(setTimeout)";
-        page.evaluate(hurry).await;
-        page.await_text(&say("notSent")).await;
-        assert_usable(&page, &format!("{name}-not-sent")).await;
-        page.evaluate("window.passes = true").await;
-        page.press(&say("retry")).await;
-        page.await_text(&say("thanks")).await;
-        assert_usable(&page, &format!("{name}-done")).await;
-
-        page.visit(&site, &form).await;
-        page.fill_in("Message", "Not to be lost").await;
-        let operator = site.world.operator().await;
-        operator.create_form_link(form.workflow).await.unwrap();
-        page.page.refresh().await.unwrap();
-        // The page of a dead link is not told a language.
-        page.await_text("Not to be lost").await;
-        assert_usable(&page, &format!("{name}-dead")).await;
-
-        site.world
-            .database
-            .batch_execute("ALTER TABLE rate_limits RENAME TO away")
-            .await
-            .unwrap();
-        page.open(&site.link(&form)).await;
-        eventually("trouble is told", async || {
-            let shown = "document.getElementById('trouble').hidden === false";
-            page.evaluate(shown).await == true
-        })
+/// Takes the page through all its states, and looks at each.
+async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &str) {
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let look = json!({"locale": locale, "organization": "Acme", "logo": LOGO,
+        "color": "#ffd400", "privacy_url": "https://example.com/privacy",
+        "continue_url": "https://example.com/next"});
+    let form = site.form_with("page", look).await;
+    let page = Browser::start_for(engine, 1280, 900, reader).await;
+    let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
+    page.open(&format!("{}#seats=1.234", site.link(&form)))
         .await;
-        assert_usable(&page, &format!("{name}-trouble")).await;
-        page.close().await;
+    page.await_text("Contact us").await;
+    for (feature, is_so) in [
+        ("prefers-color-scheme: dark", reader.dark),
+        ("forced-colors: active", reader.forced_colors),
+    ] {
+        let query = format!("matchMedia('({feature})').matches");
+        assert_eq!(page.evaluate(&query).await, is_so, "{feature}");
+    }
+    let words = page.promised(&words).await;
+    let say = |word: &str| words[word].as_str().unwrap().to_owned();
+    assert_usable(&page, &format!("{name}-form")).await;
+    page.press(&say("submit")).await;
+    page.await_text(&say("whichNumber")).await;
+    assert_usable(&page, &format!("{name}-errors")).await;
+
+    page.fill_in("Seats", "3").await;
+    page.answer(&"a".repeat(480)).await;
+    let submitting = "window.fetch = ((real) => (url, request) => request?.method === 'POST' \
+        && !window.passes ? Promise.reject(new Error('away')) : real(url, request))(fetch)";
+    page.evaluate(submitting).await;
+    page.press(&say("submit")).await;
+    page.await_text(&say("notResponding")).await;
+    assert_usable(&page, &format!("{name}-outage")).await;
+    let hurry = "window.setTimeout = ((real) => (then, after) => \
+        real(then, after === 1000 ? 1 : after))(setTimeout)";
+    page.evaluate(hurry).await;
+    page.await_text(&say("notSent")).await;
+    assert_usable(&page, &format!("{name}-not-sent")).await;
+    page.evaluate("window.passes = true").await;
+    page.press(&say("retry")).await;
+    page.await_text(&say("thanks")).await;
+    assert_usable(&page, &format!("{name}-done")).await;
+
+    page.visit(&site, &form).await;
+    page.fill_in("Message", "Not to be lost").await;
+    let operator = site.world.operator().await;
+    operator.create_form_link(form.workflow).await.unwrap();
+    page.page.refresh().await.unwrap();
+    // The page of a dead link is not told a language.
+    page.await_text("Not to be lost").await;
+    assert_usable(&page, &format!("{name}-dead")).await;
+
+    site.world
+        .database
+        .batch_execute("ALTER TABLE rate_limits RENAME TO away")
+        .await
+        .unwrap();
+    page.open(&site.link(&form)).await;
+    eventually("trouble is told", async || {
+        let shown = "document.getElementById('trouble').hidden === false";
+        page.evaluate(shown).await == true
+    })
+    .await;
+    assert_usable(&page, &format!("{name}-trouble")).await;
+    page.close().await;
+}
+
+async fn everybody_can_use_every_state_of_the_page(engine: Engine) {
+    let reader = Reader::default();
+    let arabic = Reader {
+        languages: Some("ar"),
+        ..reader
     };
+    use_every_state(engine, reader, Locale::English, "light").await;
+    use_every_state(engine, arabic, Locale::Arabic, "rtl").await;
+}
+
+async fn everybody_can_use_it_in_their_own_colors(engine: Engine) {
     let reader = Reader::default();
     let dark = Reader {
         dark: true,
@@ -291,12 +308,6 @@ async fn everybody_can_use_every_state_of_the_page(engine: Engine) {
         forced_colors: true,
         ..reader
     };
-    let arabic = Reader {
-        languages: Some("ar"),
-        ..reader
-    };
-    world_of_states(reader, Locale::English, "light").await;
-    world_of_states(dark, Locale::German, "dark").await;
-    world_of_states(arabic, Locale::Arabic, "rtl").await;
-    world_of_states(forced, Locale::English, "forced").await;
+    use_every_state(engine, dark, Locale::German, "dark").await;
+    use_every_state(engine, forced, Locale::English, "forced").await;
 }

@@ -13,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-const REQUESTS: usize = 5_000;
+const REQUESTS: usize = 1_000;
 /// Connections on which requests are made at once, one after the other on each.
 const CONNECTIONS: usize = 4;
 /// A chance may be so far from a half, where there are many of each kind.

@@ -10,6 +10,7 @@ use crate::{
 };
 
 in_every_browser! {
+    chromium first:
     the_page_proves_its_work,
 }
 

@@ -11,22 +11,36 @@ pub enum Engine {
     Firefox,
 }
 
-/// Makes a test of a function that takes an [`Engine`]: one for each of them.
+/// Makes tests of functions that take an [`Engine`], one for each. Where the engine hardly matters,
+/// Firefox is for `deploy/test --full`; what takes long is so in both.
 macro_rules! in_every_browser {
     ($($name:ident),+ $(,)?) => {
-        $(mod $name {
+        $($crate::browser::in_every_browser!(@ $name, [], []);)+
+    };
+    (chromium first: $($name:ident),+ $(,)?) => {
+        $($crate::browser::in_every_browser!(@ $name, [], [#[ignore = "for --full"]]);)+
+    };
+    (at length: $($name:ident),+ $(,)?) => {
+        $($crate::browser::in_every_browser!(
+            @ $name, [#[ignore = "for --full"]], [#[ignore = "for --full"]]
+        );)+
+    };
+    (@ $name:ident, [$($chromium:tt)*], [$($firefox:tt)*]) => {
+        mod $name {
             use $crate::browser::Engine;
 
             #[tokio::test]
+            $($chromium)*
             async fn in_chromium() {
                 super::$name(Engine::Chromium).await;
             }
 
             #[tokio::test]
+            $($firefox)*
             async fn in_firefox() {
                 super::$name(Engine::Firefox).await;
             }
-        })+
+        }
     };
 }
 pub(crate) use in_every_browser;
