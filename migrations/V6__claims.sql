@@ -1,7 +1,7 @@
 -- What arrives together is claimed, published and settled together. A claim is written once and
 -- refers to its batch; the batch's row is there as long as its outcome is open, so that settling
 -- hundreds of claims deletes one row. While RabbitMQ is away the batch's row holds the message
--- itself, until a gateway can publish it.
+-- itself, until a gateway can publish it. The protocol is in gateway/src/acceptance/README.md.
 --
 -- A claim has few and fixed bytes, because there will be very many: its key is one hash over
 -- everything that makes it unique, in two columns of type uuid, which have no length to store. A

@@ -48,8 +48,9 @@ pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
         ceilings::STATEMENTS,
         admission::STATEMENTS,
         form_page::STATEMENTS,
+        claims::STATEMENTS,
     ];
-    claims::statements().chain(lookups.into_iter().flatten().copied())
+    lookups.into_iter().flatten().copied()
 }
 
 /// Every statement of the gateway, for the test that prepares them under its role.

@@ -1,12 +1,14 @@
 //! The intake protocol as a finite model, checked over every schedule.
 //!
-//! Two gateways, one lane each, take posts of two keys. A lane claims the keys of a batch in
-//! PostgreSQL, publishes one message, and answers 202 after the broker's confirm or after the spill
-//! of the message into the batch's row. Between its batches any gateway relays a spilled row.
-//! Workers apply a message, then ack it; an effect exists once for each message id. Posts come at
-//! any time to any gateway, a lease may be over at any time, and faults strike anywhere until their
-//! budget is spent. A 202 counts as soon as it may go out, so a death just before it is covered;
-//! the entries of a message are applied one by one, so a part of it may be applied, too.
+//! The protocol itself is described in `gateway/src/acceptance/README.md`. Two gateways, the first
+//! of which has two messages under way at once, take posts of two keys. A lane claims the keys of a
+//! batch in PostgreSQL, publishes one message, and answers 202 after the broker's confirm or after
+//! the spill of the message into the batch's row. Between its batches any gateway relays a spilled
+//! row. Workers apply what is claimed, then ack it; an effect exists once for each message id.
+//! Posts come at any time to any gateway, a lease may be over at any time, and faults strike
+//! anywhere until their budget is spent. A 202 counts as soon as it may go out, so a death just
+//! before it is covered; the entries of a message are applied one by one, so a part of it may be
+//! applied, too.
 //!
 //! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key is
 //! unrecorded, no key ends stuck. The last one is liveness. The model has no cycle, because every
@@ -25,7 +27,10 @@ use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 const KEYS: usize = 2;
-const LANES: usize = 2;
+/// The gateway of each lane: what one lane knows to be confirmed, the others of its gateway know,
+/// too.
+const LANES: [usize; 3] = [0, 0, 1];
+const GATEWAYS: usize = 2;
 
 /// The posts of each key, and the budget of faults. Larger scopes only take longer.
 type Scope = ([u8; KEYS], u8);
@@ -49,6 +54,9 @@ enum Flaw {
     SettleBeforeConfirm,
     RelayDeletesBeforeConfirm,
     TakeoverWithNewId,
+    /// Of two doors to one key, in two messages of a claim, the key is put into the batch of the
+    /// one and published in the message of the other.
+    TakenIntoOtherBatch,
     /// Other keys, or a late spill, need the row of the batch that is taken over.
     TakeoverDeletesRow,
     /// A snapshot that shows a claim without its batch's row does the same.
@@ -70,7 +78,7 @@ struct Batch {
     spilled: bool,
     deleted: bool,
     /// The gateways that know it as confirmed and have yet to settle it.
-    confirmed: [bool; LANES],
+    confirmed: [bool; GATEWAYS],
 }
 
 /// A row of `claims`.
@@ -96,7 +104,7 @@ struct State {
     posts: [u8; KEYS],
     claims: [Option<Claim>; KEYS],
     batches: Vec<Batch>,
-    lanes: [(Stage, BatchId); LANES],
+    lanes: [(Stage, BatchId); LANES.len()],
     /// Published without a confirm: it may reach the queue at any time.
     late: Ids,
     /// In the queue or with a worker, not acked. A second copy adds nothing.
@@ -184,14 +192,15 @@ struct Intake {
 
 impl Intake {
     fn is_duplicate(&self, lane: Lane, earlier: &Batch) -> bool {
-        let is_safe = earlier.deleted || earlier.spilled || earlier.confirmed[lane];
+        let is_safe = earlier.deleted || earlier.spilled || earlier.confirmed[LANES[lane]];
         is_safe || self.flaw == Flaw::DuplicateWhileClaimed
     }
 
     /// The claiming statement. A batch that holds no key needs no row.
     fn claim(&self, s: &mut State, lane: Lane, keys: &[usize], is_over: bool) {
         let batch = s.batches.len();
-        let mut new = Batch::default();
+        let (mut new, mut other) = (Batch::default(), Batch::default());
+        let is_apart = self.flaw == Flaw::TakenIntoOtherBatch && lane == 0 && s.lanes[1].0 == Idle;
         for &key in keys {
             s.posts[key] -= 1;
             let mut id = 1 << (8 * key + batch);
@@ -207,13 +216,19 @@ impl Intake {
                 if self.flaw != Flaw::TakeoverWithNewId {
                     id = claim.id;
                 }
+                if is_apart && keys.len() > 1 {
+                    s.claims[key] = Some(Claim { id, batch });
+                    other.ids |= id;
+                    continue;
+                }
             }
             s.claims[key] = Some(Claim { id, batch });
             new.ids |= id;
         }
-        if new.ids != 0 {
-            s.batches.push(new);
-            s.lanes[lane] = (Claimed, batch);
+        let opened = [(lane, new), (1, other)].into_iter();
+        for (lane, batch) in opened.filter(|(_, batch)| batch.ids != 0) {
+            s.lanes[lane] = (Claimed, s.batches.len());
+            s.batches.push(batch);
         }
     }
 
@@ -229,7 +244,7 @@ impl Intake {
             }
             Confirm(lane) => {
                 let batch = s.advance(lane, Idle);
-                batch.confirmed[lane] = true;
+                batch.confirmed[LANES[lane]] = true;
                 let ids = batch.ids;
                 s.queued |= ids;
                 s.accepted |= ids;
@@ -256,11 +271,15 @@ impl Intake {
                 }
             }
             Die(lane) => {
-                let is_sent = s.lanes[lane].0 == Sent;
-                let ids = s.advance(lane, Idle).ids;
-                s.late |= when(is_sent, ids);
+                for lane in (0..LANES.len()).filter(|one| LANES[*one] == LANES[lane]) {
+                    if s.lanes[lane].0 != Idle {
+                        let is_sent = s.lanes[lane].0 == Sent;
+                        let ids = s.advance(lane, Idle).ids;
+                        s.late |= when(is_sent, ids);
+                    }
+                }
                 for batch in &mut s.batches {
-                    batch.confirmed[lane] = false;
+                    batch.confirmed[LANES[lane]] = false;
                 }
             }
             Relay(lane, batch) => {
@@ -268,7 +287,7 @@ impl Intake {
                 s.batches[batch].deleted |= is(Flaw::RelayDeletesBeforeConfirm);
             }
             Settle(lane, batch) => {
-                s.batches[batch].confirmed[lane] = false;
+                s.batches[batch].confirmed[LANES[lane]] = false;
                 s.batches[batch].deleted = true;
             }
             Crash(batch) => {
@@ -326,11 +345,12 @@ impl Model for Intake {
                 Sent => actions.extend([Confirm(lane), Refuse(lane), TimeOut(lane)]),
                 Failed => actions.extend([Spill(lane), SpillUnseen(lane), Free(lane)]),
             }
-            if stage != Idle || s.batches.iter().any(|batch| batch.confirmed[lane]) {
+            let knows = |batch: &Batch| batch.confirmed[LANES[lane]];
+            if stage != Idle || s.batches.iter().any(knows) {
                 actions.push(Die(lane));
             }
             for (id, batch) in s.batches.iter().enumerate() {
-                if batch.confirmed[lane] {
+                if knows(batch) {
                     actions.push(Settle(lane, id));
                 } else if stage == Idle && batch.spilled && !batch.deleted {
                     actions.push(Relay(lane, id));
@@ -341,7 +361,8 @@ impl Model for Intake {
         actions.extend(deleted.map(Crash));
         let committed = |id| s.applied & id != 0 || self.flaw == Flaw::AckBeforeCommit;
         for id in (0..Ids::BITS).map(|bit| 1 << bit) {
-            let apply = (s.late | s.queued) & !s.applied & id != 0;
+            let is_claimed = s.claims().any(|claim| claim.id == id);
+            let apply = (s.late | s.queued) & !s.applied & id != 0 && is_claimed;
             let ack = s.queued & id != 0 && committed(id);
             actions.extend(apply.then_some(Apply(id)));
             actions.extend(ack.then_some(Ack(id)));
@@ -387,7 +408,7 @@ impl Model for Intake {
             }),
             sometimes("two gateways publish the same id", |_, s| {
                 let sent: Vec<_> = s.at(Sent).map(|batch| batch.ids).collect();
-                sent.len() == 2 && sent[0] & sent[1] != 0
+                sent.len() > 1 && sent[0] & sent[1] != 0
             }),
             sometimes("a confirm is lost after the effect", |_, s| {
                 let mut failed = s.at(Failed).filter(|batch| !batch.spilled);
@@ -448,6 +469,7 @@ fn every_flaw_breaks_a_promise() {
         (Flaw::SettleBeforeConfirm, UNRECORDED),
         (Flaw::RelayDeletesBeforeConfirm, LOST),
         (Flaw::TakeoverWithNewId, TWICE),
+        (Flaw::TakenIntoOtherBatch, UNRECORDED),
         (Flaw::TakeoverDeletesRow, UNRECORDED),
         (Flaw::DuplicateWhileClaimed, LOST),
         (Flaw::LeaseWithoutEnd, STUCK),

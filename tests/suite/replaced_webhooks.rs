@@ -1,5 +1,12 @@
 //! Webhooks that are replaced: which of the two takes deliveries when, and what both remember.
 
+use std::{sync::Arc, time::Duration};
+
+use letterbox_database::{Database, DatabaseSettings, Role};
+use letterbox_gateway::{
+    claims::{Claims, DeliveryKey},
+    open_batches::BatchId,
+};
 use letterbox_tests::{Process, Webhook, World, eventually};
 
 use crate::schemes::webhook_of;
@@ -96,4 +103,41 @@ async fn a_replaced_webhook_ends_at_its_time() {
     })
     .await;
     assert!(other.send("[3]").await.is_first());
+}
+
+/// Both addresses live for a moment longer than one of them should, and bring one body whose claim
+/// is to be taken over, for two messages: the claim goes into the batch of the message that has it.
+#[tokio::test]
+async fn a_claim_goes_into_the_batch_of_whoever_holds_it() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let former = world.webhook(&gateway).await.address;
+    let order = format!("webhook replace {} --overlap 24h", former.webhook);
+    let successor = webhook_of(&gateway, &world.order(order)).address;
+
+    let settings = DatabaseSettings {
+        database_pool_size: 1,
+    };
+    let target = world.database_url.parse().unwrap();
+    let database = Database::new(&target, &settings, Role::Gateway, "test").unwrap();
+    let claims = Claims::new(database, Duration::ZERO, Arc::default());
+    let keys = [former, successor].map(|door| DeliveryKey::new(door, former.webhook, b"[1]"));
+    let first = claims.claim(&[(keys[0], BatchId::generate())]).await;
+    assert!(first.unwrap()[&keys[0]].is_ok());
+
+    // Whoever holds its row keeps the former one alive.
+    let other = world.session(Role::Login).await;
+    let holding = format!(
+        "BEGIN; SELECT FROM webhooks WHERE webhook_id = '{}' FOR UPDATE",
+        former.webhook
+    );
+    other.batch_execute(&holding).await.unwrap();
+    let batches = [BatchId::generate(), BatchId::generate()];
+    let wanted = [(keys[0], batches[0]), (keys[1], batches[1])];
+    let answers = claims.claim(&wanted).await.unwrap();
+    let held = wanted.iter().filter(|(key, _)| answers[key].is_ok());
+    let held: Vec<_> = held.map(|(_, batch)| batch.to_string()).collect();
+    let batch = "SELECT batch_id::text FROM webhook_deliveries";
+    let batch: String = world.database.query_one(batch, &[]).await.unwrap().get(0);
+    assert_eq!(held, [batch]);
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use letterbox_broker::{BatchBody, Entry, MAX_LINE, spans, topology::QueueFamily};
 use letterbox_traces::Span;
 
-use super::{Accepted, IntakeItem};
+use super::IntakeItem;
 use crate::{
     batcher::{Answer, Asked},
-    claims::{ClaimKey, Claimed},
+    claims::{Answers, Outcome},
     open_batches::{BatchId, Spillable},
 };
 
@@ -28,14 +28,14 @@ pub(super) fn item_bytes<I: IntakeItem>(item: &I) -> usize {
 pub(super) struct Waiting<I: IntakeItem> {
     pub(super) key: I::Key,
     pub(super) item: I,
-    first: Answer<Accepted>,
+    first: Answer<Outcome>,
     /// Sent the same at the same moment.
-    repeats: Vec<Answer<Accepted>>,
+    repeats: Vec<Answer<Outcome>>,
 }
 
 impl<I: IntakeItem> Waiting<I> {
     /// Answers everybody alike.
-    pub(super) fn answer(self, answer: Accepted) {
+    pub(super) fn answer(self, answer: Outcome) {
         self.first.give(answer);
         self.repeats
             .into_iter()
@@ -53,7 +53,7 @@ pub(super) struct Group<I: IntakeItem> {
 
 impl<I: IntakeItem> Group<I> {
     /// Sorts a batch into messages. Of equal items the first stands for all.
-    pub(super) fn gather(batch: Vec<Asked<I, Accepted>>, work_queues: u16) -> Vec<Self> {
+    pub(super) fn gather(batch: Vec<Asked<I, Outcome>>, work_queues: u16) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         // The group that is being filled, by queue; and where each key is.
         let (mut open, mut places) = (HashMap::new(), HashMap::new());
@@ -104,32 +104,25 @@ impl<I: IntakeItem> Group<I> {
         self.items.len() < MAX_MESSAGE_ENTRIES && self.bytes + bytes <= MAX_MESSAGE_BYTES
     }
 
-    pub(super) fn answer(self, answer: Accepted) {
+    pub(super) fn answer(self, answer: Outcome) {
         self.items
             .into_iter()
             .for_each(|waiting| waiting.answer(answer));
     }
 
-    /// Answers those who hold nothing; what is held becomes a message. Takes an answer for each
-    /// item.
-    pub(super) fn claimed(
-        self,
-        answers: &mut impl Iterator<Item = Claimed<<I::Key as ClaimKey>::Id>>,
-    ) -> HeldGroup {
+    /// Answers those who hold nothing; what is held becomes a message.
+    pub(super) fn claimed(self, answers: &Answers<I::Key>) -> HeldGroup {
         let (mut entries, mut held) = (Vec::new(), HeldAnswers::default());
-        for (waiting, claimed) in self.items.into_iter().zip(answers) {
-            let answer = match claimed {
-                Claimed::Held(id) => {
-                    entries.push(waiting.item.into_entry(id));
+        for waiting in self.items {
+            match answers.get(&waiting.key) {
+                Some(Ok(id)) => {
+                    entries.push(waiting.item.into_entry(*id));
                     held.firsts.push(waiting.first);
                     held.repeats.extend(waiting.repeats);
-                    continue;
                 }
-                Claimed::InProgress => Accepted::InProgress,
-                Claimed::Duplicate => Accepted::Duplicate,
-                Claimed::Gone => Accepted::Gone,
-            };
-            waiting.answer(answer);
+                Some(Err(outcome)) => waiting.answer(*outcome),
+                None => waiting.answer(Outcome::Unavailable),
+            }
         }
         HeldGroup::new(self.batch, self.queue, &entries, held)
     }
@@ -138,8 +131,8 @@ impl<I: IntakeItem> Group<I> {
 /// Those who wait for what becomes of a message.
 #[derive(Default)]
 struct HeldAnswers {
-    firsts: Vec<Answer<Accepted>>,
-    repeats: Vec<Answer<Accepted>>,
+    firsts: Vec<Answer<Outcome>>,
+    repeats: Vec<Answer<Outcome>>,
 }
 
 /// A message, and those who wait for what becomes of it.
@@ -176,12 +169,12 @@ impl HeldGroup {
     }
 
     /// Answers everybody. What was repeated in one batch is a duplicate, once it is recorded.
-    pub(super) fn answer(mut self, answer: Accepted) {
-        if let (Accepted::Unavailable, Some(span)) = (answer, &mut self.span) {
+    pub(super) fn answer(mut self, answer: Outcome) {
+        if let (Outcome::Unavailable, Some(span)) = (answer, &mut self.span) {
             span.fail("neither published nor kept");
         }
         let repeated = match answer {
-            Accepted::First => Accepted::Duplicate,
+            Outcome::First => Outcome::Duplicate,
             other => other,
         };
         self.answers

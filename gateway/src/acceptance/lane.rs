@@ -10,12 +10,12 @@ use letterbox_broker::Entry;
 use letterbox_traces::{Kind, batch};
 
 use super::{
-    Accepted, IntakeItem,
+    IntakeItem,
     group::{Group, HeldGroup, item_bytes},
 };
 use crate::{
     batcher::{Asked, BatchWork},
-    claims::{Claims, KeyState},
+    claims::{Claims, Outcome},
     open_batches::{BatchId, Outlet, Settlements, Spill},
     work_queues::WorkQueues,
 };
@@ -38,13 +38,13 @@ pub(crate) struct Lane<I> {
 
 impl<I: IntakeItem> BatchWork for Lane<I> {
     type Item = I;
-    type Answer = Accepted;
+    type Answer = Outcome;
 
     fn bytes(item: &I) -> usize {
         item_bytes(item)
     }
 
-    async fn run(&self, batch: Vec<Asked<I, Accepted>>) {
+    async fn run(&self, batch: Vec<Asked<I, Outcome>>) {
         let groups = Group::gather(batch, self.parts.work_queues.count());
         let (open, closed) = groups
             .into_iter()
@@ -90,12 +90,11 @@ impl<I: IntakeItem> Lane<I> {
             self.fail(groups.iter().map(|group| group.batch));
             groups
                 .into_iter()
-                .for_each(|group| group.answer(Accepted::Unavailable));
+                .for_each(|group| group.answer(Outcome::Unavailable));
             return;
         };
         drop(span);
-        let mut claimed = claimed.into_iter();
-        let claimed = groups.into_iter().map(|group| group.claimed(&mut claimed));
+        let claimed = groups.into_iter().map(|group| group.claimed(&claimed));
         // A batch of which nothing is held is not open.
         let held = claimed.filter(|group| !group.is_empty());
         self.publish(held.collect()).await;
@@ -109,15 +108,10 @@ impl<I: IntakeItem> Lane<I> {
         }
         let items: Vec<_> = groups.into_iter().flat_map(|group| group.items).collect();
         let keys: Vec<_> = items.iter().map(|waiting| waiting.key).collect();
-        let states = self.parts.claims.find(&keys).await.unwrap_or_default();
-        let states = states.into_iter().map(Some).chain(std::iter::repeat(None));
-        for (waiting, state) in items.into_iter().zip(states) {
-            waiting.answer(match state {
-                Some(KeyState::Recorded) => Accepted::Duplicate,
-                Some(KeyState::InProgress) => Accepted::InProgress,
-                Some(KeyState::Gone) => Accepted::Gone,
-                Some(KeyState::New) | None => Accepted::Unavailable,
-            });
+        let found = self.parts.claims.find(&keys).await.unwrap_or_default();
+        for waiting in items {
+            let outcome = found.get(&waiting.key).copied();
+            waiting.answer(outcome.unwrap_or(Outcome::Unavailable));
         }
     }
 
@@ -128,7 +122,7 @@ impl<I: IntakeItem> Lane<I> {
             match published {
                 Ok(()) => {
                     self.parts.settlements.confirm(group.message.batch);
-                    group.answer(Accepted::First);
+                    group.answer(Outcome::First);
                     None
                 }
                 Err(_) => Some(group),
@@ -140,11 +134,11 @@ impl<I: IntakeItem> Lane<I> {
         }
         let messages: Vec<_> = left.iter().map(|group| group.message.clone()).collect();
         let outcome = match self.parts.spill.keep(&messages).await {
-            Ok(()) => Accepted::First,
+            Ok(()) => Outcome::First,
             Err(error) => {
                 tracing::debug!(%error, "not spilled");
                 self.fail(messages.iter().map(|message| message.batch));
-                Accepted::Unavailable
+                Outcome::Unavailable
             }
         };
         left.into_iter().for_each(|group| group.answer(outcome));

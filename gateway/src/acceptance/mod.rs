@@ -2,8 +2,8 @@
 //! goes through it together, in one of a few lanes.
 //!
 //! A lane works apart from the requests, so a sender that hangs up changes nothing, and a shutdown
-//! waits for it. Between any two of its steps the process may die: the leases end, a retry takes
-//! the claims over under the same ids, and the worker takes every id once.
+//! waits for it. Between any two of its steps the process may die: the protocol, its states, who
+//! moves them and what a crash does at each point, is in the README beside this file.
 
 mod delivery;
 mod group;
@@ -21,7 +21,7 @@ use self::lane::Lane;
 pub(crate) use self::{delivery::Delivery, lane::LaneParts, submission::Submission};
 use crate::{
     batcher::{Batcher, Limits},
-    claims::ClaimKey,
+    claims::{ClaimKey, Outcome},
     metrics,
 };
 
@@ -56,48 +56,11 @@ pub(crate) trait IntakeItem: Send + Sync + 'static {
     fn into_entry(self, id: <Self::Key as ClaimKey>::Id) -> (Self::Entry, Bytes);
 }
 
-/// What became of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Accepted {
-    /// Recorded, now.
-    First,
-    /// Recorded before.
-    Duplicate,
-    /// An identical one is being recorded.
-    InProgress,
-    /// The webhook or the form link is gone.
-    Gone,
-    /// Not known to be recorded: a server is away, or refuses. A retry is safe.
-    Unavailable,
-}
-
-impl Accepted {
-    /// Every outcome, in the order of their numbers.
-    const ALL: [Self; 5] = [
-        Self::First,
-        Self::Duplicate,
-        Self::InProgress,
-        Self::Gone,
-        Self::Unavailable,
-    ];
-
-    /// One word for metrics.
-    fn label(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Duplicate => "repeat",
-            Self::InProgress => "in_progress",
-            Self::Gone => "gone",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
-
 /// Accepts items of one kind.
 pub(crate) struct Acceptance<I: IntakeItem> {
     lanes: Batcher<Lane<I>>,
     /// How often each outcome came.
-    outcomes: Arc<[CounterUnder; Accepted::ALL.len()]>,
+    outcomes: Arc<[CounterUnder; Outcome::ALL.len()]>,
 }
 
 impl<I: IntakeItem> Acceptance<I> {
@@ -110,21 +73,21 @@ impl<I: IntakeItem> Acceptance<I> {
             max_batch_bytes: MAX_BATCH_BYTES,
             max_in_flight: usize::from(lanes),
         };
-        let counter = |outcome: Accepted| metrics::INTAKE.under([I::NAME, outcome.label()]);
+        let counter = |outcome: Outcome| metrics::INTAKE.under([I::NAME, outcome.label()]);
         Self {
             lanes: Batcher::start(I::NAME, limits, Lane::new(parts), tasks),
-            outcomes: Arc::new(Accepted::ALL.map(counter)),
+            outcomes: Arc::new(Outcome::ALL.map(counter)),
         }
     }
 
     /// Puts an item into the next batch. Dropping this future before the batch is taken leaves
     /// nothing behind; later it changes nothing.
-    pub(crate) fn accept(&self, item: I) -> impl Future<Output = Accepted> + use<I> {
+    pub(crate) fn accept(&self, item: I) -> impl Future<Output = Outcome> + use<I> {
         let (answer, outcomes) = (self.lanes.ask(item), self.outcomes.clone());
         async move {
-            let accepted = answer.await.unwrap_or(Accepted::Unavailable);
-            outcomes[accepted as usize].increment(1);
-            accepted
+            let outcome = answer.await.unwrap_or(Outcome::Unavailable);
+            outcomes[outcome as usize].increment(1);
+            outcome
         }
     }
 }

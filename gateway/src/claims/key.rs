@@ -14,7 +14,7 @@ use letterbox_common::{
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
-use super::store::{ClaimStatements, claim_statements};
+use super::store::{self, ClaimStatements};
 
 /// What is claimed.
 pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
@@ -66,12 +66,7 @@ impl ClaimKey for DeliveryKey {
     type Id = DeliveryId;
     type Door<'a> = WebhookId;
 
-    const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "deliveries", table: "webhook_deliveries", id: "delivery_id", door: "uuid", kept: "",
-        door_row: "webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
-    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())",
-        open: "true",
-    );
+    const STATEMENTS: ClaimStatements = store::DELIVERIES;
 
     fn generate_id() -> DeliveryId {
         DeliveryId::generate()
@@ -144,13 +139,7 @@ impl ClaimKey for SubmissionKey {
     type Id = RunId;
     type Door<'a> = &'a [u8];
 
-    const STATEMENTS: ClaimStatements = claim_statements!(
-        name: "submissions", table: "form_submissions", id: "submission_id", door: "bytea",
-        kept: ", $10",
-        door_row: "live_form_links l ON l.token_sha256 = wanted.door
-    AND l.workspace_id = wanted.workspace_id",
-        open: "l.is_open",
-    );
+    const STATEMENTS: ClaimStatements = store::SUBMISSIONS;
 
     fn generate_id() -> RunId {
         RunId::generate()

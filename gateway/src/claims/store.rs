@@ -14,6 +14,52 @@ use super::{ClaimKey, Claims, SubmissionKey};
 use crate::open_batches::BatchId;
 
 statements! {
+    /// Claims bodies that have no row yet, and opens the batches that this needs; where all rows
+    /// exist, nothing is written. Keys whose door is gone, and rows that exist, are not returned.
+    /// Closes, on the way, batches that are known to be confirmed.
+    CLAIM_DELIVERIES = claim_new_deliveries "
+SELECT id FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9) AS id";
+
+    /// The same for idempotency keys. $10 are the hashes of their payloads.
+    CLAIM_SUBMISSIONS = claim_new_submissions "
+SELECT id FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS id";
+
+    /// What is known of keys whose doors are open: nothing is returned for the others. A statement
+    /// of its own, because only a new one sees a row that was committed while claiming waited for
+    /// it. A claim whose batch has no row is recorded.
+    FIND_DELIVERIES = find_deliveries "
+SELECT wanted.ordinal, d.delivery_id AS id,
+       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) AS settled,
+       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
+JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
+    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
+LEFT JOIN webhook_deliveries d ON d.workspace_id = wanted.workspace_id
+    AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
+LEFT JOIN open_batches b ON b.batch_id = d.batch_id";
+
+    /// The same. A link that is closed is open for what it knows.
+    FIND_SUBMISSIONS = find_submissions "
+SELECT wanted.ordinal, s.submission_id AS id,
+       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) AS settled,
+       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
+JOIN live_form_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id
+LEFT JOIN form_submissions s ON s.workspace_id = wanted.workspace_id
+    AND s.key_high = wanted.key_high AND s.key_low = wanted.key_low
+LEFT JOIN open_batches b ON b.batch_id = s.batch_id
+WHERE s.submission_id IS NOT NULL OR l.is_open";
+
+    /// Moves claims whose lease is over into new batches, unless somebody else is doing it.
+    TAKE_OVER_DELIVERIES = take_over_deliveries "
+SELECT id FROM take_over_deliveries($1, $2, $3, $4, $5, $6, $7) AS id";
+
+    /// The same.
+    TAKE_OVER_SUBMISSIONS = take_over_submissions "
+SELECT id FROM take_over_submissions($1, $2, $3, $4, $5, $6, $7) AS id";
+
     /// Counts repeats with another payload than the first, by a function of the database.
     COUNT_CHANGED_REPEATS = count_changed_repeats "
 SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
@@ -22,80 +68,22 @@ SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
 /// The statements of one kind of claim.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimStatements {
-    /// Claims what has no row yet, and opens the batches that this needs; where all rows exist,
-    /// nothing is written. Keys whose door is gone, and rows that exist, are not returned. Closes,
-    /// on the way, batches that are known to be confirmed.
-    pub(super) claim_new: &'static Statement,
-    /// What is known of keys whose doors are open. A statement of its own, because only a new one
-    /// sees a row that was committed while `claim_new` waited for it.
-    pub(super) find_claims: &'static Statement,
-    /// Moves claims whose lease is over into new batches, unless somebody else is doing it.
-    pub(super) take_over: &'static Statement,
+    claim: &'static Statement,
+    find: &'static Statement,
+    take_over: &'static Statement,
 }
 
-impl ClaimStatements {
-    pub(super) fn all(self) -> [&'static Statement; 3] {
-        [self.claim_new, self.find_claims, self.take_over]
-    }
-}
+pub(super) const DELIVERIES: ClaimStatements = ClaimStatements {
+    claim: &CLAIM_DELIVERIES,
+    find: &FIND_DELIVERIES,
+    take_over: &TAKE_OVER_DELIVERIES,
+};
 
-/// The statements over `table`. `door` is the type of a door's key, `door_row` what a wanted key is
-/// joined with to find its door, `open` whether that takes what is new, `kept` the argument with
-/// what a claim keeps besides. What writes is a function of the database, which has rights that the
-/// gateway has not.
-macro_rules! claim_statements {
-    (name: $name:literal, table: $table:literal, id: $id:literal, door: $door:literal,
-     kept: $kept:literal, door_row: $door_row:literal, open: $open:literal,) => {
-        ClaimStatements {
-            claim_new: &letterbox_database::Statement {
-                name: concat!("claim_new_", $name),
-                sql: concat!(
-                    "SELECT id FROM claim_",
-                    $name,
-                    "($1, $2, $3, $4, $5, $6, $7, $8, $9",
-                    $kept,
-                    ") AS id"
-                ),
-            },
-            find_claims: &letterbox_database::Statement {
-                name: concat!("find_", $name),
-                sql: concat!(
-                    "
-SELECT wanted.ordinal, d.",
-                    $id,
-                    " AS id,
-       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) AS settled,
-       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::",
-                    $door,
-                    "[])
-     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
-JOIN ",
-                    $door_row,
-                    "
-LEFT JOIN ",
-                    $table,
-                    " d ON d.workspace_id = wanted.workspace_id
-    AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
-LEFT JOIN open_batches b ON b.batch_id = d.batch_id
-WHERE d.",
-                    $id,
-                    " IS NOT NULL OR ",
-                    $open
-                ),
-            },
-            take_over: &letterbox_database::Statement {
-                name: concat!("take_over_", $name),
-                sql: concat!(
-                    "SELECT id FROM take_over_",
-                    $name,
-                    "($1, $2, $3, $4, $5, $6, $7) AS id"
-                ),
-            },
-        }
-    };
-}
-pub(super) use claim_statements;
+pub(super) const SUBMISSIONS: ClaimStatements = ClaimStatements {
+    claim: &CLAIM_SUBMISSIONS,
+    find: &FIND_SUBMISSIONS,
+    take_over: &TAKE_OVER_SUBMISSIONS,
+};
 
 /// A key that shall be claimed into a batch.
 pub(super) struct Wanted<K: ClaimKey> {
@@ -112,13 +100,17 @@ impl<K: ClaimKey> Wanted<K> {
     }
 }
 
-/// What is known of a claim that exists.
+/// What the database knows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known<Id> {
-    /// Its batch is closed or spilled.
-    Settled,
-    /// Its batch is open, and others may take it over, or not yet.
+pub(super) enum Found<Id> {
+    /// Its door, the webhook or the form link, is not there any more.
+    Gone,
+    /// Nobody has claimed it.
+    Unclaimed,
+    /// It is claimed into a batch that is open; others may take it over once the lease is over.
     Open { id: Id, lease_is_over: bool },
+    /// Its batch is closed or spilled: it is recorded.
+    Settled,
 }
 
 /// Keys, by column.
@@ -179,25 +171,21 @@ impl Claims {
         if !columns.payloads.is_empty() {
             values.push(/* $10 payload_hash */ &columns.payloads);
         }
-        let rows = self
-            .database
-            .query(K::STATEMENTS.claim_new, &values)
-            .await?;
+        let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
         closing.are_closed();
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
     }
 
-    /// What is known of keys, by their places; nothing of those whose door is gone. Of a key that
-    /// has a door and no row, `None` is known.
+    /// What is known of keys; nothing of those whose door is gone.
     pub(super) async fn find_claims<K: ClaimKey>(
         &self,
-        keys: impl Iterator<Item = &K>,
-    ) -> Result<HashMap<usize, Option<Known<K::Id>>>, DatabaseError> {
-        let columns = Columns::of(keys);
+        keys: impl Iterator<Item = &K> + Clone,
+    ) -> Result<HashMap<K, Found<K::Id>>, DatabaseError> {
+        let (columns, keys) = (Columns::of(keys.clone()), Vec::from_iter(keys));
         let rows = self
             .database
             .query(
-                K::STATEMENTS.find_claims,
+                K::STATEMENTS.find,
                 &[
                     /* $1 workspace_id */ &columns.workspaces,
                     /* $2 key_high */ &columns.highs,
@@ -207,30 +195,32 @@ impl Claims {
                 ],
             )
             .await?;
-        let known = rows.iter().map(|row| {
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
             let ordinal: i64 = row.try_get("ordinal")?;
-            let (id, settled, lease_is_over) = (
-                row.try_get("id")?,
-                row.try_get("settled")?,
-                row.try_get("lease_is_over")?,
-            );
-            let known = match (id, settled) {
-                (None, _) => None,
-                (Some(_), true) => Some(Known::Settled),
-                (Some(id), false) => Some(Known::Open { id, lease_is_over }),
+            let key = usize::try_from(ordinal - 1)
+                .ok()
+                .and_then(|place| keys.get(place));
+            let state = match (row.try_get("id")?, row.try_get("settled")?) {
+                (None, _) => Found::Unclaimed,
+                (Some(_), true) => Found::Settled,
+                (Some(id), false) => Found::Open {
+                    id,
+                    lease_is_over: row.try_get("lease_is_over")?,
+                },
             };
-            Ok((ordinal as usize - 1, known))
-        });
-        known.collect()
+            found.extend(key.map(|key| (**key, state)));
+        }
+        Ok(found)
     }
 
     /// Takes over what is open with its lease over, and gives the ids of what was taken.
     pub(super) async fn take_over<K: ClaimKey>(
         &self,
-        wanted: &[&Wanted<K>],
+        wanted: impl Iterator<Item = &Wanted<K>> + Clone,
     ) -> Result<HashSet<K::Id>, DatabaseError> {
-        let columns = Columns::of(wanted.iter().map(|wanted| &wanted.key));
-        let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
+        let columns = Columns::of(wanted.clone().map(|wanted| &wanted.key));
+        let batches: Vec<_> = wanted.map(|wanted| wanted.batch).collect();
         let rows = self
             .database
             .query(

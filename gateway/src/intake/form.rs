@@ -17,10 +17,10 @@ use sha2::{Digest, Sha256};
 
 use super::content_type;
 use crate::{
-    acceptance::{Accepted, Submission},
+    acceptance::Submission,
     admission::{LiveForm, LiveRelease, NotAdmitted},
     body,
-    claims::{KeyState, SubmissionKey},
+    claims::{Outcome, SubmissionKey},
     client_address::ClientAddress,
     error::Refusal,
     json,
@@ -122,12 +122,12 @@ async fn accept(
         }
         // The payload does not fit; a known key answers as before all the same.
         Err(refusal) => match await_outcome(gateway, key).await? {
-            KeyState::Recorded => {
+            Outcome::Duplicate => {
                 gateway.repeats.note(key);
                 Ok(())
             }
-            KeyState::Gone => Err(Refusal::form_unavailable()),
-            KeyState::New | KeyState::InProgress => Err(refusal),
+            Outcome::Gone => Err(Refusal::form_unavailable()),
+            _ => Err(refusal),
         },
     }
 }
@@ -136,27 +136,26 @@ async fn accept(
 async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal> {
     loop {
         match gateway.submissions.accept(submission.clone()).await {
-            Accepted::First => return Ok(()),
-            Accepted::Duplicate => {
+            Outcome::First => return Ok(()),
+            Outcome::Duplicate => {
                 gateway.repeats.note(submission.key);
                 return Ok(());
             }
-            Accepted::Gone => return Err(Refusal::form_unavailable()),
-            Accepted::Unavailable => return Err(Refusal::temporarily_unavailable()),
-            Accepted::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,
+            Outcome::Gone => return Err(Refusal::form_unavailable()),
+            Outcome::Unavailable => return Err(Refusal::temporarily_unavailable()),
+            Outcome::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,
         }
     }
 }
 
-/// Whether a key is known, when its first submission is over.
-async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<KeyState, Refusal> {
+/// What became of a key, when its first submission is over.
+async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<Outcome, Refusal> {
     loop {
         let found = gateway.claims.find(&[key]).await;
         let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
-        match found.first() {
-            Some(KeyState::InProgress) => tokio::time::sleep(DUPLICATE_PAUSE).await,
-            Some(known) => return Ok(*known),
-            None => return Ok(KeyState::New),
+        match found.get(&key) {
+            Some(Outcome::InProgress) => tokio::time::sleep(DUPLICATE_PAUSE).await,
+            found => return Ok(found.copied().unwrap_or(Outcome::Unavailable)),
         }
     }
 }

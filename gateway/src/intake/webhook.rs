@@ -13,9 +13,9 @@ use serde::Deserialize;
 
 use super::content_type;
 use crate::{
-    acceptance::{Accepted, Delivery},
+    acceptance::Delivery,
     body,
-    claims::{DeliveryKey, KeyState},
+    claims::{DeliveryKey, Outcome},
     error::Refusal,
     faults::Fault,
     json, request_id,
@@ -125,11 +125,11 @@ async fn accept(
         .accept(Delivery::new(address, memory, body, receipt))
         .await
     {
-        Accepted::First => Ok(Recorded::First),
-        Accepted::Duplicate => Ok(Recorded::Duplicate),
-        Accepted::InProgress => Err(Refusal::delivery_in_progress()),
-        Accepted::Unavailable => Err(Refusal::temporarily_unavailable()),
-        Accepted::Gone => {
+        Outcome::First => Ok(Recorded::First),
+        Outcome::Duplicate => Ok(Recorded::Duplicate),
+        Outcome::InProgress => Err(Refusal::delivery_in_progress()),
+        Outcome::Unavailable => Err(Refusal::temporarily_unavailable()),
+        Outcome::Gone => {
             gateway.secrets.forget(address);
             Err(Refusal::invalid_signature())
         }
@@ -143,19 +143,17 @@ async fn without_room(
     memory: WebhookId,
     body: &[u8],
 ) -> Result<Recorded, Refusal> {
-    let found = gateway
-        .claims
-        .find(&[DeliveryKey::new(address, memory, body)])
-        .await;
+    let key = DeliveryKey::new(address, memory, body);
+    let found = gateway.claims.find(&[key]).await;
     let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
-    match found.first() {
-        Some(KeyState::Recorded) => Ok(Recorded::Duplicate),
-        Some(KeyState::InProgress) => Err(Refusal::delivery_in_progress()),
-        Some(KeyState::Gone) => {
+    match found.get(&key) {
+        Some(Outcome::Duplicate) => Ok(Recorded::Duplicate),
+        Some(Outcome::InProgress) => Err(Refusal::delivery_in_progress()),
+        Some(Outcome::Gone) => {
             gateway.secrets.forget(address);
             Err(Refusal::invalid_signature())
         }
-        Some(KeyState::New) | None => Err(Refusal::storage_exhausted()),
+        _ => Err(Refusal::storage_exhausted()),
     }
 }
 

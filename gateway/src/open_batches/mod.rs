@@ -7,7 +7,8 @@
 //!            └─not published────> the lease ends at once; the row stays
 //! ```
 //! A row that stays keeps its claims free to be taken over. To delete it would say that they are
-//! recorded. A gateway that dies leaves an open row, whose lease ends by itself.
+//! recorded. A gateway that dies leaves an open row, whose lease ends by itself. The protocol is in
+//! `acceptance/README.md`.
 
 mod outlet;
 mod relay;

@@ -1,5 +1,6 @@
 //! Claims, as workers see them: a gateway claims before it publishes, so an entry without a claim
-//! does not come from a gateway's door, whoever could publish it. It is not believed.
+//! does not come from a gateway's door, whoever could publish it. It is not believed. The protocol
+//! is in `gateway/src/acceptance/README.md`.
 
 mod store;
 
