@@ -7,7 +7,7 @@
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE audit_log (
-    workspace_id uuid NOT NULL,
+    workspace_id uuid,
     entry_id     bigint GENERATED ALWAYS AS IDENTITY,
     ordered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     ordered_by   uuid,
@@ -18,11 +18,11 @@ CREATE TABLE audit_log (
     reason       text,
     before       jsonb NOT NULL,
     after        jsonb NOT NULL,
-    PRIMARY KEY (workspace_id, entry_id)
+    UNIQUE NULLS NOT DISTINCT (workspace_id, entry_id)
 );
 COMMENT ON TABLE audit_log IS
     'Every order of an operator or approver; also of workspaces that are deleted';
-COMMENT ON COLUMN audit_log.workspace_id IS 'Tenant; nil for what belongs to none';
+COMMENT ON COLUMN audit_log.workspace_id IS 'Tenant; null for what belongs to none';
 COMMENT ON COLUMN audit_log.entry_id IS 'Counts';
 COMMENT ON COLUMN audit_log.ordered_at IS 'Database clock';
 COMMENT ON COLUMN audit_log.ordered_by IS 'The user who answers for it, where one was named';
@@ -68,7 +68,7 @@ BEGIN
     one := former || latter;
     INSERT INTO audit_log (workspace_id, ordered_by, login, command, subject, subject_id, reason,
         before, after)
-    SELECT coalesce((one ->> 'workspace_id')::uuid, '00000000-0000-0000-0000-000000000000'),
+    SELECT (one ->> 'workspace_id')::uuid,
            coalesce(nullif(current_setting('letterbox.ordered_by', true), ''),
                one ->> 'decided_by')::uuid,
            session_user,
@@ -130,9 +130,8 @@ CREATE TRIGGER audit AFTER UPDATE ON all_workspaces
 
 CREATE FUNCTION note_order(about text, told jsonb)
     RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    INSERT INTO audit_log (workspace_id, ordered_by, login, command, subject, reason, before, after)
-    VALUES ('00000000-0000-0000-0000-000000000000', nullif(current_setting('letterbox.ordered_by',
-        true), '')::uuid, session_user,
+    INSERT INTO audit_log (ordered_by, login, command, subject, reason, before, after)
+    VALUES (nullif(current_setting('letterbox.ordered_by', true), '')::uuid, session_user,
             coalesce(nullif(current_setting('letterbox.command', true), ''), about), about,
             nullif(current_setting('letterbox.reason', true), ''), '{}', told)
 $$;

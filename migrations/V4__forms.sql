@@ -3,7 +3,7 @@
 -- holds for whoever makes the move and however. A link also closes at a time, or after so many
 -- answers: then it is alive for the keys that it knows, so that who sends again what was sent in
 -- time is answered as before, and dead for everybody else. What is live is said once, in the view
--- live_form_links, which is also all that the gateway can see of workflows.
+-- live_links; with live_form_links that is all that the gateway can see of workflows.
 --
 -- Whoever makes a link or ends links writes the workflow's row first: of two transactions that
 -- don't see each other's work (REPEATABLE READ), one fails. Each time that a member gets the right
@@ -155,24 +155,25 @@ COMMENT ON FUNCTION refuse_truncation IS 'TRUNCATE would pass by what happens fo
 CREATE TRIGGER members_are_not_truncated BEFORE TRUNCATE ON members FOR EACH STATEMENT
     EXECUTE FUNCTION refuse_truncation();
 
-CREATE VIEW live_form_links AS
-SELECT l.token_sha256, l.workspace_id, l.workflow_id, l.form_link_id, l.release_id, r.form,
+CREATE VIEW live_links AS
+SELECT l.token_sha256, l.workspace_id, l.workflow_id, l.form_link_id, l.release_id,
     (l.closes_at IS NULL OR l.closes_at > statement_timestamp())
-        AND (l.max_answers IS NULL OR l.answers < l.max_answers) AS is_open,
-    r.page, r.least_seconds
+        AND (l.max_answers IS NULL OR l.answers < l.max_answers) AS is_open
 FROM form_links l
 JOIN workflows w ON w.workspace_id = l.workspace_id AND w.workflow_id = l.workflow_id
     AND w.state = 'deployed' AND w.live_release_id = l.release_id
 JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = w.owner_id AND m.may_run
     AND m.may_run_since = l.owner_may_run_since
-JOIN releases r ON r.workspace_id = l.workspace_id AND r.workflow_id = l.workflow_id
-    AND r.release_id = l.release_id
 WHERE l.ended_at IS NULL;
-COMMENT ON VIEW live_form_links IS 'The links that answer: what a live link is, said once';
-COMMENT ON COLUMN live_form_links.token_sha256 IS 'SHA-256 of the token';
-COMMENT ON COLUMN live_form_links.form IS 'What a reader of the link is answered';
-COMMENT ON COLUMN live_form_links.is_open IS
+COMMENT ON VIEW live_links IS 'The links that answer: what a live link is, said once';
+COMMENT ON COLUMN live_links.token_sha256 IS 'SHA-256 of the token';
+COMMENT ON COLUMN live_links.is_open IS
     'Whether it takes what is new; otherwise it answers those who send again what it took';
 
+CREATE VIEW live_form_links AS
+SELECT l.*, r.form, r.page, r.least_seconds
+FROM live_links l JOIN releases r USING (workspace_id, workflow_id, release_id);
+COMMENT ON VIEW live_form_links IS 'The same, with what a reader of the link is answered';
+
 GRANT SELECT, INSERT, UPDATE ON form_links TO letterbox_operator;
-GRANT SELECT ON live_form_links TO letterbox_gateway;
+GRANT SELECT ON live_links, live_form_links TO letterbox_gateway;

@@ -155,7 +155,7 @@ CREATE TABLE form_submissions (
     key_high        uuid NOT NULL,
     key_low         uuid NOT NULL,
     submission_id   uuid NOT NULL,
-    release_ids     uuid[],
+    release_ids     uuid[] NOT NULL,
     payload_hash    bigint,
     changed_repeats integer NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace_id, key_high, key_low)
@@ -171,12 +171,11 @@ COMMENT ON COLUMN form_submissions.key_high IS
 COMMENT ON COLUMN form_submissions.key_low IS 'Second half';
 COMMENT ON COLUMN form_submissions.submission_id IS 'Id of the run; the same for every attempt';
 COMMENT ON COLUMN form_submissions.release_ids IS
-    'Releases of the links that it came through, each at an attempt of its own; null for what '
-    'was claimed before this was kept';
+    'Releases of the links that it came through, each at an attempt of its own';
 COMMENT ON COLUMN form_submissions.payload_hash IS
     'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that nobody who does not '
-    'know the key can guess at the payload; null for what was claimed before this was kept or '
-    'was taken over, and when the input of its run is not kept';
+    'know the key can guess at the payload; null where it was taken over, and when the input of '
+    'its run is not kept';
 COMMENT ON COLUMN form_submissions.changed_repeats IS
     'How often the key came back with another payload, which changed nothing';
 CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
@@ -186,7 +185,7 @@ CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
 CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
     hashes bytea[],
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
-        payloads bigint[] DEFAULT NULL)
+        payloads bigint[])
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM FROM form_links b
@@ -207,7 +206,7 @@ BEGIN
             FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
                  AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id,
                      payload_hash)
-            JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+            JOIN live_links l ON l.token_sha256 = n.token_sha256
                 AND l.workspace_id = n.workspace_id
             WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
             ORDER BY n.workspace_id, n.key_high, n.key_low
@@ -232,7 +231,7 @@ BEGIN
             FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
                  AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id,
                      payload_hash)
-            JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+            JOIN live_links l ON l.token_sha256 = n.token_sha256
                 AND l.workspace_id = n.workspace_id
             LEFT JOIN form_links b
                 ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
@@ -283,7 +282,7 @@ BEGIN
         SELECT s.workspace_id, s.key_high, s.key_low, n.batch_id, l.release_id
         FROM unnest(workspaces, highs, lows, doors, hashes, batches)
              AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id)
-        JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+        JOIN live_links l ON l.token_sha256 = n.token_sha256
             AND l.workspace_id = n.workspace_id
         JOIN form_submissions s
             ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
@@ -321,7 +320,7 @@ BEGIN
         SELECT s.workspace_id, s.key_high, s.key_low, count(*) AS times
         FROM unnest(workspaces, highs, lows, doors, hashes, payloads)
              AS n (workspace_id, key_high, key_low, token_sha256, sha256, payload_hash)
-        JOIN live_form_links l ON l.token_sha256 = n.token_sha256
+        JOIN live_links l ON l.token_sha256 = n.token_sha256
             AND l.workspace_id = n.workspace_id
         JOIN form_submissions s
             ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low

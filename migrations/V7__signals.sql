@@ -47,8 +47,7 @@ COMMENT ON COLUMN signals.body IS 'The exact bytes that were signed; null when t
 COMMENT ON COLUMN signals.received_at IS 'When the gateway received it, by the gateway''s clock';
 COMMENT ON COLUMN signals.stored_at IS 'When the worker stored it, by the database''s clock';
 COMMENT ON COLUMN signals.request_id IS
-    'The X-Request-Id that its sender was answered; null for what was received before this was '
-    'kept';
+    'The X-Request-Id that its sender was answered; null where none is known';
 CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
 
 CREATE TABLE signal_readers (

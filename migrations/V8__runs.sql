@@ -124,8 +124,7 @@ COMMENT ON COLUMN runs.failing IS 'Why it fails, once what follows a failure has
 COMMENT ON COLUMN runs.found_by IS
     'Ids that stand for the values of its input; null where it is not searched';
 COMMENT ON COLUMN runs.request_id IS
-    'The X-Request-Id that its submitter was answered; null for what was received before this '
-    'was kept';
+    'The X-Request-Id that its submitter was answered; null where none is known';
 COMMENT ON COLUMN runs.traceparent IS
     'W3C trace context of its submission; null where nobody follows its trace';
 CREATE INDEX runs_by_end ON runs (finished_at, run_id) WHERE finished_at IS NOT NULL;
@@ -154,7 +153,7 @@ CREATE TABLE run_actions (
     idempotency_key uuid NOT NULL,
     attempts        integer NOT NULL DEFAULT 0,
     response_status integer,
-    outcome         text,
+    branch          text CHECK (branch IN ('then', 'else')),
     error           text,
     retry_at        timestamptz,
     started_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -192,7 +191,7 @@ COMMENT ON COLUMN run_actions.idempotency_key IS 'Sent with every attempt';
 COMMENT ON COLUMN run_actions.attempts IS
     'Attempts that were answered, or are known to have failed';
 COMMENT ON COLUMN run_actions.response_status IS 'HTTP status of the last answer';
-COMMENT ON COLUMN run_actions.outcome IS 'Which way a condition went: then or else';
+COMMENT ON COLUMN run_actions.branch IS 'Which way a condition went';
 COMMENT ON COLUMN run_actions.error IS 'What went wrong the last time';
 COMMENT ON COLUMN run_actions.retry_at IS 'Not before then, while retrying';
 COMMENT ON COLUMN run_actions.started_at IS 'Database clock';
@@ -367,11 +366,10 @@ COMMENT ON COLUMN all_workspaces.held_at IS
     'Since when no run begins an action; null while they do';
 INSERT INTO all_workspaces DEFAULT VALUES;
 
-CREATE FUNCTION is_held(tenant uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL)
-        OR EXISTS (SELECT FROM workspaces WHERE workspace_id = tenant AND held_at IS NOT NULL)
-$$;
-COMMENT ON FUNCTION is_held IS 'Whether runs of a workspace begin no action';
+CREATE VIEW held_workspaces AS
+SELECT workspace_id FROM workspaces
+WHERE held_at IS NOT NULL OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL);
+COMMENT ON VIEW held_workspaces IS 'The workspaces whose runs begin no action';
 
 CREATE FUNCTION question_clock(tenant uuid) RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
     SELECT least(clock_timestamp(), (SELECT held_at FROM all_workspaces),
@@ -466,7 +464,8 @@ COMMENT ON COLUMN run_usage.started IS 'Runs that have started in it; refused on
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
     disconnected_at) ON connected_accounts TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON connected_accounts, runs, run_usage TO letterbox_operator;
-GRANT SELECT ON policies, all_workspaces, ready_lanes TO letterbox_worker;
+GRANT SELECT ON policies, all_workspaces, held_workspaces, ready_lanes TO letterbox_worker;
+GRANT SELECT ON held_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT ON policies TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE (state, failure, turn, lease_until, started_at, finished_at,
     idle_turns, failing) ON runs TO letterbox_worker;

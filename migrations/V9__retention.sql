@@ -9,16 +9,16 @@ SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', t
 CREATE TABLE stored_bytes (
     workspace_id uuid NOT NULL,
     day          date NOT NULL,
-    webhook_id   uuid NOT NULL,
+    webhook_id   uuid,
     bytes        bigint NOT NULL,
-    PRIMARY KEY (workspace_id, day, webhook_id)
+    UNIQUE NULLS NOT DISTINCT (workspace_id, day, webhook_id)
 );
 COMMENT ON TABLE stored_bytes IS
     'How much was stored in a day, noted every few seconds: a ceiling, not an account';
 COMMENT ON COLUMN stored_bytes.workspace_id IS 'Tenant';
 COMMENT ON COLUMN stored_bytes.day IS 'In UTC';
 COMMENT ON COLUMN stored_bytes.webhook_id IS
-    'What this webhook has delivered; nil for everything in the workspace, forms included';
+    'What this webhook has delivered; null for everything in the workspace, forms included';
 COMMENT ON COLUMN stored_bytes.bytes IS 'Bodies of signals and inputs of runs';
 
 CREATE TABLE erased_runs (
@@ -37,14 +37,14 @@ COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
 CREATE TABLE forgotten (
     what     text PRIMARY KEY CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
     until_at timestamptz NOT NULL DEFAULT '-infinity',
-    until_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000'
+    until_id uuid
 );
 COMMENT ON TABLE forgotten IS 'How far retention has come';
 COMMENT ON COLUMN forgotten.what IS
     'Bodies of signals, inputs of runs, requests of actions, or whole runs';
 COMMENT ON COLUMN forgotten.until_at IS
     'When the last signal or run was stored, or was over, that was looked at';
-COMMENT ON COLUMN forgotten.until_id IS 'Its id';
+COMMENT ON COLUMN forgotten.until_id IS 'Its id; null before the first';
 INSERT INTO forgotten (what) VALUES ('bodies'), ('inputs'), ('requests'), ('runs');
 
 -- Workers decide when, the function what: nothing younger than a day, and no run that is not over.

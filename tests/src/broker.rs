@@ -45,17 +45,19 @@ impl World {
                 _ => {}
             }
         }
-        for (table, claims) in [
-            ("webhook_deliveries", deliveries),
-            ("form_submissions", submissions),
+        // For every release that there is: what a message names is another test's matter.
+        let releases = ", ARRAY(SELECT release_id FROM releases)";
+        for (table, claims, kept) in [
+            ("webhook_deliveries", deliveries, ""),
+            ("form_submissions", submissions, releases),
         ] {
             let workspaces: Vec<WorkspaceId> = claims.iter().map(|one| one.0).collect();
             let highs: Vec<Uuid> = claims.iter().map(|one| one.1.0).collect();
             let lows: Vec<Uuid> = claims.iter().map(|one| one.1.1).collect();
             let ids: Vec<Uuid> = claims.iter().map(|one| one.2).collect();
             let claim = format!(
-                "INSERT INTO {table} SELECT 0, * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[],
-                    $4::uuid[]) ON CONFLICT DO NOTHING"
+                "INSERT INTO {table} SELECT 0, new.*{kept} FROM unnest($1::uuid[], $2::uuid[],
+                    $3::uuid[], $4::uuid[]) AS new ON CONFLICT DO NOTHING"
             );
             let values: [&(dyn ToSql + Sync); 4] = [&workspaces, &highs, &lows, &ids];
             self.database.execute(&claim, &values).await.unwrap();

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use lapin::options::BasicPublishOptions;
 use letterbox_broker::{BatchBody, FormSubmission, Receipt, RunWake};
-use letterbox_common::{ids::RunId, states::RunState};
+use letterbox_common::ids::RunId;
 use letterbox_tests::{
     EXPIRE, Peer, Received, Reply, World, definition_with, eventually, payload, post,
 };
@@ -45,7 +45,7 @@ async fn retries_send_the_same_under_the_same_key() {
         (3, Some(200), None)
     );
 
-    for (id, attempts) in [("gone", 1), ("never", 11)] {
+    for (failed, (id, attempts)) in (1..).zip([("gone", 1), ("never", 11)]) {
         let form = world
             .form_of(
                 &gateway,
@@ -55,10 +55,8 @@ async fn retries_send_the_same_under_the_same_key() {
             )
             .await;
         form.assert_accepts("k").await;
-        eventually("failed", async || {
-            world.run_of(&form).await.row.state == RunState::Failed
-        })
-        .await;
+        // It is recorded after it was accepted.
+        world.await_state("failed", failed).await;
         let run = world.run_of(&form).await;
         assert_eq!(
             (run.actions.len(), run.actions[0].attempts),

@@ -72,7 +72,7 @@ async fn what_is_stored_in_a_day_has_a_ceiling() {
     );
 
     let fill = "INSERT INTO stored_bytes VALUES ($1, (now() AT TIME ZONE 'UTC')::date,
-        '00000000-0000-0000-0000-000000000000', 2 << 20)";
+        NULL, 2 << 20)";
     world
         .database
         .execute(fill, &[&form.workspace])

@@ -196,7 +196,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-            WHERE i.indrelid = c.oid AND i.indisprimary AND a.attname = 'workspace_id')";
+            WHERE i.indrelid = c.oid AND i.indisunique AND a.attname = 'workspace_id')";
     assert_eq!(
         world.count(keyless).await,
         0,

@@ -140,7 +140,8 @@ impl Intruder {
             Sha256::digest(token).to_vec(),
         );
         let claim = "SELECT claim_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
-            ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[8::bigint], ARRAY[$6::uuid], 60, '{}')";
+            ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[8::bigint], ARRAY[$6::uuid], 60, '{}',
+            '{1}')";
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
             [&form.workspace, &high, &low, &token, &sha256, &id];
         self.database.query(claim, &values).await.unwrap().len()
@@ -375,7 +376,7 @@ async fn claims_are_made_through_live_doors_only() {
     let decoys = "CREATE TEMPORARY TABLE webhooks AS
             SELECT gen_random_uuid() AS workspace_id, gen_random_uuid() AS webhook_id,
                    NULL::timestamptz AS deleted_at;
-        CREATE TEMPORARY TABLE live_form_links AS
+        CREATE TEMPORARY TABLE live_links AS
             SELECT ''::bytea AS token_sha256, gen_random_uuid() AS workspace_id,
                    gen_random_uuid() AS workflow_id, gen_random_uuid() AS release_id;";
     intruder.database.batch_execute(decoys).await.unwrap();

@@ -77,14 +77,10 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// As one text, `<received_at> <request_id> <traceparent>`: what the database takes apart. The
-    /// context of a trace that nobody follows is not told.
+    /// The context of its trace, where somebody follows it.
     #[must_use]
-    pub fn text(&self) -> String {
-        let (time, id) = (self.received_at, self.request_id.as_deref());
-        let context = Some(self.traceparent.as_str()).filter(|text| is_on() && is_sampled(text));
-        let (id, context) = (id.unwrap_or_default(), context.unwrap_or_default());
-        format!("{time} {id} {context}")
+    pub fn followed(&self) -> Option<&str> {
+        Some(self.traceparent.as_str()).filter(|context| is_on() && is_sampled(context))
     }
 }
 

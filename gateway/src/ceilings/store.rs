@@ -20,7 +20,7 @@ LEFT JOIN stored_bytes own ON own.workspace_id = wanted.workspace_id
     AND own.day = (now() AT TIME ZONE 'UTC')::date AND own.webhook_id = wanted.webhook_id
 LEFT JOIN stored_bytes everything ON everything.workspace_id = wanted.workspace_id
     AND everything.day = (now() AT TIME ZONE 'UTC')::date
-    AND everything.webhook_id = '00000000-0000-0000-0000-000000000000'
+    AND everything.webhook_id IS NULL
 ORDER BY wanted.place";
 }
 

@@ -46,7 +46,7 @@ SELECT wanted.ordinal, s.submission_id AS id,
        coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
-JOIN live_form_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id
+JOIN live_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id
 LEFT JOIN form_submissions s ON s.workspace_id = wanted.workspace_id
     AND s.key_high = wanted.key_high AND s.key_low = wanted.key_low
 LEFT JOIN open_batches b ON b.batch_id = s.batch_id

@@ -33,7 +33,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, id, release_id, place)
 WHERE (SELECT true FROM form_submissions s
        WHERE s.submission_id = wanted.id AND s.workspace_id = wanted.workspace_id
-         AND (s.release_ids IS NULL OR wanted.release_id = ANY (s.release_ids)) LIMIT 1) IS NULL
+         AND wanted.release_id = ANY (s.release_ids) LIMIT 1) IS NULL
   AND (SELECT true FROM runs r
        WHERE r.workspace_id = wanted.workspace_id AND r.run_id = wanted.id) IS NULL
   AND (SELECT true FROM erased_runs e

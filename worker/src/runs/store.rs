@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use letterbox_common::{
     form::lookup_ids,
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
@@ -28,27 +29,25 @@ ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
     /// Inserts a batch of submissions as runs. Those that came before change nothing; what is
-    /// refused keeps no input. A receipt is
-    /// '<received_at> <request_id> <traceparent>'. $8 and $9 are ids of
-    /// values, and the place of the run that they are of, from 1. A submission to a workflow that
-    /// does not exist breaks a constraint instead of vanishing in a join.
+    /// refused keeps no input. $10 and $11 are ids of values, and the place of the run that they
+    /// are of, from 1. A submission to a workflow that does not exist breaks a constraint instead
+    /// of vanishing in a join.
     INSERT_RUNS = insert_runs "
 WITH found AS (
-    SELECT place, array_agg(id) AS found_by FROM unnest($8::uuid[], $9::bigint[]) AS f (id, place)
-    GROUP BY place
+    SELECT place, array_agg(id) AS found_by
+    FROM unnest($10::uuid[], $11::bigint[]) AS f (id, place) GROUP BY place
 ), new AS (
-    SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.input,
-           split_part(n.receipt, ' ', 1)::timestamptz AS received_at,
-           nullif(split_part(n.receipt, ' ', 2), '') AS request_id,
-           nullif(split_part(n.receipt, ' ', 3), '') AS traceparent,
+    SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.input, n.received_at,
+           n.request_id, n.traceparent,
            w.owner_id, s.run_allowance, u.started,
            CASE WHEN s.is_searchable THEN found.found_by END AS found_by,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
                 WHEN m.may_run IS NOT TRUE THEN 'owner_cannot_run'
-                WHEN b.bytes >= $7 THEN 'storage_exhausted' END AS reason
-    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bytea[])
-         WITH ORDINALITY
-         AS n (workspace_id, run_id, workflow_id, release_id, receipt, input, place)
+                WHEN b.bytes >= $9 THEN 'storage_exhausted' END AS reason
+    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::text[],
+                $7::text[], $8::bytea[]) WITH ORDINALITY
+         AS n (workspace_id, run_id, workflow_id, release_id, received_at, request_id, traceparent,
+               input, place)
     LEFT JOIN found USING (place)
     LEFT JOIN workflows w ON w.workspace_id = n.workspace_id AND w.workflow_id = n.workflow_id
     LEFT JOIN members m ON m.workspace_id = n.workspace_id AND m.user_id = w.owner_id
@@ -58,7 +57,7 @@ WITH found AS (
         AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
     LEFT JOIN stored_bytes b ON b.workspace_id = n.workspace_id
         AND b.day = (now() AT TIME ZONE 'UTC')::date
-        AND b.webhook_id = '00000000-0000-0000-0000-000000000000'
+        AND b.webhook_id IS NULL
     WHERE NOT EXISTS (
         SELECT FROM runs r WHERE r.workspace_id = n.workspace_id AND r.run_id = n.run_id)
       AND NOT EXISTS (
@@ -149,7 +148,9 @@ struct RecordRuns<'a> {
     runs: Vec<RunId>,
     workflows: Vec<WorkflowId>,
     releases: Vec<ReleaseId>,
-    receipts: Vec<String>,
+    received: Vec<Timestamp>,
+    requests: Vec<Option<&'a str>>,
+    traces: Vec<Option<&'a str>>,
     inputs: Vec<&'a [u8]>,
     /// By what they are found, and the place of the run that each is of, from 1.
     values: Vec<Uuid>,
@@ -189,7 +190,12 @@ impl<'a> RecordRuns<'a> {
             runs: runs.iter().map(|run| run.run).collect(),
             workflows: runs.iter().map(|run| run.workflow).collect(),
             releases: runs.iter().map(|run| run.release).collect(),
-            receipts: runs.iter().map(|run| run.receipt.text()).collect(),
+            received: runs.iter().map(|run| run.receipt.received_at).collect(),
+            requests: runs
+                .iter()
+                .map(|run| run.receipt.request_id.as_deref())
+                .collect(),
+            traces: runs.iter().map(|run| run.receipt.followed()).collect(),
             inputs: runs.iter().map(|run| &run.input[..]).collect(),
             values,
             places,
@@ -209,11 +215,13 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $2 run_id */ &self.runs)
                 .bind(/* $3 workflow_id */ &self.workflows)
                 .bind(/* $4 release_id */ &self.releases)
-                .bind(/* $5 receipt */ &self.receipts)
-                .bind(/* $6 input */ &self.inputs)
-                .bind(/* $7 max_daily_bytes */ self.max_daily_bytes)
-                .bind(/* $8 values */ &self.values)
-                .bind(/* $9 places */ &self.places),
+                .bind(/* $5 received_at */ &self.received)
+                .bind(/* $6 request_id */ &self.requests)
+                .bind(/* $7 traceparent */ &self.traces)
+                .bind(/* $8 input */ &self.inputs)
+                .bind(/* $9 max_daily_bytes */ self.max_daily_bytes)
+                .bind(/* $10 values */ &self.values)
+                .bind(/* $11 places */ &self.places),
         ];
         let results = transaction.pipeline(&statements).await?;
         // The last statement counts; the lock before it gives no counts.

@@ -11,7 +11,7 @@ const WHOLE_DIGITS: i64 = 13;
 /// An amount between 0 and 1,000,000,000,000 with at most four decimal places, and its currency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Amount {
-    ten_thousandths: u64,
+    pub(super) value: AmountValue,
     /// Three capital ASCII letters.
     pub currency: String,
 }
@@ -19,17 +19,7 @@ pub(super) struct Amount {
 impl Amount {
     #[must_use]
     pub(super) fn new(value: AmountValue, currency: String) -> Self {
-        Self {
-            ten_thousandths: value.0,
-            currency,
-        }
-    }
-}
-
-impl fmt::Display for Amount {
-    /// The value in decimal notation, without superfluous zeros, and the currency: `1250.5 EUR`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", AmountValue(self.ten_thousandths), self.currency)
+        Self { value, currency }
     }
 }
 

@@ -154,7 +154,8 @@ mod tests {
         );
         assert_eq!(native.event_id.as_deref(), Some("e1"));
         let amount = native.amount.unwrap();
-        assert_eq!(amount.to_string(), "999999999999.9999 EUR");
+        assert_eq!(amount.value.to_string(), "999999999999.9999");
+        assert_eq!(amount.currency, "EUR");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Storing signals: one statement for the native ones of a batch and one for the generic ones. A
 //! signal that is stored already is left as it is.
 
+use jiff::Timestamp;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
     states::SignalKind,
@@ -13,18 +14,16 @@ use super::{Mapped, Signal, proposal::Native};
 use crate::{metrics, recorder::Recorder};
 
 statements! {
-    /// Inserts signals that keep the proposal contract. An amount is '<value> <currency>', a
-    /// receipt '<received_at> <request_id>'. Those that came before change nothing.
+    /// Inserts signals that keep the proposal contract. Those that came before change nothing.
     INSERT_NATIVE = insert_native_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
                      entity, source_tool, event_id, amount_value, amount_currency)
-SELECT workspace_id, signal_id, webhook_id, split_part(receipt, ' ', 1)::timestamptz,
-       nullif(split_part(receipt, ' ', 2), ''), body, kind, entity, source_tool, event_id,
-       split_part(amount, ' ', 1)::numeric, split_part(amount, ' ', 2)
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[],
-            $7::text[], $8::text[], $9::text[], $10::text[])
-     AS new (workspace_id, signal_id, webhook_id, receipt, body, kind, entity, source_tool,
-             event_id, amount)
+SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, kind, entity,
+       source_tool, event_id, amount_value::numeric, amount_currency
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
+            $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
+     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind, entity,
+             source_tool, event_id, amount_value, amount_currency)
 ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
@@ -34,10 +33,10 @@ RETURNING signal_id";
     INSERT_GENERIC = insert_generic_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
                      generic_reason)
-SELECT workspace_id, signal_id, webhook_id, split_part(receipt, ' ', 1)::timestamptz,
-       nullif(split_part(receipt, ' ', 2), ''), body, 'generic', reason
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[])
-     AS new (workspace_id, signal_id, webhook_id, receipt, body, reason)
+SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, 'generic', reason
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
+            $7::text[])
+     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, reason)
 ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
@@ -95,7 +94,8 @@ struct Common<'a> {
     workspaces: Vec<WorkspaceId>,
     ids: Vec<DeliveryId>,
     webhooks: Vec<WebhookId>,
-    receipts: Vec<String>,
+    received: Vec<Timestamp>,
+    requests: Vec<Option<&'a str>>,
     bodies: Vec<&'a [u8]>,
 }
 
@@ -104,7 +104,8 @@ impl<'a> Common<'a> {
         self.workspaces.push(signal.workspace);
         self.ids.push(signal.id);
         self.webhooks.push(signal.webhook);
-        self.receipts.push(signal.receipt.text());
+        self.received.push(signal.receipt.received_at);
+        self.requests.push(signal.receipt.request_id.as_deref());
         self.bodies.push(&signal.body);
     }
 }
@@ -116,19 +117,23 @@ struct NativeColumns<'a> {
     entities: Vec<String>,
     tools: Vec<String>,
     events: Vec<Option<String>>,
-    amounts: Vec<Option<String>>,
+    values: Vec<Option<String>>,
+    currencies: Vec<Option<&'a str>>,
 }
 
 impl<'a> NativeColumns<'a> {
-    fn push(&mut self, signal: &'a Signal, native: &Native) {
+    fn push(&mut self, signal: &'a Signal, native: &'a Native) {
         self.common.push(signal);
         self.kinds.push(native.kind);
         self.entities.push(replace_nul(&native.entity));
         self.tools.push(replace_nul(&native.source_tool));
         self.events
             .push(native.event_id.as_deref().map(replace_nul));
-        self.amounts
-            .push(native.amount.as_ref().map(ToString::to_string));
+        let amount = native.amount.as_ref();
+        self.values
+            .push(amount.map(|amount| amount.value.to_string()));
+        self.currencies
+            .push(amount.map(|amount| amount.currency.as_str()));
     }
 
     /// None when the batch has no such signal.
@@ -138,13 +143,15 @@ impl<'a> NativeColumns<'a> {
                 .bind(/* $1 workspace_id */ &self.common.workspaces)
                 .bind(/* $2 signal_id */ &self.common.ids)
                 .bind(/* $3 webhook_id */ &self.common.webhooks)
-                .bind(/* $4 receipt */ &self.common.receipts)
-                .bind(/* $5 body */ &self.common.bodies)
-                .bind(/* $6 kind */ &self.kinds)
-                .bind(/* $7 entity */ &self.entities)
-                .bind(/* $8 source_tool */ &self.tools)
-                .bind(/* $9 event_id */ &self.events)
-                .bind(/* $10 amount */ &self.amounts)
+                .bind(/* $4 received_at */ &self.common.received)
+                .bind(/* $5 request_id */ &self.common.requests)
+                .bind(/* $6 body */ &self.common.bodies)
+                .bind(/* $7 kind */ &self.kinds)
+                .bind(/* $8 entity */ &self.entities)
+                .bind(/* $9 source_tool */ &self.tools)
+                .bind(/* $10 event_id */ &self.events)
+                .bind(/* $11 amount_value */ &self.values)
+                .bind(/* $12 amount_currency */ &self.currencies)
         })
     }
 }
@@ -168,9 +175,10 @@ impl<'a> GenericColumns<'a> {
                 .bind(/* $1 workspace_id */ &self.common.workspaces)
                 .bind(/* $2 signal_id */ &self.common.ids)
                 .bind(/* $3 webhook_id */ &self.common.webhooks)
-                .bind(/* $4 receipt */ &self.common.receipts)
-                .bind(/* $5 body */ &self.common.bodies)
-                .bind(/* $6 generic_reason */ &self.reasons)
+                .bind(/* $4 received_at */ &self.common.received)
+                .bind(/* $5 request_id */ &self.common.requests)
+                .bind(/* $6 body */ &self.common.bodies)
+                .bind(/* $7 generic_reason */ &self.reasons)
         })
     }
 }

@@ -9,8 +9,7 @@ statements! {
     /// Adds to what was stored today.
     NOTE_STORED_BYTES = note_stored_bytes "
 INSERT INTO stored_bytes AS s (workspace_id, day, webhook_id, bytes)
-SELECT workspace_id, (now() AT TIME ZONE 'UTC')::date,
-       coalesce(webhook_id, '00000000-0000-0000-0000-000000000000'), bytes
+SELECT workspace_id, (now() AT TIME ZONE 'UTC')::date, webhook_id, bytes
 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS new (workspace_id, webhook_id, bytes)
 ORDER BY workspace_id, webhook_id NULLS FIRST
 ON CONFLICT (workspace_id, day, webhook_id) DO UPDATE SET bytes = s.bytes + EXCLUDED.bytes";

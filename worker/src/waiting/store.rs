@@ -17,7 +17,7 @@ WITH unseen AS (
     SELECT workspace_id, due_at FROM ready_lanes UNION ALL SELECT workspace_id, due_at FROM unseen
 )
 SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
-FROM due WHERE NOT is_held(workspace_id)";
+FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h)";
 
     /// Questions that wait for a person, and for how long the oldest has, in seconds.
     PENDING_APPROVALS = oldest_approval "

@@ -15,9 +15,8 @@ statements! {
 
     /// The newest entries.
     AUDIT = audit "
-SELECT entry_id, nullif(workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id,
-       ordered_at, ordered_by, login, command, subject, subject_id, reason, before::text,
-       after::text
+SELECT entry_id, workspace_id, ordered_at, ordered_by, login, command, subject, subject_id, reason,
+       before::text, after::text
 FROM audit_log
 WHERE ($1::uuid IS NULL OR workspace_id = $1) AND ($2::text IS NULL OR subject_id = $2)
   AND ($3::timestamptz IS NULL OR ordered_at >= $3) AND ($4::bigint IS NULL OR entry_id < $4)

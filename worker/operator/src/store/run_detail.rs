@@ -22,7 +22,8 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
        coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
        l.number AS release_number, u.name AS owner_name, r.request_id,
        nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
-       r.finished_at IS NULL AND is_held(r.workspace_id) AS is_held
+       r.finished_at IS NULL AND r.workspace_id IN (SELECT workspace_id FROM held_workspaces)
+           AS is_held
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
 JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
@@ -34,7 +35,7 @@ LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission
     RUN_ACTIONS = run_actions "
 SELECT a.action_id, a.type, a.state, a.untrusted, a.steered_by, a.decision, a.decision_rule,
        a.policy_version, a.part_of, a.is_told, a.answer_sealed, a.request, a.idempotency_key,
-       a.attempts, a.response_status, a.outcome AS branch, a.error,
+       a.attempts, a.response_status, a.branch, a.error,
        a.retry_at, a.started_at, a.finished_at,
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
        u.name AS decided_by_name

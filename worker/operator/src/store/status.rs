@@ -18,7 +18,8 @@ WITH due AS (
      WHERE state = 'scheduled' AND due_at <= now() LIMIT 1000000)
 )
 SELECT count(*) AS count, extract(epoch FROM now() - min(due_at))::float8 AS oldest_seconds,
-       extract(epoch FROM now() - min(due_at) FILTER (WHERE NOT is_held(workspace_id)))::float8
+       extract(epoch FROM now() - min(due_at) FILTER (WHERE workspace_id NOT IN (
+           SELECT h.workspace_id FROM held_workspaces h)))::float8
            AS late_seconds
 FROM due";
 

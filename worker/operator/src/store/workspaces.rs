@@ -43,7 +43,7 @@ LEFT JOIN run_usage u ON u.workspace_id = w.workspace_id
     AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 LEFT JOIN stored_bytes b ON b.workspace_id = w.workspace_id
     AND b.day = (now() AT TIME ZONE 'UTC')::date
-    AND b.webhook_id = '00000000-0000-0000-0000-000000000000'
+    AND b.webhook_id IS NULL
 WHERE w.workspace_id = $1";
 
     /// What the webhooks of a workspace have stored today, the most first.

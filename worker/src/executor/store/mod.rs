@@ -21,15 +21,6 @@ pub(super) use self::{
 };
 use super::permission::ApprovalStatus;
 
-/// Whether the workspace $1 is held. As `is_held` in the schema, which each use would plan anew.
-macro_rules! is_held {
-    () => {
-        "(EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL)
-   OR EXISTS (SELECT FROM workspaces WHERE workspace_id = $1 AND held_at IS NOT NULL))"
-    };
-}
-use is_held;
-
 statements! {
     /// Leases a run that is not over and that nobody has, for one more holder, if its wake was
     /// handed over: else it is not its turn. Removes the wake of a run that is over.
@@ -62,7 +53,7 @@ FROM taken t JOIN releases r USING (workspace_id, workflow_id, release_id)";
 
     /// What a run has done, with the answers of people. $3 is the user as whom it acts.
     ACTION_RECORDS = action_records "
-SELECT a.action_id, a.state, a.is_told, a.outcome AS branch, a.request, a.attempts, a.error,
+SELECT a.action_id, a.state, a.is_told, a.branch, a.request, a.attempts, a.error,
        a.response_status, a.answer_sealed, a.unanswered,
        extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
@@ -74,10 +65,11 @@ FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 WHERE a.workspace_id = $1 AND a.run_id = $2";
 
     /// What holds at the moment of an action: whether the owner may run, the account, the policy.
-    CIRCUMSTANCES = circumstances concat!("
+    CIRCUMSTANCES = circumstances "
 SELECT coalesce(
            (SELECT may_run FROM members WHERE workspace_id = $1 AND user_id = $2), false)
-           AS owner_may_run, ", is_held!(), " AS is_held, w.retry_attempts,
+           AS owner_may_run,
+       EXISTS (SELECT FROM held_workspaces WHERE workspace_id = $1) AS is_held, w.retry_attempts,
        w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause,
        a.account_id, a.base_url, a.header_name, a.credential_sealed, p.version, p.policy
 FROM workspaces w
@@ -87,7 +79,7 @@ LEFT JOIN connected_accounts a
 LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1
 ) AS p ON true
-WHERE w.workspace_id = $1");
+WHERE w.workspace_id = $1";
 
     /// Fails a run for the holder of $3, or, where nobody took it, one that nobody has.
     ABANDON_RUN = abandon_run "

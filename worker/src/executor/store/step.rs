@@ -18,7 +18,6 @@ use uuid::Uuid;
 use super::{
     Lease,
     change::{ActionUpdate, AttemptEnd, Decided, Transition, Written},
-    is_held,
 };
 
 statements! {
@@ -33,12 +32,12 @@ RETURNING cancel_reason IS NOT NULL AS is_cancelled";
     /// Renews the lease of a run whose next attempt begins, if everything that it was decided by
     /// still holds: nobody has cancelled or held it, its user may run and has the account, the
     /// policy is the same, and whoever has approved it, where $7 wants that, still may.
-    BEGIN_ATTEMPT = begin_attempt concat!("
+    BEGIN_ATTEMPT = begin_attempt "
 UPDATE runs r
 SET state = 'running', lease_until = clock_timestamp() + $4::float8 * interval '1 second'
 WHERE r.workspace_id = $1 AND r.run_id = $2 AND r.turn = $3
   AND r.state IN ('running', 'waiting_approval') AND r.cancel_reason IS NULL
-  AND NOT ", is_held!(), "
+  AND NOT EXISTS (SELECT FROM held_workspaces h WHERE h.workspace_id = $1)
   AND EXISTS (SELECT FROM members m
               WHERE m.workspace_id = $1 AND m.user_id = r.run_as AND m.may_run)
   AND EXISTS (SELECT FROM connected_accounts a
@@ -49,7 +48,7 @@ WHERE r.workspace_id = $1 AND r.run_id = $2 AND r.turn = $3
       SELECT FROM approvals p
       WHERE p.workspace_id = $1 AND p.run_id = $2 AND p.action_id = $8 AND p.state = 'approved'
         AND approval_stands($1, p.decided_by, r.run_as)))
-RETURNING false AS is_cancelled");
+RETURNING false AS is_cancelled";
 
     /// Sets the state of an action. What is said of an earlier state is cleared; its key stays.
     UPSERT_ACTION = upsert_action "
@@ -61,7 +60,7 @@ SELECT $1, $2, $3,
        CASE WHEN $5 IN ('succeeded', 'failed', 'denied') THEN statement_timestamp() END
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     state = EXCLUDED.state, finished_at = EXCLUDED.finished_at,
-    outcome = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL
+    branch = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL
 RETURNING idempotency_key";
 
     /// Adds what the policy said, and the request that it was asked about. The first request stays.
@@ -74,7 +73,7 @@ WHERE workspace_id = $1 AND run_id = $2 AND action_id = $3";
     /// Adds what came of an action, and counts the attempt: $8 is of how many it is known now what
     /// came of them, null where none has ended.
     RECORD_RESULT = record_result "
-UPDATE run_actions SET outcome = $4, error = $5, response_status = coalesce($6, response_status),
+UPDATE run_actions SET branch = $4, error = $5, response_status = coalesce($6, response_status),
     attempts = attempts + CASE WHEN $8::int IS NULL THEN 0 ELSE 1 END,
     retry_at = clock_timestamp() + $7::float8 * interval '1 second',
     unanswered = greatest(unanswered - coalesce($8, 0), 0), answer_sealed = $9, is_told = $10
