@@ -164,7 +164,9 @@ COMMENT ON FUNCTION refuse_change IS 'Keeps rows as they were made';
 CREATE TRIGGER releases_are_immutable BEFORE UPDATE ON releases
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON users, workspaces, members, workflows TO letterbox_operator;
+GRANT SELECT, INSERT ON users TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE ON workspaces, workflows TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE, DELETE ON members TO letterbox_operator;
 GRANT SELECT (workspace_id, run_allowance, retry_attempts, retry_first_milliseconds, held_at,
     keep_answers, is_searchable) ON workspaces TO letterbox_worker;
 GRANT SELECT (workspace_id, user_id, role, deactivated_at, may_run) ON members TO letterbox_worker;

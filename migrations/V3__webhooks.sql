@@ -127,6 +127,6 @@ GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 GRANT SELECT (workspace_id, webhook_id, secret_sealed, deleted_at, scheme, scheme_rules,
     allow_from, memory_id, ends_at) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
-GRANT SELECT, INSERT, UPDATE, DELETE ON webhooks TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;
 GRANT SELECT ON webhook_refusals TO letterbox_operator;

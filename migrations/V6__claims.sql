@@ -377,8 +377,8 @@ CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
         'letterbox_operator', 'MEMBER'))) EXECUTE FUNCTION gateways_only_add_queues();
 
 GRANT SELECT, UPDATE, DELETE ON open_batches TO letterbox_gateway;
-GRANT SELECT, INSERT, UPDATE, DELETE ON open_batches, webhook_deliveries, form_submissions
-    TO letterbox_operator;
+GRANT SELECT ON open_batches TO letterbox_operator;
+GRANT SELECT, INSERT ON webhook_deliveries, form_submissions TO letterbox_operator;
 GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, delivery_id)
     ON webhook_deliveries TO letterbox_worker;

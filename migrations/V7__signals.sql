@@ -75,6 +75,6 @@ COMMENT ON VIEW signal_feed IS
 COMMENT ON COLUMN signal_feed.webhook_name IS 'For people: which tool sent it';
 
 GRANT INSERT, SELECT (workspace_id, signal_id) ON signals TO letterbox_worker;
-GRANT SELECT, INSERT, UPDATE, DELETE ON signals TO letterbox_operator;
+GRANT SELECT ON signals TO letterbox_operator;
 GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;
 GRANT SELECT ON signal_feed TO letterbox_reader;

@@ -463,7 +463,8 @@ COMMENT ON COLUMN run_usage.started IS 'Runs that have started in it; refused on
 
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
     disconnected_at) ON connected_accounts TO letterbox_worker;
-GRANT SELECT, INSERT, UPDATE, DELETE ON connected_accounts, runs, run_usage TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE ON connected_accounts TO letterbox_operator;
+GRANT SELECT ON runs, run_usage TO letterbox_operator;
 GRANT SELECT ON policies, all_workspaces, held_workspaces, ready_lanes TO letterbox_worker;
 GRANT SELECT ON held_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT ON policies TO letterbox_operator;
@@ -476,7 +477,8 @@ GRANT INSERT, SELECT (workspace_id, approval_id, run_id, action_id, state, expir
     ON approvals TO letterbox_worker;
 GRANT SELECT, UPDATE (state, decided_by, decided_at) ON approvals TO letterbox_operator;
 GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;
-GRANT SELECT, INSERT, UPDATE, DELETE ON run_wakes TO letterbox_worker, letterbox_operator;
+GRANT SELECT, INSERT, UPDATE, DELETE ON run_wakes TO letterbox_worker;
+GRANT SELECT, INSERT, UPDATE ON run_wakes TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO letterbox_worker;
 GRANT SELECT ON workers, relay_lease TO letterbox_operator;
 GRANT SELECT, UPDATE (worker_id, until_at) ON relay_lease TO letterbox_worker;
