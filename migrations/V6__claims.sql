@@ -378,7 +378,8 @@ CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
 
 GRANT SELECT, UPDATE, DELETE ON open_batches TO letterbox_gateway;
 GRANT SELECT ON open_batches TO letterbox_operator;
-GRANT SELECT, INSERT ON webhook_deliveries, form_submissions TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE (batch_id) ON webhook_deliveries TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE (batch_id, release_ids) ON form_submissions TO letterbox_operator;
 GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, delivery_id)
     ON webhook_deliveries TO letterbox_worker;

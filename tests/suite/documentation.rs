@@ -8,11 +8,12 @@ use letterbox_tests::binary;
 
 use crate::source_tree::{read, root};
 
-const READMES: [&str; 8] = [
+const READMES: [&str; 9] = [
     "README.md",
     "common/README.md",
     "deploy/README.md",
     "gateway/README.md",
+    "gateway/src/acceptance/README.md",
     "gateway/senders/README.md",
     "migrations/README.md",
     "tests/README.md",
@@ -220,6 +221,55 @@ fn named_files_exist() {
             }
         }
     }
+}
+
+/// The walks of common/README.md lead from file to file. A path that does not begin at the root
+/// begins at the folder of the one before it, or above that; what else a step names stands in one
+/// of its files.
+#[test]
+fn the_walks_through_the_code_lead_somewhere() {
+    let text = read("common/README.md");
+    let (_, walks) = text.split_once("## Paths through the code").unwrap();
+    let walks = walks.split("\n## ").next().unwrap();
+    let begins = |line: &str| {
+        let line = line.trim_start();
+        line.starts_with("- ") || line.starts_with(|first: char| first.is_ascii_digit())
+    };
+    let mut steps: Vec<String> = Vec::new();
+    for line in walks.lines() {
+        match steps.last_mut() {
+            Some(step) if !begins(line) && !line.starts_with('#') => *step += line,
+            _ => steps.push(line.to_owned()),
+        }
+    }
+    let (mut folder, mut found) = (root(), 0);
+    for step in &steps {
+        let (paths, names): (Vec<&str>, Vec<&str>) = step
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| !name.starts_with("letterbox."))
+            .partition(|name| [".rs", ".sql", "/"].iter().any(|end| name.ends_with(end)));
+        let mut said = String::new();
+        for path in paths {
+            let here = folder.clone();
+            let file = here.ancestors().map(|above| above.join(path));
+            let file = file
+                .take_while(|file| file.starts_with(root()))
+                .find(|file| file.exists());
+            let file = file.unwrap_or_else(|| panic!("{step}: {path}"));
+            if file.is_file() {
+                said += &std::fs::read_to_string(&file).unwrap();
+                folder = file.parent().unwrap().to_owned();
+                found += 1;
+            }
+        }
+        for name in names {
+            let word = name.rsplit("::").next().unwrap();
+            assert!(said.contains(word), "{step}: nothing here says {name}");
+        }
+    }
+    assert!(found > 70, "{found}");
 }
 
 #[test]

@@ -159,7 +159,10 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Operator, "INSERT INTO runs DEFAULT VALUES"),
         (Role::Operator, "UPDATE runs SET state = 'queued'"),
         (Role::Operator, "UPDATE signals SET kind = 'generic'"),
-        (Role::Operator, "UPDATE webhook_deliveries SET batch_id = 0"),
+        (
+            Role::Operator,
+            "UPDATE webhook_deliveries SET key_low = key_high",
+        ),
         (Role::Operator, "DELETE FROM open_batches"),
         (Role::Operator, "UPDATE run_usage SET started = 0"),
         (Role::Operator, "DELETE FROM policies"),

@@ -1,10 +1,10 @@
 //! Evaluates templates beside the executor, where one that does not end can be left behind: the
 //! check at deployment and the clock of a rendering both trust what they know of the engine.
 
-use std::{panic::resume_unwind, time::Duration};
+use std::time::Duration;
 
 use letterbox_workflow::RenderError;
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// How long evaluating may take, waiting for the processor included: well under any lease.
 const MAX_TIME: Duration = Duration::from_secs(5);
@@ -16,9 +16,19 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn evaluate<T: Send + 'static>(
     templates: impl FnOnce() -> Result<T, RenderError> + Send + 'static,
 ) -> Result<T, String> {
-    match timeout(MAX_TIME, spawn_blocking(templates)).await {
+    let (begin, begun) = oneshot::channel();
+    let evaluating = spawn_blocking(move || {
+        // Whoever waits for a thread has not begun.
+        let _ = begin.send(());
+        templates()
+    });
+    let _ = begun.await;
+    match timeout(MAX_TIME, evaluating).await {
         Ok(Ok(evaluated)) => evaluated.map_err(|error| error.to_string()),
-        Ok(Err(panicked)) => resume_unwind(panicked.into_panic()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a template has made its evaluation panic");
+            Err("its templates can't be evaluated".to_owned())
+        }
         Err(_) => {
             let seconds = MAX_TIME.as_secs();
             tracing::error!(

@@ -34,8 +34,8 @@ impl<'a> Trail<'a> {
     fn used(&self, action: &Action) -> Taint {
         let references = &action.references;
         let mut used = Taint {
-            data: references.form,
-            account: references.has_answers(),
+            data: references.form || references.failure,
+            account: references.has_answers() || references.failure,
             steered: Steered::NONE,
         };
         for (id, sent) in &self.sent {

@@ -45,6 +45,8 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
 struct Writer {
     ids: usize,
     known: Vec<String>,
+    /// It writes what follows a failure.
+    after_failure: bool,
 }
 
 impl Writer {
@@ -101,7 +103,12 @@ impl Writer {
     }
 
     fn value(&self, by: &Index) -> String {
-        let values = ["form.text", "run.id"].map(str::to_owned).into_iter();
+        let failure = if self.after_failure {
+            "run.failure"
+        } else {
+            "run.id"
+        };
+        let values = ["form.text", failure].map(str::to_owned).into_iter();
         let answers = self
             .known
             .iter()
@@ -195,7 +202,7 @@ impl World {
 
 fn models<'a>(actions: &'a [Action], found: &mut Vec<&'a Action>) {
     for action in actions {
-        let is_untrusted = action.references.form || action.references.has_answers();
+        let is_untrusted = action.references.is_untrusted();
         if action.kind.name == "ai.agent" || action.kind.name == "ai.condition" && is_untrusted {
             found.push(action);
         }
@@ -219,6 +226,7 @@ proptest! {
     ) {
         let mut writer = Writer::default();
         let actions = writer.actions(&actions);
+        writer.after_failure = true;
         let on_failure = writer.actions(&on_failure);
         let text = json!({"key": "text", "label": "L", "type": "text", "required": true});
         let definition = json!({"form": {"title": "T", "fields": [text]}, "actions": actions,

@@ -13,7 +13,7 @@ use crate::json;
 /// The members of `run`.
 const RUN_MEMBERS: [&str; 2] = ["id", "received_at"];
 /// The member of `run` that only what follows a failure can use.
-const FAILURE: &str = "failure";
+pub(super) const FAILURE: &str = "failure";
 
 /// The variables that a template may use.
 #[derive(Debug, Clone, Default)]

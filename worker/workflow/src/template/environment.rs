@@ -63,7 +63,7 @@ fn build(escape: Escape) -> Environment<'static> {
     environment.add_filter("trim", filters::trim);
     environment.add_filter("upper", filters::upper);
     environment.add_test("defined", tests::is_defined);
-    environment.add_test("divisibleby", tests::is_divisibleby);
+    environment.add_test("divisibleby", is_divisible_by);
     environment.add_test("endingwith", tests::is_endingwith);
     environment.add_test("even", tests::is_even);
     environment.add_test("none", tests::is_none);
@@ -84,6 +84,21 @@ fn build(escape: Escape) -> Environment<'static> {
         },
     );
     environment
+}
+
+/// Whether a number is a multiple of another one. By 0 nothing is divided; the engine's own test
+/// would panic.
+fn is_divisible_by(value: &Value, by: &Value) -> bool {
+    let whole = |value: &Value| i128::try_from(value.clone()).ok();
+    match (whole(value), whole(by)) {
+        (Some(value), Some(by)) => by == -1 || value.checked_rem(by) == Some(0),
+        _ => {
+            let double = |value: &Value| f64::try_from(value.clone()).ok();
+            double(value)
+                .zip(double(by))
+                .is_some_and(|(value, by)| value % by == 0.0)
+        }
+    }
 }
 
 /// A single value as text; nothing where there is none.

@@ -22,8 +22,9 @@ const MAX_DEPTH: usize = 200;
 /// Filters that give a number or an error.
 const NUMERIC_FILTERS: [&str; 4] = ["abs", "float", "int", "round"];
 
-/// Refuses what a template must not contain, whatever it would mean there. False where even to
-/// compile it would be too much.
+/// Refuses what a template must not contain, whatever it would mean there. False where something
+/// was refused: then it is not compiled either, because the engine computes what is constant as it
+/// compiles.
 pub(super) fn check(
     diagnostics: &mut Diagnostics,
     path: &str,
@@ -36,6 +37,7 @@ pub(super) fn check(
             Stmt::Template(_) | Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::IfCond(_)
         )
     };
+    let before = diagnostics.len();
     if !syntax.statements().iter().all(is_known) {
         diagnostics.add(path, "must use no tags but if, elif, else, endif");
     }
@@ -66,7 +68,7 @@ pub(super) fn check(
         let problem = format_args!("must have at most {MAX_JOINS} of ~ and +");
         diagnostics.add(path, problem);
     }
-    true
+    diagnostics.len() == before
 }
 
 fn is_join(expression: &Expr<'_>) -> bool {
@@ -77,6 +79,8 @@ fn problem(expression: &Expr<'_>, variables: &Variables) -> Option<&'static str>
     match expression {
         Expr::List(_) | Expr::Map(_) => Some("must not contain lists or objects"),
         Expr::Call(_) => Some("must not call functions"),
+        // Each can go through all that the ones inside it have gone through.
+        Expr::Slice(_) => Some("must not contain slices"),
         Expr::BinOp(it) if matches!(it.op, BinOpKind::Mul | BinOpKind::Pow) => {
             let is_numeric = is_number(&it.left, variables) && is_number(&it.right, variables);
             (!is_numeric).then_some("may multiply number fields and digits only")
@@ -151,6 +155,9 @@ mod tests {
             "[1]",
             "form.t in ['a', 'b']",
             "run.id * 1000",
+            "form.t[1:]",
+            "form.t[::-1]",
+            "form_as_typed.t[:]",
             "form.n * (form.t | default(1))",
         ] {
             assert!(is_refused(source), "{source}");

@@ -67,9 +67,11 @@ pub(crate) struct Template {
 impl Template {
     pub(crate) fn new(source: impl Into<String>) -> Self {
         let source = source.into();
-        let (typed, references) = match Syntax::of_template(&source) {
-            Ok(syntax) => (as_typed(&source, &syntax), References::of(&syntax)),
-            Err(_) => (source.clone(), References::any()),
+        // What is too long is refused, and not read.
+        let syntax = Some(&source).filter(|source| source.len() <= 4 * MAX_LENGTH);
+        let (typed, references) = match syntax.map(|source| Syntax::of_template(source)) {
+            Some(Ok(syntax)) => (as_typed(&source, &syntax), References::of(&syntax)),
+            _ => (source.clone(), References::any()),
         };
         Self {
             source,
@@ -87,20 +89,22 @@ impl Template {
         &self.references
     }
 
-    /// Checks language and names, and renders it once with sample values.
+    /// Checks language and names, and renders it once with sample values. False where something is
+    /// wrong with it.
     pub(crate) fn check(
         &self,
         diagnostics: &mut Diagnostics,
         path: &str,
         variables: &Variables,
         escape: Escape,
-    ) {
+    ) -> bool {
+        let before = diagnostics.len();
         if self.source.contains("{#") {
             diagnostics.add(path, "must not contain comments");
         }
         let source = Source {
             text: &self.source,
-            syntax: Syntax::of_template(&self.source),
+            parse: Syntax::of_template,
             references: &self.references,
         };
         source.check(
@@ -114,6 +118,7 @@ impl Template {
             },
             |sample| strict(escape).render_str(&self.source, sample).map(drop),
         );
+        diagnostics.len() == before
     }
 
     /// The text with its values.
@@ -178,11 +183,12 @@ pub struct Condition {
 impl Condition {
     pub(crate) fn new(source: impl Into<String>) -> Self {
         let source = source.into();
-        let syntax = Syntax::of_expression(&source);
-        Self {
-            references: syntax.map_or_else(|_| References::any(), |syntax| References::of(&syntax)),
-            source,
-        }
+        let syntax = Some(&source).filter(|source| source.len() <= 4 * MAX_LENGTH);
+        let references = match syntax.map(|source| Syntax::of_expression(source)) {
+            Some(Ok(syntax)) => References::of(&syntax),
+            _ => References::any(),
+        };
+        Self { source, references }
     }
 
     /// The expression.
@@ -200,7 +206,7 @@ impl Condition {
         let compiled = || environment(Escape::None).compile_expression(&self.source);
         let source = Source {
             text: &self.source,
-            syntax: Syntax::of_expression(&self.source),
+            parse: Syntax::of_expression,
             references: &self.references,
         };
         source.check(
@@ -232,12 +238,13 @@ impl Condition {
 /// A source that is checked.
 struct Source<'s> {
     text: &'s str,
-    syntax: Result<Syntax<'s>, Error>,
+    parse: fn(&'s str) -> Result<Syntax<'s>, Error>,
     references: &'s References,
 }
 
 impl Source<'_> {
-    /// Checks length, language and names, and tries it with sample values.
+    /// Checks length, language and names, and tries it with sample values. Nothing is compiled of
+    /// what is refused.
     fn check(
         self,
         diagnostics: &mut Diagnostics,
@@ -251,10 +258,15 @@ impl Source<'_> {
             let problem = format_args!("must have at most {MAX_LENGTH} characters");
             return diagnostics.add(path, problem);
         }
-        let can_be_compiled = self
-            .syntax
+        let allowed = (self.parse)(self.text)
             .map(|syntax| language::check(diagnostics, path, &syntax, variables));
-        match can_be_compiled.and_then(|can| if can { names() } else { Ok(HashSet::new()) }) {
+        match allowed.and_then(|is_allowed| {
+            if is_allowed {
+                names()
+            } else {
+                Ok(HashSet::new())
+            }
+        }) {
             Ok(names) => check_names(diagnostics, path, names, variables),
             Err(error) => return diagnostics.add(path, RenderError::from(error)),
         }
@@ -349,6 +361,35 @@ mod tests {
         let choices = "{% elif 1 %}".repeat(830);
         let source = format!("{{% if 1 %}}{choices}{{% endif %}}");
         assert_eq!(problems(&source), [""; 0]);
+    }
+
+    /// The engine computes what is constant as it compiles.
+    #[test]
+    fn what_is_refused_is_not_compiled() {
+        let refused = "2 in ([1] * 1000000000000000)";
+        assert!(!problems(&format!("{{{{ {refused} }}}}")).is_empty());
+        let mut diagnostics = Diagnostics::default();
+        Condition::new(refused).check(&mut diagnostics, "it", &Variables::default());
+        assert!(!diagnostics.is_empty());
+        let long = "not ".repeat(60_000) + "form.n";
+        assert!(!problems(&format!("{{{{ {long} }}}}")).is_empty());
+    }
+
+    /// A submitter chooses the divisor.
+    #[test]
+    fn nothing_is_divisible_by_zero() {
+        let condition = Condition::new("6 is divisibleby(form.n)");
+        for (n, expected) in [
+            ("0", false),
+            ("4", false),
+            ("3", true),
+            ("-1", true),
+            ("1.5", true),
+        ] {
+            let form = format!("{{\"n\": {n}}}");
+            let context = TemplateContext::of_run(&form, "run", "now").unwrap();
+            assert_eq!(condition.holds(&context), Ok(expected), "{n}");
+        }
     }
 
     #[test]

@@ -4,13 +4,18 @@ use std::collections::BTreeSet;
 
 use minijinja::machinery::ast::Expr;
 
-use super::syntax::{Syntax, member, parts, variable};
+use super::{
+    context::FAILURE,
+    syntax::{Syntax, member, parts, variable},
+};
 
 /// What a template, or everything of an action, refers to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References {
     /// Text that a submitter wrote.
     pub form: bool,
+    /// Why the run has failed: both may have had a part in that, and in its words.
+    pub(crate) failure: bool,
     /// Answers of earlier actions.
     answers: BTreeSet<AnswerName>,
 }
@@ -29,6 +34,7 @@ impl References {
         let mut open = syntax.expressions();
         while let Some(expression) = open.pop() {
             found.form |= variable(expression, "form").is_some();
+            found.failure |= is_failure(expression);
             match answer(expression) {
                 Some((name, computed)) => {
                     found.answers.insert(name);
@@ -44,6 +50,7 @@ impl References {
     pub(super) fn any() -> Self {
         Self {
             form: true,
+            failure: true,
             answers: BTreeSet::from([AnswerName::default()]),
         }
     }
@@ -51,12 +58,19 @@ impl References {
     /// These and others.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.form |= others.form;
+        self.failure |= others.failure;
         self.answers.extend(others.answers);
         self
     }
 
     pub(super) fn answers(&self) -> impl Iterator<Item = &AnswerName> {
         self.answers.iter()
+    }
+
+    /// Whether any of it is untrusted.
+    #[must_use]
+    pub fn is_untrusted(&self) -> bool {
+        self.form || self.failure || self.has_answers()
     }
 
     /// Whether there is any answer among them.
@@ -71,6 +85,13 @@ impl References {
         let mut answers = self.answers.iter();
         answers.any(|name| name.id.as_deref().is_none_or(|known| known == id))
     }
+}
+
+/// Whether it is `run.failure`, or may be.
+fn is_failure(expression: &Expr<'_>) -> bool {
+    member(expression).is_some_and(|(object, name)| {
+        variable(object, "run").is_some() && name.is_none_or(|name| name == FAILURE)
+    })
 }
 
 /// The use of `actions` that an expression is, and what computes a name in it.

@@ -140,8 +140,12 @@ impl HttpRequest {
             let problem = "must not use tags: a path has the same segments in every run";
             diagnostics.add(&place, problem);
         }
-        self.path
+        let is_fine = self
+            .path
             .check(diagnostics, &place, variables, Escape::PathSegment);
+        if !is_fine {
+            return;
+        }
         // With every field filled in, it must be a path as it is sent.
         let sample = self
             .path
@@ -158,19 +162,15 @@ impl HttpRequest {
         let mut seen = HashSet::new();
         for (name, template) in &self.headers {
             check_fixed_name(diagnostics, &format!("{place}.{name}"), name);
-            template.check(
-                diagnostics,
-                &format!("{place}.{name}"),
-                variables,
-                Escape::None,
-            );
+            let its_place = format!("{place}.{name}");
+            let is_fine = template.check(diagnostics, &its_place, variables, Escape::None);
             let lower = name.to_ascii_lowercase();
             let reserved = RESERVED_HEADERS.contains(&lower.as_str());
             if !seen.insert(lower) {
                 diagnostics.add(&place, format_args!("duplicate header {name:?}"));
             }
-            let sample = template.render(Escape::None, &variables.sample().renderer());
-            if sample.is_ok_and(|value| !is_header_value(&value)) {
+            let sample = || template.render(Escape::None, &variables.sample().renderer());
+            if is_fine && sample().is_ok_and(|value| !is_header_value(&value)) {
                 let problem = format_args!("the value of {name:?} contains control characters");
                 diagnostics.add(&place, problem);
             }
