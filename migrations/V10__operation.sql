@@ -1,9 +1,9 @@
--- What operators order. A cancelled run is over; one that a worker has in hand is over when the
--- worker has recorded what it was doing. A retried run goes on at the action that ended it, under
--- the same key where its outcome is not known, so that nothing is done twice. What is held waits. A
--- workspace is closed first, so that nothing new comes; then it is emptied in small pieces.
+-- Operators' commands. Cancelling ends a run; a run that a worker holds ends when the worker has
+-- recorded its current action. A retried run continues at the action that ended it, under the same
+-- key if its outcome is unknown, so that nothing is done twice. Held runs wait. A workspace is
+-- deleted in two steps: it is closed, so that nothing new arrives, then emptied in small pieces.
 
--- Where functions with rights of their own search.
+-- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE FUNCTION cancel_run(tenant uuid, cancelled uuid, why text, holder integer) RETURNS text
@@ -16,7 +16,7 @@ BEGIN
         OR (holder IS NOT NULL AND (run.turn <> holder OR run.cancel_reason IS NULL)) THEN
         RETURN NULL;
     END IF;
-    -- Whoever has it records first what became of the action that it has begun.
+    -- The worker that holds the run first records the outcome of its current action.
     IF holder IS NULL AND run.lease_until > clock_timestamp() THEN
         UPDATE runs SET cancel_reason = why WHERE workspace_id = tenant AND run_id = cancelled;
         RETURN 'requested';
@@ -35,8 +35,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION cancel_run IS
-    'Cancels a run: cancelled, or requested while a worker has it in hand; null where it is '
-    'over. `holder`: the turn of the worker that has it, which cancels what was requested';
+    'Cancels a run: cancelled, or requested while a worker holds it; null if it has finished. '
+    '`holder`: the turn of the worker that holds it, which carries out a requested cancellation';
 
 CREATE FUNCTION retry_run(tenant uuid, retried uuid, due_in double precision) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -47,7 +47,7 @@ BEGIN
     IF run.run_id IS NULL OR run.state NOT IN ('failed', 'denied', 'cancelled') THEN
         RETURN 'not_ended';
     ELSIF run.input IS NULL OR EXISTS (
-        -- What it was answered went with what it had sent.
+        -- The answers were deleted with the requests.
         SELECT FROM run_actions WHERE workspace_id = tenant AND run_id = retried
             AND state = 'succeeded'
             AND response_status IS NOT NULL AND request IS NULL
@@ -58,8 +58,8 @@ BEGIN
         finished_at = NULL, turn = turn + 1,
         idle_turns = 0, lease_until = NULL
     WHERE workspace_id = tenant AND run_id = retried;
-    -- An answer was given under the former key, and might be given again. A request is made anew
-    -- where its account is gone.
+    -- A new key if all attempts were answered, because an answer might be repeated under the former
+    -- key. The request is rendered again if its account is gone.
     WITH again AS (
         UPDATE run_actions a SET state = 'retrying', attempts = 0, retry_at = NULL,
             finished_at = NULL,
@@ -87,8 +87,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION retry_run IS
-    'Lets a run go on that failed, was denied or cancelled: queued; not_ended, or forgotten '
-    'where its input is gone';
+    'Continues a run that failed, was denied or cancelled: queued; not_ended, or forgotten if its '
+    'input was deleted';
 
 CREATE FUNCTION release_hold(tenant uuid)
     RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -119,8 +119,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION release_hold IS
-    'Lets the runs of a workspace, or of all (null), begin actions again; false where they were '
-    'not held';
+    'Lets the runs of a workspace, or of all (null), begin actions again; false if they were not '
+    'held';
 
 CREATE FUNCTION close_workspace(tenant uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -143,17 +143,17 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT FROM webhooks WHERE workspace_id = tenant AND deleted_at IS NULL)
         OR EXISTS (SELECT FROM workflows WHERE workspace_id = tenant AND state <> 'deleted') THEN
-        RAISE EXCEPTION 'a workspace is closed before it is emptied'
+        RAISE EXCEPTION 'a workspace must be closed before it is emptied'
             USING ERRCODE = 'restrict_violation';
     END IF;
-    -- What refers to others comes before them.
+    -- Referring tables come before the tables that they refer to.
     FOREACH emptied IN ARRAY ARRAY['approvals', 'run_actions', 'run_wakes', 'runs', 'erased_runs',
         'run_usage',
         'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'form_links',
             'workflows',
         'webhooks', 'connected_accounts', 'policies'] LOOP
         IF emptied = 'workflows' THEN
-            -- They and their releases refer to each other.
+            -- Workflows and releases refer to each other: delete both in one statement.
             WITH piece AS (
                 DELETE FROM workflows WHERE ctid = ANY (ARRAY(SELECT ctid FROM workflows
                     WHERE workspace_id = tenant LIMIT most))
@@ -173,8 +173,8 @@ BEGIN
             RETURN deleted;
         END IF;
     END LOOP;
-    -- Of people who belong to no other workspace nothing is left but an id, which others may still
-    -- name.
+    -- Only the id remains of people who belong to no other workspace, because other rows may refer
+    -- to it.
     WITH gone AS (
         DELETE FROM members WHERE ctid = ANY (ARRAY(SELECT ctid FROM members
             WHERE workspace_id = tenant LIMIT most))
@@ -196,8 +196,7 @@ COMMENT ON FUNCTION empty_workspace IS
 
 CREATE FUNCTION stop_search(tenant uuid, beyond uuid, most integer) RETURNS uuid
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    -- Whoever is recording runs of the workspace has begun before it was told not to have them
-    -- found.
+    -- Waits for transactions that record runs and began while the workspace was searchable.
     SELECT FROM run_usage WHERE workspace_id = tenant FOR UPDATE;
     WITH next AS (
         SELECT run_id FROM runs WHERE workspace_id = tenant AND run_id > beyond
@@ -210,8 +209,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT run_id FROM next ORDER BY run_id DESC LIMIT 1
 $$;
 COMMENT ON FUNCTION stop_search IS
-    'Takes the next `most` runs beyond one out of the search; the last of them, null when there '
-    'are no more';
+    'Removes the next `most` runs after the given one from the search; returns the last of them, '
+    'null when there are no more';
 REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, release_hold, close_workspace, empty_workspace,
     stop_search FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cancel_run TO letterbox_worker, letterbox_operator;

@@ -1,9 +1,8 @@
--- Who ordered what, and when. Every change that somebody makes with the operator's rights, or with
--- greater ones, is written down in the transaction that makes it, by the tables themselves: no
--- program can forget it, and no role can change or delete what was written. Values that are secret,
--- or that a person may ask to have erased, are not.
+-- The audit log. Triggers record every change that is made with the operator's rights, or with
+-- greater ones, in the same transaction: no program can omit it, and no role can change or delete
+-- an entry. Secret values, and values that a person may ask to have erased, are not recorded.
 
--- Where functions with rights of their own search.
+-- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE audit_log (
@@ -21,20 +20,20 @@ CREATE TABLE audit_log (
     UNIQUE NULLS NOT DISTINCT (workspace_id, entry_id)
 );
 COMMENT ON TABLE audit_log IS
-    'Every order of an operator or approver; also of workspaces that are deleted';
-COMMENT ON COLUMN audit_log.workspace_id IS 'Tenant; null for what belongs to none';
-COMMENT ON COLUMN audit_log.entry_id IS 'Counts';
+    'Every change by an operator or approver; kept when its workspace is deleted';
+COMMENT ON COLUMN audit_log.workspace_id IS 'Tenant; null if it concerns none';
+COMMENT ON COLUMN audit_log.entry_id IS 'Increasing number';
 COMMENT ON COLUMN audit_log.ordered_at IS 'Database clock';
-COMMENT ON COLUMN audit_log.ordered_by IS 'The user who answers for it, where one was named';
-COMMENT ON COLUMN audit_log.login IS 'The login of the database that gave the order';
+COMMENT ON COLUMN audit_log.ordered_by IS 'The user who is responsible, if one was named';
+COMMENT ON COLUMN audit_log.login IS 'The database login that made the change';
 COMMENT ON COLUMN audit_log.command IS
-    'The command, such as run cancel; else the statement and its table';
-COMMENT ON COLUMN audit_log.subject IS 'The table of what was changed';
-COMMENT ON COLUMN audit_log.subject_id IS 'Which of them';
-COMMENT ON COLUMN audit_log.reason IS 'Why, where that was said';
+    'The command, such as run cancel; otherwise the statement and its table';
+COMMENT ON COLUMN audit_log.subject IS 'The table of the changed row';
+COMMENT ON COLUMN audit_log.subject_id IS 'The changed row';
+COMMENT ON COLUMN audit_log.reason IS 'The reason, if one was given';
 COMMENT ON COLUMN audit_log.before IS
-    'What was changed, as it was; values that are not kept here read (hidden)';
-COMMENT ON COLUMN audit_log.after IS 'The same, as it is since then';
+    'The row before the change; values that are not kept here read (hidden)';
+COMMENT ON COLUMN audit_log.after IS 'The row after the change';
 CREATE INDEX audit_log_by_entry ON audit_log (entry_id);
 CREATE INDEX audit_log_by_subject ON audit_log (subject_id, entry_id);
 CREATE TRIGGER audit_log_is_not_emptied BEFORE TRUNCATE ON audit_log FOR EACH STATEMENT
@@ -50,7 +49,7 @@ CREATE FUNCTION shown_in_audit(subject text, name text, value jsonb)
                 AND name IN ('failure', 'failing'))
         THEN '"(hidden)"' ELSE value END
 $$;
-COMMENT ON FUNCTION shown_in_audit IS 'Secrets and what identifies a person are not kept for ever';
+COMMENT ON FUNCTION shown_in_audit IS 'Hides secrets and personal data, which are not kept forever';
 
 CREATE FUNCTION audit()
     RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -87,10 +86,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION audit IS
-    'Writes down what was changed; its argument names the column that identifies the row';
+    'Records a change; its argument names the column that identifies the row';
 REVOKE EXECUTE ON FUNCTION audit FROM PUBLIC;
 
--- What services write by themselves is not an order.
+-- Changes by gateways and workers are not recorded.
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON workspaces
     FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',
         'letterbox_worker')) EXECUTE FUNCTION audit('workspace_id');
@@ -135,7 +134,7 @@ CREATE FUNCTION note_order(about text, told jsonb)
             coalesce(nullif(current_setting('letterbox.command', true), ''), about), about,
             nullif(current_setting('letterbox.reason', true), ''), '{}', told)
 $$;
-COMMENT ON FUNCTION note_order IS 'Writes down an order that changes no table';
+COMMENT ON FUNCTION note_order IS 'Records a command that changes no table';
 REVOKE EXECUTE ON FUNCTION note_order FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_order TO letterbox_operator;
 

@@ -1,8 +1,8 @@
--- Each process works under a role that can do what it must and nothing else, so that a gateway that
--- has been taken over can't read what became of what it accepted. A process takes its role when it
--- connects; the login in its DATABASE_URL has to be the role itself or a member of it.
+-- Each process works under a role with only the rights that it needs, so that a gateway that has
+-- been taken over can't read the signals and runs of accepted entries. A process sets its role when
+-- it connects; the login in its DATABASE_URL has to be the role itself or a member of it.
 --
--- Roles belong to the whole server: another database of the same server may have made them already.
+-- Roles belong to the whole server: another database of the same server may have created them.
 
 DO $$
 DECLARE
@@ -28,9 +28,9 @@ BEGIN
 END
 $$;
 
--- Functions with rights of their own search where nobody else makes anything.
+-- SECURITY DEFINER functions search this schema, so no one else may create objects in it.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 
--- Every process checks at its start that it knows the schema.
+-- Every process checks the version of the schema when it starts.
 GRANT SELECT ON refinery_schema_history
     TO letterbox_gateway, letterbox_worker, letterbox_operator;

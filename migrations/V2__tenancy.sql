@@ -1,7 +1,7 @@
 -- The tenancy model. A workspace is the tenant; every row that belongs to one carries workspace_id
 -- in its primary key and in every foreign key, so that no row can point into another workspace, and
--- so that the tables can be distributed by workspace. Users stand outside: one person may be in
--- many workspaces.
+-- so that the tables can be distributed by workspace. Users belong to no workspace: one person may
+-- be a member of many.
 
 CREATE TABLE users (
     user_id    uuid PRIMARY KEY,
@@ -12,7 +12,7 @@ CREATE TABLE users (
 COMMENT ON TABLE users IS 'A person. Not a tenant row: membership joins people to workspaces';
 COMMENT ON COLUMN users.user_id IS 'Identity under which the person''s workflows run';
 COMMENT ON COLUMN users.email IS 'As given; unique without regard to case';
-COMMENT ON COLUMN users.name IS 'For people';
+COMMENT ON COLUMN users.name IS 'Display name';
 COMMENT ON COLUMN users.created_at IS 'Database clock';
 CREATE UNIQUE INDEX users_email_key ON users (lower(email));
 
@@ -29,18 +29,21 @@ CREATE TABLE workspaces (
 );
 COMMENT ON TABLE workspaces IS 'A tenant. Everything but users belongs to exactly one';
 COMMENT ON COLUMN workspaces.workspace_id IS 'The orgId of a webhook URL';
-COMMENT ON COLUMN workspaces.name IS 'For people; need not be unique';
+COMMENT ON COLUMN workspaces.name IS 'Display name; need not be unique';
 COMMENT ON COLUMN workspaces.created_at IS 'Database clock';
 COMMENT ON COLUMN workspaces.run_allowance IS
-    'Runs that may start in a calendar month (UTC); null is without limit';
-COMMENT ON COLUMN workspaces.retry_attempts IS 'Attempts at one action; null where workers decide';
+    'Runs that may start in a calendar month (UTC); null means no limit';
+COMMENT ON COLUMN workspaces.retry_attempts IS
+    'Attempts at one action; null for the workers'' default';
 COMMENT ON COLUMN workspaces.retry_first_milliseconds IS
-    'Pause before the second attempt, doubled for each further one; null where workers decide';
-COMMENT ON COLUMN workspaces.held_at IS 'Since when its runs begin no action; null while they do';
+    'Pause before the second attempt, doubled before each later one; null for the workers'' '
+    'default';
+COMMENT ON COLUMN workspaces.held_at IS
+    'Time since which its runs begin no action; null while not held';
 COMMENT ON COLUMN workspaces.keep_answers IS
     'Whether answers are kept when their run has succeeded';
 COMMENT ON COLUMN workspaces.is_searchable IS
-    'Whether new runs can be found by what was submitted to them';
+    'Whether new runs can be found by their submitted values';
 CREATE INDEX workspaces_held ON workspaces (workspace_id) WHERE held_at IS NOT NULL;
 
 CREATE TABLE members (
@@ -60,10 +63,10 @@ COMMENT ON COLUMN members.user_id IS 'The member';
 COMMENT ON COLUMN members.role IS 'owner, editor and runner may run workflows; viewer may not';
 COMMENT ON COLUMN members.created_at IS 'Database clock';
 COMMENT ON COLUMN members.deactivated_at IS
-    'Since when the member may do nothing; null while active';
+    'Time of deactivation, since which the member has no rights; null while active';
 COMMENT ON COLUMN members.may_run IS 'Whether workflows may run as this member';
 COMMENT ON COLUMN members.may_run_since IS
-    'Marks the time since which the member may run workflows: another one each time that this '
+    'Marks the time since which the member may run workflows: a new mark each time the right '
     'begins';
 
 CREATE FUNCTION member_gets_right() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -77,7 +80,7 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION member_gets_right IS 'Nobody chooses the mark';
+COMMENT ON FUNCTION member_gets_right IS 'Sets the mark, which no one can choose';
 CREATE TRIGGER member_gets_right BEFORE INSERT OR UPDATE ON members
     FOR EACH ROW EXECUTE FUNCTION member_gets_right();
 
@@ -96,22 +99,21 @@ CREATE TABLE workflows (
     CONSTRAINT deployed_has_a_live_release
         CHECK (state <> 'deployed' OR live_release_id IS NOT NULL)
 );
-COMMENT ON TABLE workflows IS 'What a public form starts';
+COMMENT ON TABLE workflows IS 'A workflow, started by a public form';
 COMMENT ON COLUMN workflows.workspace_id IS 'Tenant';
 COMMENT ON COLUMN workflows.workflow_id IS 'Identity over all releases';
 COMMENT ON COLUMN workflows.owner_id IS
     'Runs act as this user, who may meanwhile have left the workspace';
-COMMENT ON COLUMN workflows.name IS 'For people; never shown to submitters';
+COMMENT ON COLUMN workflows.name IS 'Display name; never shown to submitters';
 COMMENT ON COLUMN workflows.state IS
     'draft, deployed, paused or deleted; only a deployed workflow has a live form link';
 COMMENT ON COLUMN workflows.live_release_id IS
     'The release of the last deploy; live while the state is deployed';
 COMMENT ON COLUMN workflows.created_at IS 'Database clock';
 COMMENT ON COLUMN workflows.draft IS
-    'JSON text {"form", "actions"} that the next deploy makes a release of; null when there is '
-    'none';
+    'JSON text {"form", "actions"} that the next deploy makes a release of; null if there is none';
 COMMENT ON COLUMN workflows.form_links_made IS
-    'Counts the form links; its change is what a concurrent move notices';
+    'Counts the form links; its change lets a concurrent move notice';
 
 CREATE TABLE releases (
     workspace_id  uuid NOT NULL,
@@ -129,26 +131,24 @@ CREATE TABLE releases (
     UNIQUE (workspace_id, workflow_id, number),
     FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows (workspace_id, workflow_id)
 );
-COMMENT ON TABLE releases IS
-    'What one deploy made of a workflow: its form and its actions. Never changed';
+COMMENT ON TABLE releases IS 'One deploy of a workflow: its form and its actions. Never changed';
 COMMENT ON COLUMN releases.workspace_id IS 'Tenant';
 COMMENT ON COLUMN releases.workflow_id IS 'The deployed workflow';
 COMMENT ON COLUMN releases.release_id IS 'Runs and submissions are pinned to it';
 COMMENT ON COLUMN releases.number IS 'Counts the deploys of a workflow, from 1';
 COMMENT ON COLUMN releases.created_at IS 'Database clock';
 COMMENT ON COLUMN releases.form IS
-    'JSON text of the form, exactly as it is answered to the public; text, because jsonb '
-    'refuses U+0000';
+    'JSON text of the form, exactly as answered to the public; text, because jsonb refuses U+0000';
 COMMENT ON COLUMN releases.actions IS 'JSON text of the list of actions';
 COMMENT ON COLUMN releases.first_account IS
-    'Name of the account that every run calls first; null where that depends';
+    'Name of the account that every run calls first; null if that depends on the run';
 COMMENT ON COLUMN releases.on_failure IS
-    'JSON text of the actions that follow when a run has failed; null where there are none';
+    'JSON text of the actions that follow when a run has failed; null if there are none';
 COMMENT ON COLUMN releases.page IS
-    'JSON text of how the form''s page looks; null where nothing is said';
+    'JSON text of how the form''s page looks; null if nothing is set';
 COMMENT ON COLUMN releases.least_seconds IS
-    'Submissions need a proof of work, and this many seconds since the form was read; null '
-    'where they need neither';
+    'Submissions need a proof of work, and this many seconds since the form was read; null if '
+    'they need neither';
 
 ALTER TABLE workflows ADD CONSTRAINT live_release_is_own
     FOREIGN KEY (workspace_id, workflow_id, live_release_id)
@@ -160,7 +160,7 @@ BEGIN
         USING ERRCODE = 'restrict_violation';
 END
 $$;
-COMMENT ON FUNCTION refuse_change IS 'Keeps rows as they were made';
+COMMENT ON FUNCTION refuse_change IS 'Refuses changes of rows that are never changed';
 CREATE TRIGGER releases_are_immutable BEFORE UPDATE ON releases
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 

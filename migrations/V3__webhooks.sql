@@ -1,7 +1,7 @@
--- The signed door. A webhook is an address and a sealed secret. Who asks for one that is not there
--- waits as long as who asks for one that is: where no live row is found, a decoy is fetched.
+-- Webhooks. A webhook is an address and a sealed secret. Looking up an unknown webhook takes as
+-- long as looking up a live one: if no live row is found, a decoy is fetched.
 
--- Where functions with rights of their own search.
+-- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE webhooks (
@@ -27,7 +27,7 @@ CREATE TABLE webhooks (
 COMMENT ON TABLE webhooks IS 'An address that other tools send signed events to';
 COMMENT ON COLUMN webhooks.workspace_id IS 'Tenant; first part of the URL token';
 COMMENT ON COLUMN webhooks.webhook_id IS 'Second part of the URL token';
-COMMENT ON COLUMN webhooks.name IS 'For people: which tool sends here';
+COMMENT ON COLUMN webhooks.name IS 'Display name: the tool that sends here';
 COMMENT ON COLUMN webhooks.secret_sealed IS
     'Signing secret, AES-256-GCM bound to this row; destroyed with the webhook';
 COMMENT ON COLUMN webhooks.created_at IS 'Database clock';
@@ -35,15 +35,15 @@ COMMENT ON COLUMN webhooks.deleted_at IS
     'When the webhook was deleted; its deliveries and signals stay';
 COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
 COMMENT ON COLUMN webhooks.scheme_rules IS
-    'JSON text of how, where the scheme is custom; null otherwise';
+    'JSON text of the rules of a custom scheme; null otherwise';
 COMMENT ON COLUMN webhooks.allow_from IS
-    'Networks that may send, as CIDR[,CIDR...]; null is from everywhere';
-COMMENT ON COLUMN webhooks.replaces IS 'The webhook whose successor it is; null where it is none';
+    'Networks that may send, as CIDR[,CIDR...]; null allows all';
+COMMENT ON COLUMN webhooks.replaces IS 'The webhook that it replaced; null if none';
 COMMENT ON COLUMN webhooks.memory_id IS
-    'The first of those that replaced each other, itself included: under its id all of them '
-    'remember bodies; null where none was replaced';
+    'The first in the chain of webhooks that replaced each other, possibly itself: all of them '
+    'remember bodies under its id; null if none was replaced';
 COMMENT ON COLUMN webhooks.ends_at IS
-    'When it ends, by the database''s clock, because it was replaced; null is never';
+    'When it ends because it was replaced, by the database''s clock; null means never';
 CREATE INDEX webhooks_by_memory ON webhooks (workspace_id, memory_id) WHERE memory_id IS NOT NULL
     AND deleted_at IS NULL;
 CREATE INDEX webhooks_successors ON webhooks (workspace_id, webhook_id) WHERE replaces IS NOT NULL
@@ -55,7 +55,7 @@ CREATE TABLE decoy_webhooks (
     filler   bytea NOT NULL
 );
 COMMENT ON TABLE decoy_webhooks IS 'One row, fetched for each webhook that is not found';
-COMMENT ON COLUMN decoy_webhooks.is_known IS 'Never';
+COMMENT ON COLUMN decoy_webhooks.is_known IS 'Never true';
 COMMENT ON COLUMN decoy_webhooks.filler IS 'As long as a sealed secret';
 INSERT INTO decoy_webhooks (filler) VALUES (decode(repeat('00', 110), 'hex'));
 
@@ -78,8 +78,8 @@ COMMENT ON COLUMN webhook_refusals.workspace_id IS 'Tenant';
 COMMENT ON COLUMN webhook_refusals.webhook_id IS 'The webhook that its address named';
 COMMENT ON COLUMN webhook_refusals.refusal_id IS 'Counts up';
 COMMENT ON COLUMN webhook_refusals.refused_at IS 'By the gateway''s clock';
-COMMENT ON COLUMN webhook_refusals.reason IS 'What was wrong with it';
-COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id that its sender was answered';
+COMMENT ON COLUMN webhook_refusals.reason IS 'Why it was refused';
+COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id of the answer to the sender';
 
 CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestamptz[],
     reasons text[], requests text[])
@@ -103,8 +103,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION note_refusals IS
-    'Writes down why deliveries were refused, of webhooks that are there, the last hundred of '
-    'each';
+    'Records why deliveries to existing webhooks were refused; keeps the last hundred of each';
 
 CREATE FUNCTION end_replaced_webhooks()
     RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -119,7 +118,8 @@ CREATE FUNCTION end_replaced_webhooks()
     SELECT count(*) FROM ended
 $$;
 COMMENT ON FUNCTION end_replaced_webhooks IS
-    'Destroys the secrets of webhooks whose time is over; they are refused without it, too';
+    'Destroys the secrets of replaced webhooks whose time is over; their deliveries are refused '
+    'even before that';
 REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;

@@ -1,14 +1,13 @@
--- The public door. A form link is live from its creation until the workflow or its owner's
--- membership moves, and it dies in the transaction of that move: triggers see to it, so that it
--- holds for whoever makes the move and however. A link also closes at a time, or after so many
--- answers: then it is alive for the keys that it knows, so that who sends again what was sent in
--- time is answered as before, and dead for everybody else. What is live is said once, in the view
--- live_links; with live_form_links that is all that the gateway can see of workflows.
+-- Form links. A form link is live from its creation until the workflow or its owner's membership
+-- moves. Triggers end it in the transaction of that move, so that this holds for every client and
+-- every statement. A link also closes at a time, or after a number of submissions: then it still
+-- answers repeats of known keys, and is dead for everything else. The only definition of a live
+-- link is the view live_links; the gateway sees workflows only through it and live_form_links.
 --
--- Whoever makes a link or ends links writes the workflow's row first: of two transactions that
--- don't see each other's work (REPEATABLE READ), one fails. Each time that a member gets the right
--- to run has a mark of its own, and a link carries the mark under which it was made: whatever such
--- a transaction sees, a link of another time is dead. Rows are locked in the order member,
+-- A transaction that makes or ends links first writes the workflow's row: of two transactions that
+-- don't see each other's work (REPEATABLE READ), one fails. A member gets a new mark each time the
+-- right to run begins, and a link carries the mark under which it was made: whatever such a
+-- transaction sees, a link with another mark is dead. Rows are locked in the order member,
 -- workflow, link.
 
 CREATE TABLE form_links (
@@ -40,13 +39,13 @@ COMMENT ON COLUMN form_links.token_sha256 IS
 COMMENT ON COLUMN form_links.created_at IS 'Database clock';
 COMMENT ON COLUMN form_links.ended_at IS 'When the link died; null while it lives';
 COMMENT ON COLUMN form_links.owner_may_run_since IS
-    'The owner''s mark when the link was made: it lives under no other';
+    'The owner''s mark when the link was made: the link is live only under this mark';
 COMMENT ON COLUMN form_links.closes_at IS
-    'From when on it takes nothing new, by the database''s clock; null is never';
+    'Time from which it accepts nothing new, by the database''s clock; null means never';
 COMMENT ON COLUMN form_links.max_answers IS
-    'After how many submissions it takes nothing new; null is without bound';
+    'Number of submissions after which it accepts nothing new; null means no limit';
 COMMENT ON COLUMN form_links.answers IS
-    'Submissions claimed through it; counted where there is a bound';
+    'Submissions claimed through it; counted if there is a limit';
 CREATE INDEX form_links_bounded ON form_links (token_sha256) WHERE max_answers IS NOT NULL
     AND ended_at IS NULL;
 CREATE UNIQUE INDEX form_links_by_token ON form_links (token_sha256);
@@ -83,8 +82,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION form_link_is_made IS
-    'Only a deployed workflow whose owner may run gets a link, and the new link ends the one '
-    'before';
+    'Only a deployed workflow whose owner may run gets a link, and the new link ends the previous '
+    'one';
 CREATE TRIGGER form_link_is_made BEFORE INSERT ON form_links
     FOR EACH ROW EXECUTE FUNCTION form_link_is_made();
 
@@ -120,8 +119,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION workflow_moves IS
-    'Every move ends the live link, also a move to where the workflow is: redeploy, '
-    're-activation';
+    'Every move ends the live link, also a move to the same state: redeploy, re-activation';
 CREATE TRIGGER workflow_moves AFTER UPDATE OF state, live_release_id, owner_id, workspace_id,
     workflow_id ON workflows
     FOR EACH ROW EXECUTE FUNCTION workflow_moves();
@@ -151,7 +149,7 @@ BEGIN
         TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END
 $$;
-COMMENT ON FUNCTION refuse_truncation IS 'TRUNCATE would pass by what happens for each row';
+COMMENT ON FUNCTION refuse_truncation IS 'Refuses TRUNCATE, which would bypass the row triggers';
 CREATE TRIGGER members_are_not_truncated BEFORE TRUNCATE ON members FOR EACH STATEMENT
     EXECUTE FUNCTION refuse_truncation();
 
@@ -165,15 +163,15 @@ JOIN workflows w ON w.workspace_id = l.workspace_id AND w.workflow_id = l.workfl
 JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = w.owner_id AND m.may_run
     AND m.may_run_since = l.owner_may_run_since
 WHERE l.ended_at IS NULL;
-COMMENT ON VIEW live_links IS 'The links that answer: what a live link is, said once';
+COMMENT ON VIEW live_links IS 'The links that answer; the only definition of a live link';
 COMMENT ON COLUMN live_links.token_sha256 IS 'SHA-256 of the token';
 COMMENT ON COLUMN live_links.is_open IS
-    'Whether it takes what is new; otherwise it answers those who send again what it took';
+    'Whether it accepts new submissions; otherwise it only answers repeats of accepted ones';
 
 CREATE VIEW live_form_links AS
 SELECT l.*, r.form, r.page, r.least_seconds
 FROM live_links l JOIN releases r USING (workspace_id, workflow_id, release_id);
-COMMENT ON VIEW live_form_links IS 'The same, with what a reader of the link is answered';
+COMMENT ON VIEW live_form_links IS 'The live links, with the answer to a reader of the link';
 
 GRANT SELECT, INSERT, UPDATE ON form_links TO letterbox_operator;
 GRANT SELECT ON live_links, live_form_links TO letterbox_gateway;

@@ -1,16 +1,16 @@
--- How often a client, and a token, may ask. Nearly always every request of a call may pass; then
--- one write for each subject does it. Hits stand in the order in which they were let through, so a
--- binary search tells how many have expired. The table need not survive a crash.
+-- Rate limits by client and by token. Nearly always every request of a call may pass; then one
+-- write per subject is enough. Hits are in the order in which they were let through, so a binary
+-- search finds how many have expired. The table need not survive a crash.
 
 CREATE UNLOGGED TABLE rate_limits (
     key  bytea PRIMARY KEY,
     hits timestamptz[] NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 COMMENT ON TABLE rate_limits IS
-    'Who has asked how often in the last 60 seconds. Empty after a crash of the database, which '
-    'is no harm';
+    'Requests of each client and token in the last 60 seconds. Empty after a crash of the '
+    'database, which does no harm';
 COMMENT ON COLUMN rate_limits.key IS
-    'What is limited: a kind (one byte) and a token''s SHA-256 or a client''s address';
+    'The subject of the limit: a kind (one byte) and a token''s SHA-256 or a client''s address';
 COMMENT ON COLUMN rate_limits.hits IS 'When each request was let through, oldest first';
 
 CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE AS $$
@@ -20,12 +20,12 @@ CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql
         ELSE hits[1 + width_bucket(clock_timestamp() - interval '60 seconds', hits):] END
 $$;
 COMMENT ON FUNCTION live_hits IS
-    'The hits of the last 60 seconds; those of the future, before the clock was set back, are '
-    'of now';
+    'The hits of the last 60 seconds; hits in the future, from before the clock was set back, '
+    'count as hits of now';
 
--- Counts every request against its subjects, or none at all and says so. The gateway's role plans
--- without hash joins. Rows are locked in the order of their keys, so two calls can't wait for each
--- other in a circle; each hit has the time at which its row was locked.
+-- Counts every request against its subjects, or none at all. The gateway's role plans without hash
+-- joins. Rows are locked in the order of their keys, so that two calls can't deadlock; each hit has
+-- the time at which its row was locked.
 
 CREATE FUNCTION count_all_requests(limited bytea[], most integer[], clients integer[],
     tokens integer[]) RETURNS boolean
@@ -57,7 +57,7 @@ EXCEPTION WHEN SQLSTATE 'LB429' THEN
     RETURN false;
 END
 $$;
-COMMENT ON FUNCTION count_all_requests IS 'Counts all requests if all may pass, and else none';
+COMMENT ON FUNCTION count_all_requests IS 'Counts all requests if all may pass, otherwise none';
 
 CREATE FUNCTION hit_expires_in(subject bytea, nth integer, clock timestamptz)
     RETURNS double precision LANGUAGE sql STABLE AS $$
@@ -68,8 +68,8 @@ $$;
 COMMENT ON FUNCTION hit_expires_in IS
     'Seconds until a hit of a subject, counted from its oldest, is older than 60 seconds';
 
--- For calls that have somebody to refuse. All rows are locked, in the order of their keys, before
--- the clock is read.
+-- For calls in which some requests are refused. All rows are locked, in the order of their keys,
+-- before the clock is read.
 
 CREATE FUNCTION count_some_requests(limited bytea[], most integer[], clients integer[],
     tokens integer[],
@@ -98,7 +98,7 @@ BEGIN
         FROM (SELECT place, r.hits FROM unnest(places) AS place
             JOIN rate_limits r ON r.key = limited[place]
               ORDER BY place FOR UPDATE OF r) AS locked;
-        -- Unless a row was swept meanwhile.
+        -- Otherwise a row was swept meanwhile: try again.
         EXIT WHEN cardinality(found) = cardinality(places);
     END LOOP;
     clock := clock_timestamp();
@@ -130,8 +130,7 @@ BEGIN
     FROM unnest(places) AS place WHERE r.key = limited[place] AND granted[place] > 0;
 END
 $$;
-COMMENT ON FUNCTION count_some_requests IS
-    'Lets through, in their order, the requests that may pass';
+COMMENT ON FUNCTION count_some_requests IS 'Lets through, in order, the requests that may pass';
 
 CREATE FUNCTION count_requests(limited bytea[], most integer[], clients integer[], tokens integer[],
     OUT client_next_in double precision, OUT token_next_in double precision)
@@ -145,9 +144,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION count_requests IS
-    'Lets requests through, each by its client and perhaps its token (places in `limited`, '
+    'Lets requests through, each by its client and optionally its token (places in `limited`, '
     'which is sorted), if each of them has had less than `most` in 60 seconds: then neither '
-    '`…_next_in` is set, else the seconds until that one would let it through. A request '
+    '`…_next_in` is set, otherwise the seconds until that one would let it through. A request '
     'without a client does not count';
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_limits TO letterbox_gateway;

@@ -1,18 +1,19 @@
--- What arrives together is claimed, published and settled together. A claim is written once and
--- refers to its batch; the batch's row is there as long as its outcome is open, so that settling
--- hundreds of claims deletes one row. While RabbitMQ is away the batch's row holds the message
--- itself, until a gateway can publish it. The protocol is in gateway/src/acceptance/README.md.
+-- Entries that arrive together are claimed, published and settled together. A claim is written once
+-- and refers to its batch; the batch's row exists while its outcome is open, so that settling
+-- hundreds of claims deletes one row. While RabbitMQ is unavailable the batch's row holds the
+-- message itself, until a gateway can publish it. The protocol is in
+-- gateway/src/acceptance/README.md.
 --
--- A claim has few and fixed bytes, because there will be very many: its key is one hash over
--- everything that makes it unique, in two columns of type uuid, which have no length to store. A
--- foreign key to the door (webhook, workflow) would ask again, row by row, what the claiming
--- statement has asked by its join.
+-- A claim is small and of fixed length, because there will be very many: its key is one hash over
+-- everything that makes it unique, in two columns of type uuid, which store no length. A foreign
+-- key to the door (webhook, workflow) would check again, row by row, what the claiming statement
+-- checks by its join.
 --
--- A gateway that has been taken over is confined to webhooks and links that live: it claims through
--- functions that check the door themselves, and that the key belongs to the door; and workers
--- believe only what is claimed.
+-- A gateway that has been taken over is confined to live webhooks and links: it claims through
+-- functions that check the door, and that the key belongs to the door; and workers trust only
+-- claimed entries.
 
--- Where functions with rights of their own search.
+-- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE FUNCTION is_key_of(door uuid, sha256 bytea, key_high uuid, key_low uuid)
@@ -36,14 +37,14 @@ COMMENT ON TABLE open_batches IS
     'Batches of claims whose outcome is open: not known to be confirmed, or spilled';
 COMMENT ON COLUMN open_batches.batch_id IS 'Random; AMQP message_id';
 COMMENT ON COLUMN open_batches.lease_until IS
-    'Until then nobody else may take over its claims or, when spilled, publish it; by the '
+    'Until then no other gateway may take over its claims or, when spilled, publish it; by the '
     'database''s clock';
 COMMENT ON COLUMN open_batches.spilled_at IS
-    'Since when the message waits here for the broker; null where it does not';
-COMMENT ON COLUMN open_batches.routing_key IS 'Where a spilled message goes';
+    'Time since which the message is spilled here; null if it is not';
+COMMENT ON COLUMN open_batches.routing_key IS 'Routing key of a spilled message';
 COMMENT ON COLUMN open_batches.message_type IS 'AMQP type of a spilled message';
 COMMENT ON COLUMN open_batches.entries IS
-    'How many deliveries or submissions a spilled message holds';
+    'Number of deliveries or submissions in a spilled message';
 COMMENT ON COLUMN open_batches.body IS 'Body of a spilled message';
 CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at IS NOT NULL;
 
@@ -56,9 +57,9 @@ CREATE TABLE webhook_deliveries (
     PRIMARY KEY (workspace_id, key_high, key_low)
 );
 COMMENT ON TABLE webhook_deliveries IS
-    'One distinct body received by one webhook: the claim that lets it be taken once';
+    'One distinct body received by one webhook: the claim by which it is accepted once';
 COMMENT ON COLUMN webhook_deliveries.batch_id IS
-    'Open as long as that batch has a row that is not spilled, else settled';
+    'The claim is open while this batch has a row that is not spilled, otherwise settled';
 COMMENT ON COLUMN webhook_deliveries.workspace_id IS 'Tenant';
 COMMENT ON COLUMN webhook_deliveries.key_high IS 'First half of SHA-256(webhook_id, SHA-256(body))';
 COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
@@ -90,8 +91,8 @@ BEGIN
             FROM claimed c GROUP BY c.batch_id
     )
     SELECT delivery_id FROM claimed;
-    -- Who sends with the new secret does not need those before it. What somebody else holds, the
-    -- next delivery ends.
+    -- A sender that uses the new secret no longer needs the replaced ones. Skips locked rows; the
+    -- next delivery ends those.
     UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
     FROM (
         SELECT f.workspace_id, f.webhook_id
@@ -108,8 +109,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION claim_deliveries IS
-    'Claims bodies that have no row yet, of live webhooks, and opens the batches that this '
-    'needs; deletes, on the way, batches that are closed; returns the ids of what was claimed';
+    'Claims bodies of live webhooks that have no row yet, and opens the batches for them; also '
+    'deletes closed batches; returns the ids of the claimed deliveries';
 
 CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
@@ -144,8 +145,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION take_over_deliveries IS
-    'Moves claims whose lease is over into new batches, unless somebody else is doing it; '
-    'returns the ids of what was moved';
+    'Moves claims whose lease is over into new batches, unless another gateway is doing it; '
+    'returns the ids of the moved deliveries';
 REVOKE EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries TO letterbox_gateway;
 
@@ -163,7 +164,7 @@ CREATE TABLE form_submissions (
 COMMENT ON TABLE form_submissions IS
     'One accepted form post: the claim that lets its idempotency key start one run';
 COMMENT ON COLUMN form_submissions.batch_id IS
-    'Open as long as that batch has a row that is not spilled, else settled';
+    'The claim is open while this batch has a row that is not spilled, otherwise settled';
 COMMENT ON COLUMN form_submissions.workspace_id IS 'Tenant';
 COMMENT ON COLUMN form_submissions.key_high IS
     'First half of SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link '
@@ -171,16 +172,16 @@ COMMENT ON COLUMN form_submissions.key_high IS
 COMMENT ON COLUMN form_submissions.key_low IS 'Second half';
 COMMENT ON COLUMN form_submissions.submission_id IS 'Id of the run; the same for every attempt';
 COMMENT ON COLUMN form_submissions.release_ids IS
-    'Releases of the links that it came through, each at an attempt of its own';
+    'Releases of the links through which it came, in one attempt each';
 COMMENT ON COLUMN form_submissions.payload_hash IS
-    'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that nobody who does not '
-    'know the key can guess at the payload; null where it was taken over, and when the input of '
-    'its run is not kept';
+    'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that the payload can''t be '
+    'guessed without the key; null if it was taken over, and when the input of its run is not '
+    'kept';
 COMMENT ON COLUMN form_submissions.changed_repeats IS
-    'How often the key came back with another payload, which changed nothing';
+    'How often the key was repeated with another payload, which changed nothing';
 CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
 
--- Who claims through a link with a bound holds the link's row, and sees what was claimed before.
+-- A claim through a link with a limit locks the link's row, and so sees all earlier claims.
 
 CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
     hashes bytea[],
@@ -270,7 +271,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION claim_submissions IS
-    'As claim_deliveries, for idempotency keys of workflows with a live link';
+    'Like claim_deliveries, for idempotency keys of workflows with a live link';
 
 CREATE FUNCTION take_over_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
     hashes bytea[],
@@ -307,8 +308,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION take_over_submissions IS
-    'As take_over_deliveries; what is published now was validated against the release of this '
-    'link, and what an earlier attempt may have published against that of its own';
+    'Like take_over_deliveries; the payload published now was validated against the release of '
+    'this link, and a payload that an earlier attempt may have published against the release of '
+    'its own link';
 
 CREATE FUNCTION count_changed_repeats(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
     hashes bytea[],
@@ -328,7 +330,7 @@ BEGIN
             AND s.payload_hash <> n.payload_hash
         GROUP BY s.workspace_id, s.key_high, s.key_low
     ), locked AS (
-        -- In order, so that two gateways can't wait for each other in a circle.
+        -- In order, so that two gateways can't deadlock.
         SELECT s.workspace_id, s.key_high, s.key_low, c.times
         FROM form_submissions s JOIN changed c USING (workspace_id, key_high, key_low)
         ORDER BY s.workspace_id, s.key_high, s.key_low FOR UPDATE OF s
@@ -343,35 +345,35 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION count_changed_repeats IS
-    'Counts, of submissions whose keys were known, those with another payload than the first; '
-    'returns how many they were';
+    'Counts, among submissions with known keys, those with another payload than the first; '
+    'returns their number';
 REVOKE EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
     TO letterbox_gateway;
 
--- How many queues there are is known here, so that a change of the gateways' setting leaves no
--- queue without a worker.
+-- The number of queues is stored here, so that a change of the gateways' setting leaves no queue
+-- without a worker.
 
 CREATE TABLE work_queues (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     queues  integer NOT NULL CHECK (queues BETWEEN 1 AND 256)
 );
-COMMENT ON TABLE work_queues IS 'One row: which queues workers consume';
-COMMENT ON COLUMN work_queues.is_only IS 'There is one row only';
+COMMENT ON TABLE work_queues IS 'One row: the queues that workers consume';
+COMMENT ON COLUMN work_queues.is_only IS 'Ensures that there is one row only';
 COMMENT ON COLUMN work_queues.queues IS
-    'The most queues that a gateway has ever used, in each family; lower it when the others are '
-    'empty';
+    'The largest number of queues that a gateway has ever used, in each family; lower it when the '
+    'others are empty';
 INSERT INTO work_queues (queues) VALUES (1);
 
 CREATE FUNCTION gateways_only_add_queues() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'a gateway adds queues and takes none away'
+    RAISE EXCEPTION 'a gateway may add queues, but not remove them'
         USING ERRCODE = 'insufficient_privilege';
 END
 $$;
 COMMENT ON FUNCTION gateways_only_add_queues IS
-    'Without it a gateway could take workers away from queues of others';
+    'Keeps a gateway from taking workers away from the queues of other gateways';
 CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
     FOR EACH ROW WHEN (NEW.queues < OLD.queues AND (NOT pg_has_role(CURRENT_USER,
         'letterbox_operator', 'MEMBER'))) EXECUTE FUNCTION gateways_only_add_queues();

@@ -1,5 +1,5 @@
--- What a delivery becomes. Other programs read the signals of the workspaces that they are let
--- into, and nothing else.
+-- Signals, made from deliveries. Other programs can read the signals of the workspaces that they
+-- are granted, and nothing else.
 
 CREATE TABLE signals (
     workspace_id    uuid NOT NULL,
@@ -29,25 +29,25 @@ CREATE TABLE signals (
     FOREIGN KEY (workspace_id, webhook_id) REFERENCES webhooks (workspace_id, webhook_id)
 );
 COMMENT ON TABLE signals IS
-    'An event from outside, mapped natively where it keeps the proposal contract, else generic';
+    'An event from outside, native if it meets the proposal contract, otherwise generic';
 COMMENT ON COLUMN signals.workspace_id IS 'Tenant';
 COMMENT ON COLUMN signals.signal_id IS 'Id of the delivery (UUIDv7: sorts by time of receipt)';
 COMMENT ON COLUMN signals.webhook_id IS 'The webhook that received it';
-COMMENT ON COLUMN signals.kind IS 'The event''s type where it was mapped, or generic';
+COMMENT ON COLUMN signals.kind IS 'The event''s type if it is native, or generic';
 COMMENT ON COLUMN signals.generic_reason IS
     'The first rule of the proposal contract that the body broke; null when native';
 COMMENT ON COLUMN signals.entity IS
-    'Whom it is about; U+0000, which text can''t hold, stands as U+FFFD (the body has the '
-    'original)';
+    'The subject of the event; U+0000, which text can''t hold, is replaced with U+FFFD (the body '
+    'has the original)';
 COMMENT ON COLUMN signals.source_tool IS 'The tool that sent it; U+0000 as in entity';
 COMMENT ON COLUMN signals.amount_value IS 'Exact, at most four decimal places';
 COMMENT ON COLUMN signals.amount_currency IS 'Three capital letters';
 COMMENT ON COLUMN signals.event_id IS 'The sender''s own id of the event; U+0000 as in entity';
-COMMENT ON COLUMN signals.body IS 'The exact bytes that were signed; null when they were forgotten';
+COMMENT ON COLUMN signals.body IS 'The exact bytes that were signed; null after they were deleted';
 COMMENT ON COLUMN signals.received_at IS 'When the gateway received it, by the gateway''s clock';
 COMMENT ON COLUMN signals.stored_at IS 'When the worker stored it, by the database''s clock';
 COMMENT ON COLUMN signals.request_id IS
-    'The X-Request-Id that its sender was answered; null where none is known';
+    'The X-Request-Id of the answer to the sender; null if unknown';
 CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
 
 CREATE TABLE signal_readers (
@@ -56,10 +56,10 @@ CREATE TABLE signal_readers (
     created_at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (workspace_id, login)
 );
-COMMENT ON TABLE signal_readers IS 'Which logins may read the signals of a workspace';
+COMMENT ON TABLE signal_readers IS 'Logins that may read the signals of a workspace';
 COMMENT ON COLUMN signal_readers.workspace_id IS 'Tenant';
 COMMENT ON COLUMN signal_readers.login IS
-    'Name of a login of the database that is a member of letterbox_reader';
+    'Name of a database login that is a member of letterbox_reader';
 COMMENT ON COLUMN signal_readers.created_at IS 'Database clock';
 
 CREATE VIEW signal_feed WITH (security_barrier) AS
@@ -70,9 +70,8 @@ SELECT s.workspace_id, s.signal_id, s.webhook_id, w.name AS webhook_name, s.kind
 FROM signals s JOIN webhooks w ON w.workspace_id = s.workspace_id AND w.webhook_id = s.webhook_id
 WHERE s.workspace_id IN (SELECT r.workspace_id FROM signal_readers r WHERE r.login = session_user);
 COMMENT ON VIEW signal_feed IS
-    'The signals that the login may read: for programs outside of Letterbox, which may rely on '
-    'these columns';
-COMMENT ON COLUMN signal_feed.webhook_name IS 'For people: which tool sent it';
+    'The signals that the login may read; a stable interface for programs outside of Letterbox';
+COMMENT ON COLUMN signal_feed.webhook_name IS 'Display name: the tool that sent it';
 
 GRANT INSERT, SELECT (workspace_id, signal_id) ON signals TO letterbox_worker;
 GRANT SELECT ON signals TO letterbox_operator;

@@ -1,10 +1,10 @@
--- Runs act. A run walks through the actions of its release; before and after each, what happens is
--- recorded here, so that another worker can go on from the record at any moment. Whoever works on a
--- run holds its lease and counts a turn; only the holder of the last turn may write. What shall be
--- done later, or by somebody else, stands in run_wakes, in the transaction that makes it necessary;
--- a relay hands it to RabbitMQ when it is due.
+-- Runs. A run executes the actions of its release; the progress is recorded here before and after
+-- each, so that another worker can continue from the record at any time. A worker that executes a
+-- run holds its lease and increments its turn; only the holder of the last turn may write. Work for
+-- later, or for another worker, is put into run_wakes in the transaction that makes it necessary; a
+-- relay hands it to RabbitMQ when it is due.
 
--- Where functions with rights of their own search.
+-- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE connected_accounts (
@@ -22,14 +22,14 @@ CREATE TABLE connected_accounts (
         CHECK ((disconnected_at IS NULL) = (credential_sealed IS NOT NULL))
 );
 COMMENT ON TABLE connected_accounts IS
-    'What a user''s workflows may call, and with which credential';
+    'An account that a user''s workflows may call, with its credential';
 COMMENT ON COLUMN connected_accounts.workspace_id IS 'Tenant';
 COMMENT ON COLUMN connected_accounts.account_id IS
-    'Identity, also when another account takes the name later';
-COMMENT ON COLUMN connected_accounts.user_id IS 'Whose it is; nobody else''s workflows use it';
-COMMENT ON COLUMN connected_accounts.name IS 'By which actions know it';
+    'Identity, even if another account takes the name later';
+COMMENT ON COLUMN connected_accounts.user_id IS 'The owner; only this user''s workflows use it';
+COMMENT ON COLUMN connected_accounts.name IS 'The name by which actions refer to it';
 COMMENT ON COLUMN connected_accounts.base_url IS
-    'Scheme, host, port and path that every request begins with';
+    'Scheme, host, port and beginning of the path of every request';
 COMMENT ON COLUMN connected_accounts.header_name IS 'The header that carries the credential';
 COMMENT ON COLUMN connected_accounts.credential_sealed IS
     'Value of that header, sealed to this row; destroyed when disconnected';
@@ -46,8 +46,7 @@ CREATE TABLE policies (
     PRIMARY KEY (workspace_id, version)
 );
 COMMENT ON TABLE policies IS
-    'What actions of a workspace may do; the highest version holds, a workspace without one has '
-    'the default';
+    'The policies of a workspace; the highest version applies, and without one the default policy';
 COMMENT ON COLUMN policies.workspace_id IS 'Tenant';
 COMMENT ON COLUMN policies.version IS 'Counts from 1; 0 stands for the default policy';
 COMMENT ON COLUMN policies.policy IS 'JSON text {"rules", "default"}';
@@ -102,31 +101,32 @@ COMMENT ON COLUMN runs.workflow_id IS 'The workflow that runs';
 COMMENT ON COLUMN runs.release_id IS 'The release that the submission was validated against';
 COMMENT ON COLUMN runs.run_as IS 'The workflow''s owner when the run started';
 COMMENT ON COLUMN runs.state IS
-    'queued: waits for a worker; running; waiting_approval; succeeded, failed, denied, '
-    'cancelled: over; refused: never started';
+    'queued: waits for a worker; running; waiting_approval; succeeded, failed, denied, cancelled: '
+    'finished; refused: never started';
 COMMENT ON COLUMN runs.refused_reason IS 'Why it was refused; null when it was not';
 COMMENT ON COLUMN runs.input IS
-    'JSON text of what was submitted, validated; null for a refused run, and when it was '
-    'forgotten';
-COMMENT ON COLUMN runs.input_trust IS 'What a submitter wrote is never trusted';
+    'JSON text of the submission, validated; null for a refused run, and after it was deleted';
+COMMENT ON COLUMN runs.input_trust IS 'Submitted text is never trusted';
 COMMENT ON COLUMN runs.received_at IS 'When the gateway received it, by the gateway''s clock';
 COMMENT ON COLUMN runs.created_at IS 'When the worker recorded it, by the database''s clock';
 COMMENT ON COLUMN runs.failure IS 'Why it failed, was denied or was cancelled';
-COMMENT ON COLUMN runs.turn IS 'Counts who has worked on it; only the last one may write';
-COMMENT ON COLUMN runs.lease_until IS 'Until then one worker has it, by the database''s clock';
+COMMENT ON COLUMN runs.turn IS
+    'Fencing token, incremented by each holder of the lease; only the last one may write';
+COMMENT ON COLUMN runs.lease_until IS
+    'Until then one worker holds the run, by the database''s clock';
 COMMENT ON COLUMN runs.started_at IS 'When a worker first took it';
-COMMENT ON COLUMN runs.finished_at IS 'When it was over';
+COMMENT ON COLUMN runs.finished_at IS 'When it finished';
 COMMENT ON COLUMN runs.idle_turns IS
-    'Holders in a row that have recorded nothing but the beginning of an attempt';
+    'Consecutive holders that have recorded nothing but the beginning of an attempt';
 COMMENT ON COLUMN runs.cancel_reason IS
-    'Why it shall be cancelled; null where nobody has ordered it';
-COMMENT ON COLUMN runs.failing IS 'Why it fails, once what follows a failure has begun';
+    'Why it is to be cancelled; null if its cancellation was not requested';
+COMMENT ON COLUMN runs.failing IS 'Why it fails, once the actions that follow a failure have begun';
 COMMENT ON COLUMN runs.found_by IS
-    'Ids that stand for the values of its input; null where it is not searched';
+    'Lookup ids of the values of its input; null if it can''t be searched';
 COMMENT ON COLUMN runs.request_id IS
-    'The X-Request-Id that its submitter was answered; null where none is known';
+    'The X-Request-Id of the answer to the submitter; null if unknown';
 COMMENT ON COLUMN runs.traceparent IS
-    'W3C trace context of its submission; null where nobody follows its trace';
+    'W3C trace context of its submission; null if it is not traced';
 CREATE INDEX runs_by_end ON runs (finished_at, run_id) WHERE finished_at IS NOT NULL;
 CREATE INDEX runs_by_value ON runs USING gin (found_by) WHERE found_by IS NOT NULL;
 CREATE INDEX runs_by_workflow ON runs (workspace_id, workflow_id, run_id);
@@ -166,51 +166,51 @@ CREATE TABLE run_actions (
     CONSTRAINT only_parts_are_told CHECK (part_of IS NOT NULL OR (NOT is_told)),
     FOREIGN KEY (workspace_id, run_id) REFERENCES runs (workspace_id, run_id)
 ) WITH (fillfactor = 60);
-COMMENT ON TABLE run_actions IS 'What a run has done and is about to do, one row an action';
+COMMENT ON TABLE run_actions IS
+    'The executed actions of a run and its current one, one row per action';
 COMMENT ON COLUMN run_actions.workspace_id IS 'Tenant';
 COMMENT ON COLUMN run_actions.run_id IS 'The run';
 COMMENT ON COLUMN run_actions.action_id IS 'Its id in the release';
-COMMENT ON COLUMN run_actions.position IS 'Order in which the run came to its actions, from 1';
+COMMENT ON COLUMN run_actions.position IS 'Order in which the run reached its actions, from 1';
 COMMENT ON COLUMN run_actions.type IS 'Type of the action';
 COMMENT ON COLUMN run_actions.state IS
-    'running: begun, its outcome may be unknown; retrying: for its next attempt; waiting: for '
-    'its time';
+    'running: begun, its outcome may be unknown; retrying: waits for its next attempt; waiting: '
+    'waits for its time';
 COMMENT ON COLUMN run_actions.untrusted IS
-    'data: what a submitter wrote fills it; account: what an account answered does; control: '
-    'one of them steered the run here';
+    'data: text from a submitter is part of it; account: text from an account''s answer is; '
+    'control: one of them steered the run here';
 COMMENT ON COLUMN run_actions.steered_by IS
-    'What let the submitter''s text decide that it runs; empty without control';
-COMMENT ON COLUMN run_actions.decision IS 'What the policy said';
+    'How untrusted text had a part in the decision to run it; empty without control';
+COMMENT ON COLUMN run_actions.decision IS 'The decision of the policy';
 COMMENT ON COLUMN run_actions.decision_rule IS
-    'Which of its rules, from 1; null where its default decided';
-COMMENT ON COLUMN run_actions.policy_version IS 'The policy that was asked';
+    'The rule that decided, from 1; null if the default decided';
+COMMENT ON COLUMN run_actions.policy_version IS 'The version of the policy that decided';
 COMMENT ON COLUMN run_actions.request IS
-    'JSON text of what is sent, without the credential; rendered once, the same for every '
-    'attempt';
+    'JSON text of the request, without the credential; rendered once, the same for every attempt';
 COMMENT ON COLUMN run_actions.idempotency_key IS 'Sent with every attempt';
 COMMENT ON COLUMN run_actions.attempts IS
     'Attempts that were answered, or are known to have failed';
 COMMENT ON COLUMN run_actions.response_status IS 'HTTP status of the last answer';
-COMMENT ON COLUMN run_actions.branch IS 'Which way a condition went';
-COMMENT ON COLUMN run_actions.error IS 'What went wrong the last time';
-COMMENT ON COLUMN run_actions.retry_at IS 'Not before then, while retrying';
+COMMENT ON COLUMN run_actions.branch IS 'The branch that a condition chose';
+COMMENT ON COLUMN run_actions.error IS 'Error of the last attempt';
+COMMENT ON COLUMN run_actions.retry_at IS 'Time of the next attempt, while retrying';
 COMMENT ON COLUMN run_actions.started_at IS 'Database clock';
-COMMENT ON COLUMN run_actions.finished_at IS 'Database clock; null while it is not over';
+COMMENT ON COLUMN run_actions.finished_at IS 'Database clock; null until it has finished';
 COMMENT ON COLUMN run_actions.unanswered IS
-    'Attempts under its key that may have been done without an answer having come';
+    'Attempts under its key that may have taken effect without an answer';
 COMMENT ON COLUMN run_actions.answer_sealed IS
-    'Body of the last answer, sealed to this row: where later actions may use it, and the '
-    'beginning of it where the action failed';
+    'Body of the last answer, sealed to this row, if later actions may use it; the beginning of '
+    'it if the action failed';
 COMMENT ON COLUMN run_actions.part_of IS
-    'The agent whose question or call it is; null for actions of the release';
+    'The agent of which it is a question or call; null for actions of the release';
 COMMENT ON COLUMN run_actions.is_told IS
-    'It failed or was denied, and its agent was told so: the run goes on';
+    'It failed or was denied, and its agent was told so: the run continues';
 CREATE INDEX run_actions_answered ON run_actions (workspace_id, run_id, action_id)
     WHERE answer_sealed IS NOT NULL;
 
 CREATE FUNCTION keep_request() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- Only the functions that forget and erase work with the rights of the table's owner.
+    -- Only the functions of retention and erasure have the rights of the table's owner.
     IF NEW.request IS NULL AND pg_has_role(current_user, (SELECT relowner FROM pg_class
         WHERE oid = TG_RELID), 'MEMBER') THEN
         RETURN NEW;
@@ -219,13 +219,13 @@ BEGIN
         USING ERRCODE = 'restrict_violation';
 END
 $$;
-COMMENT ON FUNCTION keep_request IS 'A recorded request can be forgotten, not replaced';
+COMMENT ON FUNCTION keep_request IS 'A recorded request can be deleted, not replaced';
 CREATE TRIGGER keep_request BEFORE UPDATE OF request ON run_actions
     FOR EACH ROW WHEN (OLD.request IS NOT NULL AND NEW.request IS DISTINCT
         FROM OLD.request) EXECUTE FUNCTION keep_request();
 
--- Answers go with what they are an answer to, and when nothing can need them any more. A run that
--- failed may be retried.
+-- Answers are deleted with their requests, and when nothing can need them any more. A failed run
+-- may be retried.
 
 CREATE FUNCTION drop_answer() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -233,7 +233,7 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION drop_answer IS 'Of a request that was forgotten no answer is kept';
+COMMENT ON FUNCTION drop_answer IS 'Deletes the answer with its request';
 CREATE TRIGGER drop_answer BEFORE UPDATE OF request ON run_actions
     FOR EACH ROW WHEN (NEW.request IS NULL AND OLD.request IS NOT NULL)
         EXECUTE FUNCTION drop_answer();
@@ -248,7 +248,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION drop_answers IS 'Drops the answers of a run whose input was forgotten';
+COMMENT ON FUNCTION drop_answers IS 'Deletes the answers of a run whose input was deleted';
 REVOKE EXECUTE ON FUNCTION drop_answers FROM PUBLIC;
 CREATE TRIGGER drop_answers_of_forgotten AFTER UPDATE OF input ON runs
     FOR EACH ROW WHEN (NEW.input IS NULL AND OLD.input IS NOT NULL) EXECUTE FUNCTION drop_answers();
@@ -263,7 +263,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION end_agents IS 'Ends the agents that are under way when their run ends';
+COMMENT ON FUNCTION end_agents IS 'Ends agents in progress when their run ends';
 REVOKE EXECUTE ON FUNCTION end_agents FROM PUBLIC;
 CREATE TRIGGER end_agents AFTER UPDATE OF state ON runs
     FOR EACH ROW WHEN (NEW.state IN ('failed', 'denied', 'cancelled')
@@ -287,15 +287,14 @@ CREATE TABLE approvals (
         REFERENCES run_actions (workspace_id, run_id, action_id)
 );
 COMMENT ON TABLE approvals IS
-    'Questions to people: may this request be sent? It stands in run_actions, exactly as it '
-    'will be sent';
+    'Approvals of requests by people. The request is in run_actions, exactly as it will be sent';
 COMMENT ON COLUMN approvals.workspace_id IS 'Tenant';
 COMMENT ON COLUMN approvals.approval_id IS 'Identity';
 COMMENT ON COLUMN approvals.run_id IS 'The run that waits';
 COMMENT ON COLUMN approvals.action_id IS 'The action that waits';
 COMMENT ON COLUMN approvals.state IS 'Decided at most once';
-COMMENT ON COLUMN approvals.expires_at IS 'After that nobody can approve it';
-COMMENT ON COLUMN approvals.decided_by IS 'Who decided; null where nobody did';
+COMMENT ON COLUMN approvals.expires_at IS 'After this it can''t be approved';
+COMMENT ON COLUMN approvals.decided_by IS 'The user who decided; null if none did';
 COMMENT ON COLUMN approvals.decided_at IS 'Database clock';
 COMMENT ON COLUMN approvals.created_at IS 'Database clock';
 COMMENT ON COLUMN approvals.workflow_id IS 'The workflow of the run';
@@ -311,7 +310,7 @@ BEGIN
             'withdrawn')
             AND NOT (OLD.state IN ('withdrawn', 'approved') AND NEW.state = 'pending'))
     ) THEN
-        RAISE EXCEPTION 'a worker asks for approvals and does not give them'
+        RAISE EXCEPTION 'a worker may ask for approvals, but not give them'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF TG_OP = 'UPDATE' AND NEW.state = 'pending' AND OLD.state <> 'pending' THEN
@@ -333,7 +332,7 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION name_workflow IS 'A question is about the workflow of its run';
+COMMENT ON FUNCTION name_workflow IS 'An approval belongs to the workflow of its run';
 CREATE TRIGGER name_workflow BEFORE INSERT ON approvals
     FOR EACH ROW EXECUTE FUNCTION name_workflow();
 
@@ -342,8 +341,7 @@ CREATE FUNCTION needs_another(tenant uuid) RETURNS boolean LANGUAGE sql STABLE A
                      WHERE workspace_id = tenant ORDER BY version DESC LIMIT 1), false)
 $$;
 COMMENT ON FUNCTION needs_another IS
-    'Whether the policy that holds wants another person to approve than the one as whom a run '
-    'acts';
+    'Whether the current policy requires another approver than the user as whom a run acts';
 
 CREATE FUNCTION approval_stands(tenant uuid, decider uuid, acting uuid)
     RETURNS boolean LANGUAGE sql STABLE AS $$
@@ -352,18 +350,18 @@ CREATE FUNCTION approval_stands(tenant uuid, decider uuid, acting uuid)
        AND (decider <> acting OR NOT needs_another(tenant))
 $$;
 COMMENT ON FUNCTION approval_stands IS
-    'Whether what this person has approved may be sent for the user as whom a run acts';
+    'Whether this person''s approval is still valid for a run that acts as the user';
 
--- What holds: one workspace, or all.
+-- Holds, of one workspace or of all.
 
 CREATE TABLE all_workspaces (
     one     boolean PRIMARY KEY DEFAULT true CHECK (one),
     held_at timestamptz
 );
-COMMENT ON TABLE all_workspaces IS 'What holds for all workspaces';
+COMMENT ON TABLE all_workspaces IS 'The hold on all workspaces';
 COMMENT ON COLUMN all_workspaces.one IS 'There is one row';
 COMMENT ON COLUMN all_workspaces.held_at IS
-    'Since when no run begins an action; null while they do';
+    'Time since which no run begins an action; null while not held';
 INSERT INTO all_workspaces DEFAULT VALUES;
 
 CREATE VIEW held_workspaces AS
@@ -376,7 +374,7 @@ CREATE FUNCTION question_clock(tenant uuid) RETURNS timestamptz LANGUAGE sql VOL
                  (SELECT held_at FROM workspaces WHERE workspace_id = tenant))
 $$;
 COMMENT ON FUNCTION question_clock IS
-    'The time that counts for questions of a workspace: it stands still while that is held';
+    'The clock of a workspace''s approvals, which stands still while the workspace is held';
 
 CREATE TABLE run_wakes (
     workspace_id uuid NOT NULL,
@@ -390,17 +388,17 @@ CREATE TABLE run_wakes (
     FOREIGN KEY (workspace_id, run_id) REFERENCES runs (workspace_id, run_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 COMMENT ON TABLE run_wakes IS
-    'Outbox: runs that somebody has to look at, and when. At most one row a run';
+    'Outbox: runs that a worker has to look at, and when. At most one row per run';
 COMMENT ON COLUMN run_wakes.workspace_id IS 'Tenant';
 COMMENT ON COLUMN run_wakes.run_id IS 'The run';
 COMMENT ON COLUMN run_wakes.due_at IS
-    'When it is due; once handed over, when it is due again: a worker that has the run sets the '
+    'When it is due; once handed over, when it is due again: a worker that holds the run sets the '
     'end of its lease';
 COMMENT ON COLUMN run_wakes.state IS
-    'scheduled: for its time; ready: waits for its turn; handed_over: the broker or a worker '
-    'has it';
+    'scheduled: waits for its time; ready: waits for its turn; handed_over: the broker or a '
+    'worker has it';
 COMMENT ON COLUMN run_wakes.account_id IS
-    'The account that the run calls next, or is calling; nil where that is not known';
+    'The account that the run calls next, or is calling; nil if unknown';
 COMMENT ON COLUMN run_wakes.handovers IS
     'How often it was handed over in a row without a worker taking the run';
 CREATE INDEX run_wakes_by_time ON run_wakes (due_at) WHERE state <> 'ready';
@@ -414,11 +412,11 @@ CREATE TABLE workers (
     seen_at   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE workers IS
-    'The workers that are alive; what is handed over is no more than they have places for';
-COMMENT ON COLUMN workers.worker_id IS 'Made anew at each start';
-COMMENT ON COLUMN workers.name IS 'As the database and the broker know its connections';
-COMMENT ON COLUMN workers.places IS 'Runs that it executes at once';
-COMMENT ON COLUMN workers.seen_at IS 'When it last said so';
+    'The live workers; no more wakes are handed over than they have places for';
+COMMENT ON COLUMN workers.worker_id IS 'New at each start';
+COMMENT ON COLUMN workers.name IS 'Name of its connections to the database and the broker';
+COMMENT ON COLUMN workers.places IS 'Maximum runs that it executes at once';
+COMMENT ON COLUMN workers.seen_at IS 'Time of its last report';
 
 CREATE TABLE relay_lease (
     one       boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -426,10 +424,10 @@ CREATE TABLE relay_lease (
     until_at  timestamptz NOT NULL DEFAULT '-infinity'
 );
 COMMENT ON TABLE relay_lease IS
-    'Which worker''s relay hands over at present: it remembers what is in flight';
+    'The worker whose relay currently hands over: it remembers what is in flight';
 COMMENT ON COLUMN relay_lease.one IS 'There is one row';
-COMMENT ON COLUMN relay_lease.worker_id IS 'Whose relay it is; null before the first';
-COMMENT ON COLUMN relay_lease.until_at IS 'Until then no other relay takes its place';
+COMMENT ON COLUMN relay_lease.worker_id IS 'The worker; null before the first one';
+COMMENT ON COLUMN relay_lease.until_at IS 'Until then no other relay takes over';
 INSERT INTO relay_lease DEFAULT VALUES;
 
 CREATE VIEW ready_lanes AS
@@ -444,11 +442,11 @@ WITH RECURSIVE lane AS (
 )
 SELECT workspace_id, account_id, due_at FROM lane;
 COMMENT ON VIEW ready_lanes IS
-    'Every lane in which wakes are ready. Goes from lane to lane by the index: how many there '
-    'are in each costs nothing';
+    'Every lane with ready wakes. Skips from lane to lane by the index, so the number of wakes in '
+    'each costs nothing';
 COMMENT ON COLUMN ready_lanes.account_id IS
-    'The account that its runs wait for; zeros where it is not known yet';
-COMMENT ON COLUMN ready_lanes.due_at IS 'Since when the first of them is due';
+    'The account that its runs wait for; zeros if not known yet';
+COMMENT ON COLUMN ready_lanes.due_at IS 'Time since which the first of them has been due';
 
 CREATE TABLE run_usage (
     workspace_id uuid NOT NULL REFERENCES workspaces,

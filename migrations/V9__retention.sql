@@ -1,9 +1,9 @@
--- Strangers can't fill the disk. What a workspace and a webhook store in a day is counted and has a
--- ceiling, and what is old is forgotten, if its owner wants that. What makes a repeat a repeat is
--- never forgotten: claims stay, a signal stays without its body, and a run that is deleted leaves
--- its id.
+-- Keeps the public from filling the disk. The amount that a workspace and a webhook store in a day
+-- is counted and limited, and old data is deleted if the operator wants that. The data by which
+-- repeats are recognized is never deleted: claims stay, a signal stays without its body, and of a
+-- deleted run the id stays.
 
--- Where functions with rights of their own search.
+-- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE stored_bytes (
@@ -14,11 +14,11 @@ CREATE TABLE stored_bytes (
     UNIQUE NULLS NOT DISTINCT (workspace_id, day, webhook_id)
 );
 COMMENT ON TABLE stored_bytes IS
-    'How much was stored in a day, noted every few seconds: a ceiling, not an account';
+    'Bytes stored per day, written every few seconds: for a limit, not for accounting';
 COMMENT ON COLUMN stored_bytes.workspace_id IS 'Tenant';
 COMMENT ON COLUMN stored_bytes.day IS 'In UTC';
 COMMENT ON COLUMN stored_bytes.webhook_id IS
-    'What this webhook has delivered; null for everything in the workspace, forms included';
+    'The webhook whose deliveries are counted; null for the whole workspace, forms included';
 COMMENT ON COLUMN stored_bytes.bytes IS 'Bodies of signals and inputs of runs';
 
 CREATE TABLE erased_runs (
@@ -26,28 +26,28 @@ CREATE TABLE erased_runs (
     run_id       uuid NOT NULL,
     PRIMARY KEY (workspace_id, run_id)
 );
-COMMENT ON TABLE erased_runs IS
-    'Runs that were deleted: their submissions start nothing if they come once more';
+COMMENT ON TABLE erased_runs IS 'Deleted runs: repeats of their submissions start nothing';
 COMMENT ON COLUMN erased_runs.workspace_id IS 'Tenant';
 COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
 
--- What is retained is found by when it was stored, or was over, by the database's clock: rows come
--- to the end of the indexes signals_by_time and runs_by_end.
+-- Old data is found by the time a signal was stored or a run finished, by the database's clock: new
+-- rows are at the end of the indexes signals_by_time and runs_by_end.
 
 CREATE TABLE forgotten (
     what     text PRIMARY KEY CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
     until_at timestamptz NOT NULL DEFAULT '-infinity',
     until_id uuid
 );
-COMMENT ON TABLE forgotten IS 'How far retention has come';
+COMMENT ON TABLE forgotten IS 'The progress of retention';
 COMMENT ON COLUMN forgotten.what IS
     'Bodies of signals, inputs of runs, requests of actions, or whole runs';
 COMMENT ON COLUMN forgotten.until_at IS
-    'When the last signal or run was stored, or was over, that was looked at';
+    'When the last examined signal was stored, or the last examined run finished';
 COMMENT ON COLUMN forgotten.until_id IS 'Its id; null before the first';
 INSERT INTO forgotten (what) VALUES ('bodies'), ('inputs'), ('requests'), ('runs');
 
--- Workers decide when, the function what: nothing younger than a day, and no run that is not over.
+-- Workers decide when to delete, the function what: nothing younger than a day, and no unfinished
+-- run.
 
 CREATE FUNCTION forget(wanted text, days integer, most integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -58,7 +58,7 @@ DECLARE
     times timestamptz[];
 BEGIN
     IF days IS NULL OR days < 1 OR days > 36500 THEN
-        RAISE EXCEPTION 'things are kept from 1 to 36500 days'
+        RAISE EXCEPTION 'data must be kept for 1 to 36500 days'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     SELECT * INTO since FROM forgotten WHERE what = wanted FOR UPDATE;
@@ -107,8 +107,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION forget IS
-    'Forgets what is older than `days`, at most `most` of it; returns how much it has looked '
-    'at, 0 when it is done';
+    'Deletes data older than `days`, at most `most` rows of it; returns how many it has examined, '
+    '0 when it is done';
 
 CREATE FUNCTION erase_run(tenant uuid, erased uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -126,7 +126,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION erase_run IS
-    'Forgets what a person has submitted and what was sent of it; false unless the run is over';
+    'Deletes the input of a run and the requests sent for it; false unless the run has finished';
 REVOKE EXECUTE ON FUNCTION forget, erase_run FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION forget TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION erase_run TO letterbox_operator;
@@ -141,7 +141,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION forget_payload_hash IS 'Of an input that is not kept no hash is kept either';
+COMMENT ON FUNCTION forget_payload_hash IS 'Deletes the hash of a payload with the input';
 REVOKE EXECUTE ON FUNCTION forget_payload_hash FROM PUBLIC;
 CREATE TRIGGER forget_payload_hash_of_deleted AFTER DELETE ON runs
     FOR EACH ROW EXECUTE FUNCTION forget_payload_hash();
@@ -156,7 +156,7 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION forget_values IS 'A run whose input is forgotten is not found by it';
+COMMENT ON FUNCTION forget_values IS 'Deletes the lookup ids of a run with its input';
 CREATE TRIGGER forget_values BEFORE UPDATE OF input ON runs
     FOR EACH ROW WHEN (NEW.input IS NULL AND OLD.input IS NOT NULL)
         EXECUTE FUNCTION forget_values();

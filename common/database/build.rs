@@ -1,4 +1,4 @@
-//! Rebuilds the crate when a migration is added: the migrations are embedded in it.
+//! Rebuilds the crate when a migration changes: the migrations are embedded in it.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations");

@@ -1,7 +1,7 @@
-//! One type per id, so that a workspace's id can't be passed where a webhook's is wanted.
+//! One type per id, so that the id of a workspace can't be passed as that of a webhook.
 //!
-//! Ids of rarely created things are random (UUIDv4) and tell nothing. Ids of deliveries and
-//! submissions are UUIDv7: they sort by time of creation, which keeps the tables that they end in
+//! Ids of rarely created things are random (UUIDv4) and reveal nothing. Ids of deliveries and
+//! submissions are UUIDv7: they sort by time of creation, which keeps the tables that store them
 //! dense.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 #[error("an id must be a UUID of 36 characters, in lower case and with hyphens")]
 pub struct InvalidId;
 
-/// Parses the canonical form only (lower case, with hyphens), so that a thing has one name.
+/// Parses the canonical form only (lower case, with hyphens), so that each id has one spelling.
 fn parse_canonical(text: &str) -> Result<Uuid, InvalidId> {
     let id = Uuid::try_parse(text).map_err(|_| InvalidId)?;
     let canonical = text.len() == 36 && !text.bytes().any(|b| b.is_ascii_uppercase());
@@ -32,7 +32,7 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A new id.
+            /// Generates an id.
             #[must_use]
             pub fn generate() -> Self {
                 Self(Uuid::$make())
@@ -70,17 +70,16 @@ id!(/** A tenant; `orgId` in a webhook URL. */ WorkspaceId, new_v4);
 id!(/** A person. */ UserId, new_v4);
 id!(/** A webhook. */ WebhookId, new_v4);
 id!(/** A workflow, over all its releases. */ WorkflowId, new_v4);
-id!(/** What one deploy makes of a workflow. */ ReleaseId, new_v4);
-id!(/** A form link; tells nothing of its token. */ FormLinkId, new_v4);
-id!(/** What a user's workflows may call. */ AccountId, new_v4);
-id!(/** A question whether a request may be sent. */ ApprovalId, new_v4);
+id!(/** A release of a workflow. */ ReleaseId, new_v4);
+id!(/** A form link; reveals nothing about its token. */ FormLinkId, new_v4);
+id!(/** A connected account, which a user's workflows may call. */ AccountId, new_v4);
+id!(/** An approval: a question whether a request may be sent. */ ApprovalId, new_v4);
 id!(/** A delivery, the message that carries it and the signal it becomes. */ DeliveryId, now_v7);
 id!(/** A form submission, the message that carries it and the run that it starts. */ RunId,
     now_v7);
 
 impl RunId {
-    /// The least id that a run can have that was received `milliseconds` after 1970 began, or
-    /// later.
+    /// The smallest id of a run that was received `milliseconds` after the start of 1970, or later.
     #[must_use]
     pub fn earliest_at(milliseconds: u64) -> Self {
         // A UUIDv7 begins with 48 bits of time.

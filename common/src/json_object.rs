@@ -1,8 +1,8 @@
-//! The members of a JSON object from outside: some that are wanted, or all, at any depth
-//! of their values and without recursion.
+//! Extracts members of an untrusted JSON object: those that are wanted, or all. Values may be
+//! nested to any depth; there is no recursion.
 //!
-//! Names that can't be Unicode text (lone surrogate escapes) are skipped like any other unknown
-//! name. Of duplicate names the last one wins, as in JavaScript and most parsers.
+//! Names that are not Unicode text (lone surrogate escapes) are skipped like any other unknown
+//! name. Of duplicate names the last wins, as in JavaScript and most parsers.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The wanted members of the object in `text`, each as its own JSON text; `None` if it is not an
-/// object.
+/// Finds the wanted members of the object in `text`, each as its own JSON text; `None` if `text` is
+/// not an object.
 #[must_use]
 pub fn find<'a, const N: usize>(
     text: &'a str,
@@ -24,10 +24,10 @@ pub fn find<'a, const N: usize>(
     json.end().is_ok().then_some(found)
 }
 
-/// A member: its name (`None` where that is not Unicode text) and its value as JSON text.
+/// A member: its name (`None` if that is not Unicode text) and its value as JSON text.
 pub type Member<'a> = (Option<String>, &'a RawValue);
 
-/// All members of the object in `text`, in its order, repeated names included; `None` if it is not
+/// All members of the object in `text`, in order and with repeated names; `None` if `text` is not
 /// an object.
 #[must_use]
 pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
@@ -82,7 +82,7 @@ impl<'a, const N: usize> Visitor<'a> for Wanted<'_, N> {
     }
 }
 
-/// A member's name as bytes, which lone surrogates can be and text can't.
+/// The name of a member, as bytes because it may hold lone surrogates.
 struct Name(Vec<u8>);
 
 impl<'de> Deserialize<'de> for Name {

@@ -1,23 +1,23 @@
-//! What makes an accepted entry unique in its workspace.
+//! The hash that makes an accepted entry unique in its workspace.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// SHA-256 over the id that an entry belongs to and the SHA-256 of what it is: the body of a
-/// webhook's delivery, the idempotency key of a workflow's submission.
+/// SHA-256 over the id of an entry's webhook or workflow and the SHA-256 of the entry's key: the
+/// body of a delivery, the idempotency key of a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// `scope` is the id of the webhook or workflow.
+    /// Hashes a key that is given by its SHA-256. `scope` is the id of the webhook or workflow.
     #[must_use]
     pub fn of(scope: &[u8; 16], sha256: &[u8; 32]) -> Self {
         let hash = Sha256::new().chain_update(scope).chain_update(sha256);
         Self(hash.finalize().into())
     }
 
-    /// Of what is there as a whole.
+    /// Hashes a key that is given as a whole.
     #[must_use]
     pub fn of_content(scope: &[u8; 16], content: &[u8]) -> Self {
         Self::of(scope, &Sha256::digest(content).into())

@@ -1,5 +1,5 @@
-//! What Letterbox's processes must agree on: names, states, forms and signatures that two of them
-//! share, and the frame that every process runs in. `common/README.md` is the map of the project.
+//! Names, states, forms and signatures that Letterbox's processes share, and the frame that each of
+//! them runs in. `common/README.md` is the map of the project.
 
 pub mod form;
 pub mod ids;

@@ -1,6 +1,5 @@
-//! Which addresses are public. Not public is everything in IANA's special-purpose registries (what
-//! a host keeps for itself, its network or its provider), and the IPv6 ranges that embed an IPv4
-//! address.
+//! Which addresses are public. Not public are those in IANA's special-purpose registries (reserved
+//! for a host, its network or its provider) and the IPv6 ranges that embed an IPv4 address.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -14,7 +13,7 @@ const SPECIAL: [&str; 31] = [
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
-    // The host of a virtual machine at Azure, public by number only.
+    // Azure's address of the host of a virtual machine: only its number is public.
     "168.63.129.16/32",
     "169.254.0.0/16",
     "172.16.0.0/12",
@@ -44,7 +43,7 @@ const SPECIAL: [&str; 31] = [
     "::1/128",
 ];
 
-/// Of IPv6, only what is given to anybody at all can be public.
+/// The only IPv6 range from which public addresses are allocated.
 const UNICAST: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 /// Whether an address is public.
@@ -63,8 +62,8 @@ pub fn is_public(address: IpAddr) -> bool {
     is_given && !NETWORKS.iter().any(|network| network.contains(&address))
 }
 
-/// Whether a host, as a URL names it, is certainly not public: an address that is not, or a name
-/// that only a machine or a network gives itself.
+/// Whether the host of a URL is certainly not public: an address that is not, or a name reserved
+/// for the local machine or network.
 #[must_use]
 pub fn is_private_host(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse();

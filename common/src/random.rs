@@ -9,7 +9,7 @@ use crate::secret::Secret;
 #[error("the operating system gave no random bytes")]
 pub struct RandomError;
 
-/// 256 random bits as 64 hexadecimal digits: what a person is shown as a token or a secret.
+/// 256 random bits as 64 hexadecimal digits: the text of a new token or secret.
 pub(crate) fn random_hex() -> Result<Secret, RandomError> {
     let mut bits = Zeroizing::new([0; 32]);
     getrandom::fill(bits.as_mut_slice()).map_err(|_| RandomError)?;

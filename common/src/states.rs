@@ -4,7 +4,7 @@
 use crate::text_enum;
 
 text_enum! {
-    /// Where a workflow is in its life. Only a deployed one has a live form link.
+    /// The state of a workflow. Only a deployed one has a live form link.
     pub enum WorkflowState {
         /// Never deployed, or returned to draft
         Draft = "draft",
@@ -18,7 +18,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// What a member may do in a workspace.
+    /// The role of a member in a workspace.
     pub enum MemberRole {
         /// Runs workflows and answers approvals
         Owner = "owner",
@@ -26,13 +26,13 @@ text_enum! {
         Editor = "editor",
         /// Runs workflows
         Runner = "runner",
-        /// Looks only
+        /// Reads only
         Viewer = "viewer",
     }
 }
 
 text_enum! {
-    /// Where a run is in its life.
+    /// The state of a run.
     pub enum RunState {
         /// Waits for a worker
         Queued = "queued",
@@ -46,7 +46,7 @@ text_enum! {
         Failed = "failed",
         /// Over: the policy or a person denied an action
         Denied = "denied",
-        /// Over: somebody cancelled it
+        /// Over: it was cancelled
         Cancelled = "cancelled",
         /// Never started
         Refused = "refused",
@@ -54,11 +54,11 @@ text_enum! {
 }
 
 text_enum! {
-    /// Where the wake of a run is.
+    /// The state of the wake of a run.
     pub enum WakeState {
         /// Waits for its time
         Scheduled = "scheduled",
-        /// Its time has come; waits for its turn
+        /// Due; waits for its turn
         Ready = "ready",
         /// The broker or a worker has it
         HandedOver = "handed_over",
@@ -66,7 +66,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// Why a run never started.
+    /// Why a run was refused.
     pub enum RefusedReason {
         /// The owner left, was deactivated, or became a viewer
         OwnerCannotRun = "owner_cannot_run",
@@ -80,7 +80,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// What retention forgets.
+    /// The kinds of data that retention deletes.
     pub enum Forgotten {
         /// Bodies of signals
         Bodies = "bodies",
@@ -88,7 +88,7 @@ text_enum! {
         Inputs = "inputs",
         /// Requests that such runs have sent
         Requests = "requests",
-        /// Such runs as a whole
+        /// Such runs entirely
         Runs = "runs",
     }
 }
@@ -102,7 +102,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// Where a run is with one of its actions.
+    /// The state of an action of a run.
     pub enum ActionState {
         /// An attempt has begun; its outcome may be unknown
         Running = "running",
@@ -124,7 +124,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// What people have said about a request that needs their approval.
+    /// The state of an approval: the answer to the question whether a request may be sent.
     pub enum ApprovalState {
         /// Nothing yet
         Pending = "pending",
@@ -132,15 +132,15 @@ text_enum! {
         Approved = "approved",
         /// The request must not be sent
         Denied = "denied",
-        /// Nobody answered in time, or the run is over
+        /// No one answered in time, or the run is over
         Expired = "expired",
-        /// The policy did not ask any more; if it does again, the question is pending again
+        /// The policy no longer asks; if it does again, the question is pending again
         Withdrawn = "withdrawn",
     }
 }
 
 text_enum! {
-    /// What a signal is about.
+    /// The kind of a signal.
     pub enum SignalKind {
         /// A body that keeps the proposal contract
         ProposalCreated = "proposal.created",

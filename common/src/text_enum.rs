@@ -1,7 +1,7 @@
-//! Enums whose variants are words: in the database (a `text` column with a CHECK constraint), in
+//! Enums whose variants are words in the database (a `text` column with a CHECK constraint), in
 //! JSON and on the command line.
 //!
-//! One declaration gives all of it, so that a word is spelled in one place.
+//! One declaration serves all three, so each word is spelled in one place.
 //! `tests/suite/closed_sets.rs` compares the words of every such enum with the CHECK constraint of
 //! its column.
 
@@ -12,7 +12,7 @@ pub struct UnknownWord {
     expected: &'static [&'static str],
 }
 
-/// What is said of a word that is none of `words`.
+/// The error message for a word that is not one of `words`.
 #[must_use]
 pub fn must_be_one_of(words: &[&str]) -> String {
     format!("must be one of {}", words.join(", "))
@@ -36,7 +36,7 @@ pub mod private {
 ///
 /// ```
 /// letterbox_common::text_enum! {
-///     /// What a color is called.
+///     /// The name of a color.
 ///     pub enum Color {
 ///         /// Like blood
 ///         Red = "red",
@@ -62,7 +62,7 @@ macro_rules! text_enum {
         }
 
         impl $name {
-            /// Every variant, in the order of their declaration.
+            /// Every variant, in the order of declaration.
             $visibility const ALL: &'static [Self] = &[$(Self::$variant),+];
             /// The word of every variant, in the same order.
             $visibility const WORDS: &'static [&'static str] = &[$($word),+];

@@ -1,9 +1,9 @@
-# What the deploy scripts share: where things are, users, packages, free ports, processes by pid.
+# Shared by the deploy scripts: paths, users, packages, free ports, processes by pid.
 # Sourced, not run.
 # shellcheck shell=bash
 
 set -euo pipefail
-# What is written here is nobody else's to read; what is built and installed is as the caller has it.
+# Files written by the scripts are private; builds and installations use the caller's umask.
 CALLER_UMASK=$(umask)
 umask 077
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -13,7 +13,7 @@ RUST_MINIMUM=1.92
 BIN=$(cd "$ROOT" && realpath -m "${CARGO_TARGET_DIR:-target}")/release
 
 # The crates of the programs that run in production.
-# shellcheck disable=SC2034 # for who sources this
+# shellcheck disable=SC2034 # used by scripts that source this
 PROGRAM_CRATES=(-p letterbox-gateway -p letterbox-worker -p letterbox-operator)
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
@@ -25,10 +25,10 @@ as_root() {
     else return 127; fi
 }
 
-# With the caller's file modes.
+# as_caller COMMAND…: runs it with the caller's umask.
 as_caller() { (umask "$CALLER_UMASK" && "$@"); }
 
-# as_user USER COMMAND…: runs it as that user where this is root, else as whoever this is.
+# as_user USER COMMAND…: runs it as that user if this is root, otherwise as the current user.
 as_user() { (exec_as "$@"); }
 # The same, in place of this shell.
 exec_as() {
@@ -37,11 +37,11 @@ exec_as() {
     exec "${prefix[@]}" "${@:2}"
 }
 
-# A folder that its owner alone can list; where that is root, servers' users may pass through it.
+# Makes a folder that only its owner can list. If that is root, the servers' users may traverse it.
 private_folder() { mkdir -p "$1"; if [ "$(id -u)" = 0 ]; then chmod 711 "$1"; else chmod 700 "$1"; fi; }
 
-# make_home DIR USER: DIR/home, which belongs to USER; outside of DIR, with a link to it, where USER
-# can't get there (below /root).
+# make_home DIR USER: makes DIR/home, which belongs to USER; as a link to a folder in /var/tmp if
+# USER can't reach DIR (below /root).
 make_home() {
     private_folder "$1"
     [ ! -e "$1/home" ] || return 0
@@ -50,16 +50,16 @@ make_home() {
     [ "$(id -u)" != 0 ] || chown "$2:" "$1/home/"
 }
 
-# Removes a folder with its home, wherever that is.
+# Removes a folder and its home, which may be a link.
 remove_folder() { rm -rf "$(readlink -f "$1/home" || echo "$1")" "$1"; }
 
-# Installs the Debian packages that are missing; elsewhere says which programs are wanted.
+# Installs missing Debian packages; on other systems says which programs are needed.
 need_packages() {
     local missing=() package
     if ! command -v dpkg-query >/dev/null; then
         command -v openssl >/dev/null && command -v curl >/dev/null && return
-        fail "this is not Debian: please install PostgreSQL 15 or later, RabbitMQ 3.10 or later," \
-            "curl, openssl and a C compiler, or set DATABASE_URL and AMQP_URL"
+        fail "can't install packages, because this is not Debian: install curl, openssl, a C compiler," \
+            "PostgreSQL 15 or later and RabbitMQ 3.10 or later (or set DATABASE_URL and AMQP_URL)"
     fi
     for package in "$@"; do
         dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
@@ -67,7 +67,7 @@ need_packages() {
     done
     [ ${#missing[@]} = 0 ] && return
     say "installing ${missing[*]}"
-    # The packages would start servers of their own; ours are private.
+    # Keeps the packages from starting their own servers: ours are private.
     local policy=/usr/sbin/policy-rc.d made=
     if [ ! -e $policy ] && printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null; then
         as_root chmod 755 $policy
@@ -91,13 +91,13 @@ need_rust() {
         fail "Rust $version is too old: $RUST_MINIMUM or later is needed ('rustup update stable')"
 }
 
-# Programs are found below target/ wherever they are built.
+# Links target/ to the build folder, so that programs are always found there.
 link_target() { [ -e "$ROOT/target" ] || ln -sfn "$(dirname "$BIN")" "$ROOT/target"; }
 
 is_listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# A port that nobody listens on, below 32768: above, the system may hand it to an outgoing
-# connection at any moment.
+# Prints a port on which nothing listens, below 32768: above, the system may give it to an outgoing
+# connection at any time.
 free_port() {
     local port
     while :; do
@@ -106,7 +106,7 @@ free_port() {
     done
 }
 
-# remember FILE NAME: the port noted under NAME in FILE, or a free one, noted there.
+# remember FILE NAME: prints the port stored under NAME in FILE; stores a free one if there is none.
 remember() {
     local port
     port=$(sed -n "s/^$2=//p" "$1" 2>/dev/null || true)
@@ -114,10 +114,10 @@ remember() {
     echo "$port"
 }
 
-# Whether the process with this pid runs a program whose command line holds this word.
+# runs PID WORD: whether the process exists and its command line contains the word.
 runs() { [ -n "${1:-}" ] && { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null | grep -q -- "$2"; }
 
-# Asks a process to end, waits, and ends it for good when it does not.
+# stop_pid PID [SECONDS]: terminates a process, and kills it if it hasn't exited in time.
 stop_pid() {
     local pid=$1 seconds=${2:-30} i
     kill -TERM "$pid" 2>/dev/null || return 0

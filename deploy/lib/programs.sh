@@ -1,9 +1,8 @@
-# Starts and stops the programs of deploy/up: copies of what was built, in .local/programs, so that a
-# build does not disturb what runs. Where this is root each runs as a user of its own. Sourced, not
-# run.
+# Starts and stops the programs of deploy/up: copies in .local/programs, so that a build doesn't
+# disturb running ones. If this is root, each runs as a user of its own. Sourced, not run.
 # shellcheck shell=bash
 
-# A program is given the secrets that it needs, whatever the caller's environment holds.
+# Removed from a program's environment, so that it has only the secrets that it is given.
 SECRETS=(DATABASE_URL AMQP_URL LETTERBOX_SEALING_KEYS LETTERBOX_WEBHOOK_KEYS LETTERBOX_ACCOUNT_KEYS
     LETTERBOX_WEBHOOK_SECRET LETTERBOX_DASHBOARD_URL)
 
@@ -21,8 +20,8 @@ copy_program() { # NAME PROGRAM
     echo "$folder/$2"
 }
 
-# start_program NAME PROGRAM [ARGUMENT…] -- SETTING=VALUE…: starts a copy of the program, unless it
-# runs as it was built last, with these settings. Settings are in no argument list.
+# start_program NAME PROGRAM [ARGUMENT…] -- SETTING=VALUE…: starts a copy of the program, unless the
+# latest build already runs with these settings. Settings never appear in an argument list.
 start_program() {
     local name=$1 program=$2 command=() pid print
     shift 2
@@ -43,7 +42,7 @@ start_program() {
     echo "$print" >"$LOCAL/$name.print"
 }
 
-# The program is asked to end, and awaited.
+# stop_program NAME: terminates the program and waits for it.
 stop_program() {
     local pid
     pid=$(program_pid "$1")
@@ -57,14 +56,14 @@ await_ready() { # NAME PORT
     for ((i = 0; i < 300; i++)); do
         if curl -sf -o /dev/null "http://127.0.0.1:$2/readyz"; then return; fi
         kill -0 "$(program_pid "$1")" 2>/dev/null ||
-            { tail -n 5 "$LOCAL/$1.log" >&2; fail "the $1 has ended; its log is .local/$1.log"; }
+            { tail -n 5 "$LOCAL/$1.log" >&2; fail "the $1 has exited: see .local/$1.log"; }
         sleep 0.1
     done
     curl -s "http://127.0.0.1:$2/readyz" >&2 || true
-    fail "the $1 does not get ready; its log is .local/$1.log"
+    fail "the $1 did not become ready in 30 s: see .local/$1.log"
 }
 
-preferred_port() { # NAME PORT: the remembered port, else PORT if it is free, else any
+preferred_port() { # NAME PORT: the stored port, otherwise PORT if it is free, otherwise any
     grep -q "^$1=" "$LOCAL/ports" 2>/dev/null || is_listening "$2" || echo "$1=$2" >>"$LOCAL/ports"
     remember "$LOCAL/ports" "$1"
 }

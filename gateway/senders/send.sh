@@ -26,8 +26,8 @@ secret_xor() {
     done
 }
 
-# This is HMAC-SHA256, spelled out: openssl takes the key as an argument only, and everybody on the
-# machine can read the arguments of its programs.
+# HMAC-SHA256, spelled out: openssl takes the key only as an argument, and every user of the machine
+# can read the arguments of programs.
 signature=$({
     secret_xor 0x5c
     { secret_xor 0x36 && cat "$work/body"; } | openssl dgst -sha256 -binary

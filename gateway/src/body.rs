@@ -1,4 +1,4 @@
-//! Reading a body: at most 65,536 bytes, in bounded time.
+//! Reads bodies: at most 65,536 bytes, in bounded time.
 
 use std::{pin::pin, time::Duration};
 
@@ -15,17 +15,17 @@ use crate::{
     response::{self, Response},
 };
 
-/// Largest body, in bytes.
+/// Maximum bytes of a body.
 pub(crate) const MAX_BYTES: usize = 65_536;
 /// How long a body may take to arrive.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How much of a refused body is still read, and discarded, so that its sender can read the
+/// Maximum bytes of a refused body that are read and discarded, so that its sender can read the
 /// refusal.
 const DRAIN_LIMIT: usize = 1 << 20;
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Reads the whole body, or refuses it: by its announced length without reading a byte, else while
-/// it arrives.
+/// Reads the whole body, or refuses it: by its announced length without reading a byte, otherwise
+/// as soon as it is too large.
 pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > MAX_BYTES as u64 {
         return Err(refuse(headers, body, Refusal::payload_too_large()));
@@ -40,13 +40,14 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming) -> Result<Byte
 
 /// Refuses a request whose body is not read to its end, which ends the connection.
 pub(crate) fn refuse(headers: &HeaderMap, body: Incoming, refusal: Refusal) -> Refusal {
-    match discard(headers, body) {
-        true => refusal.closing(),
-        false => refusal,
+    if discard(headers, body) {
+        refusal.closing()
+    } else {
+        refusal
     }
 }
 
-/// The answer to a request whose body nobody asks for.
+/// Answers a request without reading its body.
 pub(crate) fn leave(request: Request<Incoming>, mut answer: Response) -> Response {
     let (head, incoming) = request.into_parts();
     if discard(&head.headers, incoming) {
@@ -55,8 +56,7 @@ pub(crate) fn leave(request: Request<Incoming>, mut answer: Response) -> Respons
     answer
 }
 
-/// Copies what arrives into one buffer: kept as they arrive, small chunks would hold many times
-/// their size.
+/// Copies the chunks into one buffer: each small chunk would hold on to many times its size.
 async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BYTES);
     let mut gathered = BytesMut::with_capacity(announced.min(MAX_BYTES));
@@ -73,14 +73,13 @@ async fn gather(body: &mut Incoming) -> Result<Bytes, Refusal> {
     Ok(gathered.freeze())
 }
 
-/// Discards the body of a request that is answered without it; false where there is nothing to
-/// discard. Closing a connection with unread bytes resets it, and the reset can overtake the
-/// answer.
+/// Discards the body of a request that is answered without it; `false` if there is none. Closing a
+/// connection with unread bytes resets it, and the reset can overtake the answer.
 pub(crate) fn discard(headers: &HeaderMap, body: Incoming) -> bool {
     if body.is_end_stream() {
         return false;
     }
-    // Reading from a sender that waits for "100 Continue" would tell it to send.
+    // Reading would tell a sender that waits for 100 Continue to send its body.
     if headers.contains_key(header::EXPECT) {
         return true;
     }

@@ -1,10 +1,9 @@
-//! The address of the client, which is not the address of the peer when a trusted proxy is in
-//! between.
+//! The address of the client, which differs from that of the peer if a trusted proxy is in between.
 //!
-//! Only what a trusted proxy says counts. `X-Forwarded-For` is read from the right, over all its
-//! lines: every proxy adds the address it was called from at the end, so the first address from the
-//! right that is no trusted proxy is the client; what stands further left, the client may have made
-//! up. A list that can't be read is not believed at all.
+//! Only trusted proxies are believed. `X-Forwarded-For` is read from the right, over all its lines:
+//! every proxy appends the address it was called from, so the first address from the right that is
+//! not a trusted proxy is the client. The client may have made up anything further left. If the
+//! list can't be parsed up to there, all of it is ignored.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -22,7 +21,7 @@ pub(crate) enum ClientAddress {
 }
 
 impl ClientAddress {
-    /// 4 or 8 bytes.
+    /// The 4 or 8 bytes of the address or network.
     #[must_use]
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
@@ -49,19 +48,19 @@ impl From<IpAddr> for ClientAddress {
 pub(crate) struct TrustedProxies(pub Networks);
 
 impl TrustedProxies {
-    /// Whether this peer is one of them.
+    /// Whether a peer is a trusted proxy.
     #[must_use]
     pub(crate) fn contains(&self, peer: IpAddr) -> bool {
         self.0.contains(peer.to_canonical())
     }
 
-    /// The client of a request that came from `peer`.
+    /// The client of a request that `peer` sent.
     #[must_use]
     pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         self.address(peer, headers).into()
     }
 
-    /// The address of that client.
+    /// The address of the client of a request that `peer` sent.
     pub(crate) fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.0.contains(peer) {
@@ -85,7 +84,7 @@ impl TrustedProxies {
     }
 }
 
-/// An address as proxies write it: bare, with a port, in brackets, with a zone.
+/// Parses an address as proxies write it: bare, with a port, in brackets, or with a zone.
 fn parse_address(entry: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(entry).ok()?;
     let bare = match text.strip_prefix('[') {
@@ -123,11 +122,11 @@ mod tests {
     #[test]
     fn the_client_is_the_first_from_the_right_that_is_not_a_trusted_proxy() {
         let cases: [(&str, &[&[u8]], &str); 20] = [
-            // Nobody trusted speaks.
+            // No trusted proxy.
             ("192.0.2.1", &[], "192.0.2.1"),
             ("192.0.2.1", &[b"198.51.100.1"], "192.0.2.1"),
             ("10.1.1.1", &[], "10.1.1.1"),
-            // A proxy speaks for a client, which may have lied to it.
+            // A proxy in front of a client, which may have lied to it.
             ("10.1.1.1", &[b"198.51.100.1"], "198.51.100.1"),
             ("127.0.0.1", &[b"1.1.1.1, 198.51.100.1"], "198.51.100.1"),
             ("10.1.1.1", &[b"garbage, 198.51.100.1"], "198.51.100.1"),
@@ -143,7 +142,7 @@ mod tests {
                 "198.51.100.1",
             ),
             ("10.1.1.1", &[b"10.3.3.3, 10.2.2.2"], "10.3.3.3"),
-            // What can't be read is not believed.
+            // A list that can't be parsed is ignored.
             ("10.1.1.1", &[b"198.51.100.1, garbage"], "10.1.1.1"),
             ("10.1.1.1", &[b"198.51.100.1, \xff"], "10.1.1.1"),
             (

@@ -1,5 +1,5 @@
-//! The gateway's settings: each an environment variable and a flag, parsed once, checked before
-//! anything starts.
+//! The settings of the gateway: each has an environment variable and a flag, is parsed once, and is
+//! checked before anything starts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-gateway", version, after_help = help(&SECRETS))]
 pub(crate) struct GatewaySettings {
-    /// Where senders connect; HTTP/1.1, to be run behind a proxy that terminates TLS
+    /// Public address for senders; HTTP/1.1, to be run behind a proxy that terminates TLS
     #[arg(
         long,
         env = "LETTERBOX_LISTEN",
@@ -34,7 +34,7 @@ pub(crate) struct GatewaySettings {
     )]
     pub listen: SocketAddr,
 
-    /// Where /livez, /readyz and /metrics are served; keep it private
+    /// Admin address, which serves /livez, /readyz and /metrics; keep it private
     #[arg(
         long,
         env = "LETTERBOX_ADMIN_LISTEN",
@@ -43,7 +43,7 @@ pub(crate) struct GatewaySettings {
     )]
     pub admin_listen: SocketAddr,
 
-    /// Address of this service as senders see it
+    /// URL of this service as senders see it
     #[arg(
         long,
         env = "LETTERBOX_BASE_URL",
@@ -52,11 +52,11 @@ pub(crate) struct GatewaySettings {
     )]
     pub base_url: Url,
 
-    /// Address of the app; browsers may call from its origin [default: the base URL]
+    /// URL of the app; browsers may call from its origin [default: the base URL]
     #[arg(long, env = "LETTERBOX_APP_URL", value_name = "URL")]
     pub app_url: Option<Url>,
 
-    /// Proxies in front of the gateway, whose X-Forwarded-For is believed, as CIDR[,CIDR...]
+    /// Proxies in front of the gateway whose X-Forwarded-For is trusted, as CIDR[,CIDR...]
     /// [default: none]
     #[arg(
         long,
@@ -72,30 +72,30 @@ pub(crate) struct GatewaySettings {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
 
-    /// How long a claim holds a delivery or submission before a retry may take it over, in seconds
+    /// Lease of a claim, after which a retry may take over the delivery or submission, in seconds
     #[arg(long, env = "LETTERBOX_CLAIM_LEASE_SECONDS", value_name = "SECONDS", default_value =
         "15", value_parser = seconds)]
     pub claim_lease: Duration,
 
-    /// How long to wait for the broker's confirm before a message is kept in the database, in
+    /// How long to wait for the broker's confirm before a message is spilled to the database, in
     /// milliseconds; less than the lease
     #[arg(long, env = "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", value_name = "MS", default_value =
         "2000", value_parser = milliseconds)]
     pub publish_timeout: Duration,
 
-    /// Queues for deliveries, and as many for submissions; each workspace has its place in one of
-    /// them
+    /// Queues for deliveries, and as many for submissions; each workspace uses one of each
     #[arg(long, env = "LETTERBOX_WORK_QUEUES", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub work_queues: u16,
 
-    /// Batches of deliveries that are recorded at once, and as many of submissions
+    /// Number of lanes, which record batches concurrently, for deliveries, and as many for
+    /// submissions
     #[arg(long, env = "LETTERBOX_LANES", value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub lanes: u16,
 
-    /// Messages that may wait in the database while RabbitMQ is away, over all gateways; beyond,
-    /// senders are refused
+    /// Maximum number of spilled messages, which wait in the database while RabbitMQ is away, over
+    /// all gateways; beyond it, senders are refused
     #[arg(
         long,
         env = "LETTERBOX_SPILL_MESSAGES",
@@ -104,26 +104,27 @@ pub(crate) struct GatewaySettings {
     )]
     pub spill_messages: u64,
 
-    /// Megabytes of such messages
+    /// Maximum megabytes of spilled messages, over all gateways
     #[arg(long, env = "LETTERBOX_SPILL_MEGABYTES", value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub spill_megabytes: u64,
 
-    /// Megabytes that one workspace may have stored in a day (UTC); beyond, its webhooks are
-    /// refused
+    /// Maximum megabytes that one workspace may have stored in a day (UTC); beyond it, deliveries
+    /// to its webhooks are refused
     #[arg(long, env = "LETTERBOX_WORKSPACE_DAILY_MEGABYTES", value_name = "N",
           default_value_t = 51_200,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub workspace_daily_megabytes: u64,
 
-    /// Megabytes that one webhook may have stored in a day (UTC); beyond, it is refused
+    /// Maximum megabytes that one webhook may have stored in a day (UTC); beyond it, deliveries are
+    /// refused
     #[arg(long, env = "LETTERBOX_WEBHOOK_DAILY_MEGABYTES", value_name = "N",
           default_value_t = 10_240,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub webhook_daily_megabytes: u64,
 
-    /// Zero bits that a proof of work begins with, for forms that want one; up to six more while
-    /// much is refused
+    /// Zero bits that a proof of work must begin with, for forms that need one; up to six more
+    /// while many submissions are refused
     #[arg(long, env = "LETTERBOX_PROOF_BITS", value_name = "BITS", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(0..=24))]
     pub proof_bits: u32,
@@ -152,15 +153,15 @@ pub(crate) struct Config {
     pub(crate) spill: SpillLimits,
     pub(crate) daily_bytes: DailyBytes,
     pub shutdown_timeout: Duration,
-    /// Names this process to its servers: `letterbox-gateway@host`.
+    /// The name by which this process identifies itself to its servers: `letterbox-gateway@host`.
     pub name: String,
 }
 
-/// The secrets that this process is given.
+/// The secrets that this process reads.
 const SECRETS: [&SecretSetting; 4] = [&DATABASE_URL, &AMQP_URL, &WEBHOOK_KEYS, &SEALING_KEYS];
 
 impl Config {
-    /// Checks the settings. Connects to nothing.
+    /// Checks the settings, without connecting yet.
     ///
     /// # Errors
     /// Names the first invalid setting.
@@ -188,7 +189,7 @@ impl Config {
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             database: Database::new(&database, &settings.database, Role::Gateway, &name)?,
-            // Its login may publish and nothing else.
+            // The gateway's login may only publish.
             broker: BrokerTarget::from_environment()?
                 .without_declaring()
                 .to_publish(),

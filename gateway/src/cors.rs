@@ -1,8 +1,8 @@
-//! Which origins browsers may call from: the app's and the gateway's own, nothing else.
+//! CORS: browsers may call from the origins of the app and of the gateway itself, and no others.
 //!
-//! The server checks this before anything takes effect: a simple cross-origin POST is sent without
-//! a preflight and takes effect whatever the headers of the answer say. A request without `Origin`
-//! comes from a server and is served.
+//! The gateway checks the origin before anything takes effect, because a simple cross-origin POST
+//! is sent without a preflight and takes effect whatever the headers of the answer say. A request
+//! without `Origin` comes from a server and is served.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
@@ -12,7 +12,7 @@ use crate::{
     response::{self, Response},
 };
 
-/// The origins that are served, as browsers write them.
+/// The allowed origins, as browsers write them.
 #[derive(Debug, Clone)]
 pub(crate) struct AllowedOrigins(Vec<HeaderValue>);
 
@@ -27,10 +27,10 @@ impl AllowedOrigins {
         )
     }
 
-    /// The request's origin, which is allowed; none if it has none.
+    /// Returns the origin of a request if it is allowed; `None` if the request has none.
     ///
     /// # Errors
-    /// Refuses every other origin, `null`, and two at once.
+    /// For any other origin, `null`, and more than one.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
         let mut given = headers.get_all(header::ORIGIN).iter();
         match (given.next(), given.next()) {
@@ -48,8 +48,8 @@ pub(crate) fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool 
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to a preflight of an allowed origin. The signature header is not offered, because
-/// secrets do not belong in browsers.
+/// Answers a preflight of an allowed origin. The signature header is not allowed, because secrets
+/// do not belong in browsers.
 pub(crate) fn preflight(methods: &'static str) -> Response {
     let mut response = response::no_content();
     let headers = response.headers_mut();

@@ -1,7 +1,6 @@
 //! Refusals: the one type that renders the error envelope `{"error":{"code","message"}}`.
 //!
-//! A refusal holds only what the sender may know. Causes are logged where they are met and do not
-//! travel in here.
+//! A refusal holds only what the sender may know. Causes are logged where they occur.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -13,14 +12,14 @@ use serde::Serialize;
 
 use crate::response::{self, Response};
 
-/// Seconds after which a sender should try again while a server is away.
+/// `Retry-After` while a server is away, in seconds.
 const RETRY_OUTAGE: u64 = 5;
-/// Seconds after which a sender should try again who has delivered as much today as it may.
+/// `Retry-After` when the daily ceiling is reached, in seconds.
 const RETRY_FULL: u64 = 600;
-/// Seconds after which an identical delivery should be recorded or free.
+/// `Retry-After` while an identical delivery is being recorded, in seconds.
 const RETRY_IN_PROGRESS: u64 = 1;
 
-/// A refusal, as the sender sees it.
+/// A refusal, with everything that the sender sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     status: StatusCode,
@@ -28,7 +27,7 @@ pub struct Refusal {
     message: Cow<'static, str>,
     retry_after: Option<u64>,
     allow: Option<&'static str>,
-    /// The connection ends with it.
+    /// Whether the connection ends with it.
     closes: bool,
 }
 
@@ -55,7 +54,7 @@ impl Refusal {
         }
     }
 
-    /// The same, where the connection ends with it.
+    /// The same refusal, which also ends the connection.
     #[must_use]
     pub(crate) fn closing(self) -> Self {
         Self {
@@ -125,7 +124,7 @@ impl Refusal {
         }
     }
 
-    /// As much was stored today as may be. A status that makes senders try again later.
+    /// The daily ceiling is reached. The status makes senders try again later.
     pub fn storage_exhausted() -> Self {
         Self {
             retry_after: Some(RETRY_FULL),
@@ -133,7 +132,7 @@ impl Refusal {
         }
     }
 
-    /// `next_in` is when the next request would pass.
+    /// `next_in` is the time until a request would pass.
     pub fn rate_limited(next_in: Duration) -> Self {
         let seconds = next_in.as_secs() + u64::from(next_in.subsec_nanos() > 0);
         let refusal = Self::new(
@@ -147,7 +146,7 @@ impl Refusal {
         }
     }
 
-    /// The same for everything that can be wrong with a token.
+    /// The same refusal for malformed, unknown and dead tokens.
     pub fn form_unavailable() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -165,7 +164,7 @@ impl Refusal {
         }
     }
 
-    /// What was received is not HTTP/1.1, or its head is too large. `status` is hyper's.
+    /// The request is not HTTP/1.1, or its head is too large. `status` is hyper's.
     pub fn unreadable(status: StatusCode) -> Self {
         let (code, message) = match status {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
@@ -186,7 +185,7 @@ impl Refusal {
         self.retry_after
     }
 
-    /// The envelope's bytes.
+    /// The envelope as JSON text.
     #[expect(clippy::expect_used, reason = "two strings always serialize")]
     pub(crate) fn body(&self) -> Vec<u8> {
         let error = ErrorBody {
@@ -218,7 +217,7 @@ impl From<Refusal> for Response {
 mod tests {
     use super::*;
 
-    /// What senders may read: each refusal, with its status, code and words.
+    /// Every refusal that senders may see, with its status, code and message.
     #[test]
     fn every_refusal_says_this() {
         let told = |refusal: Refusal| {

@@ -1,11 +1,11 @@
-//! Whether a body is JSON: any JSON, of any depth, without building anything of it.
+//! The check that a body is JSON, of any kind and depth, without building values from it.
 //!
-//! RFC 8259 text in UTF-8 without a byte order mark. The check is iterative, so depth costs no
-//! stack; numbers of any size, repeated names and lone surrogate escapes are JSON and pass.
+//! JSON is RFC 8259 text in UTF-8 without a byte order mark. The check is iterative, so depth costs
+//! no stack; numbers of any size, repeated names and lone surrogate escapes are valid.
 
 use serde::de::IgnoredAny;
 
-/// Why a body is not JSON. Says where, never what: the text is the sender's.
+/// Why a body is not JSON. Gives the position but never quotes the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotJson {
     #[error("The body is not valid UTF-8 (byte {at})")]
@@ -14,7 +14,7 @@ pub(crate) enum NotJson {
     Syntax { line: usize, column: usize },
 }
 
-/// Checks the whole body, and gives it back as text.
+/// Checks the whole body, and returns it as text.
 ///
 /// # Errors
 /// See [`NotJson`].
@@ -127,21 +127,22 @@ mod tests {
         })
     }
 
-    /// Texts of the pieces of JSON, in any order.
+    /// Texts made of pieces of JSON in any order.
     const ALMOST_JSON: &str = r#"([\[\]{}",:0-9eE.+\-a-f \\u]|true|null|"\\u[0-9a-f]{4}"){0,24}"#;
 
     proptest! {
         #[test]
         fn what_serde_json_writes_is_json(value in any_value(), pretty in any::<bool>()) {
-            let text = match pretty {
-                true => serde_json::to_string_pretty(&value),
-                false => serde_json::to_string(&value),
+            let text = if pretty {
+                serde_json::to_string_pretty(&value)
+            } else {
+                serde_json::to_string(&value)
             };
             prop_assert!(check(text.unwrap().as_bytes()).is_ok());
         }
 
-        /// Texts near JSON: agrees with serde_json's own values, except where those can't hold what
-        /// is JSON all the same.
+        /// Agrees with serde_json's `Value` on near-JSON texts, except for valid JSON that a
+        /// `Value` can't hold.
         #[test]
         fn agrees_with_serde_json(text in ALMOST_JSON) {
             let ours = check(text.as_bytes()).is_ok();

@@ -1,7 +1,7 @@
 //! The gateway: the public side of Letterbox. It does the cheap checks, claims, publishes with
-//! confirm, answers, and knows nothing of what becomes of what it took.
-//! A request goes `listener` → `router` → `handlers` → `intake`, which reads top to bottom, and
-//! what passes its checks to `acceptance`; everything else is what these are built on.
+//! confirm, answers, and knows nothing of signals and runs.
+//! A request goes through `listener`, `router`, `handlers` and `intake`, which reads top to bottom;
+//! items that pass its checks go to `acceptance`. The other modules support these.
 
 mod acceptance;
 mod admission;
@@ -41,7 +41,7 @@ use letterbox_database::Statement;
 
 pub use program::main;
 
-/// Every statement that touches rows by their keys only, for the test that looks at its plan.
+/// Every statement that finds rows by their keys only, for the test that checks their plans.
 pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
     let lookups = [
         webhook_secrets::STATEMENTS,

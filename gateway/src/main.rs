@@ -1,4 +1,4 @@
-//! `letterbox-gateway`. The program is in the library, where it is compiled once.
+//! `letterbox-gateway`. The program itself is in the library, which is compiled once.
 
 fn main() -> std::process::ExitCode {
     letterbox_gateway::main()

@@ -1,4 +1,4 @@
-//! The program: parses the settings, binds the sockets, runs until told to stop.
+//! The program: parses the settings, binds the sockets, and runs until it is told to stop.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,8 @@ use crate::{
 
 const PROGRAM: &str = "letterbox-gateway";
 
-/// Runs the gateway; exits with 1 when it can't start, with 2 when a setting is wrong.
+/// Runs the gateway. Exits with 2 if a flag or variable can't be parsed, and with 1 if it can't
+/// start.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     process::exit_code(PROGRAM, start(GatewaySettings::parse()).await)

@@ -1,13 +1,13 @@
-//! Request ids: every answer has one in `X-Request-Id`, and what came of the request keeps it. A
-//! trusted proxy may bring its own; everybody else gets a random one.
+//! Request ids: every answer has one in `X-Request-Id`, and the signal or run of the request keeps
+//! it. A trusted proxy may set it; other requests get a random one.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_BYTES: usize = 64;
 
-/// Gives a request its id: what it brings itself counts only where it comes from a trusted proxy.
-/// From here on its headers have this id and no other.
+/// Assigns an id to a request: its own if a trusted proxy sent it, otherwise a random one. From
+/// here on its headers hold this id and no other.
 pub(crate) fn assign(headers: &mut HeaderMap, is_trusted: bool) -> HeaderValue {
     let mut given = headers.get_all(HEADER).iter();
     let id = match (given.next(), given.next()) {
@@ -18,14 +18,14 @@ pub(crate) fn assign(headers: &mut HeaderMap, is_trusted: bool) -> HeaderValue {
     id
 }
 
-/// An id for an answer to nothing that could be read.
+/// A random id, also for answers to requests that could not be read.
 pub(crate) fn random() -> HeaderValue {
     let text = format!("{:032x}", fastrand::u128(..));
     // Hexadecimal digits are always a value.
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("0"))
 }
 
-/// The id that a request was given.
+/// The id that was assigned to a request.
 pub(crate) fn of(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(HEADER)?.to_str().ok()?;
     Some(id.to_owned())

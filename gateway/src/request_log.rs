@@ -1,5 +1,5 @@
-//! The log of refused requests: with a line each, but only so many a second, for anybody may send
-//! what is refused, and logs take space.
+//! The log of refused requests: one line for each, up to a number per second, because anyone can
+//! send requests that are refused, and logs take space.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,18 +8,18 @@ use std::{
 
 use tracing::Level;
 
-/// Lines in a second.
+/// Maximum lines in a second.
 const MAX_LINES: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Writes refusals to the log.
 pub(crate) struct RequestLog {
     refused: Mutex<Second>,
-    /// What the gateway itself could not do: no flood of refusals hides it.
+    /// Server errors, counted apart so that a flood of refusals can't hide them.
     failed: Mutex<Second>,
 }
 
-/// What was written in one second.
+/// The lines of one second.
 struct Second {
     began: Instant,
     lines: u32,
@@ -34,8 +34,8 @@ impl RequestLog {
         }
     }
 
-    /// Writes a line about a refused request, unless there were too many. Who logs at `debug` gets
-    /// all of them.
+    /// Writes a line about a refused request, unless there were too many. At the level `debug` all
+    /// are written.
     pub(crate) fn refused(&self, now: Instant, route: &str, status: u16, request_id: &str) {
         if tracing::enabled!(Level::DEBUG) || self.has_room(now, status) {
             tracing::info!(route, status, request_id, "refused");
@@ -70,9 +70,10 @@ impl Second {
 
     fn takes_one(&mut self) -> bool {
         let has_room = self.lines < MAX_LINES;
-        match has_room {
-            true => self.lines += 1,
-            false => self.left_out += 1,
+        if has_room {
+            self.lines += 1;
+        } else {
+            self.left_out += 1;
         }
         has_room
     }

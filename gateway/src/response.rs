@@ -1,4 +1,4 @@
-//! What every response has in common: it is never cached, never sniffed, and sends no referrer on.
+//! Responses, and the headers common to all of them: never cached, never sniffed, no referrer.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -15,7 +15,7 @@ pub(crate) type Response = hyper::Response<Full<Bytes>>;
 /// Present in every response of the service, and in none that hyper writes by itself.
 pub(crate) const MARKER_HEADER: HeaderName = header::X_CONTENT_TYPE_OPTIONS;
 
-/// Headers of a response, with those of CORS and the date that hyper adds.
+/// Maximum headers of a response, including those of CORS and the date that hyper adds.
 const MOST_HEADERS: usize = 12;
 
 /// A response with a JSON body.
@@ -41,14 +41,14 @@ pub(crate) fn no_content() -> Response {
     response
 }
 
-/// A response with room for all headers that it will have, so that they are allocated once.
+/// A response with capacity for all its headers, so that they are allocated once.
 fn empty(body: Bytes) -> Response {
     let mut response = Response::new(Full::new(body));
     *response.headers_mut() = HeaderMap::with_capacity(MOST_HEADERS);
     response
 }
 
-/// Says that the connection ends with this response.
+/// Announces that the connection ends with this response.
 pub(crate) fn announce_close(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
 }

@@ -1,4 +1,4 @@
-//! From a path and a method to a handler, and what all routes share: the origin check, preflights,
+//! Routing by path and method, and the steps that all routes share: the origin check, preflights,
 //! common headers, metrics. Paths are compared byte by byte: nothing is decoded, and no slash is
 //! added or ignored.
 
@@ -46,7 +46,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Name in metrics and logs, because paths contain ids.
+    /// The name in metrics and logs, since paths contain ids.
     fn name(self) -> &'static str {
         match self {
             Self::IncomingWebhook { .. } => "incoming_webhook",
@@ -56,7 +56,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Its path, without what is in it of others.
+    /// The path as a template, without the sender's parts.
     fn path(self) -> &'static str {
         match self {
             Self::IncomingWebhook { .. } => "/webhooks/incoming/{token}",
@@ -91,7 +91,8 @@ thread_local! {
         RefCell::default();
 }
 
-/// Records a request. There are few routes and few statuses: each thread knows their histograms.
+/// Records the duration of a request. Each thread caches the histograms, because routes and
+/// statuses are few.
 fn record(route: &'static str, status: u16, took: Duration) {
     REQUEST_DURATIONS.with_borrow_mut(|known| {
         let under = || metrics::REQUEST_DURATION.under([route.to_owned(), status.to_string()]);
@@ -102,7 +103,7 @@ fn record(route: &'static str, status: u16, took: Duration) {
     });
 }
 
-/// Answers one request, always. `peer` is the other end of its connection.
+/// Answers one request; there is always an answer. `peer` is the other end of its connection.
 pub(crate) async fn respond(
     gateway: &Gateway,
     peer: IpAddr,

@@ -1,4 +1,4 @@
-//! The gateway as a whole: how its parts are started, held together, and shut down in order.
+//! The gateway as a whole: starts its parts, connects them, and shuts them down in order.
 
 use std::{
     net::SocketAddr,
@@ -28,7 +28,7 @@ use crate::{
     faults::Faults,
     form_page::FormPages,
     listener,
-    open_batches::{Outlet, Relay, Settlements, Spill},
+    open_batches::{Outlet, Settlements, Spill, SpillRelay},
     proof::Proofs,
     repeats::Repeats,
     request_log::RequestLog,
@@ -37,7 +37,7 @@ use crate::{
     work_queues::WorkQueues,
 };
 
-/// How long an answer may take beyond the wait for the broker: the time for the database.
+/// The share of the database in the deadline of an answer, beyond the wait for the broker.
 const DATABASE_SHARE: Duration = Duration::from_secs(3);
 
 /// The sockets, bound by the caller.
@@ -84,11 +84,11 @@ pub(crate) async fn run(
         tasks.stop_background.clone(),
     );
     tasks.background.spawn(vital("health", watching));
-    // One channel for each lane of the two doors, and one for the relay.
+    // One channel for each lane of deliveries and of submissions, and one for the relay.
     let (publisher, session) = publisher(2 * config.lanes + 1, config.publish_timeout);
     let publishing = {
         let (target, name) = (config.broker.clone(), config.name.clone());
-        // What can't be published is spilled.
+        // Without the broker the gateway is ready as well: messages are spilled.
         let broker = readiness.dispensable("broker");
         let stop = tasks.stop_publishing.clone();
         spawn_vital("publisher", async move {
@@ -119,23 +119,23 @@ pub(crate) async fn run(
     tracing::info!(in_order, "stopped");
 }
 
-/// What a gateway has started, in the order in which it ends.
+/// The tasks of a gateway, in the order in which they end.
 #[derive(Default)]
 struct Tasks {
     connections: TaskTracker,
     batchers: TaskTracker,
-    /// What the batchers leave to be written: settlements, spilled messages.
+    /// Write what the batchers leave: settlements, spilled messages.
     writers: TaskTracker,
     background: TaskTracker,
-    /// Cancelled when the work is done, later than the gateway's own stop.
+    /// Cancelled when the batchers have ended, later than the gateway's own stop.
     stop_writing: CancellationToken,
     stop_publishing: CancellationToken,
     stop_background: CancellationToken,
 }
 
 impl Tasks {
-    /// Finishes requests, then what was taken into batches, writes what is known of them, closes
-    /// the connections. False if a step did not end in time.
+    /// Finishes requests, then batches, writes their outcomes, and closes the connections. Returns
+    /// `false` if a step did not end in time.
     async fn end(
         self,
         deadline: Deadline,
@@ -145,7 +145,7 @@ impl Tasks {
     ) -> bool {
         self.connections.close();
         let mut in_order = deadline.step("connections", self.connections.wait()).await;
-        // The last one who asks the batchers.
+        // The last handle of the batchers: they end when their queues are empty.
         drop(gateway);
         self.batchers.close();
         in_order &= deadline.step("batchers", self.batchers.wait()).await;
@@ -162,7 +162,7 @@ impl Tasks {
     }
 }
 
-/// The state that handlers work with; its batchers run until it is dropped.
+/// Creates the state of the handlers. Its batchers run until it is dropped.
 fn assemble(
     config: Config,
     publisher: Publisher,
@@ -183,7 +183,7 @@ fn assemble(
     ));
     let spill = Spill::new(database.clone(), config.spill, readiness.component("spill"));
     let spill = Arc::new(spill);
-    let relay = Relay {
+    let relay = SpillRelay {
         spill: spill.clone(),
         outlet: outlet.clone(),
         lease: config.claim_lease,

@@ -1,4 +1,4 @@
-//! What handlers work with: one value, shared by all requests.
+//! The state of the handlers: one value, shared by all requests.
 
 use std::time::Duration;
 
@@ -32,6 +32,6 @@ pub(crate) struct Gateway {
     pub(crate) repeats: Repeats,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,
-    /// A sender gets an answer within this time after its body has arrived.
+    /// The deadline of an answer, from the arrival of the body.
     pub(crate) answer_deadline: Duration,
 }

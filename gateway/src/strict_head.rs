@@ -1,5 +1,5 @@
-//! What hyper lets pass in a head and two servers could read in two ways. A proxy in front may be
-//! sloppy; the last one to say no is here.
+//! Refuses heads that hyper accepts but two servers could interpret differently. A proxy in front
+//! may be lenient, so this is the last check.
 
 use hyper::{
     Request, Version,
@@ -8,10 +8,10 @@ use hyper::{
 
 use crate::error::Refusal;
 
-/// Refuses a head that is not plain HTTP/1.
+/// Refuses a head with an ambiguous host or transfer coding.
 ///
 /// # Errors
-/// 400, and says which header is wrong.
+/// 400, naming the header.
 pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = hosts.next();
@@ -20,7 +20,7 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
             "There must be exactly one Host header",
         ));
     }
-    // A whole URL in the request line.
+    // Present if the request line has a whole URL.
     let authority = request
         .uri()
         .authority()

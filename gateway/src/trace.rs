@@ -1,7 +1,7 @@
-//! What names a request in messages: its id, and the context of its trace.
+//! The trace of a request, and the receipt that carries its id and trace context in messages.
 //!
-//! A trace begins here: what a stranger says of theirs is linked and nothing more, so that nobody
-//! outside decides what is sampled, or whose trace something belongs to.
+//! A trace begins here. A trace that the sender names is only linked, so that senders can't decide
+//! what is sampled or which trace a request belongs to.
 
 use hyper::{
     Method, Request,
@@ -9,12 +9,12 @@ use hyper::{
 };
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
-use letterbox_traces::{Kind, Span, TRACEPARENT, begin_unsampled, is_on, linked};
+use letterbox_traces::{Span, SpanKind, TRACEPARENT, begin_unsampled, is_on, linked};
 
 use crate::request_id;
 
-/// Begins the trace of a request to a known path. From here on the request's headers
-/// have its context and no other.
+/// Begins the trace of a request to a known path. From here on the headers of the request hold its
+/// context and no other.
 pub(crate) fn begin<B>(request: &mut Request<B>, path: &'static str) -> Option<Span> {
     if !is_on() {
         return None;
@@ -25,12 +25,12 @@ pub(crate) fn begin<B>(request: &mut Request<B>, path: &'static str) -> Option<S
         (Some(caller), None) => caller.to_str().ok(),
         _ => None,
     };
-    // What a stranger makes up names no span.
+    // The name of a span must not hold a method that the sender made up.
     let method = match *request.method() {
         Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => request.method().as_str(),
         _ => "_OTHER",
     };
-    let mut span = linked(Kind::Server, format!("{method} {path}"), caller)?;
+    let mut span = linked(SpanKind::Server, format!("{method} {path}"), caller)?;
     span.set("http.request.method", method.to_owned());
     span.set("http.route", path);
     if let Some(id) = request_id::of(headers) {
@@ -52,7 +52,7 @@ pub(crate) fn end(span: Option<Span>, status: u16) {
     }
 }
 
-/// When and in what context a request was received, for what is accepted of it.
+/// The receipt of a request, for its entry.
 pub(crate) fn receipt(headers: &HeaderMap, received_at: Timestamp) -> Receipt {
     let context = headers.get(TRACEPARENT).filter(|_| is_on());
     let context = context.and_then(|context| context.to_str().ok());

@@ -1,27 +1,27 @@
-// What an answer must be: the service's own rules, so that what passes here is accepted there. Pure.
+// The validation of answers, by the rules of the service, so that valid answers are accepted there. Pure.
 
 import { readNumber } from "./number.js";
 
-// Of the HTML standard.
+// The rule of the HTML standard.
 const EMAIL = /^[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$/;
 
-// How long a text is, as the service counts.
+// The length of a text, as the service counts it.
 export function lengthOf(text) {
   let length = 0;
   for (const _ of text) length++;
   return length;
 }
 
-// Whether an answer is left out of what is sent. Whitespace is that of the service, which is not that of trim(); alone it is an
-// answer only where a text of several lines is wanted.
+// Whether an answer is not sent. Whitespace is as the service defines it, which is not that of trim(); alone it is an answer only
+// in a text of several lines.
 function isLeftOut(field, value) {
   if (field.type === "textarea" && field.required) return value === "";
   return field.type !== "checkbox" && /^\p{White_Space}*$/u.test(value);
 }
 
-// What is wrong with a value (a boolean for a checkbox, a text otherwise), as {word, values}: a word of the page, and what stands
-// in it; null where nothing is. `maxLength` is the field's, in characters, where it has one; `meant` the number that was chosen
-// where there was a choice.
+// The problem of a value (a boolean for a checkbox, a text otherwise), as {word, values}: a text of the page and its placeholders;
+// null if there is none. `maxLength` is that of the field, in characters, if it has one; `meant` is the number that was chosen if
+// there was a choice.
 export function problemOf(field, value, maxLength, meant) {
   if (field.type === "checkbox") return field.required && !value ? { word: "tick" } : null;
   if (isLeftOut(field, value)) return field.required ? { word: "required" } : null;
@@ -39,7 +39,7 @@ function problemOfNumber(value) {
   return choices ? { word: "whichNumber", choices } : { word: "number" };
 }
 
-// The JSON text of a value without problem; undefined where it is left out. Text, so that numbers keep their digits.
+// The JSON text of a valid value; undefined if it is not sent. Text, so that numbers keep their digits.
 export function jsonOf(field, value, meant) {
   if (isLeftOut(field, value)) return undefined;
   return field.type === "number" ? (meant ?? readNumber(value).json) : JSON.stringify(value);

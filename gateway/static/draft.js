@@ -1,14 +1,14 @@
-// What a person has written, kept on the device until the answer has come: in the storage of one tab, by the token of the
-// link. A reload, a restored tab or a phone that slept goes on where it was.
+// The draft of the answers, kept on the device until they are accepted: in the storage of one tab, by the token of the link. A
+// reload, a restored tab or a phone that slept continues from there.
 //
-// An idempotency key is made when an answer is sent, and stays with exactly what was sent: the same again has the same key,
-// anything else has another one. So a copy of a tab can send what the first one sends, and it counts once.
+// An idempotency key is made when the answers are sent, and belongs to exactly that content: the same content has the same key,
+// any other has another one. So a copy of a tab can send the same content as the first tab, and it counts once.
 
 const PREFIX = "letterbox:draft:";
-// What was written to a link that died.
+// The answers to a form whose link died.
 const LEFT = "letterbox:left";
 
-// Storage can be switched off or full: then nothing is kept, and everything else works.
+// Storage can be off or full: then nothing is kept, and everything else works.
 function read(name) {
   try {
     return JSON.parse(sessionStorage.getItem(name));
@@ -36,30 +36,30 @@ export class Draft {
     return new Draft(token, form, read(PREFIX + token) ?? {});
   }
 
-  // What was written to a link that is dead; null where there is nothing.
+  // The draft of a link that is dead; null if there is none.
   static ofDead(token) {
     const kept = read(PREFIX + token) ?? read(LEFT);
     return kept === null || kept.token !== token ? null : new Draft(token, kept.form, kept);
   }
 
-  // `sending`, {key, payload}: of this it is not known whether the service has it. `earlier`: the same, of a dead link.
+  // `sending` is the {key, payload} that the service may have taken or not; `earlier` is the same of a dead link.
   constructor(token, form, { values = {}, sending = null, earlier = null }) {
     Object.assign(this, { token, form: { title: form.title, fields: form.fields }, values, sending, earlier });
   }
 
-  // Notes what stands in the fields: values by their keys.
+  // Stores the values of the fields, by their keys.
   note(values) {
     this.values = values;
     this.keep();
   }
 
-  // Notes what is being sent, with its key; null where the service certainly has nothing of it.
+  // Stores the content that is being sent, with its key; null if the service has certainly not taken it.
   noteSending(sending) {
     this.sending = sending;
     this.keep();
   }
 
-  // Notes that something else may be sent now, although this was perhaps taken: unchanged, it counts once.
+  // Allows other content to be sent now, although this was perhaps taken: sent unchanged, it counts once.
   noteEarlier(sending) {
     this.earlier = sending;
     this.noteSending(null);
@@ -75,19 +75,19 @@ export class Draft {
     write(PREFIX + this.token, { ...this });
   }
 
-  // The answer has come: nothing is kept.
+  // Deletes the draft of accepted answers.
   end() {
     write(PREFIX + this.token, null);
     if (read(LEFT)?.form.title === this.form.title) write(LEFT, null);
   }
 
-  // The link has died: what was written waits for a new link to the same form.
+  // Keeps the answers of a dead link for a new link to the same form.
   leave() {
     write(LEFT, { ...this, sending: null, earlier: this.sending ?? this.earlier });
     write(PREFIX + this.token, null);
   }
 
-  // Takes what was left by a dead link to a form of this title, as far as its fields are still there.
+  // Takes over the answers from a dead link to a form of this title, for the fields that still exist.
   takeLeft() {
     const left = read(LEFT);
     if (left === null || left.token === this.token || left.form.title !== this.form.title) return false;

@@ -4,7 +4,7 @@ import { jsonOf, lengthOf, problemOf } from "./check.js";
 import { readNumber } from "./number.js";
 import { say } from "./words.js";
 
-// By type of field, in characters: the service's own limits.
+// The limits of the service, by type of field, in characters.
 const MAX_LENGTHS = JSON.parse(document.body.dataset.maxLengths);
 
 export function make(tag, properties, ...children) {
@@ -14,19 +14,19 @@ export function make(tag, properties, ...children) {
 }
 
 export class Field {
-  // What was meant by a number that could be two: {text, json}.
+  // The chosen meaning of a text that could be two numbers: {text, json}.
   #chosen = null;
   #isLocked = false;
 
-  // `autocomplete` is what a browser may fill in; `onInput` is called when something is written.
+  // `autocomplete` is the value of the HTML attribute; `onInput` is called when the value changes.
   constructor(definition, { index, isLast, autocomplete, onInput }) {
     Object.assign(this, definition);
     const id = `field-${index}`;
     const isTextarea = this.type === "textarea";
     this.isTick = this.type === "checkbox";
-    // A name with something before it: a form's own members can't be hidden by it.
+    // The prefix keeps the name from hiding a member of the form.
     this.input = make(isTextarea ? "textarea" : "input", { id, name: `answer-${this.key}`, dir: "auto" });
-    // Not type=number, which changes what was typed without a word.
+    // Not type=number, which silently changes what was typed.
     if (!isTextarea) this.input.type = this.type === "number" ? "text" : this.type;
     if (this.type === "number") Object.assign(this.input, { inputMode: "decimal", autocomplete: "off" });
     if (this.type === "email") this.input.autocomplete = "email";
@@ -81,7 +81,7 @@ export class Field {
     return this.#chosen?.text === this.value ? this.#chosen.json : undefined;
   }
 
-  // Looks for mistakes, shows the first one, and gives it as text; null where there is none.
+  // Checks the value, shows its first problem, and returns it as text; null if there is none.
   check() {
     const problem = this.problem;
     const message = problem && say(problem.word, problem.values);
@@ -99,14 +99,14 @@ export class Field {
     this.#describe();
   }
 
-  // Says that the link has filled it in.
+  // Shows that the link has filled it in.
   markPrefilled() {
     this.note.hidden = false;
     this.note.textContent = say("byLink");
     this.#describe(this.note);
   }
 
-  // What is being sent can be read and copied, and not changed.
+  // Answers that are being sent can be read and copied, but not changed.
   lock(isLocked) {
     this.#isLocked = isLocked;
     if (this.isTick) this.input.setAttribute("aria-disabled", isLocked);
@@ -119,15 +119,15 @@ export class Field {
     else this.input.removeAttribute("aria-describedby");
   }
 
-  // Says how many characters are left, near the end; of a number what was read, where it is not what was typed: while it is
-  // typed, so that nothing moves when it is left.
+  // Shows the characters left, near the limit, or how a number was read if it differs from what was typed. Updated while typing, so
+  // that nothing moves when the field is left.
   #tell(read = this.type === "number" ? (this.#meant ?? readNumber(this.value).json) : undefined) {
     const max = MAX_LENGTHS[this.type];
     const left = max === undefined ? undefined : max - lengthOf(this.value);
     const isNear = left >= 0 && left <= Math.max(20, max * 0.1);
     const isReadOtherwise = read !== undefined && read !== this.value.trim();
     this.note.hidden = !isNear && !isReadOtherwise;
-    // By itself, so that its minus stays before it whichever way the page runs.
+    // Isolated, so that its minus stays before it in either direction of the page.
     const number = make("bdi", {}, read ?? "");
     this.note.replaceChildren(...(isNear ? [say("charactersLeft", { count: left })] : isReadOtherwise ? ["= ", number] : []));
   }

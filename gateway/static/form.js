@@ -1,8 +1,8 @@
 // The page of a public form: shows it, lets it be filled in, submits it. Plain modules, no dependency.
 //
-// One idempotency key belongs to what is sent, however often the page is loaded, so that however often it is sent, it counts
-// once. When it is not known whether the service has taken it (no answer, or 503), it may have been recorded under that key:
-// from then on the fields are locked, and only the same content is sent again.
+// The content that is sent keeps one idempotency key, however often the page is loaded, so that it counts once however often it is
+// sent. If it is unknown whether the service has taken it (no answer, or 503), it may be recorded under that key: from then on the
+// fields are locked, and only the same content is sent again.
 
 import { Draft } from "./draft.js";
 import { Field, make } from "./fields.js";
@@ -11,25 +11,25 @@ import { say, speak } from "./words.js";
 
 const SUBMIT = `${document.body.dataset.baseUrl}/public/workflow-forms/forms/submit`;
 const TOKEN = new URLSearchParams(location.search).get("token") ?? history.state?.token ?? "";
-// Answers that the link brings, as #key=value&key=value.
+// Answers in the fragment of the link, as #key=value&key=value.
 const FRAGMENT = location.hash.slice(1) || (history.state?.fragment ?? "");
 const BROUGHT = new URLSearchParams(FRAGMENT);
 const IS_FRAMED = window.top !== window;
-// Out of the address bar, where others may see it; a reload finds it all the same.
+// Removed from the address bar, where others may see it; a reload still finds it.
 if (!IS_FRAMED) history.replaceState({ token: TOKEN, fragment: FRAGMENT }, "", location.pathname);
 const TIMEOUT = 30_000;
-// Tries that the page makes by itself before it asks.
+// Automatic tries before the page asks the reader.
 const TRIES = 6;
 
 const $ = (id) => document.getElementById(id);
-// What the service has told: the form, how its page looks, what must be proven.
+// The data of the document: the form, the look of its page, the challenge.
 let told;
 let draft;
-// Where the form wants a proof of work.
+// Set if the form needs a proof of work.
 let prover = null;
 let fields = [];
 let busy = false;
-// Whether something was written that is not sent.
+// Whether there are answers that are not sent.
 let unsent = false;
 
 function show(id) {
@@ -37,8 +37,7 @@ function show(id) {
   $(id).querySelector("h1[tabindex]")?.focus();
 }
 
-// Asks the service, and gives up in time. Gives the answer with its text, and `retry` in seconds where it is worth while; status
-// 0 is no answer.
+// Calls the service with a timeout. Returns status and text of the answer, and `retry` in seconds; status 0 means no answer.
 async function call(url, request) {
   const giveUp = new AbortController();
   const timer = setTimeout(() => giveUp.abort(), TIMEOUT);
@@ -54,7 +53,7 @@ async function call(url, request) {
   }
 }
 
-// Something in between may answer, too, and not in JSON.
+// A proxy may answer, too, and not in JSON.
 function parsed(text) {
   try {
     return JSON.parse(text);
@@ -90,22 +89,22 @@ async function load() {
     show("trouble");
     if (!again) return;
     await wait(answer.retry, $("trouble-countdown"));
-    // Whether a form may be shown in this frame, its own document says.
+    // The document of the form decides whether it may be shown in this frame.
     if (IS_FRAMED) return location.reload();
     answer = await ask();
   }
 }
 
-// Asks for the document of the form.
+// Fetches the document of the form.
 async function ask() {
   const answer = await call(`${location.pathname}?token=${encodeURIComponent(TOKEN)}`);
   const body = new DOMParser().parseFromString(answer.text, "text/html").body;
-  // Something in between may answer with a page, too.
+  // A proxy may answer with a page, too.
   const isOurs = body.dataset.baseUrl !== undefined;
   return { ...answer, status: isOurs || answer.status !== 404 ? answer.status : 502, told: parsed(body.dataset.told || null) };
 }
 
-// The link was dead when the page was opened. What was on its way is asked for once more: a closed form knows what it took.
+// The link was dead when the page was opened. Content that was being sent is sent once more: a closed form knows what it took.
 async function dead() {
   const left = Draft.ofDead(TOKEN);
   if (left?.sending) {
@@ -150,7 +149,7 @@ async function begin(what) {
   if (draft.sending !== null) await send(draft.sending, true);
 }
 
-// Whose form it is.
+// Shows the organization and its logo.
 function dress() {
   const { organization, logo, colors, button, privacy_url, continue_url } = told;
   for (const [name, color] of Object.entries(colors ?? {})) {
@@ -187,11 +186,11 @@ function render() {
   document.querySelector(".trap").hidden = prover === null;
 }
 
-// Fills in what the link brings, where nothing was written; never a box, which is ticked by a person or not at all. True if
-// anything stands there that the link has brought.
+// Fills in the answers of the link where nothing was typed; never a checkbox, which only a person may tick. True if any field holds
+// an answer of the link.
 function prefill() {
   const isBrought = (field) => !field.isTick && (BROUGHT.get(field.key) ?? "") !== "";
-  // As an input takes it: one line.
+  // An input holds one line.
   const brought = (field) => (field.type === "textarea" ? BROUGHT.get(field.key) : BROUGHT.get(field.key).replace(/[\r\n]+/g, " "));
   for (const field of fields.filter((field) => isBrought(field) && field.isEmpty)) field.value = brought(field);
   const filled = fields.filter((field) => isBrought(field) && field.value === brought(field));
@@ -200,12 +199,12 @@ function prefill() {
   return filled.length > 0;
 }
 
-// What stands in the fields, by their keys, one of which may be __proto__.
+// The values of the fields, by their keys, one of which may be __proto__.
 function values() {
   return Object.assign(Object.create(null), Object.fromEntries(fields.map((field) => [field.key, field.value])));
 }
 
-// Lists what is wrong, each linked to its field where it has one, and takes the focus there.
+// Lists the problems, each linked to its field if it has one, and moves the focus there.
 function summarize(problems) {
   const items = problems.map(({ field, message }) => {
     if (!field) return make("li", { dir: "auto" }, message);
@@ -242,7 +241,7 @@ async function submit(event) {
   }
 }
 
-// What the service has refused, by the label of the field that it names by its key.
+// The problem that the service reports, with the field that it names by its key.
 function refusal(message) {
   const [, key, problem] = /^Field ("(?:[^"\\]|\\.)*"): (.+)$/s.exec(message) ?? [];
   const field = fields.find((field) => JSON.stringify(field.key) === key);
@@ -258,12 +257,12 @@ function setBusy(text, locked) {
   $("progress").hidden = !busy && !locked;
   $("progress-text").textContent = text ?? "";
   for (const button of [$("retry"), $("anew")]) button.hidden = true;
-  // What had the focus may be gone.
+  // The focused element may be hidden now.
   if (locked) $("progress").focus();
   $("progress").scrollIntoView({ block: "nearest" });
 }
 
-// Posts what is sent, once.
+// Posts the content once.
 function post({ key, payload, proof }) {
   const proven = proof ? `"proof":${JSON.stringify({ ...proof, trap: $("trap").value })},` : "";
   const body = `{"token":${JSON.stringify(TOKEN)},"idempotencyKey":"${key}",${proven}"payload":${payload}}`;
@@ -274,7 +273,7 @@ function isAccepted(answer) {
   return answer.status === 200 && parsed(answer.text)?.status === "accepted";
 }
 
-// Proves what is to be proven, then posts. What can't be proven now is as if nobody had answered, but nothing was sent.
+// Makes the proof if one is needed, then posts. A failed proof counts as no answer, with nothing sent.
 async function proveAndPost(sending) {
   if (prover !== null && !sending.proof) {
     try {
@@ -283,14 +282,14 @@ async function proveAndPost(sending) {
       return { status: 0, text: "", retry: 5, isUnsent: true };
     }
   }
-  // Should the page be left now, the service may have it.
+  // Stored first, because the page may be left while the service takes it.
   draft.noteSending(sending);
   return post(sending);
 }
 
 // Sends a payload under its key until there is an answer. `uncertain`: the service may have it already.
 async function send(sending, uncertain = false) {
-  // Browsers fill in what looks like theirs; a program is known by what it types.
+  // Browsers may fill in the trap by themselves, which must not count as a program.
   if ($("trap").matches(":autofill")) $("trap").value = "";
   for (let tries = 1; ; tries++) {
     setBusy(say("sending"), uncertain);
@@ -299,21 +298,22 @@ async function send(sending, uncertain = false) {
     if (isAccepted(answer)) return end();
     if (answer.status === 404 && code === "workflow_public_form_unavailable") return unavailable();
     const isInvalid = answer.status === 400 && code === "invalid_input";
-    // The proof comes before the key: nothing is known of the key, and another proof is tried under it.
+    // The service checks the proof before the key, so nothing is known of the key: try again with another proof.
     const isUnproven = isInvalid && prover !== null && message.startsWith("proof");
     if (isUnproven && !message.startsWith("proof.trap") && tries % TRIES !== 0) {
       delete sending.proof;
       await prover.renew();
       continue;
     }
-    // The service looks at the key first: what it finds invalid was not taken by an earlier try either. Nobody else knows.
+    // The service checks the key before the payload, so an invalid payload was not taken by an earlier try either. Refusals of a
+    // proxy do not say that.
     const isRefused = answer.status >= 400 && answer.status < 500 && ![404, 408, 429].includes(answer.status);
     if ((isInvalid && !isUnproven) || (isRefused && !uncertain)) {
       draft.noteSending(null);
       setBusy(null, false);
       return summarize([isUnproven ? { message: say("refused") } : refusal(message || say("refused"))]);
     }
-    // Sent too often, or not sent: nothing has been taken. Everything else leaves it open.
+    // After a 429, or if nothing was sent, nothing has been taken. Any other answer leaves that open.
     uncertain ||= answer.status !== 429 && !answer.isUnsent;
     if (tries % TRIES === 0) {
       if (await isToBeSentAgain()) continue;
@@ -326,7 +326,7 @@ async function send(sending, uncertain = false) {
   }
 }
 
-// Asks the person.
+// Asks the reader.
 async function isToBeSentAgain() {
   setBusy(say("notSent"), true);
   for (const button of [$("retry"), $("anew")]) button.hidden = false;

@@ -1,9 +1,9 @@
-// Numbers as people write them, read into JSON's notation digit for digit. What could be two numbers is not guessed.
+// Reads numbers as people write them into JSON's notation, digit for digit. A text that could be two numbers is not guessed.
 
-// The digit zero of each script whose digits are read; nine others follow it.
+// The digit zero of each supported script; the nine others follow it.
 const ZEROS = [0x660, 0x6f0, 0x966, 0x9e6, 0xff10];
 
-// Gives {json}; {choices: [json, json]} where it could be either; {tooLarge: true}; or nothing of it where it is no number.
+// Returns {json}; {choices: [json, json]} if it could be either; {tooLarge: true}; or an empty object if it is not a number.
 export function readNumber(text) {
   const [, sign, body] = /^([+-]?)(.*)$/s.exec(plain(text.trim()));
   if (!/\d/.test(body)) return {};
@@ -20,7 +20,7 @@ export function readNumber(text) {
     const [whole, rest] = body.split(last);
     return { choices: [`${sign.replace("+", "")}${whole}${rest}`, `${sign.replace("+", "")}${whole}.${rest}`] };
   }
-  // Of two kinds, the last one is the decimal mark; of one kind, several ones stand between groups.
+  // If there are two kinds of marks, the last one is the decimal mark; several marks of one kind separate groups.
   const isDecimal = alone || (marks.includes(".") && marks.includes(",") && marks.indexOf(last) === marks.length - 1);
   const at = isDecimal ? body.lastIndexOf(last) : body.length;
   const [whole, fraction] = [body.slice(0, at), body.slice(at + 1)];
@@ -29,7 +29,7 @@ export function readNumber(text) {
   return judged(sign, isDecimal ? `${digits}.${fraction}` : digits);
 }
 
-// With ASCII digits and a plain minus, without marks of direction.
+// Converts to ASCII digits and a plain minus, without direction marks.
 function plain(text) {
   const digit = (character) => {
     const code = character.codePointAt(0);
@@ -39,7 +39,7 @@ function plain(text) {
   return Array.from(text, digit).join("").replace(/[\u2212\u2013]/g, "-").replace(/[\u200e\u200f\u061c]/g, "");
 }
 
-// The digits of a whole number without what stands between its groups; null where it is none.
+// The digits of a whole number without group separators; null if it is not one.
 function grouped(whole) {
   if (whole === "") return "0";
   if (/^\d+$/.test(whole)) return whole.replace(/^0+(?=\d)/, "");

@@ -1,5 +1,5 @@
-// Looks for a nonce so that SHA-256("challenge.key.nonce") begins with as many zero bits as the challenge wants. SHA-256 is
-// written out (FIPS 180-4): the browser's own is not there without TLS, and is slow for many short texts.
+// Looks for a nonce such that SHA-256("challenge.key.nonce") begins with as many zero bits as the challenge requires. SHA-256 is
+// implemented here (FIPS 180-4): the browser's own is missing without TLS, and slow for many short texts.
 
 const PRIMES = [...primes(64)];
 const K = Int32Array.from(PRIMES, (prime) => fraction(Math.cbrt(prime)));
@@ -17,12 +17,12 @@ function* primes(count) {
   }
 }
 
-// The first 32 bits behind the point.
+// The first 32 bits of the fraction.
 function fraction(number) {
   return ((number - Math.floor(number)) * 2 ** 32) | 0;
 }
 
-// The first word of the hash: no challenge wants more than its 32 bits.
+// The first word of the hash: no challenge requires more than its 32 bits.
 function firstWord(bytes, length) {
   const view = new DataView(bytes.buffer);
   const total = (Math.floor((length + 8) / 64) + 1) * 64;

@@ -1,14 +1,14 @@
-// The proof of work of forms that want one.
+// The proof of work, for forms with a spam defence.
 
-// A challenge is good for a day; an hour less is safe.
+// A challenge is valid for a day; an hour less is safe.
 const LONGEST = 23 * 3_600_000;
 
 export class Prover {
-  // `askForOne` gives another challenge, or nothing.
+  // `askForOne` fetches another challenge; it may return nothing.
   constructor(challenge, askForOne) {
     this.askForOne = askForOne;
     this.#take(challenge);
-    // Now, while there is a connection: it works when it is asked. Where it can't be started, asking says so.
+    // Loaded now, while there is a connection, and idle until it is needed. If that fails, `prove` tries again.
     try {
       this.worker = this.#start();
     } catch {
@@ -21,25 +21,25 @@ export class Prover {
     this.takenAt = Date.now();
   }
 
-  // Asks for another challenge; the old one stays where there is none.
+  // Fetches another challenge; keeps the old one if there is none.
   async renew() {
     const challenge = await this.askForOne();
     if (challenge) this.#take(challenge);
   }
 
-  // Gives the proof for a key, {challenge, nonce}, when the service takes it: not sooner than a person fills in the form.
+  // Returns the proof for a key, {challenge, nonce}, once the minimum time has passed, so that the service accepts it.
   async prove(key) {
     if (Date.now() - this.takenAt > LONGEST) await this.renew();
     const { challenge, takenAt } = this;
     const nonce = await this.#solve(challenge, key);
     const least = (Number(challenge.split(".")[2]) + 1) * 1_000;
-    // A clock that was set back makes nobody wait for longer.
+    // A clock that was set back must not make the wait longer.
     const left = Math.min(least, least - (Date.now() - takenAt));
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, left)));
     return { challenge, nonce };
   }
 
-  // One that could not be loaded is replaced, for the next try.
+  // A worker that could not be loaded is replaced at the next try.
   async #solve(challenge, key) {
     this.worker ??= this.#start();
     return new Promise((resolve, reject) => {
@@ -49,7 +49,7 @@ export class Prover {
     });
   }
 
-  // Works beside the page, which stays alive.
+  // Works in the background, so that the page stays responsive.
   #start() {
     const worker = new Worker(new URL("./proof-worker.js", import.meta.url));
     worker.onerror = (error) => {

@@ -1,4 +1,4 @@
-// The page's own words, in the language of the form or of its reader.
+// The page's own texts, in the language of the form or of its reader.
 
 import english from "./words/en.js";
 
@@ -8,8 +8,9 @@ const HEBREW = /[\u0590-\u05ff\ufb1d-\ufb4f]/;
 
 let words = english;
 
-// Speaks the language that the owner says; otherwise one of the reader's that runs like the form's title, so that the page runs
-// one way; of a form in Arabic or Hebrew letters whose reader has none such, that of the letters.
+// Selects the language that the owner set; otherwise one of the reader's that is written in the direction of the form's title, so
+// that the page has one direction. If the title is in Arabic or Hebrew letters and the reader has no such language, that of the
+// letters.
 export async function speak(locale, title = "") {
   for (const language of [locale, ...candidates(title)]) {
     const found = await load(language);
@@ -29,7 +30,7 @@ function candidates(title) {
   return [...readers, directionOf(title) === "rtl" ? letters : "en"];
 }
 
-// By its first letter that has one.
+// The direction of a text, by its first letter.
 function directionOf(text) {
   const [first] = /\p{Letter}/u.exec(text) ?? [""];
   return RIGHT_TO_LEFT.test(first) ? "rtl" : "ltr";
@@ -45,7 +46,7 @@ async function load(language) {
   }
 }
 
-// A word, with what stands in it.
+// A text of the page, with its placeholders filled in.
 export function say(word, values = {}) {
   return words[word].replace(/\{(\w+)\}/g, (place, name) => (Object.hasOwn(values, name) ? values[name] : place));
 }

@@ -119,8 +119,10 @@ impl World {
     pub async fn webhook_in(&self, gateway: &Process, workspace: WorkspaceId) -> Webhook {
         let keys: KeyRing = self.webhook_keys.parse().unwrap();
         let operator = self.operator().await;
-        let creating = operator.create_webhook(&keys, workspace, "tool");
-        let created = creating.await.unwrap();
+        let created = operator
+            .create_webhook(&keys, workspace, "tool", &Default::default())
+            .await
+            .unwrap();
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
         Webhook::new(&gateway.public_url(), created.address, secret)
     }
@@ -162,7 +164,10 @@ impl World {
             .unwrap()
             .workflow_id;
         operator.deploy(workflow, None).await.unwrap();
-        let link = operator.create_form_link(workflow).await.unwrap();
+        let link = operator
+            .create_form_link(workflow, Default::default())
+            .await
+            .unwrap();
         Form::new(
             &gateway.public_url(),
             workspace,

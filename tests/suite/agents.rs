@@ -225,7 +225,7 @@ async fn an_agent_without_an_end_fails() {
     let cases: [(Model, &str); 3] = [
         (
             Box::new(|_| model_answer("", &[find("Ada")])),
-            "agent: it is not done after 8 steps, the most it may take",
+            "agent: it is not done after its maximum of 8 steps",
         ),
         (
             Box::new(move |_| model_answer("", &[("find", json!({ "name": huge }))])),

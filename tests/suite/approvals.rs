@@ -373,7 +373,10 @@ async fn a_policy_can_want_another_person() {
     let approval = scene.the_approval().await.approval_id;
     let operator = world.operator().await;
     let own = operator.approve(approval, form.owner).await.unwrap_err();
-    assert!(own.to_string().contains("another one must answer"), "{own}");
+    assert!(
+        own.to_string().contains("a second person must approve"),
+        "{own}"
+    );
     let other = operator
         .create_user("eve@example.com", "Eve")
         .await

@@ -68,7 +68,7 @@ async fn a_credential_opens_for_what_it_was_connected_to() {
     database.execute(steal, &[&other.user_id]).await.unwrap();
     let operator = scene.world.operator().await;
     let link = operator
-        .create_form_link(scene.form.workflow)
+        .create_form_link(scene.form.workflow, Default::default())
         .await
         .unwrap();
     let form = scene.form.with_token(link.token.expose());
@@ -123,8 +123,8 @@ async fn each_process_has_the_keys_that_it_needs() {
     let settings = [all.as_slice(), &none].concat();
     let gateway = world.gateway_with(&settings).await;
     let worker = world.worker_with(&settings).await;
-    assert!(gateway.log().contains("LETTERBOX_WEBHOOK_KEYS would open"));
-    assert!(worker.log().contains("LETTERBOX_ACCOUNT_KEYS would open"));
+    assert!(gateway.log().contains("set LETTERBOX_WEBHOOK_KEYS"));
+    assert!(worker.log().contains("set LETTERBOX_ACCOUNT_KEYS"));
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
 

@@ -129,13 +129,13 @@ async fn only_what_is_meant_is_redriven() {
     let webhook = world.webhook(&gateway).await;
     let ids = two_dead_letters(&world, &webhook).await;
     for (command, said) in [
-        ("redrive 0190", "can be"),
+        ("redrive 0190", "matches more than one"),
         ("show 0190", &ids[1]),
         ("redrive 0191", "no such dead letter"),
-        ("redrive 019", "four characters"),
-        ("redrive ", "four characters"),
-        ("show 019", "four characters"),
-        ("discard 0190", "can be"),
+        ("redrive 019", "at least 4 characters"),
+        ("redrive ", "at least 4 characters"),
+        ("show 019", "at least 4 characters"),
+        ("discard 0190", "matches more than one"),
         ("redrive 0190bbbb --unclaimed", "leave out --unclaimed"),
     ] {
         let (code, told) = refusal(&world, command);

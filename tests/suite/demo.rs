@@ -151,7 +151,10 @@ async fn what_is_gone_of_a_demo_is_replaced_and_the_rest_is_kept() {
 
     // The webhook is gone, and the form's link was replaced by another.
     operator.delete_webhook(first.webhook_id).await.unwrap();
-    operator.create_form_link(first.workflow_id).await.unwrap();
+    operator
+        .create_form_link(first.workflow_id, Default::default())
+        .await
+        .unwrap();
     make(&world, &gateway, &folder.0, moved);
     let second = folder.demo();
     assert_ne!(second.webhook_id, first.webhook_id);

@@ -285,7 +285,10 @@ async fn only_the_owners_accounts_are_used() {
         warnings.len() == 1 && warnings[0].contains("crm"),
         "{warnings:?}"
     );
-    let link = deploying.create_form_link(form.workflow).await.unwrap();
+    let link = deploying
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     let form = form.with_token(link.token.expose());
     let _worker = world.worker().await;
     form.assert_accepts("a").await;

@@ -317,7 +317,7 @@ async fn a_flooded_form_takes_a_few_lines() {
                 .unwrap()
         ),
     );
-    assert_eq!(nothing.trim(), "nothing waits for an answer");
+    assert_eq!(nothing.trim(), "no request waits for an answer");
 }
 
 /// A form's answers as a spreadsheet takes them, also of fields that the form has no more.

@@ -9,7 +9,7 @@ use letterbox_tests::{Form, World, eventually, payload};
 use serde_json::json;
 
 async fn closing(operator: &Operator, form: &Form, closing: Closing) -> Form {
-    let creating = operator.create_closing_form_link(form.workflow, closing);
+    let creating = operator.create_form_link(form.workflow, closing);
     form.with_token(creating.await.unwrap().token.expose())
 }
 
@@ -97,7 +97,7 @@ async fn a_link_closes_at_its_time() {
         at: Some(Timestamp::now()),
         ..Closing::default()
     };
-    let refused = operator.create_closing_form_link(form.workflow, past).await;
+    let refused = operator.create_form_link(form.workflow, past).await;
     assert!(refused.unwrap_err().to_string().contains("past"));
     form.assert_lives().await;
 

@@ -74,7 +74,10 @@ async fn an_unavailable_form_does_not_say_why() {
         world.form(&gateway).await,
     );
     let operator = world.operator().await;
-    operator.create_form_link(rotated.workflow).await.unwrap();
+    operator
+        .create_form_link(rotated.workflow, Default::default())
+        .await
+        .unwrap();
     operator
         .move_workflow(paused.workflow, letterbox_operator::Move::Pause)
         .await

@@ -149,7 +149,10 @@ async fn a_document_without_a_form_says_nothing_of_its_token() {
     let operator = world.operator().await;
     let pausing = operator.move_workflow(paused.workflow, letterbox_operator::Move::Pause);
     pausing.await.unwrap();
-    operator.create_form_link(replaced.workflow).await.unwrap();
+    operator
+        .create_form_link(replaced.workflow, Default::default())
+        .await
+        .unwrap();
     let unknown = visit(&paused.with_token(&"0".repeat(64))).await;
     assert_eq!(unknown.status, 404);
     assert_eq!(told(&unknown), Value::Null);

@@ -24,7 +24,7 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
         let link = world
             .operator()
             .await
-            .create_form_link(form.workflow)
+            .create_form_link(form.workflow, Default::default())
             .await
             .unwrap();
         let error = old.batch_execute(change).await.expect_err(change);

@@ -41,7 +41,12 @@ impl Order {
     async fn run(self, operator: &Operator, form: &Form) {
         let workflow = form.workflow;
         match self {
-            Self::NewerLink => drop(operator.create_form_link(workflow).await.unwrap()),
+            Self::NewerLink => drop(
+                operator
+                    .create_form_link(workflow, Default::default())
+                    .await
+                    .unwrap(),
+            ),
             Self::Deploy => drop(operator.deploy(workflow, None).await.unwrap()),
             Self::DeployAnother => drop(operator.deploy(workflow, Some(DEFINITION)).await.unwrap()),
             Self::Activate => drop(
@@ -107,7 +112,10 @@ async fn every_command_ends_the_link_for_good() {
         assert_eq!(restored, !matches!(order, Order::Delete), "{order:?}");
         form.assert_dead().await;
         if restored {
-            let link = operator.create_form_link(form.workflow).await.unwrap();
+            let link = operator
+                .create_form_link(form.workflow, Default::default())
+                .await
+                .unwrap();
             let fresh = form.with_token(link.token.expose());
             fresh.assert_lives().await;
             fresh.assert_accepts("k").await;
@@ -262,7 +270,10 @@ async fn no_link_outlives_a_concurrent_move() {
             tokio::spawn(async move {
                 let operator = Operator::connect(&target).await.unwrap();
                 // May be refused, must not fail otherwise.
-                if let Err(error) = operator.create_form_link(workflow).await {
+                if let Err(error) = operator
+                    .create_form_link(workflow, Default::default())
+                    .await
+                {
                     let refused = error.to_string();
                     assert!(
                         refused.contains("not deployed") || refused.contains("may not run"),

@@ -267,7 +267,10 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     page.visit(&site, &form).await;
     page.fill_in("Message", "Not to be lost").await;
     let operator = site.world.operator().await;
-    operator.create_form_link(form.workflow).await.unwrap();
+    operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     page.page.refresh().await.unwrap();
     // The page of a dead link is not told a language.
     page.await_text("Not to be lost").await;

@@ -87,7 +87,10 @@ async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
     page.answer("Ada").await;
     page.fill_in("Message", "Not to be lost").await;
     let operator = site.world.operator().await;
-    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     page.press("Submit").await;
     page.await_text("This form is not available").await;
     page.await_text("What you have written").await;
@@ -97,16 +100,19 @@ async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
     // Also where the page was loaded again meanwhile.
     let second = form.with_token(link.token.expose());
     page.open(&site.link(&second)).await;
-    page.await_text("is filled in again").await;
+    page.await_text("have been filled in again").await;
     page.fill_in("Message", "Still not to be lost").await;
-    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     page.page.refresh().await.unwrap();
     page.await_text("This form is not available").await;
     page.await_text("Still not to be lost").await;
 
     let renewed = form.with_token(link.token.expose());
     page.open(&site.link(&renewed)).await;
-    page.await_text("is filled in again").await;
+    page.await_text("have been filled in again").await;
     for (label, value) in [("Your name", "Ada"), ("Message", "Still not to be lost")] {
         let field = page.field(label).await;
         assert_eq!(
@@ -202,14 +208,17 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     page.press("Submit").await;
     page.await_text("The service is not responding.").await;
     assert_eq!(site.world.count(claims).await, 2);
-    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     page.evaluate("window.passes = true").await;
     page.await_text("This form is not available").await;
     page.page.refresh().await.unwrap();
     page.await_text("What you have written").await;
     let renewed = form.with_token(link.token.expose());
     page.open(&site.link(&renewed)).await;
-    page.await_text("If you send it unchanged, it counts once.")
+    page.await_text("If you send them unchanged, they count once.")
         .await;
     page.press("Submit").await;
     page.await_text("Thank you").await;

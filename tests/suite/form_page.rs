@@ -140,7 +140,7 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     site.world
         .operator()
         .await
-        .create_form_link(form.workflow)
+        .create_form_link(form.workflow, Default::default())
         .await
         .unwrap();
     desktop.answer("Ada").await;

@@ -40,6 +40,7 @@ mod form_numbers;
 mod form_once;
 mod form_page;
 mod http_contract;
+mod imports;
 mod intake_model;
 mod moment;
 mod numbers;

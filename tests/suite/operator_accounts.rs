@@ -83,7 +83,7 @@ async fn accounts_policies_and_approvals() {
     let stranger = world.order("user create --email stranger@example.com --name Stranger");
     let stranger = stranger["user_id"].as_str().unwrap();
     for (by, refusal) in [
-        (String::new(), "--by USER is required"),
+        (String::new(), "give --by USER"),
         (format!("--by {id}"), "no such user"),
         (format!("--by {stranger}"), "owner or editor"),
         ("--by Stranger@example.com".into(), "owner or editor"),

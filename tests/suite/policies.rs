@@ -125,7 +125,7 @@ async fn a_new_policy_says_what_it_changes() {
     };
     let changes = json!([change("send", "deny"), change("later", "approve")]);
     assert_eq!(told["changes"], changes);
-    let warnings = json!(["rules[0]: nobody has connected an account \"CRM\""]);
+    let warnings = json!(["rules[0]: no connected account has the name \"CRM\""]);
     assert_eq!(told["warnings"], warnings);
 
     let set = scene.world.order(&order);

@@ -102,7 +102,7 @@ async fn signals_are_found_by_what_is_known_of_them() {
     let operator = world.operator().await;
     let keys = world.webhook_keys.parse().unwrap();
     let second = operator
-        .create_webhook(&keys, workspace, "billing")
+        .create_webhook(&keys, workspace, "billing", &Default::default())
         .await
         .unwrap();
     for number in 0..3 {

@@ -142,7 +142,10 @@ async fn a_secret_that_a_tool_has_given_is_used() {
     assert!(post(&webhook.url, &signed, "[1]").await.is_first());
 
     for (more, problem) in [
-        (" --scheme standard-webhooks --secret-file ", "look like"),
+        (
+            " --scheme standard-webhooks --secret-file ",
+            "format of this scheme",
+        ),
         (" --allow-from nowhere --secret-file ", "networks"),
     ] {
         let order = format!("webhook create --workspace {workspace} --name x{more}{file}");

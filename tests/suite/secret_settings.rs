@@ -43,7 +43,7 @@ async fn secrets_come_from_files_as_well() {
         ),
         (
             [("DATABASE_URL", ""), ("DATABASE_URL_FILE", "")],
-            "must be set",
+            "is missing: set it",
         ),
         (
             [

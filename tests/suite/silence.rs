@@ -202,7 +202,7 @@ async fn closed_form(world: &World, gateway: &Process) -> Form {
         ..Closing::default()
     };
     let operator = world.operator().await;
-    let link = operator.create_closing_form_link(form.workflow, closing);
+    let link = operator.create_form_link(form.workflow, closing);
     let form = form.with_token(link.await.unwrap().token.expose());
     form.assert_accepts("k").await;
     form
@@ -216,7 +216,10 @@ async fn nobody_learns_which_form_tokens_there_were() {
     let operator = world.operator().await;
     let pausing = operator.move_workflow(paused.workflow, Move::Pause);
     pausing.await.unwrap();
-    operator.create_form_link(replaced.workflow).await.unwrap();
+    operator
+        .create_form_link(replaced.workflow, Default::default())
+        .await
+        .unwrap();
     let closed = closed_form(&world, &gateway).await;
 
     let read = |token: &str| -> Box<dyn Fn(usize) -> String + Send + Sync> {

@@ -82,13 +82,13 @@ async fn what_has_no_proof_asks_nothing_of_the_database() {
     let challenge = challenge(&form).await;
     database.cut();
     for (proof, told) in [
-        (Value::Null, "wants a proof of work"),
+        (Value::Null, "needs a proof of work"),
         (json!({"challenge": challenge, "nonce": "x"}), "proof.nonce"),
         (
             json!({"challenge": "1.0.0.aa", "nonce": "x"}),
             "proof.challenge",
         ),
-        (solved(&challenge, "k"), "sooner than anybody"),
+        (solved(&challenge, "k"), "submitted too soon"),
     ] {
         let (status, body) = submit(&form, "k", &proof).await;
         assert!(

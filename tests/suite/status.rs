@@ -80,7 +80,7 @@ async fn one_look_shows_what_is_late() {
     assert!(
         screen
             .lines()
-            .any(|line| line.starts_with("due runs") && line.contains("LATE: for over a minute"))
+            .any(|line| line.starts_with("due runs") && line.contains("LATE: not taken"))
     );
     assert!(screen.lines().count() < 25, "{screen}");
 }

@@ -96,7 +96,10 @@ async fn a_key_belongs_to_the_workflow_not_to_the_link() {
     form.assert_accepts("key").await;
     let operator = world.operator().await;
     operator.deploy(form.workflow, None).await.unwrap();
-    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     let fresh = form.with_token(link.token.expose());
     fresh.assert_accepts("key").await;
     world.await_runs(1).await;

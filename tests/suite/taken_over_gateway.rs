@@ -156,7 +156,10 @@ async fn redeployed_form(world: &World, gateway: &Process, peer: &Peer) -> (Form
     let operator = world.operator().await;
     let before = operator.workflow(form.workflow).await.unwrap();
     operator.deploy(form.workflow, None).await.unwrap();
-    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     let form = form.with_token(link.token.expose());
     (form, before.row.release_id.unwrap())
 }
@@ -235,7 +238,10 @@ async fn every_release_that_was_claimed_for_is_believed() {
     let run = RunId::generate();
     assert_eq!(intruder.claim_submission(&form, &form.token, run).await, 1);
     operator.deploy(form.workflow, None).await.unwrap();
-    let link = operator.create_form_link(form.workflow).await.unwrap();
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
     let over = "UPDATE open_batches SET lease_until = clock_timestamp()";
     world.database.execute(over, &[]).await.unwrap();
     let (high, low) = KeyHash::of_content(form.workflow.as_bytes(), b"key").halves();
@@ -319,7 +325,8 @@ async fn a_memory_is_that_of_its_webhook() {
     let overlap = std::time::Duration::from_secs(3_600);
     let replacing = operator.replace_webhook(&keys, former.address.webhook, None, overlap);
     let successor = replacing.await.unwrap().address;
-    let beside = operator.create_webhook(&keys, successor.workspace, "beside");
+    let tool = letterbox_operator::Sender::default();
+    let beside = operator.create_webhook(&keys, successor.workspace, "beside", &tool);
     let beside = beside.await.unwrap().address;
     let intruder = Intruder::of(&world).await;
     let id = DeliveryId::generate();

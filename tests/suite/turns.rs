@@ -43,6 +43,18 @@ async fn a_known_answer_outlasts_an_outage_of_the_database() {
     database.pass();
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 1);
+    // Lines that know nothing of runs name the run that they belong to.
+    let row = world
+        .database
+        .query_one("SELECT run_id::text FROM runs", &[])
+        .await
+        .unwrap();
+    let (run, log): (String, _) = (row.get(0), worker.log());
+    let mut failed = log.lines().filter(|line| line.contains("write_step"));
+    assert!(
+        log.contains("write_step") && failed.all(|line| line.contains(&run)),
+        "{log}"
+    );
 }
 
 /// A worker that is told to stop finishes the action that it has begun; another one goes on at

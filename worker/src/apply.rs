@@ -1,6 +1,5 @@
-//! What entries do to the database, if they were claimed: one transaction for all of a kind. Where
-//! that fails for good, one for each half, and so on, so that a bad entry can't take its companions
-//! along.
+//! Applies claimed entries to the database: one transaction for all entries of a kind. If that
+//! fails permanently, one for each half, and so on, so that a bad entry fails alone.
 
 use std::{
     collections::HashSet,
@@ -13,21 +12,21 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     claims, executor,
-    outcome::{Cause, Outcome, Rejection},
+    outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
     runs::{self, NewRun},
     signals::{self, Signal},
 };
 
-/// What an entry asks for.
+/// The effect that an entry asks for.
 enum Wish {
     Signal(Signal),
     Run(NewRun),
-    /// The wake of a run that arrived where no executor is, because its queue was deleted.
+    /// The wake of a run that was routed to a batch queue because its own queue was deleted.
     Wake(RunWake),
 }
 
-/// An entry with what it asks for, or why that can't be told.
+/// An entry with the effect it asks for, or why it can't be decoded.
 pub(crate) struct DecodedEntry {
     pub(crate) entry: ReceivedEntry,
     wish: Result<Wish, String>,
@@ -40,8 +39,7 @@ impl DecodedEntry {
     }
 }
 
-/// Decodes an entry. The reason why it can't be decoded is fit for a header: it does not quote the
-/// entry.
+/// Decodes an entry. The error is stored in a header, so it doesn't quote the entry.
 fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
     let content = entry.content.as_ref().map_err(ToString::to_string)?;
     let body = &entry.body;
@@ -50,14 +48,14 @@ fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
         Content::Submission(submission) => Wish::Run(NewRun::of_submission(submission, body)),
         Content::Wake(wake) => Wish::Wake(wake.clone()),
     };
-    // A panic in one entry is that entry's failure.
+    // A panic rejects this entry alone instead of killing the worker.
     catch_unwind(AssertUnwindSafe(decoding))
         .map_err(|_| "decoding the entry panicked: this is a bug in Letterbox".to_owned())
 }
 
 /// Something that is stored in batches, all or none.
 trait StoredInBatches: Sized + Sync {
-    /// The places of items that nobody has claimed.
+    /// The positions of unclaimed items.
     fn unclaimed(
         database: &Database,
         batch: &[&Self],
@@ -96,7 +94,7 @@ impl StoredInBatches for NewRun {
 }
 
 impl StoredInBatches for RunWake {
-    /// A wake needs no claim: it does nothing but make a worker look at a run.
+    /// A wake needs no claim: it only makes a worker look at a run.
     async fn unclaimed(_: &Database, _: &[&Self]) -> Result<HashSet<usize>, DatabaseError> {
         Ok(HashSet::new())
     }
@@ -110,10 +108,10 @@ impl StoredInBatches for RunWake {
     }
 }
 
-/// Stores what the entries ask for. One outcome for each entry, in their order; all `Retry` while
-/// the database is away.
-pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<Outcome> {
-    let mut outcomes = vec![Outcome::Retry; entries.len()];
+/// Applies entries. Returns one outcome per entry, in their order; all but undecodable entries are
+/// `Retry` while the database is unavailable.
+pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<EntryOutcome> {
+    let mut outcomes = vec![EntryOutcome::Retry; entries.len()];
     let (mut signals, mut runs, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&mut outcomes) {
         match &entry.wish {
@@ -121,7 +119,7 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
             Ok(Wish::Run(run)) => runs.push((run, outcome)),
             Ok(Wish::Wake(wake)) => wakes.push((wake, outcome)),
             Err(reason) => {
-                *outcome = Outcome::Reject(Rejection {
+                *outcome = EntryOutcome::Reject(Rejection {
                     cause: Cause::Malformed,
                     reason: reason.clone(),
                 });
@@ -134,28 +132,29 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
     outcomes
 }
 
-/// Stores the items of one kind that were claimed, and sets the outcomes of all.
-async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut Outcome)>) {
-    // What is left to do, the first part last.
+/// Stores the claimed items of one kind and sets the outcome of every item.
+async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut EntryOutcome)>) {
+    // A stack of the parts left to store, the next one on top.
     let mut parts = vec![items];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
         let stored = store_claimed(recorder, &mut part).await;
         match stored {
             Ok(()) => part
                 .into_iter()
-                .for_each(|(_, outcome)| *outcome = Outcome::Done),
-            // Perhaps it was too much at once.
+                .for_each(|(_, outcome)| *outcome = EntryOutcome::Done),
+            // The batch may be too large for the time limit: store its halves.
             Err(error) if is_too_slow(&error) && part.len() > 1 => {
                 let second = part.split_off(part.len() / 2);
                 parts.extend([second, part]);
             }
-            // All that is left waits.
+            // The database is unavailable: every item left keeps its initial `Retry`.
             Err(error) if error.fault == Fault::Transient => return,
-            // One of the items is at fault, not the database.
+            // A permanent failure of one item: the item is at fault.
             Err(error) if part.len() == 1 => {
                 part.into_iter()
-                    .for_each(|(_, outcome)| *outcome = Outcome::from(&error));
+                    .for_each(|(_, outcome)| *outcome = EntryOutcome::from(&error));
             }
+            // Some item is at fault: halve the part until that item is alone.
             Err(_) => {
                 let second = part.split_off(part.len() / 2);
                 parts.extend([second, part]);
@@ -164,10 +163,10 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
     }
 }
 
-/// Stores what was claimed, all or none; takes away what was not, and sets its outcome.
+/// Stores the claimed items of a part, all or none. Removes the unclaimed ones and rejects them.
 async fn store_claimed<T: StoredInBatches>(
     recorder: &Recorder,
-    part: &mut Vec<(&T, &mut Outcome)>,
+    part: &mut Vec<(&T, &mut EntryOutcome)>,
 ) -> Result<(), DatabaseError> {
     let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
     let unclaimed = T::unclaimed(&recorder.database, &batch).await?;
@@ -175,18 +174,18 @@ async fn store_claimed<T: StoredInBatches>(
     part.retain_mut(|(_, outcome)| {
         let is_claimed = place.next().is_none_or(|place| !unclaimed.contains(&place));
         if !is_claimed {
-            **outcome = Outcome::Reject(claims::rejection());
+            **outcome = EntryOutcome::Reject(claims::rejection());
         }
         is_claimed
     });
-    let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
-    match batch.is_empty() {
-        true => Ok(()),
-        false => T::store(recorder, &batch).await,
+    let claimed: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
+    if claimed.is_empty() {
+        return Ok(());
     }
+    T::store(recorder, &claimed).await
 }
 
-/// The server's own time limit was reached.
+/// Whether the server cancelled the statement at its time limit.
 fn is_too_slow(error: &DatabaseError) -> bool {
     error.code.as_ref() == Some(&SqlState::QUERY_CANCELED)
 }

@@ -1,5 +1,5 @@
-//! The worker's settings: each an environment variable and a flag, parsed once, checked before
-//! anything starts.
+//! The worker's settings: each is an environment variable and a flag, parsed once and checked
+//! before anything starts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     retention::Retention,
 };
 
-/// A lease must outlast the longest request, and 15 s to record its answer.
+/// A lease must outlast the longest request plus 15 s to record its answer.
 const MIN_LEASE: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 15);
 
-/// A stop must outlast the longest request, and 5 s to record its answer.
+/// A shutdown must outlast the longest request plus 5 s to record its answer.
 const MIN_SHUTDOWN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 5);
 
 /// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-worker", version, after_help = help(&SECRETS))]
 pub(crate) struct WorkerSettings {
-    /// Where /livez, /readyz and /metrics are served; keep it private
+    /// Address that serves /livez, /readyz and /metrics; keep it private
     #[arg(
         long,
         env = "LETTERBOX_ADMIN_LISTEN",
@@ -39,7 +39,7 @@ pub(crate) struct WorkerSettings {
     )]
     pub admin_listen: SocketAddr,
 
-    /// Messages of one queue that may be fetched and not yet acknowledged
+    /// Maximum number of unacknowledged messages from one queue
     #[arg(long, env = "LETTERBOX_PREFETCH", value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub prefetch: u16,
@@ -49,33 +49,33 @@ pub(crate) struct WorkerSettings {
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub batch_size: u16,
 
-    /// Runs that are executed at once
+    /// Maximum number of runs that are executed at once
     #[arg(long, env = "LETTERBOX_RUN_CONCURRENCY", value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub run_concurrency: u16,
 
-    /// Runs of one workspace that may be in the queue and in workers' places at once
+    /// Maximum number of runs of one workspace that are queued or executed at once
     #[arg(long, env = "LETTERBOX_RUNS_PER_WORKSPACE", value_name = "N", default_value_t = 24,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub runs_per_workspace: u16,
 
-    /// Requests to one account that may be under way at once
+    /// Maximum number of requests to one account at once
     #[arg(long, env = "LETTERBOX_REQUESTS_PER_ACCOUNT", value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub requests_per_account: u16,
 
-    /// How long a worker may be silent about a run before another one takes it over, in seconds; at
-    /// least 35
+    /// Time after which another worker takes over a run that its worker has not advanced, in
+    /// seconds; at least 35
     #[arg(long, env = "LETTERBOX_RUN_LEASE_SECONDS", value_name = "SECONDS", default_value = "60",
         value_parser = seconds)]
     pub run_lease: Duration,
 
-    /// Pause before the second attempt at an action, in milliseconds; doubled for each further one
+    /// Pause before the second attempt at an action, in milliseconds; doubled before each later one
     #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "3500",
         value_parser = milliseconds)]
     pub retry: Duration,
 
-    /// How long a person may take to approve an action, in seconds
+    /// Time that a person has to approve an action, in seconds
     #[arg(long, env = "LETTERBOX_APPROVAL_SECONDS", value_name = "SECONDS", default_value =
         "604800", value_parser = seconds)]
     pub approval: Duration,
@@ -90,28 +90,28 @@ pub(crate) struct WorkerSettings {
     )]
     pub egress_allow: String,
 
-    /// Megabytes that one workspace may have stored in a day (UTC); beyond, its runs are refused
+    /// Megabytes that one workspace may store in a day (UTC); above this its runs are refused
     #[arg(long, env = "LETTERBOX_WORKSPACE_DAILY_MEGABYTES", value_name = "N",
           default_value_t = 51_200,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub workspace_daily_megabytes: u64,
 
-    /// Days for which the bodies of signals are kept [default: for ever]
+    /// Days for which the bodies of signals are kept [default: forever]
     #[arg(long, env = "LETTERBOX_KEEP_BODIES_DAYS", value_name = "DAYS",
           value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_bodies: Option<u16>,
 
-    /// Days for which the inputs of runs are kept [default: for ever]
+    /// Days for which the inputs of finished runs are kept [default: forever]
     #[arg(long, env = "LETTERBOX_KEEP_INPUTS_DAYS", value_name = "DAYS",
           value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_inputs: Option<u16>,
 
-    /// Days for which the requests that runs have sent are kept [default: for ever]
+    /// Days for which the requests sent by finished runs are kept [default: forever]
     #[arg(long, env = "LETTERBOX_KEEP_REQUESTS_DAYS", value_name = "DAYS",
           value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_requests: Option<u16>,
 
-    /// Days for which runs that are over are kept [default: for ever]
+    /// Days for which finished runs are kept [default: forever]
     #[arg(long, env = "LETTERBOX_KEEP_RUNS_DAYS", value_name = "DAYS",
           value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_runs: Option<u16>,
@@ -123,7 +123,7 @@ pub(crate) struct WorkerSettings {
     pub process: ProcessSettings,
 }
 
-/// The settings, checked and ready to use.
+/// The validated settings.
 pub(crate) struct Config {
     pub database: Database,
     pub broker: BrokerTarget,
@@ -137,11 +137,11 @@ pub(crate) struct Config {
     pub max_daily_bytes: u64,
     pub retention: Retention,
     pub shutdown_timeout: Duration,
-    /// Names this process to its servers: `letterbox-worker@host`.
+    /// Name of this process as its servers see it: `letterbox-worker@host`.
     pub name: String,
 }
 
-/// The secrets that this process is given.
+/// The secrets that this process needs.
 const SECRETS: [&SecretSetting; 4] = [&DATABASE_URL, &AMQP_URL, &ACCOUNT_KEYS, &SEALING_KEYS];
 
 impl Config {
@@ -153,7 +153,7 @@ impl Config {
         let lease = settings.run_lease;
         if lease < MIN_LEASE {
             let problem = format!(
-                "must be at least {}: a lease must outlast the longest request",
+                "must be at least {}, because a lease must outlast the longest request",
                 MIN_LEASE.as_secs()
             );
             return Err(SettingError::new("LETTERBOX_RUN_LEASE_SECONDS", problem));
@@ -161,7 +161,8 @@ impl Config {
         let shutdown_timeout = settings.process.shutdown_timeout;
         if shutdown_timeout < MIN_SHUTDOWN {
             let problem = format!(
-                "must be at least {} in a worker: a stop must outlast the longest request",
+                "must be at least {} in a worker, because a shutdown must outlast the longest \
+                 request",
                 MIN_SHUTDOWN.as_secs()
             );
             return Err(SettingError::new("LETTERBOX_SHUTDOWN_SECONDS", problem));

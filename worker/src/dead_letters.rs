@@ -1,9 +1,8 @@
-//! Dead letters: what can't be processed is published to the dead-letter exchange with its reason,
-//! confirmed, and only then acknowledged. The broker's own rejection would lose the reason, and
-//! take the companions along.
+//! Dead letters: an entry that can't be processed is published to the dead-letter exchange with its
+//! reason, confirmed, and only then acknowledged. Rejecting it to the broker would lose the reason
+//! and dead-letter the other entries of its message, too.
 //!
-//! A dead letter holds one entry, in the form in which it came, so moving it back to a queue
-//! replays it.
+//! A dead letter holds one entry in its original form, so moving it back to a queue replays it.
 
 use jiff::Timestamp;
 use lapin::types::AMQPValue;
@@ -13,14 +12,14 @@ use letterbox_broker::{
 
 use crate::{metrics, outcome::Rejection};
 
-/// Maximum characters of a reason: what a server says may be long.
+/// Maximum characters of a reason, which may contain a long server message.
 const MAX_REASON: usize = 500;
 
-/// Publishes one entry to the dead-letter exchange. The routing key names the queue that it came
-/// from. Logged either way.
+/// Publishes one entry to the dead-letter exchange, with the queue that it came from as the routing
+/// key. Logs success and failure.
 ///
 /// # Errors
-/// When the broker has not confirmed: then its message must not be acknowledged.
+/// When the broker has not confirmed: the entry's message must not be acknowledged then.
 pub(crate) async fn publish(
     publisher: &Publisher,
     queue: &str,

@@ -1,15 +1,15 @@
-//! The worker: takes what the gateways have published, makes signals and runs of it, executes the
-//! runs, and acknowledges after each commit.
+//! The worker: consumes what the gateways have published, stores it as signals and runs, executes
+//! the runs, and acknowledges after each commit.
 //!
 //! ```text
 //! consumer ── apply ──> claims             was it claimed?
-//!          │        └──> signals, runs     what a message becomes, in one transaction
+//!          │        └──> signals, runs     stored in one transaction
 //!          └─ executor ──> egress          a run's actions, one after the other, under the policy
 //!                       └─ outbox          wakes a run later, or on another worker
 //! ```
 //!
-//! `outcome` says what an outcome means for a message, `dead_letters` keeps what can't be
-//! processed. The language of workflows is the crate `letterbox-workflow`.
+//! `outcome` defines how a message ends, `dead_letters` publishes entries that can't be processed.
+//! The language of workflows is the crate `letterbox-workflow`.
 
 mod apply;
 mod claims;
@@ -34,7 +34,7 @@ use letterbox_database::Statement;
 
 pub use program::main;
 
-/// Every statement of the worker, for the test that prepares them under its role.
+/// Every statement of the worker, for the test that prepares them under the worker's role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
     let stores = [
         consumer::STATEMENTS,

@@ -1,4 +1,4 @@
-//! `letterbox-worker`. The program is in the library, where it is compiled once.
+//! `letterbox-worker`. The program itself is in the library, so that it is compiled once.
 
 fn main() -> std::process::ExitCode {
     letterbox_worker::main()

@@ -1,21 +1,20 @@
-//! What can come of a message, and what that means for it: acknowledged, held and tried again, or
+//! The outcomes of processing: an entry is done, tried again while its message is held, or
 //! dead-lettered.
 //!
-//! Nothing is ever returned to the broker to say 'not now': every return counts against the
-//! message, and after enough of them the broker would dead-letter it although nothing is wrong with
-//! it.
+//! A message is never returned to the broker to mean "not now": every return counts against it, and
+//! after enough of them the broker would dead-letter it although nothing is wrong with it.
 
 use std::time::Duration;
 
 use letterbox_broker::retry_delays;
 use letterbox_database::{DatabaseError, Fault};
 
-/// What came of a message.
+/// The outcome of processing an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum EntryOutcome {
     /// Its effect is committed: acknowledge it.
     Done,
-    /// A server is away: hold it and try again. Nothing is wrong with it.
+    /// A server is unavailable: hold it and try again. Nothing is wrong with it.
     Retry,
     /// It can never be processed: dead-letter it with this reason.
     Reject(Rejection),
@@ -26,20 +25,20 @@ pub(crate) enum Outcome {
 pub(crate) struct Rejection {
     /// For the metrics.
     pub(crate) cause: Cause,
-    /// For people.
+    /// Shown to operators.
     pub(crate) reason: String,
 }
 
-/// The kinds of reasons.
+/// The kinds of rejections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It can't be read.
+    /// It can't be decoded.
     Malformed,
     /// No gateway has claimed it.
     Unclaimed,
     /// The database refuses it.
     Refused,
-    /// Its workers died.
+    /// The workers that processed it died.
     Deadly,
 }
 
@@ -64,7 +63,7 @@ impl From<&DatabaseError> for Rejection {
     }
 }
 
-impl From<&DatabaseError> for Outcome {
+impl From<&DatabaseError> for EntryOutcome {
     fn from(error: &DatabaseError) -> Self {
         match error.fault {
             Fault::Transient => Self::Retry,
@@ -73,7 +72,7 @@ impl From<&DatabaseError> for Outcome {
     }
 }
 
-impl Outcome {
+impl EntryOutcome {
     /// One word for metrics.
     pub(crate) fn label(&self) -> &'static str {
         match self {
@@ -84,7 +83,7 @@ impl Outcome {
     }
 }
 
-/// Pauses between tries: short at first, then longer, without end.
+/// Pauses between tries: short at first, then longer. Never ends.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
     retry_delays(Duration::from_millis(100))
 }

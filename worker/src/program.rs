@@ -1,4 +1,4 @@
-//! The program: parses the settings, binds the admin socket, runs until told to stop.
+//! The program: parses the settings, binds the admin socket and runs until it is told to stop.
 
 use std::process::ExitCode;
 
@@ -14,12 +14,12 @@ use crate::{
 
 const PROGRAM: &str = "letterbox-worker";
 
-/// Runs the worker; exits with 1 when it can't start, with 2 when a setting is wrong.
+/// Runs the worker. Exits with 1 if it can't start and with 2 if a setting is wrong.
 pub fn main() -> ExitCode {
     let settings = WorkerSettings::parse();
     let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
         let ended = runtime.block_on(start(settings));
-        // A template that does not end is not waited for.
+        // Don't wait for a template that is still rendering on a blocking thread.
         runtime.shutdown_background();
         ended
     });

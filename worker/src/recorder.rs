@@ -1,16 +1,16 @@
-//! What recording an entry needs, whatever it becomes.
+//! The dependencies shared by everything that records entries.
 
 use letterbox_database::Database;
 
 use crate::{executor::RelayHints, stored_bytes::StoredBytes};
 
-/// Where entries are recorded, and within which bounds. Cheap to clone.
+/// The database that entries are recorded in, and the limits that apply. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     pub(crate) database: Database,
     pub(crate) stored_bytes: StoredBytes,
-    /// What a workspace may store in a day: beyond, runs are refused.
+    /// Bytes that a workspace may store in a day; above this its runs are refused.
     pub(crate) max_daily_bytes: u64,
-    /// Told of runs that are due.
+    /// Notified when runs are due.
     pub(crate) relay: RelayHints,
 }

@@ -1,4 +1,4 @@
-//! The worker as a whole: how its parts are started, held together, and shut down in order.
+//! Starts the worker's parts, keeps them running and shuts them down in order.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::{
     waiting,
 };
 
-/// Wakes of runs and dead letters are few: one channel is enough.
+/// One channel is enough: only wakes and dead letters are published.
 const PUBLISH_CHANNELS: u16 = 1;
-/// Less than the time for which the relay takes a wake.
+/// Shorter than the time after which the relay hands over an unanswered wake again.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Runs until `stop`, then shuts down in order.
@@ -39,7 +39,7 @@ pub(crate) async fn run(
 ) {
     let (readiness, background) = (Readiness::default(), TaskTracker::new());
     let process = readiness.component("process");
-    // Cancelled when the work is done, later than `stop`.
+    // Cancelled after the consumer and the relay have finished, so later than `stop`.
     let (stop_publishing, stop_background) = (CancellationToken::new(), CancellationToken::new());
     background.spawn(admin::serve(
         admin_socket,
@@ -74,16 +74,16 @@ pub(crate) async fn run(
         hints: hints.clone(),
     };
     let relaying = spawn_vital("relay", relay.run(stop.clone()));
-    let deadline = config.shutdown_timeout;
+    let shutdown_timeout = config.shutdown_timeout;
     let recorder = Recorder {
         database: database.clone(),
         stored_bytes: StoredBytes::default(),
         max_daily_bytes: config.max_daily_bytes,
         relay: hints,
     };
-    let noting = recorder.stored_bytes.clone();
-    let noting = noting.note(database.clone(), stop_publishing.clone());
-    let noting = spawn_vital("stored bytes", noting);
+    let stored_bytes = recorder.stored_bytes.clone();
+    let note = stored_bytes.note(database.clone(), stop_publishing.clone());
+    let noting = spawn_vital("stored bytes", note);
     let retention = config.retention.keep(database.clone(), stop.clone());
     background.spawn(vital("retention", retention));
     let in_hand = InHand::default();
@@ -101,13 +101,14 @@ pub(crate) async fn run(
     process.ready();
     stop.cancelled().await;
 
-    // Fetch nothing, finish what was fetched, close the connections.
-    let deadline = Deadline::after(deadline);
+    // Stop fetching, finish what was fetched, then close the connections.
+    let deadline = Deadline::after(shutdown_timeout);
     process.not_ready("stopping");
     let consuming = async { drop(consuming.await) };
     let mut in_order = deadline.step("consumer", consuming).await;
     let relaying = async { drop(relaying.await) };
     in_order &= deadline.step("relay", relaying).await;
+    // Only now: the consumer publishes dead letters, and the relay wakes, until they end.
     stop_publishing.cancel();
     let publishing = async { drop(publishing.await) };
     in_order &= deadline.step("publisher", publishing).await;

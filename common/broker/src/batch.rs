@@ -5,11 +5,11 @@
 //! {"the":"sender's exact bytes"}
 //! {"delivery_id":…
 //! ```
-//! A line of JSON says whose the following `length` bytes are; a line break ends them. The header
-//! `count` is the number of entries. A single entry is a batch of one.
+//! A line of JSON describes an entry and gives the `length` of its body in bytes; the body follows,
+//! and a line break. The header `count` is the number of entries. A single entry is a batch of one.
 //!
-//! What can't be read is told entry by entry: a line that does not describe an entry spoils that
-//! entry alone, as long as it tells its length.
+//! Errors are reported entry by entry: a line that does not describe an entry spoils that entry
+//! alone, as long as it gives a length.
 
 use std::sync::Arc;
 
@@ -27,15 +27,16 @@ use crate::{
     topology::EXCHANGE,
 };
 
-/// Set by the broker: how often a message has come back. Nothing that is published anew has it.
+/// Set by the broker: how often a message was returned to its queue. A message that is published
+/// anew does not have it.
 pub const RETURNS_HEADER: &str = "x-delivery-count";
-/// Entries that are taken from one message. A gateway sends far fewer; what follows is one entry
-/// that can't be read.
+/// Maximum number of entries decoded from one message; the rest becomes one malformed entry. A
+/// gateway sends far fewer.
 const MAX_ENTRIES: usize = 1_024;
-/// What a line and its two line breaks take at most, in bytes: for estimates before encoding.
+/// Maximum size of a line with its two line breaks, in bytes: for estimates before encoding.
 pub const MAX_LINE: usize = 512;
 
-/// The line of an entry, as it is written.
+/// The line of an entry, as written.
 #[derive(Serialize)]
 struct Line<'a, E> {
     #[serde(flatten)]
@@ -43,7 +44,7 @@ struct Line<'a, E> {
     length: usize,
 }
 
-/// All that a line must tell for the next one to be found.
+/// The part of a line that is needed to find the next one.
 #[derive(Deserialize)]
 struct Framing {
     length: usize,
@@ -52,9 +53,9 @@ struct Framing {
 /// Entries of one kind as a message's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchBody {
-    /// What the entries are.
+    /// The kind of the entries.
     pub kind: MessageType,
-    /// How many they are.
+    /// The number of entries.
     pub entries: u32,
     /// Their lines and bodies.
     pub bytes: Bytes,
@@ -68,7 +69,7 @@ impl BatchBody {
         let mut bytes = BytesMut::with_capacity(size).writer();
         for (entry, body) in entries {
             let length = body.len();
-            // Writing to memory does not fail, and an entry has nothing that JSON can't say.
+            // Writing to memory does not fail, and every entry can be represented in JSON.
             let _ = serde_json::to_writer(&mut bytes, &Line { entry, length });
             bytes.get_mut().put_u8(b'\n');
             bytes.get_mut().extend_from_slice(body);
@@ -97,7 +98,7 @@ impl BatchBody {
     }
 }
 
-/// What an entry of a received message is.
+/// The content of an entry in a received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// Becomes a signal.
@@ -111,19 +112,18 @@ pub enum Content {
 /// One entry of a received message.
 #[derive(Debug, Clone)]
 pub struct ReceivedEntry {
-    /// What it is, or why it can't be told.
+    /// The decoded entry, or why it can't be decoded.
     pub content: Result<Content, MalformedMessage>,
     /// The sender's exact bytes, or the validated payload.
     pub body: Bytes,
-    /// Line and body; for what is not a batch, as it was received.
+    /// Line and body; the bytes as received where they can't be told apart.
     raw: Bytes,
-    /// Of the message that it came in.
+    /// The properties of the message that carried it.
     properties: Arc<BasicProperties>,
 }
 
 impl ReceivedEntry {
-    /// When a gateway received it, by that gateway's clock; None where that is not known, and for
-    /// wakes.
+    /// When a gateway received it, by that gateway's clock; `None` for wakes and malformed entries.
     #[must_use]
     pub fn received_at(&self) -> Option<Timestamp> {
         match &self.content {
@@ -150,7 +150,7 @@ impl ReceivedEntry {
         let id = self.id();
         let mut properties = republished(&self.properties);
         let mut headers = properties.headers().clone().unwrap_or_default();
-        // It has no companions.
+        // The header counts entries, and wakes have none: only batches get it.
         if headers.contains_key(COUNT_HEADER) {
             headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
             properties = properties.with_headers(headers);
@@ -168,13 +168,13 @@ impl ReceivedEntry {
 /// One entry as a message of its own: for dead letters, and to separate it from its companions.
 #[derive(Debug, Clone)]
 pub struct Alone {
-    /// Type, id, `count` 1; for what is not a batch, as it was received.
+    /// Type, id, and `count` 1 if it came in a batch.
     pub properties: BasicProperties,
-    /// Line and body; for what is not a batch, as it was received.
+    /// Line and body; the bytes as received where they can't be told apart.
     pub body: Bytes,
 }
 
-/// Separates the entries of a received message. Never empty.
+/// Splits a received message into its entries, at least one.
 #[must_use]
 pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
     let shared = Arc::new(properties.clone());
@@ -211,6 +211,7 @@ fn decode_entries<E: Entry>(
     content: impl Fn(E) -> Content,
 ) -> Vec<ReceivedEntry> {
     let mut entries = Vec::new();
+    // An empty body, too, becomes an entry, so that the message ends as a dead letter.
     while !rest.is_empty() || entries.is_empty() {
         let has_room = entries.len() < MAX_ENTRIES;
         let frame = has_room.then(|| Frame::split_from(&mut rest)).flatten();
@@ -220,7 +221,7 @@ fn decode_entries<E: Entry>(
             break;
         };
         let parsed = serde_json::from_str(&frame.line).map(&content);
-        // Where and how it broke, without a word of it.
+        // The position and class of the error only: the line itself must not be logged.
         let content = parsed.map_err(|error| {
             let problem = format!("{:?} error, column {}", error.classify(), error.column());
             MalformedMessage::Line(problem)
@@ -244,7 +245,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Takes the next frame off; none, and nothing taken, where there is none.
+    /// Splits off the next frame. Without one, returns `None` and leaves `rest` as it is.
     fn split_from(rest: &mut Bytes) -> Option<Self> {
         let line = rest.iter().position(|byte| *byte == b'\n')?;
         let text = std::str::from_utf8(&rest[..line]).ok()?.to_owned();

@@ -1,5 +1,5 @@
-//! A supervised connection: connect, declare or see that it is declared, work until something
-//! breaks, back off, and again, forever.
+//! A supervised connection: connect, declare the topology or check that it is there, work until
+//! something breaks, back off, and start again, forever.
 //!
 //! lapin's own recovery is off. It gives up after a number of attempts, and a publish that is in
 //! flight when the connection breaks may hang. Here any failure ends the session, and the next one
@@ -26,7 +26,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A session that lasted this long was healthy: the next delay is the shortest again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(2);
 
-/// The work of one connection.
+/// The work done on one connection.
 pub trait Session: Send + Sync {
     /// Works until `stop`, then finishes what is in flight and returns `Ok`. An error ends the
     /// connection; `run` is called again with the next one.
@@ -37,12 +37,12 @@ pub trait Session: Send + Sync {
         stop: &CancellationToken,
     ) -> impl Future<Output = Result<(), BrokerError>> + Send;
 
-    /// The broker blocks publishing (`Some(reason)`), or takes messages again (`None`).
+    /// Called when the broker blocks publishing (`Some(reason)`) or unblocks it (`None`).
     fn blocked(&self, component: &Component, reason: Option<String>);
 }
 
-/// Keeps `session` running on a live connection called `name` until `stop`. The session itself
-/// marks `component` as ready; here it is marked as not ready.
+/// Keeps `session` running on a live connection called `name` until `stop`. The session marks
+/// `component` as ready; this function marks it as not ready.
 pub async fn supervise(
     target: BrokerTarget,
     name: &str,
@@ -81,10 +81,10 @@ pub async fn supervise(
     }
 }
 
-/// Delays between tries while a server is away: from `shortest` up to 5 s, each between a half of
-/// itself and all of it, without end.
+/// An endless series of jittered delays between attempts while a server is away: from `shortest` up
+/// to 5 s, each between half of its value and all of it.
 pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send {
-    // The jitter adds up to as much again.
+    // backon's jitter adds up to as much again, hence the halves.
     ExponentialBuilder::default()
         .with_jitter()
         .with_min_delay(shortest / 2)
@@ -93,7 +93,7 @@ pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send
         .build()
 }
 
-/// Declares everything, and closes the connection.
+/// Connects, declares the topology and closes the connection.
 ///
 /// # Errors
 /// When the broker can't be reached, does not answer or refuses.
@@ -103,7 +103,7 @@ pub async fn declare(target: &BrokerTarget, name: &str) -> Result<(), BrokerErro
     Ok(())
 }
 
-/// How long every queue is, where each family has `queues` of them.
+/// Returns the length of every queue, with `queues` queues in each family.
 ///
 /// # Errors
 /// When the broker can't be reached, does not answer or refuses, or a queue is missing.
@@ -118,7 +118,7 @@ pub async fn queue_lengths(
     Ok(lengths)
 }
 
-/// Connects to one node, the next one at each try.
+/// Connects to one node, a different one for each try.
 pub(crate) async fn connect(
     target: &BrokerTarget,
     tries: usize,
@@ -131,9 +131,10 @@ pub(crate) async fn connect(
         Connection::connect_uri_with_config(node.uri.clone(), properties, node.tls(), runtime);
     let connection = with_timeout(CONNECT_TIMEOUT, connecting).await?;
 
-    match target.declares {
-        true => drop(topology::declare_on(&connection, 1).await?),
-        false => topology::find_on(&connection).await?,
+    if target.declares {
+        topology::declare_on(&connection, 1).await?;
+    } else {
+        topology::find_on(&connection).await?;
     }
     Ok(connection)
 }

@@ -1,8 +1,8 @@
-//! The dead letters, for whoever looks at them: taken one by one, and published again or left.
+//! The dead letters, for operators: taken one by one, then replayed, discarded or put back.
 //!
-//! A worker gives up one entry at a time and says why. The broker itself gives up a message as a
-//! whole, without a reason of ours, under the routing key that it was published with: it tells in
-//! headers of its own from which queue, why and when.
+//! A worker dead-letters one entry at a time and gives a reason. The broker dead-letters a whole
+//! message, under the routing key that it was published with, and names the queue, the reason and
+//! the time in headers of its own.
 
 use std::time::{Duration, Instant};
 
@@ -27,23 +27,23 @@ use crate::{
     topology::{ANSWER_TIMEOUT, DEAD_LETTERS_QUEUE, EXCHANGE},
 };
 
-/// Header of a dead letter: why it is one.
+/// Header of a dead letter: the reason.
 pub const REASON_HEADER: &str = "dead_letter_reason";
-/// Header of a dead letter: since when.
+/// Header of a dead letter: when it became one.
 pub const TIME_HEADER: &str = "dead_letter_at";
-/// How the reason of an entry begins that nobody has claimed.
+/// The beginning of the reason of an unclaimed entry.
 pub const UNCLAIMED: &str = "unclaimed";
-/// Maximum characters of a reason: whoever published it may have said anything.
+/// Maximum characters of a reason: the publisher may have written anything there.
 const MAX_REASON: usize = 500;
 
-/// A look through the queue of dead letters. What was taken and not replayed is back in the queue
-/// when the look has ended, however it ends.
+/// A pass through the queue of dead letters. However it ends, the letters that were taken and
+/// neither replayed nor discarded return to the queue.
 pub struct DeadLetters {
     connection: Connection,
     channel: Channel,
-    /// What was in the queue at the beginning and was not taken yet.
+    /// Letters that were in the queue at the beginning and are not taken yet.
     left: u32,
-    /// What was taken and not replayed.
+    /// Letters that were taken and neither replayed nor discarded.
     held: u32,
     held_since: Option<Instant>,
 }
@@ -52,15 +52,15 @@ pub struct DeadLetters {
 pub struct DeadLetter {
     delivery: Delivery,
     body: Bytes,
-    /// The id of the message, where it has one.
+    /// The id of the message, if it has one.
     pub message_id: Option<String>,
     /// The queue that it came from.
     pub queue: String,
-    /// Why it is one.
+    /// Why it was dead-lettered.
     pub reason: String,
-    /// Since when, where that is known.
+    /// When it was dead-lettered, if known.
     pub dead_since: Option<Timestamp>,
-    /// What it holds: one entry, or where the broker gave it up perhaps many.
+    /// Its entries: one, or perhaps several if the broker dead-lettered it.
     pub entries: Vec<ReceivedEntry>,
 }
 
@@ -76,7 +76,7 @@ impl DeadLetter {
             reason: text(REASON_HEADER),
             time: text(TIME_HEADER).and_then(|time| time.parse().ok()),
         };
-        // It may have died before: the last time counts.
+        // It may have been dead-lettered before and replayed: the latest time counts.
         let by_broker = header("x-death").and_then(Death::last);
         let by_broker = by_broker.filter(|death| {
             given_up.reason.is_none() || death.time.is_some_and(|time| Some(time) > given_up.time)
@@ -100,7 +100,7 @@ impl DeadLetter {
         }
     }
 
-    /// The routing key by which its queue gets it again. A queue is named after it.
+    /// The routing key that leads back to its queue. Queues are named after their routing keys.
     fn routing_key(&self) -> &str {
         let key = self.delivery.routing_key.as_str();
         let of_queue = key.strip_prefix(EXCHANGE);
@@ -118,16 +118,16 @@ fn text(value: &AMQPValue) -> Option<String> {
     }
 }
 
-/// What is told of a death.
+/// When and why a message was dead-lettered.
 struct Death {
-    /// None where the routing key names it.
+    /// `None` where the routing key names it.
     queue: Option<String>,
     reason: Option<String>,
     time: Option<Timestamp>,
 }
 
 impl Death {
-    /// The last one that the broker tells of, which it puts first.
+    /// Reads the latest entry of the header `x-death`, which the broker puts first.
     fn last(deaths: &AMQPValue) -> Option<Self> {
         let AMQPValue::FieldArray(deaths) = deaths else {
             return None;
@@ -152,7 +152,7 @@ impl Death {
 }
 
 impl DeadLetters {
-    /// Connects, as `name`. Takes nothing yet.
+    /// Connects as `name`, without taking anything yet.
     ///
     /// # Errors
     /// When the broker can't be reached, does not answer or refuses.
@@ -175,7 +175,7 @@ impl DeadLetters {
         })
     }
 
-    /// The next one of those that were there at the beginning, the oldest first.
+    /// Takes the next of the letters that were there at the beginning, oldest first.
     ///
     /// # Errors
     /// When the broker does not answer or refuses.
@@ -194,21 +194,21 @@ impl DeadLetters {
         Ok(Some(DeadLetter::new(got.delivery)))
     }
 
-    /// How many were taken and not replayed.
+    /// The number of letters that were taken and neither replayed nor discarded.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// For how long the first of them has been held. A broker closes the channel of whoever holds
-    /// a message for longer than its `consumer_timeout`, by default 30 minutes.
+    /// How long the first of them has been held. The broker closes a channel that holds a message
+    /// for longer than its `consumer_timeout`, by default 30 minutes.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         let since = self.held_since.map(|since| since.elapsed());
         since.unwrap_or_default()
     }
 
-    /// Puts back what was taken and not replayed. It is taken once more.
+    /// Returns the held letters to the queue. [`Self::next`] gives them once more.
     ///
     /// # Errors
     /// When the broker does not answer or refuses.
@@ -223,14 +223,15 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Publishes a dead letter again, to the queue that it came from, and removes it. What it holds
-    /// is not looked at. False where the broker does not take it now: then it stays.
+    /// Publishes a dead letter to the queue that it came from, unexamined, and removes it. Returns
+    /// `false` if the broker does not take it now: then it stays.
     ///
     /// # Errors
-    /// When the broker does not answer: then it is still a dead letter. It may be published all the
-    /// same, which changes nothing, since an entry is taken once.
+    /// When the broker does not answer: then it is still a dead letter, and may have been published
+    /// as well. That is harmless, since workers take an entry once.
     pub async fn replay(&mut self, letter: DeadLetter) -> Result<bool, BrokerError> {
-        // Where the queue is gone, the exchange has another one; where that is, it comes back.
+        // If the queue is gone, the exchange routes to another one; if that is gone, too, the
+        // message is returned and does not count as published.
         let mandatory = BasicPublishOptions {
             mandatory: true,
             ..BasicPublishOptions::default()
@@ -263,7 +264,7 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Ends the look.
+    /// Ends the pass.
     pub async fn close(self) {
         let _ = with_timeout(CLOSE_TIMEOUT, self.connection.close(200, "done".into())).await;
     }

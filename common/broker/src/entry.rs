@@ -1,5 +1,5 @@
-//! Entries: the accepted deliveries and submissions that messages carry. What is said of an entry
-//! is one line of JSON before its body.
+//! Entries: the accepted deliveries and submissions that messages carry. One line of JSON before
+//! its body describes each of them.
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -23,11 +23,11 @@ pub struct WebhookDelivery {
     /// The webhook that received the body.
     #[serde(rename = "webhook_id")]
     pub webhook: WebhookId,
-    /// The webhook under whose id the body is remembered, where that is another one: the first of
+    /// The webhook under whose id the body is remembered, if that is another one: the first of
     /// those that this one has replaced.
     #[serde(rename = "memory_id", default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<WebhookId>,
-    /// Of the request that this entry comes from; another attempt has its own.
+    /// When and how the request arrived; another attempt has its own.
     #[serde(flatten)]
     pub receipt: Receipt,
 }
@@ -55,15 +55,15 @@ pub struct FormSubmission {
     /// The release that the payload was validated against.
     #[serde(rename = "release_id")]
     pub release: ReleaseId,
-    /// The key that it was claimed under; messages of before do not tell it.
+    /// The key that it was claimed under; older messages lack it.
     #[serde(rename = "claim_key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyHash>,
-    /// Of the request that this entry comes from; another attempt has its own.
+    /// When and how the request arrived; another attempt has its own.
     #[serde(flatten)]
     pub receipt: Receipt,
 }
 
-/// When and in what context a request was received.
+/// When a request was received, and in which trace context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// By the gateway's clock, kept to the millisecond.
@@ -71,13 +71,13 @@ pub struct Receipt {
     pub received_at: Timestamp,
     /// W3C trace context of the request.
     pub traceparent: String,
-    /// The `X-Request-Id` that the sender was answered; messages of before do not tell it.
+    /// The `X-Request-Id` that the sender was given; older messages lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
 impl Receipt {
-    /// The context of its trace, where somebody follows it.
+    /// The trace context, if traces are exported and this one is sampled.
     #[must_use]
     pub fn followed(&self) -> Option<&str> {
         Some(self.traceparent.as_str()).filter(|context| is_on() && is_sampled(context))
@@ -88,18 +88,18 @@ fn to_the_millisecond<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S
     to.collect_str(&format_args!("{time:.3}"))
 }
 
-/// What messages carry in batches.
+/// Something that messages carry in batches.
 pub trait Entry: Serialize + DeserializeOwned {
     /// The type of a message that carries such entries.
     const TYPE: MessageType;
     /// The queues that take them.
     const QUEUES: QueueFamily;
 
-    /// The tenant, which chooses one queue of the family.
+    /// The workspace, which selects a queue of the family.
     fn workspace(&self) -> WorkspaceId;
-    /// The entry's own id.
+    /// The id of the entry itself.
     fn id(&self) -> String;
-    /// Of the request that it comes from.
+    /// When and how its request arrived.
     fn receipt(&self) -> &Receipt;
 }
 

@@ -1,5 +1,5 @@
-//! What can go wrong between a process and the broker, and the time limit that every wait for the
-//! broker has, also that for the end of a channel.
+//! The errors between a process and the broker, and the time limit of every wait for the broker,
+//! including that for the end of a channel.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// Whether the broker refuses the login, the virtual host, or what the login may not do, or
-    /// knows another queue by this name: until somebody changes that, it will refuse it again.
+    /// Whether the broker rejects the login, the virtual host, a missing right, or a queue that
+    /// exists with other arguments: a retry fails, too, until an operator changes that.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         use AMQPSoftError::{ACCESSREFUSED, PRECONDITIONFAILED};
@@ -39,12 +39,12 @@ impl BrokerError {
         )
     }
 
-    /// Whether the broker answered that what was asked for is not there.
+    /// Whether the broker answered that the thing asked for does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.answer() == Some(&AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
     }
 
-    /// With which error the broker answered, if it did.
+    /// The error that the broker answered with, if it did.
     fn answer(&self) -> Option<&AMQPErrorKind> {
         match self {
             Self::Lapin(error) => match error.kind() {
@@ -56,17 +56,16 @@ impl BrokerError {
     }
 }
 
-/// Closes a channel that is needed no more, before its connection is closed: lapin would do it when
-/// the channel is dropped, and log as an error what comes in between. Nothing depends on the
-/// broker's answer.
+/// Closes a channel that is no longer needed, before its connection is closed. lapin would close it
+/// on drop, and log what arrives in between as an error. Nothing depends on the broker's answer.
 pub async fn close_channel(channel: &Channel) {
     let _ = with_timeout(CLOSE_TIMEOUT, channel.close(200, "done".into())).await;
 }
 
-/// Waits for the broker, for a limited time.
+/// Waits for the broker, at most for `limit`.
 ///
 /// # Errors
-/// When it did not answer within this time, or what lapin says.
+/// When it does not answer in time, or lapin fails.
 pub async fn with_timeout<T>(
     limit: Duration,
     work: impl Future<Output = lapin::Result<T>>,

@@ -1,5 +1,5 @@
-//! RabbitMQ for Letterbox's processes: what is declared there, what a message looks like, and
-//! connections that come back by themselves.
+//! RabbitMQ for Letterbox's processes: the topology, the format of messages, confirmed publishing,
+//! and connections that reconnect by themselves.
 
 mod batch;
 mod connection;

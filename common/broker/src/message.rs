@@ -17,17 +17,17 @@ use letterbox_common::{
 use crate::topology::{EXCHANGE, RUNS};
 
 const PERSISTENT: u8 = 2;
-/// The tenant of a wake.
+/// The workspace of a wake.
 const WORKSPACE_HEADER: &str = "workspace_id";
-/// How many entries a batch has.
+/// The number of entries in a batch.
 pub(crate) const COUNT_HEADER: &str = "count";
 /// Every header that Letterbox writes.
 const HEADERS: [&str; 2] = [WORKSPACE_HEADER, COUNT_HEADER];
-/// Maximum bytes of a header's text that is published once more. Ours is an id.
+/// Maximum bytes of a text header that is republished. The only one Letterbox writes is an id.
 const MAX_HEADER: usize = 100;
 
 text_enum! {
-    /// The AMQP property `type` of a message that holds entries: what they are.
+    /// The kind of entries in a message: its AMQP property `type`.
     pub enum MessageType {
         /// They become signals, see [`crate::WebhookDelivery`]
         WebhookDeliveries = "webhook.deliveries",
@@ -39,12 +39,12 @@ text_enum! {
 /// The AMQP property `type` of a [`RunWake`].
 pub(crate) const RUN_WAKE: &str = "run.wake";
 
-/// A message as it is published.
+/// A message to publish.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// The exchange to publish it to.
     pub exchange: &'static str,
-    /// How the exchange finds the queue; for a dead letter, the queue that it came from.
+    /// Selects the queue; for a dead letter, the queue that it came from.
     pub routing_key: String,
     /// Type, id, headers.
     pub properties: BasicProperties,
@@ -52,12 +52,12 @@ pub struct Message {
     pub body: Bytes,
 }
 
-/// A run that a worker must look at. Everything about it is in the database; the body is `{}`.
+/// The notice that a worker must look at a run. Everything else about the run is in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunWake {
     /// The workspace of the run.
     pub workspace: WorkspaceId,
-    /// `message_id`
+    /// The run; the `message_id` of the message.
     pub run: RunId,
 }
 
@@ -75,10 +75,10 @@ impl RunWake {
         }
     }
 
-    /// Decodes what [`Self::message`] has written.
+    /// Decodes the properties that [`Self::message`] has written.
     ///
     /// # Errors
-    /// Names what is missing or malformed, without quoting it.
+    /// Names the property that is missing or malformed, without quoting it.
     pub fn decode(properties: &BasicProperties) -> Result<Self, MalformedMessage> {
         if message_type(properties) != Some(RUN_WAKE) {
             return Err(MalformedMessage::Type);
@@ -93,21 +93,21 @@ impl RunWake {
 /// A message that Letterbox did not write, or that was damaged on the way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
-    /// The property `type` is missing or none of ours.
+    /// The property `type` is missing or unknown.
     #[error("unknown message type")]
     Type,
     /// Holds the name of the property or header.
     #[error("property or header '{0}' is missing or malformed")]
     Field(&'static str),
-    /// Where an entry's line should be, there is none that tells its length.
-    #[error("the body is not a list of entries from here on")]
+    /// There is no line with a length where the line of an entry should be.
+    #[error("malformed entry list: a line with the entry's length is missing")]
     Framing,
-    /// The line of an entry can be read, but does not describe one.
+    /// The line gives a length, but does not describe an entry.
     #[error("the entry's line is malformed: {0}")]
     Line(String),
 }
 
-/// What every message of Letterbox has.
+/// The properties common to all messages.
 pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicProperties {
     BasicProperties::default()
         .with_type(kind.into())
@@ -117,10 +117,10 @@ pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicP
         .with_delivery_mode(PERSISTENT)
 }
 
-/// The properties of a message that is published once more: ours, and nothing else that its
-/// publisher or a broker may have said. (A broker closes the channel of whoever publishes under
-/// another user's id, and the connection of whoever publishes headers that fill a frame; it sends
-/// copies to whoever a header names.)
+/// The properties of a message that is published again: those that Letterbox writes, and nothing
+/// else that the publisher or a broker may have added. A broker closes the channel on another
+/// user's id, closes the connection on headers that fill a frame, and sends copies to any queue
+/// that certain headers name.
 #[must_use]
 pub fn republished(of: &BasicProperties) -> BasicProperties {
     let given = of.headers().as_ref().map(FieldTable::inner);
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(names(&again), [COUNT_HEADER, WORKSPACE_HEADER]);
         assert_eq!(message_type(&again), Some(RUN_WAKE));
         assert_eq!((again.user_id(), again.expiration()), (&None, &None));
-        // Under our names only what we write.
+        // Values that Letterbox would not write are dropped, whatever their names.
         given.insert(WORKSPACE_HEADER.into(), text(MAX_HEADER + 1));
         given.insert(
             COUNT_HEADER.into(),

@@ -1,13 +1,13 @@
-//! Confirmed publishing: a publish has succeeded when, and only when, the broker has acknowledged
-//! that very message.
+//! Confirmed publishing: a publish succeeds if, and only if, the broker has acknowledged that very
+//! message.
 //!
 //! Each channel is owned by one task. lapin numbers a message under one lock and queues its frames
 //! under another, so two tasks that publish on one channel can take each other's confirms: a
-//! refused message would be reported as accepted. Callers hand their messages over through one
-//! bounded queue and wait for an answer with a deadline.
+//! refused message would be reported as accepted. Callers hand over their messages through one
+//! bounded queue and wait for the result, up to a deadline.
 //!
 //! A broker that blocks publishing, or whose connection ends, may confirm much later or never: then
-//! everybody who waits is told so at once.
+//! every waiting caller gets an error at once.
 //!
 //! Only an acknowledgement without a returned message counts. A returned message (the topology
 //! makes it impossible) can't be matched to its publish with certainty, so it fails everything in
@@ -27,38 +27,38 @@ use crate::{
     metrics,
 };
 
-/// Messages that may wait to be published. One more is refused. Callers have few messages each, of
-/// bounded size.
+/// Maximum number of messages that wait to be published; more are refused. Each caller has few
+/// messages, of bounded size.
 const QUEUE_LENGTH: usize = 1_024;
-/// Messages that may be unconfirmed on one channel.
+/// Maximum number of unconfirmed messages on one channel.
 const UNCONFIRMED_MAX: usize = 2_048;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a channel is used on which the broker refuses.
+/// The age from which a channel is replaced when the broker refuses a message on it.
 const REFUSING_FOR: Duration = Duration::from_secs(5);
 
-/// Why a message is not known to be safe with the broker. It may be there all the same: see
-/// [`PublishError::TimedOut`].
+/// Why a message is not known to be safe with the broker. After [`PublishError::TimedOut`] and
+/// [`PublishError::Lost`] it may be there nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// There is no connection, or the broker blocks publishing. It was not sent.
+    /// There is no connection, or the broker blocks publishing. The message was not sent.
     #[error("no broker connection takes messages now")]
     Unavailable,
-    /// Too many messages wait to be published. It was not sent.
+    /// Too many messages wait to be published. The message was not sent.
     #[error("too many messages wait to be published")]
     Overloaded,
     /// The broker answered with a negative acknowledgement.
     #[error("the broker refused the message")]
     Refused,
-    /// The broker may still take it: only the same id again is safe.
+    /// The broker may still take it: republish under the same id only.
     #[error("no confirm in time")]
     TimedOut,
-    /// The broker may have taken it: only the same id again is safe.
+    /// The broker may have taken it: republish under the same id only.
     #[error("the connection broke, or the broker blocked it, before the confirm")]
     Lost,
 }
 
 impl PublishError {
-    /// One word for metrics.
+    /// The value of the metrics' label.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -91,9 +91,10 @@ impl Publisher {
         *self.open.borrow()
     }
 
-    /// Waits until there is a connection that takes messages; without end when the session is over.
+    /// Waits until there is a connection that takes messages; forever when the session is over.
     pub async fn opened(&self) {
         if self.open.clone().wait_for(|open| *open).await.is_err() {
+            // The session is gone and can't open again; returning would say that it has.
             future::pending::<()>().await;
         }
     }
@@ -101,13 +102,15 @@ impl Publisher {
     /// Publishes and waits for the confirm, at most for the publisher's deadline.
     ///
     /// # Errors
-    /// When the confirm did not come, whatever the reason.
+    /// When there is no confirm, whatever the reason.
     pub async fn publish(&self, message: Message) -> Result<(), PublishError> {
+        // In the queue it would wait for a connection; the caller can spill it now instead.
         if !self.is_open() {
             return Err(PublishError::Unavailable);
         }
         let began = Instant::now();
         let (confirm, confirmed) = oneshot::channel();
+        // Never waits for room: a full queue means that the broker is slower than its callers.
         self.jobs
             .try_send(Job { message, confirm })
             .map_err(|error| match error {
@@ -116,7 +119,9 @@ impl Publisher {
             })?;
         let mut open = self.open.clone();
         let result = tokio::select! {
+            // A confirm that is there counts, even if the connection has ended since.
             biased;
+            // A dropped sender means that the session ended with this job in flight or queued.
             result = confirmed => result.unwrap_or(Err(PublishError::Lost)),
             _ = open.wait_for(|open| !open) => Err(PublishError::Lost),
             () = tokio::time::sleep(self.deadline) => Err(PublishError::TimedOut),
@@ -128,7 +133,7 @@ impl Publisher {
     }
 }
 
-/// The other end of a [`Publisher`]: `channels` confirm channels on one connection. Run it with
+/// The other end of a [`Publisher`]: confirm channels on one connection. Run it with
 /// [`super::supervise`].
 pub struct PublisherSession {
     jobs: async_channel::Receiver<Job>,
@@ -136,8 +141,8 @@ pub struct PublisherSession {
     channels: u16,
 }
 
-/// A publisher and the session that does its work. `deadline` bounds one publish from hand-over to
-/// confirm.
+/// Creates a publisher and the session that does its work, on `channels` channels. `deadline`
+/// bounds one publish from hand-over to confirm.
 #[must_use]
 pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSession) {
     let (sender, receiver) = async_channel::bounded(QUEUE_LENGTH);
@@ -167,8 +172,8 @@ impl Session for PublisherSession {
             let channel = open_channel(connection).await?;
             channels.push(run_channels(connection, channel, self.jobs.clone()));
         }
-        // However this ends, also when the supervisor drops it: nothing more is taken, and every
-        // waiting caller is answered.
+        // However this ends, even if the supervisor drops it, no more messages are taken and every
+        // waiting caller gets an answer.
         let _closed = CloseOnDrop(self);
         self.open.send_replace(true);
         component.ready();
@@ -176,6 +181,7 @@ impl Session for PublisherSession {
         let closing = async {
             stop.cancelled().await;
             self.jobs.close();
+            // The channels see the closed queue, publish the rest of it, and end by themselves.
             future::pending::<()>().await;
         };
         tokio::select! {
@@ -197,7 +203,9 @@ struct CloseOnDrop<'a>(&'a PublisherSession);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
+        // Closed first: a job that is queued during the drain is answered by this change.
         self.0.open.send_replace(false);
+        // A dropped job drops its `confirm`, which its caller reads as `Lost`.
         while self.0.jobs.try_recv().is_ok() {}
     }
 }
@@ -210,8 +218,8 @@ async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
 }
 
 /// Publishes on one channel after the other until the queue is closed and everything is confirmed.
-/// A channel that was refused something is replaced after a while: the broker goes on refusing on
-/// it although the queue's limit is gone.
+/// A channel on which the broker has refused a message is replaced after a while, because the
+/// broker keeps refusing on it even when the queue is below its limit again.
 async fn run_channels(
     connection: &Connection,
     mut channel: Channel,
@@ -226,12 +234,12 @@ async fn run_channels(
     Ok(())
 }
 
-/// Why nothing more is published on a channel. Everything on it is confirmed or refused.
+/// Why a channel is no longer used. Everything published on it is confirmed or refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     /// There is nothing more to publish.
     Closed,
-    /// The broker has refused something on it.
+    /// The broker has refused a message on it.
     Refusing,
 }
 
@@ -244,14 +252,17 @@ async fn run_channel(
     let mut ended = Ended::Closed;
     loop {
         tokio::select! {
+            // Confirms first: callers wait for them, and they make room for new messages.
             biased;
             Some(returned) = unconfirmed.next() => {
                 let result: Result<(), PublishError> = returned?;
+                // A full queue refuses everything: one new channel for each refusal would not help.
                 if result.is_err() && opened.elapsed() > REFUSING_FOR {
                     ended = Ended::Refusing;
                     break;
                 }
             }
+            // At the limit, jobs stay in the queue: there other channels can take them.
             job = jobs.recv(), if unconfirmed.len() < UNCONFIRMED_MAX => match job {
                 Ok(job) => if let Some((pending, confirm)) = send(channel, job).await? {
                     unconfirmed.push(forward(pending, confirm));
@@ -260,13 +271,14 @@ async fn run_channel(
             },
         }
     }
+    // The channel can be closed only when no caller waits for a confirm on it.
     while let Some(returned) = unconfirmed.next().await {
         let _: Result<(), PublishError> = returned?;
     }
     Ok(ended)
 }
 
-/// Takes the result of one publish to its caller.
+/// Carries the result of one publish to its caller.
 type ConfirmSender = oneshot::Sender<Result<(), PublishError>>;
 
 /// Writes one message to the connection, unless its caller has given up.
@@ -274,6 +286,7 @@ async fn send(
     channel: &Channel,
     job: Job,
 ) -> Result<Option<(PublisherConfirm, ConfirmSender)>, BrokerError> {
+    // Its caller has been given an error and has spilled the message or will try again.
     if job.confirm.is_closed() {
         return Ok(None);
     }
@@ -283,6 +296,7 @@ async fn send(
         properties,
         body,
     } = job.message;
+    // Otherwise the broker would acknowledge a message that it has no queue for.
     let mandatory = BasicPublishOptions {
         mandatory: true,
         ..Default::default()
@@ -309,6 +323,7 @@ async fn forward(
     let result = match pending.await? {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Nack(None) => Err(PublishError::Refused),
+        // Whose message was returned is uncertain, so all that are in flight count as lost.
         Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
             return Err(BrokerError::Ended(
                 "a message was returned: there is no queue for it".into(),
@@ -318,7 +333,7 @@ async fn forward(
             return Err(BrokerError::Ended("the channel does not confirm".into()));
         }
     };
-    // The caller may have given up: then it publishes the same id again.
+    // The caller may have given up; the message keeps its id, so a second publish is harmless.
     let _ = confirm.send(result);
     Ok(result)
 }

@@ -1,4 +1,4 @@
-//! How the broker is reached: the URL, and defaults that notice a dead peer within seconds.
+//! How to reach the broker: the URL, and defaults that detect a dead peer within seconds.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -22,16 +22,17 @@ pub const AMQP_URL: SecretSetting = SecretSetting {
 const NAME: &str = "AMQP_URL";
 const HEARTBEAT_SECONDS: u16 = 10;
 const CONNECTION_TIMEOUT_MILLISECONDS: u64 = 3_000;
-/// lapin holds 32 frames each way in memory. A message may be longer than a frame, but its headers
-/// may not: who reads messages takes frames as long as the broker allows anybody.
+/// Maximum frame of a connection that only publishes, because lapin buffers 32 frames each way. A
+/// message may span frames, but its headers may not: connections that read messages accept frames
+/// as long as the broker allows.
 const FRAME_BYTES: u32 = 32 << 10;
 
-/// A broker as its URLs name it. Not `Debug`: lapin's URI prints its password.
+/// The nodes of a broker, from its URLs. Not `Debug`: lapin's URI prints its password.
 #[derive(Clone)]
 pub struct BrokerTarget {
     /// Never empty.
     nodes: Vec<BrokerNode>,
-    /// Whether what is published to has to be declared first.
+    /// Whether a new connection declares the topology, or only checks that it is there.
     pub(crate) declares: bool,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct BrokerNode {
 }
 
 impl BrokerTarget {
-    /// The broker that [`AMQP_URL`] names. Warns where others could listen.
+    /// Reads the broker from [`AMQP_URL`]. Warns if the connection could be eavesdropped on.
     ///
     /// # Errors
     /// When the setting is missing, one of its URLs is not an AMQP URL, or its certificate file
@@ -59,7 +60,7 @@ impl BrokerTarget {
         Ok(target)
     }
 
-    /// The same, for a process that may declare nothing: it waits until others have.
+    /// The same broker for a process that may declare nothing and waits until another has.
     #[must_use]
     pub fn without_declaring(self) -> Self {
         Self {
@@ -68,7 +69,7 @@ impl BrokerTarget {
         }
     }
 
-    /// The same, for a connection that only publishes.
+    /// The same broker for a connection that only publishes.
     #[must_use]
     pub fn to_publish(mut self) -> Self {
         for node in &mut self.nodes {
@@ -77,7 +78,7 @@ impl BrokerTarget {
         self
     }
 
-    /// The node to connect to at the n-th try, from 0 on.
+    /// The node to connect to, in turn by the number of tries before.
     pub(crate) fn node(&self, tries: usize) -> &BrokerNode {
         &self.nodes[tries % self.nodes.len()]
     }

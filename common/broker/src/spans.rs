@@ -1,17 +1,17 @@
-//! The spans of messages, named as OpenTelemetry's conventions for messaging have it.
+//! The spans of messages, named by OpenTelemetry's semantic conventions for messaging.
 
-use letterbox_traces::{Kind, Span, batch};
+use letterbox_traces::{Span, SpanKind, batch};
 
 use crate::{Content, ReceivedEntry, topology::EXCHANGE};
 
-/// Entries are published under a routing key; each of them has a context.
+/// Starts the span of publishing entries, which have these trace contexts, under a routing key.
 #[must_use]
 pub fn publishing<'c>(
     routing_key: &str,
     contexts: impl Iterator<Item = &'c str> + Clone,
 ) -> Option<Span> {
     let name = || format!("publish {EXCHANGE}.{routing_key}");
-    let mut span = batch(Kind::Producer, name, contexts.clone())?;
+    let mut span = batch(SpanKind::Producer, name, contexts.clone())?;
     say(&mut span, ("publish", "send"), contexts.count());
     span.set(
         "messaging.destination.name",
@@ -24,7 +24,7 @@ pub fn publishing<'c>(
     Some(span)
 }
 
-/// Entries of a queue are processed together.
+/// Starts the span of processing entries of a queue together.
 #[must_use]
 pub fn processing<'e>(
     queue: &str,
@@ -35,7 +35,7 @@ pub fn processing<'e>(
         Ok(Content::Submission(submission)) => Some(submission.receipt.traceparent.as_str()),
         Ok(Content::Wake(_)) | Err(_) => None,
     });
-    let mut span = batch(Kind::Consumer, || format!("process {queue}"), contexts)?;
+    let mut span = batch(SpanKind::Consumer, || format!("process {queue}"), contexts)?;
     say(&mut span, ("process", "process"), entries.count());
     span.set("messaging.destination.name", queue.to_owned());
     Some(span)

@@ -1,8 +1,8 @@
 //! Everything that Letterbox declares on the broker.
 //!
-//! What keeps messages from being lost is in the queues' own arguments, where no missing policy can
-//! take it away; lengths are left to policies. Arguments can't be changed later: other arguments
-//! need other names (`v2`).
+//! The settings that prevent loss are arguments of the queues, so that no missing policy can remove
+//! them; length limits are left to policies. Arguments can't be changed later: other arguments need
+//! other names (`v2`).
 //!
 //! ```text
 //! letterbox.v1 ──webhooks──> letterbox.v1.webhooks ──┐
@@ -11,11 +11,11 @@
 //!      └─no such queue─────> letterbox.v1.unrouted ──┴─> letterbox.v1.dead
 //!                                                         └─> letterbox.v1.dead-letters
 //! ```
-//! Of `webhooks` and `forms` there may be several (`letterbox.v1.webhooks.2`, …): a queue has one
-//! leader, and one leader has one core.
+//! There may be several of `webhooks` and of `forms` (`letterbox.v1.webhooks.2`, …): a queue has
+//! one leader, and a leader uses one core.
 //!
 //! A message whose queue was deleted goes to `letterbox.v1.unrouted`, which workers consume like
-//! the others: publishing can't end in nothing, and nobody has to move messages by hand.
+//! the others: no message is dropped as unroutable, and none has to be moved by hand.
 
 use std::time::Duration;
 
@@ -33,11 +33,11 @@ use crate::{
 
 /// Everything accepted is published here, with the routing key of its queue.
 pub const EXCHANGE: &str = "letterbox.v1";
-/// Takes what [`EXCHANGE`] has no queue for.
+/// Takes messages that [`EXCHANGE`] has no queue for.
 pub const UNROUTED_EXCHANGE: &str = "letterbox.v1.unrouted";
-/// Takes what can't be processed. The routing key is the queue that it came from.
+/// Takes messages that can't be processed. The routing key is the queue that they came from.
 pub const DEAD_EXCHANGE: &str = "letterbox.v1.dead";
-/// Holds what can't be processed, until a person looks at it.
+/// Holds messages that can't be processed until an operator handles them.
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -50,7 +50,7 @@ pub enum Consumption {
     Wakes,
 }
 
-/// Queues that share one kind of entries, each workspace in one of them.
+/// Queues that share one kind of entries; each workspace uses one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueFamily {
     /// Accepted webhook deliveries.
@@ -70,16 +70,16 @@ impl QueueFamily {
         }
     }
 
-    /// Number of the queue that takes a workspace's entries, where there are `queues` of them. Ids
-    /// of workspaces are random, so workspaces spread evenly.
+    /// The number of the queue that takes a workspace's entries, from 1 to `queues`. Ids of
+    /// workspaces are random, so workspaces spread evenly.
     #[must_use]
     pub fn number_for(workspace: WorkspaceId, queues: u16) -> u16 {
         let number = u128::from_be_bytes(*workspace.as_bytes()) % u128::from(queues.max(1));
         u16::try_from(number + 1).unwrap_or(1)
     }
 
-    /// Routing key of the queue with a number, from 1 on. The first one has no number in its name:
-    /// many houses never have a second.
+    /// The routing key of the queue with a number, counted from 1. The first has no number in its
+    /// name: most installations have one.
     #[must_use]
     pub fn routing_key(self, number: u16) -> String {
         match number {
@@ -88,14 +88,14 @@ impl QueueFamily {
         }
     }
 
-    /// The queue with a number, from 1 on.
+    /// The queue with a number, counted from 1.
     #[must_use]
     pub fn queue(self, number: u16) -> WorkQueue {
         WorkQueue::bound(self.routing_key(number), Consumption::Batches)
     }
 }
 
-/// A queue that workers consume. Its arguments are those of every work queue.
+/// A queue that workers consume. All work queues have the same arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkQueue {
     /// Its name on the broker.
@@ -121,8 +121,7 @@ impl WorkQueue {
 /// Routing key of wakes.
 pub const RUNS: &str = "runs";
 
-/// Every work queue, where each family has `queues` of them: what is declared, and what workers
-/// consume.
+/// Every work queue, with `queues` queues in each family: declared, and consumed by workers.
 #[must_use]
 pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
     let families = QueueFamily::ALL
@@ -141,14 +140,13 @@ pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
     families.chain(others).collect()
 }
 
-/// How often a message may come back (its worker died, its connection broke) before it is
-/// dead-lettered. High, because every return counts, also of healthy messages that a dying worker
-/// had fetched; never unlimited, because a message that kills its worker would go round forever. -1
-/// does not mean unlimited on every broker.
+/// How often a message may return to its queue (its worker died, its connection broke) before it is
+/// dead-lettered. High, because every return counts, even of healthy messages that a dying worker
+/// had fetched; never unlimited, because a message that kills its worker would circulate forever.
 const DELIVERY_LIMIT: i64 = 50;
 
-/// Declares everything, with `queues` queues in each family. Does nothing where it exists already.
-/// Gives the number of wakes that are ready in their queue.
+/// Declares everything, with `queues` queues in each family; what exists already stays as it is.
+/// Returns the number of wakes that are ready in their queue.
 ///
 /// # Errors
 /// When something of the same name has other properties (406), or the connection breaks.
@@ -183,7 +181,7 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<u32> {
     Ok(ready_wakes)
 }
 
-/// As [`declare`], on a channel of its own: a refusal (406) closes the channel it happens on.
+/// Like [`declare`], on a channel of its own: a refusal (406) closes the channel it happens on.
 ///
 /// # Errors
 /// When something of the same name has other properties, or the broker does not answer.
@@ -194,10 +192,10 @@ pub async fn declare_on(connection: &Connection, queues: u16) -> Result<u32, Bro
     Ok(ready_wakes)
 }
 
-/// Whether the exchange is there that everything is published to. Needs no rights.
+/// Checks that [`EXCHANGE`] exists, which needs no rights.
 ///
 /// # Errors
-/// When it is not, or the broker does not answer.
+/// When it does not, or the broker does not answer.
 pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> {
     let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
     let passive = ExchangeDeclareOptions {
@@ -219,8 +217,8 @@ pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> 
     }
 }
 
-/// Full queues refuse (the sender gets a 503) instead of dropping; dead letters stay in their queue
-/// until the dead-letter queue has them.
+/// A full queue refuses messages instead of dropping them; dead letters stay in their queue until
+/// the dead-letter queue has them.
 fn work_arguments() -> FieldTable {
     arguments([
         ("x-queue-type", text("quorum")),
@@ -231,7 +229,8 @@ fn work_arguments() -> FieldTable {
     ])
 }
 
-/// Looking at a dead letter in the dashboard returns it to its queue: the limit is out of reach.
+/// Viewing a dead letter in the dashboard returns it to its queue, so the limit is out of reach. -1
+/// does not mean unlimited on every broker.
 fn dead_letter_arguments() -> FieldTable {
     arguments([
         ("x-queue-type", text("quorum")),
@@ -267,7 +266,7 @@ async fn exchange(
         .await
 }
 
-/// Gives the number of messages that are ready in it.
+/// Declares a queue and returns the number of messages that are ready in it.
 async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::Result<u32> {
     let durable = QueueDeclareOptions {
         durable: true,
@@ -279,18 +278,18 @@ async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::R
         .map(|queue| queue.message_count())
 }
 
-/// A queue and how long it is.
+/// A queue and its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueLength {
     /// Its name on the broker.
     pub queue: String,
     /// Messages that no consumer has.
     pub ready: u32,
-    /// Who takes them.
+    /// The number of consumers.
     pub consumers: u32,
 }
 
-/// How long every queue is, where each family has `queues` of them.
+/// Returns the length of every queue, with `queues` queues in each family.
 pub(crate) async fn lengths_on(
     connection: &Connection,
     queues: u16,
@@ -319,7 +318,7 @@ async fn find_queue(channel: &Channel, name: &str) -> lapin::Result<Queue> {
         .await
 }
 
-/// How many messages are ready in a queue.
+/// Returns the number of messages that are ready in a queue.
 pub(crate) async fn queue_length(channel: &Channel, name: &str) -> lapin::Result<u32> {
     let found = find_queue(channel, name).await?;
     Ok(found.message_count())

@@ -1,8 +1,8 @@
-//! Connections that can't wait forever and can't do more than their process may.
+//! Connections that never wait forever and have no more rights than their process needs.
 //!
-//! Every session takes its process's role when it starts and carries time-outs for statements,
-//! locks and idle transactions; the pool has time-outs for waiting, connecting and recycling. A
-//! lost peer is noticed by TCP keep-alive.
+//! Every session takes the role of its process when it starts and sets timeouts for statements,
+//! locks and idle transactions; the pool has timeouts for waiting, connecting and recycling. TCP
+//! keep-alive detects a lost peer.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Role {
         }
     }
 
-    /// How long one call may take, with waiting for a connection and retries.
+    /// The time limit of one call, including the wait for a connection and retries.
     pub(crate) fn time_limit(self) -> Duration {
         match self {
             // A sender waits for the answer.
@@ -46,9 +46,9 @@ impl Role {
         }
     }
 
-    /// The gateway touches rows by their keys and never scans a table. Its sessions say so, because
-    /// a plan that was made while a table was small, and is kept, would scan it for every batch.
-    /// And its plans do not depend on what is looked for, so that nothing is planned twice.
+    /// The gateway finds rows by their keys and never scans a table. Its sessions tell the planner
+    /// so, because a plan that was made and kept while a table was small would scan it for every
+    /// batch. Generic plans do not depend on the arguments, so no statement is planned twice.
     fn planner_options(self) -> &'static str {
         match self {
             Self::Gateway => {
@@ -63,11 +63,11 @@ impl Role {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a caller waits for a free connection.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long one statement may take. Migrations are exempt.
+/// The timeouts of a session. Migrations are exempt.
 const SESSION: &str =
     "-c statement_timeout=4s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s";
 
-/// A pool of at most `size` connections. Connects to nothing yet.
+/// Creates a pool of at most `size` connections, without connecting yet.
 ///
 /// # Errors
 /// When the URL or its certificates can't be read.
@@ -98,8 +98,8 @@ pub(crate) fn create_pool(
         .map_err(|error| SettingError::new("LETTERBOX_DATABASE_POOL_SIZE", error))
 }
 
-/// Opens one connection outside of any pool: for migrations, and for tests that look at the
-/// database themselves.
+/// Opens one connection outside of any pool: for migrations, and for tests that inspect the
+/// database.
 ///
 /// # Errors
 /// When the server can't be reached or refuses.
@@ -120,7 +120,7 @@ pub async fn connect_once(
     Ok(client)
 }
 
-/// Whether the role exists that a program takes. Asks as the login of the URL, which needs no role.
+/// Whether a role exists. Asks as the login of the URL, which needs no role.
 ///
 /// # Errors
 /// When the server can't be reached or refuses.

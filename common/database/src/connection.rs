@@ -1,8 +1,8 @@
-//! A pooled connection that may be given up at any await.
+//! A pooled connection that may be abandoned at any await.
 //!
-//! Dropping a query's future does not stop the query: the next user of the connection would wait
-//! behind it. So a connection returns to the pool only when its holder says that it is idle;
-//! whatever else happens closes it.
+//! Dropping the future of a query does not stop the query: the next user of the connection would
+//! wait behind it. So a connection returns to the pool only when its holder releases it as idle;
+//! otherwise it is closed.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -35,7 +35,7 @@ impl Connection {
         })
     }
 
-    /// Returns the connection to the pool: nothing is in flight on it.
+    /// Returns the connection to the pool. Nothing may be in flight on it.
     pub(crate) fn release(mut self) {
         self.client.take();
     }
@@ -43,6 +43,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // Detached from the pool, the client is closed when it is dropped.
         self.client.take().map(Client::take);
     }
 }

@@ -1,9 +1,9 @@
-//! The one way to ask the database: every call has a name, a time limit, a bounded number of
-//! retries, a latency and, when it fails, one line in the log.
+//! The one way to call the database: every call has a name, a time limit, a bounded number of
+//! retries, a recorded latency and, when it fails, one log line.
 //!
-//! A call is repeated only after a serialization failure (40001) or a deadlock (40P01): the server
-//! has rolled it back and asks for another try. Whether a call that ran out of time took effect is
-//! unknown; callers are written so that repeating it is safe.
+//! A call is retried only after a serialization failure (40001) or a deadlock (40P01), which the
+//! server has rolled back. Whether a call that timed out took effect is unknown; callers are
+//! written so that repeating it is safe.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use letterbox_common::process::settings::SettingError;
 use tokio_postgres::Row;
 
 use crate::{
-    DatabaseError, DatabaseSettings, DatabaseTarget, Role, Statement, connect,
+    DatabaseError, DatabaseSettings, DatabaseTarget, FromRow, Role, Statement, connect,
     connection::Connection,
     metrics,
     transaction::{Parameters, Transaction, Work},
 };
 
-/// Retries after a serialization failure or a deadlock.
+/// Maximum retries after a serialization failure or a deadlock.
 const MAX_RETRIES: usize = 4;
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// A database, under the rights of one process. Cheap to clone.
+/// A database, with the rights of one process. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
@@ -32,7 +32,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// A pool of connections to a database. Connects to nothing yet.
+    /// Creates a pool of connections, without connecting yet.
     ///
     /// # Errors
     /// When the certificates of the URL can't be read.
@@ -46,7 +46,7 @@ impl Database {
         Self::with_pool_of(size, target, role, application)
     }
 
-    /// One connection at most, for a program that does one thing after the other.
+    /// Creates a pool of one connection, for a program that makes one call at a time.
     ///
     /// # Errors
     /// When the certificates of the URL can't be read.
@@ -71,7 +71,7 @@ impl Database {
         })
     }
 
-    /// Tells how many connections may be open.
+    /// Reports the size of the pool as a metric.
     pub(crate) fn note_pool(&self) {
         metrics::POOL_SIZE.set(self.pool.status().max_size as f64);
     }
@@ -81,7 +81,7 @@ impl Database {
         self.pool.close();
     }
 
-    /// Runs a statement; gives all of its rows.
+    /// Runs a statement and returns all of its rows.
     ///
     /// # Errors
     /// When the database does not answer in time, or refuses.
@@ -100,10 +100,10 @@ impl Database {
         .await
     }
 
-    /// Runs a statement that gives at most one row.
+    /// Runs a statement and returns its first row, if there is one.
     ///
     /// # Errors
-    /// As [`Self::query`]. Of several rows the first is given.
+    /// As [`Self::query`].
     pub async fn query_opt(
         &self,
         statement: &Statement,
@@ -112,10 +112,10 @@ impl Database {
         Ok(self.query(statement, parameters).await?.into_iter().next())
     }
 
-    /// Runs a statement that always gives a row.
+    /// Runs a statement that always returns a row.
     ///
     /// # Errors
-    /// As [`Self::query`]; and when there is no row.
+    /// As [`Self::query`], and when there is no row.
     pub async fn query_one(
         &self,
         statement: &Statement,
@@ -125,7 +125,46 @@ impl Database {
         row.ok_or_else(|| DatabaseError::no_row(statement.name))
     }
 
-    /// Runs a statement; gives the number of rows that it changed.
+    /// As [`Self::query`], with the rows as values.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn fetch_all<T: FromRow>(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<T>, DatabaseError> {
+        let rows = self.query(statement, parameters).await?;
+        rows.iter().map(|row| Ok(T::from_row(row)?)).collect()
+    }
+
+    /// As [`Self::query_opt`], with the row as a value.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn fetch_optional<T: FromRow>(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Option<T>, DatabaseError> {
+        let row = self.query_opt(statement, parameters).await?;
+        Ok(row.map(|row| T::from_row(&row)).transpose()?)
+    }
+
+    /// As [`Self::query_one`], with the row as a value.
+    ///
+    /// # Errors
+    /// As [`Self::query_one`].
+    pub async fn fetch_one<T: FromRow>(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<T, DatabaseError> {
+        let row = self.query_one(statement, parameters).await?;
+        Ok(T::from_row(&row)?)
+    }
+
+    /// Runs a statement and returns the number of rows that it changed.
     ///
     /// # Errors
     /// As [`Self::query`].
@@ -144,8 +183,8 @@ impl Database {
         .await
     }
 
-    /// Does `work` in a transaction called `name`. `Ok(Some(…))` commits; `Ok(None)` and errors
-    /// roll back. After a serialization failure or a deadlock it is done again.
+    /// Runs `work` in a transaction called `name`. `Ok(Some(…))` commits; `Ok(None)` and errors
+    /// roll back. After a serialization failure or a deadlock it runs again.
     ///
     /// # Errors
     /// When the database does not answer in time, or refuses.
@@ -157,7 +196,7 @@ impl Database {
         self.run(name, &InTransaction(work)).await
     }
 
-    /// What all calls share: a connection, the time limit, retries, the latency, the log line.
+    /// Runs a call with everything that all calls share: time limit, retries, latency, log line.
     async fn run<C: Call>(&self, name: &'static str, call: &C) -> Result<C::Output, DatabaseError> {
         let began = Instant::now();
         let calling = self.run_with_retries(call);
@@ -189,16 +228,17 @@ impl Database {
         self.attempt(call).await
     }
 
-    /// One try, without time limit or log line.
+    /// Makes one attempt, without time limit or log line.
     pub(crate) async fn attempt<C: Call>(&self, call: &C) -> Result<C::Output, DatabaseError> {
         let mut connection = Connection::acquire(&self.pool).await?;
+        // After an error the state of the connection is uncertain: it is dropped, and so closed.
         let output = call.call(&mut connection).await?;
         connection.release();
         Ok(output)
     }
 }
 
-/// What is done on a connection, perhaps more than once.
+/// Work on a connection, done again when it is retried.
 pub(crate) trait Call: Sync {
     type Output: Send;
 

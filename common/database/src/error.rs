@@ -1,4 +1,4 @@
-//! What a database error means: try again, or never.
+//! Database errors, classified by whether trying again can help.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// One word for metrics.
+    /// The value of the metrics' label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,9 +35,9 @@ impl Fault {
 pub struct DatabaseError {
     /// Whether the same work can succeed later.
     pub fault: Fault,
-    /// The server's code; none where the error did not come from the server.
+    /// The server's code; `None` if the error did not come from the server.
     pub code: Option<SqlState>,
-    /// The constraint that the statement broke, if it broke one.
+    /// The constraint that the statement violated, if any.
     pub constraint: Option<Arc<str>>,
     message: Arc<str>,
 }
@@ -63,24 +63,24 @@ impl DatabaseError {
         )
     }
 
-    /// A transaction was rolled back by its own work, where its caller needs it to commit.
+    /// The work of a transaction rolled it back although the caller needs it to commit.
     #[must_use]
     pub fn rolled_back(name: &str) -> Self {
         Self::without_code(Fault::Transient, &format!("{name} was rolled back"))
     }
 
-    /// A session does not write, or not durably. It is not used again.
+    /// The session can't write, or not durably.
     pub(crate) fn read_only() -> Self {
         let message = "the database is read-only, or synchronous_commit is off";
         Self::without_code(Fault::Transient, message)
     }
 
     pub(crate) fn no_row(name: &str) -> Self {
-        Self::without_code(Fault::Permanent, &format!("{name} gave no row"))
+        Self::without_code(Fault::Permanent, &format!("{name} returned no row"))
     }
 
-    /// Whether the server refuses the login or the database, or what the login may not do: until
-    /// somebody changes that, it will refuse it again.
+    /// Whether the server rejects the login, the database or a missing right: a retry fails, too,
+    /// until an operator changes that.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         self.code.as_ref().is_some_and(|code| {
@@ -90,7 +90,7 @@ impl DatabaseError {
         })
     }
 
-    /// Whether the server rolled the work back and asks for another try.
+    /// Whether the server rolled the work back so that it can be retried.
     pub(crate) fn asks_for_retry(&self) -> bool {
         let retryable = [
             SqlState::T_R_SERIALIZATION_FAILURE,
@@ -112,7 +112,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
                 message: format!("{} (SQLSTATE {})", refusal.message(), refusal.code().code())
                     .into(),
             },
-            // Its source says more, and quotes no parameter.
+            // The source adds detail and quotes no parameter.
             None => Self::without_code(fault_of_client_error(&error), &with_source(&error)),
         }
     }
@@ -121,7 +121,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
 impl From<PoolError> for DatabaseError {
     fn from(error: PoolError) -> Self {
         match error {
-            // While connecting nothing of ours has been sent: whatever failed may work later.
+            // The call has sent nothing yet while its connection is opened: it may work later.
             PoolError::Backend(error) => Self {
                 fault: Fault::Transient,
                 ..error.into()
@@ -138,9 +138,9 @@ fn with_source(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// Data errors (class 22) and broken constraints (class 23) stay as they are. Everything else may
-/// be well later: the connection, resources, locks, a server that starts or stops, a read-only
-/// standby, a privilege or table that an operator must add. When in doubt nothing is thrown away.
+/// Data errors (class 22) and violated constraints (class 23) are permanent. Everything else may
+/// pass: the connection, resources, locks, a server that starts or stops, a read-only standby, a
+/// privilege or table that an operator must add. When in doubt, nothing is thrown away.
 fn fault_of_code(code: &SqlState) -> Fault {
     match code.code().get(..2) {
         Some("22" | "23") => Fault::Permanent,
@@ -148,9 +148,9 @@ fn fault_of_code(code: &SqlState) -> Fault {
     }
 }
 
-/// An error of the driver. Those of the connection are transient and come from I/O, or have no
-/// source. A word that no enum of this program has may be of a newer schema, which a newer program
-/// knows. Any other source is a value that could not be encoded or decoded, now as later.
+/// Classifies an error of the driver. Connection errors come from I/O or have no source, and are
+/// transient. A word unknown to an enum of this program may belong to a newer schema, which a newer
+/// program can read. Any other source is a value that can't be encoded or decoded, now or later.
 fn fault_of_client_error(error: &tokio_postgres::Error) -> Fault {
     match std::error::Error::source(error) {
         Some(source)

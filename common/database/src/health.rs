@@ -1,4 +1,4 @@
-//! Whether the database answers and has a schema that this program knows. Asked once a second.
+//! Checks once a second that the database answers and has a schema that this program knows.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ pub async fn watch(database: Database, component: Component, stop: CancellationT
     }
 }
 
-/// One check: the database answers, takes writes, and its schema is at least as new as this
+/// Checks once that the database answers, takes writes, and has a schema at least as new as this
 /// program. A newer one is accepted, because migrations only add what older programs do not need,
 /// and are applied before new programs are rolled out.
 ///
 /// # Errors
-/// What is wrong, for operators.
+/// Says what is wrong, for operators.
 pub async fn check(database: &Database) -> Result<(), String> {
     let asking = async {
         let version = schema_version(database).await?;
@@ -74,8 +74,8 @@ impl Call for SchemaVersion {
     }
 }
 
-/// takes_writes: whether a transaction may write, and is durable when it has: not on a standby, not
-/// where an operator has forbidden it, and not where commits are not waited for.
+/// takes_writes: whether a transaction may write and commits durably. False on a standby, where an
+/// operator has made it read-only, and where commits do not wait for the disk.
 const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'off'
     AND current_setting('synchronous_commit') <> 'off' AS takes_writes";
 
@@ -86,9 +86,11 @@ impl Call for TakesWrites {
 
     async fn call(&self, connection: &mut Connection) -> Result<(), DatabaseError> {
         let row = connection.query_one(TAKES_WRITES, &[]).await?;
-        match row.try_get("takes_writes")? {
-            true => Ok(()),
-            false => Err(DatabaseError::read_only()),
+        let takes_writes: bool = row.try_get("takes_writes")?;
+        if !takes_writes {
+            // The error also keeps this connection from being used again.
+            return Err(DatabaseError::read_only());
         }
+        Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! PostgreSQL for Letterbox's processes: how it is reached, under which rights, and the one way to
-//! ask it something.
+//! PostgreSQL for Letterbox's processes: how to reach it, with which rights, and the one way to
+//! call it.
 //!
 //! A store declares its statements with [`statements!`] and runs them through [`Database`]. Nothing
-//! else acquires a connection, so that time limits, retries, log lines and latencies by statement
-//! are decided here, once.
+//! else acquires a connection, so time limits, retries, log lines and latencies by statement are
+//! decided here, once.
 
 mod connect;
 mod connection;
@@ -12,6 +12,7 @@ mod error;
 pub mod health;
 pub mod metrics;
 pub mod migrations;
+mod row;
 mod settings;
 mod statement;
 mod tls;
@@ -20,11 +21,13 @@ mod transaction;
 pub use connect::{Role, connect_once, role_exists};
 pub use database::Database;
 pub use error::{DatabaseError, Fault};
+pub use row::FromRow;
 pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
 pub use statement::Statement;
+pub use tokio_postgres::{Error as RowError, Row};
 pub use transaction::{BoundStatement, Parameters, Transaction, Work};
 
-/// Text that PostgreSQL can store: U+0000, which its `text` can't hold, becomes U+FFFD.
+/// Replaces U+0000, which PostgreSQL's `text` can't hold, with U+FFFD.
 #[must_use]
 pub fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")

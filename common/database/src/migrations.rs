@@ -1,4 +1,4 @@
-//! The schema's versions: numbered files in `migrations/`, embedded here.
+//! The versions of the schema: numbered files in `migrations/`, embedded here.
 
 use refinery::error::Kind;
 use tokio_postgres::Client;
@@ -6,21 +6,21 @@ use tokio_postgres::Client;
 use self::embedded::migrations;
 use crate::DatabaseError;
 
-/// What the macro makes is public and has no docs. It stays in here.
+/// Hides what the macro generates, which is public and has no docs.
 mod embedded {
     refinery::embed_migrations!("../../migrations");
 }
 
-/// Held while migrating, so that migrating processes wait for each other. An arbitrary number.
+/// The advisory lock that makes migrating processes wait for each other. An arbitrary number.
 const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
 
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The lock that keeps migrating processes apart could not be taken.
+    /// The lock between migrating processes could not be taken.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The database holds other migrations under the versions that are known here.
+    /// The migrations that the database has applied differ from those that this program knows.
     #[error(
         "the database has a schema that this program does not know, such as one from before the \
          first release: migrate an empty database"
@@ -43,17 +43,17 @@ impl From<refinery::Error> for MigrationError {
 /// An applied migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// `5` for `V5__forms.sql`.
+    /// `4` for `V4__forms.sql`.
     pub version: i32,
-    /// `forms` for `V5__forms.sql`.
+    /// `forms` for `V4__forms.sql`.
     pub name: String,
 }
 
-/// Brings the schema up to this program's version. Does nothing when it is up to date.
+/// Brings the schema up to this program's version and returns the migrations that were applied.
 ///
 /// # Errors
-/// When a migration fails (it is rolled back), or the database holds a migration that differs from
-/// ours.
+/// When a migration fails (it is rolled back), or the migrations that the database has applied
+/// differ from those that this program knows.
 pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError> {
     client
         .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
@@ -86,7 +86,7 @@ pub fn known_version() -> i32 {
         .unwrap_or(0)
 }
 
-/// The version of the database's schema; 0 when it has none.
+/// The version of the database's schema; 0 if it has none.
 ///
 /// # Errors
 /// When the database can't be asked.

@@ -1,4 +1,4 @@
-//! How the database is reached: the URL with the TLS modes that the driver does not know itself.
+//! How to reach the database: the URL, with TLS modes that the driver does not know itself.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -31,16 +31,16 @@ pub struct DatabaseSettings {
     pub database_pool_size: u16,
 }
 
-/// How the server proves who it is.
+/// How the server must prove its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerCheck {
-    /// Not at all: any certificate, or none
+    /// Not at all: any certificate is accepted, or none
     None,
-    /// By a certificate for its host name, under the system's roots or those of this file
+    /// By a certificate for its host name, issued under the system's roots or those of this file
     Full { roots: Option<PathBuf> },
 }
 
-/// A database as the URL names it.
+/// A database, from its URL.
 #[derive(Debug, Clone)]
 pub struct DatabaseTarget {
     pub(super) config: Config,
@@ -48,7 +48,8 @@ pub struct DatabaseTarget {
 }
 
 impl DatabaseTarget {
-    /// The database that [`DATABASE_URL`] names. Warns where others could listen or pose as it.
+    /// Reads the database from [`DATABASE_URL`]. Warns if the connection could be eavesdropped on,
+    /// or the server impersonated.
     ///
     /// # Errors
     /// When the setting is missing or is not a PostgreSQL URL. The message does not quote it.
@@ -63,13 +64,13 @@ impl DatabaseTarget {
         Ok(target)
     }
 
-    /// The same, with a setting that every session begins with.
+    /// The same database, with a setting that every session starts with.
     #[must_use]
     pub fn with_session_setting(mut self, name: &str, value: &str) -> Self {
         let given = self.config.get_options().unwrap_or_default();
         let mut options = format!("{given} -c {name}=");
         for character in value.chars() {
-            // The server splits its options at white space.
+            // The server splits options at white space and unescapes backslashes.
             if character == '\\' || character.is_whitespace() {
                 options.push('\\');
             }
@@ -113,7 +114,7 @@ impl FromStr for DatabaseTarget {
         if !others.is_empty() {
             url.query_pairs_mut().extend_pairs(others);
         }
-        // The driver decodes %20, but not the '+' that form encoding writes for a space.
+        // The driver decodes `%20`, but not the `+` that form encoding writes for a space.
         let plain = url.as_str().replace('+', "%20");
         let mut config: Config = plain
             .parse()
@@ -123,6 +124,7 @@ impl FromStr for DatabaseTarget {
             (None | Some("prefer"), None) => (SslMode::Prefer, ServerCheck::None),
             (Some("disable"), _) => (SslMode::Disable, ServerCheck::None),
             (Some("require"), None) => (SslMode::Require, ServerCheck::None),
+            // As in libpq, a root certificate turns `require` into verification.
             (Some("verify-full"), roots) | (Some("require"), roots @ Some(_)) => {
                 (SslMode::Require, ServerCheck::Full { roots })
             }

@@ -1,5 +1,5 @@
-//! Statements: SQL with a name. The name labels log lines and latencies, and lets a test prepare
-//! every statement against the schema under the role that will run it.
+//! Statements: SQL with a name. The name labels log lines and latencies, and a test prepares every
+//! statement against the schema under the role that runs it.
 
 /// One SQL statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Statement {
 /// ```
 ///
 /// A crate collects the lists of its stores in one function; `tests/suite/schema.rs` prepares what
-/// it gives, and `tests/suite/closed_sets.rs` finds the lists that it forgets.
+/// it returns, and `tests/suite/closed_sets.rs` finds lists that are missing from it.
 #[macro_export]
 macro_rules! statements {
     ($($(#[$doc:meta])* $constant:ident = $name:ident $sql:expr;)+) => {

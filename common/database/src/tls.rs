@@ -1,6 +1,6 @@
 //! TLS to PostgreSQL, with libpq's meanings: `require` encrypts and trusts any certificate,
-//! `verify-full` wants one for the server's name from the system's roots or from the file that the
-//! URL names.
+//! `verify-full` requires one for the server's name, issued under the system's roots or those of
+//! the file that the URL names.
 
 use std::{path::Path, sync::Arc};
 
@@ -54,8 +54,8 @@ fn load_roots(file: Option<&Path>) -> Result<RootCertStore, SettingError> {
     Ok(roots)
 }
 
-/// Trusts any certificate, as `sslmode=require` means it: the connection is encrypted, the server
-/// unproven.
+/// Trusts any certificate, as `sslmode=require` means: the connection is encrypted, the server not
+/// verified.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! A transaction, and statements in it that need not wait for one another.
+//! Transactions, and pipelined statements in them.
 
 use deadpool_postgres::GenericClient;
 use futures_util::future::try_join_all;
@@ -9,13 +9,13 @@ use crate::{DatabaseError, Statement, connection::Connection};
 /// Arguments of a statement, in the order of its `$1`, `$2`, ….
 pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 
-/// What is done in a transaction. Done again after a serialization failure or a deadlock, so it
-/// must have no effects elsewhere that may not happen twice.
+/// The work of a transaction. It runs again after a serialization failure or a deadlock, so it must
+/// have no effects elsewhere that may not happen twice.
 pub trait Work: Sync {
-    /// What a transaction that commits gives to its caller.
+    /// The value that a committed transaction returns to its caller.
     type Output: Send;
 
-    /// Gives `Some` to commit, `None` to roll back.
+    /// Returns `Some` to commit, `None` to roll back.
     ///
     /// # Errors
     /// When a statement fails. Rolls back.
@@ -32,7 +32,7 @@ pub struct BoundStatement<'p> {
 }
 
 impl<'p> BoundStatement<'p> {
-    /// A statement that has no arguments yet.
+    /// A statement without arguments.
     #[must_use]
     pub fn new(statement: &'static Statement) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<'c> Transaction<'c> {
         Ok(self.0.rollback().await?)
     }
 
-    /// Runs a statement; gives all of its rows.
+    /// Runs a statement and returns all of its rows.
     ///
     /// # Errors
     /// When the database refuses. The transaction is over then.
@@ -85,10 +85,10 @@ impl<'c> Transaction<'c> {
         Ok(self.0.query(&prepared, parameters).await?)
     }
 
-    /// Runs a statement that gives at most one row.
+    /// Runs a statement that returns at most one row.
     ///
     /// # Errors
-    /// As [`Self::query`]; and when there is more than one row.
+    /// As [`Self::query`], and when there is more than one row.
     pub async fn query_opt(
         &self,
         statement: &Statement,
@@ -98,10 +98,10 @@ impl<'c> Transaction<'c> {
         Ok(self.0.query_opt(&prepared, parameters).await?)
     }
 
-    /// Runs a statement that gives exactly one row.
+    /// Runs a statement that returns exactly one row.
     ///
     /// # Errors
-    /// As [`Self::query`]; and when there is no row, or more than one.
+    /// As [`Self::query`], and when there is no row, or more than one.
     pub async fn query_one(
         &self,
         statement: &Statement,
@@ -111,7 +111,7 @@ impl<'c> Transaction<'c> {
         Ok(self.0.query_one(&prepared, parameters).await?)
     }
 
-    /// Runs a statement; gives the number of rows that it changed.
+    /// Runs a statement and returns the number of rows that it changed.
     ///
     /// # Errors
     /// As [`Self::query`].
@@ -124,8 +124,8 @@ impl<'c> Transaction<'c> {
         Ok(self.0.execute(&prepared, parameters).await?)
     }
 
-    /// Runs statements in their order without waiting between them: one round trip for all. Gives
-    /// the rows of each.
+    /// Runs statements in order without waiting between them, in one round trip. Returns the rows
+    /// of each.
     ///
     /// # Errors
     /// The first error. The transaction is over then.
@@ -133,13 +133,13 @@ impl<'c> Transaction<'c> {
         &self,
         statements: &[BoundStatement<'_>],
     ) -> Result<Vec<Vec<Row>>, DatabaseError> {
-        // Prepared first (once for each connection), so that what is sent below keeps its order.
+        // Prepared first (once for each connection), so that the queries below stay in order.
         let mut prepared = Vec::with_capacity(statements.len());
         for bound in statements {
             let statement = self.0.prepare_cached(bound.statement.sql).await?;
             prepared.push((statement, bound.arguments()));
         }
-        // A query is sent when its future is first polled, and these are polled in their order.
+        // A query is sent when its future is first polled, and these are polled in order.
         let queries = prepared
             .iter()
             .map(|(statement, arguments)| self.0.query(statement, arguments));

@@ -1,4 +1,4 @@
-//! Colors as a form's owner gives them, and what can be read on them: contrast by WCAG 2.2.
+//! The colors of form pages, and their contrast by WCAG 2.2.
 
 use std::{fmt, str::FromStr};
 
@@ -19,30 +19,32 @@ impl Color {
     /// White.
     pub const WHITE: Self = Self([255; 3]);
 
-    /// From red, green and blue.
+    /// Creates a color from red, green and blue.
     #[must_use]
     pub const fn new(red: u8, green: u8, blue: u8) -> Self {
         Self([red, green, blue])
     }
 
-    /// How well one can be told from the other: 1 (not at all) to 21.
+    /// The contrast ratio: from 1 (none) to 21.
     #[must_use]
     pub fn contrast(self, other: Self) -> f64 {
         let (one, two) = (self.luminance(), other.luminance());
         (one.max(two) + 0.05) / (one.min(two) + 0.05)
     }
 
-    /// Black or white, whichever is read better on this color: always with a contrast of 4.5.
+    /// The text color for this background: black or white, whichever has more contrast. It is
+    /// always at least 4.5.
     #[must_use]
     pub fn ink(self) -> Self {
-        match self.contrast(Self::WHITE) >= self.contrast(Self::BLACK) {
-            true => Self::WHITE,
-            false => Self::BLACK,
+        if self.contrast(Self::WHITE) >= self.contrast(Self::BLACK) {
+            Self::WHITE
+        } else {
+            Self::BLACK
         }
     }
 
-    /// This color, or the next one on the way to `end`, that has a contrast of `least` with all of
-    /// `grounds`; `end` itself where there is none before.
+    /// The first color on the way from this one to `end` that has a contrast of `least` with all of
+    /// `grounds`; `end` itself if there is none.
     #[must_use]
     pub fn toward(self, end: Self, grounds: &[Self], least: f64) -> Self {
         let suits = |color: &Self| {
@@ -54,7 +56,7 @@ impl Color {
         suiting.next().unwrap_or(end)
     }
 
-    /// So much of `other`, from 0 to 1, and the rest of this color.
+    /// This color mixed with a `share` of `other`, from 0 to 1.
     #[must_use]
     pub fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |one: u8, two: u8| {

@@ -1,11 +1,10 @@
-//! The definition of a form: what its owner deploys and what the public reads. Both are the same
-//! JSON.
+//! The definition of a form. The owner deploys, and the public reads, the same JSON.
 
 use serde::{Deserialize, Serialize};
 
 use crate::text_enum;
 
-/// A form, as `GET /public/workflow-forms/forms` answers it.
+/// A form, as `GET /public/workflow-forms/forms` returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Form {
@@ -17,7 +16,7 @@ pub struct Form {
     /// Shown after a submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmation_message: Option<String>,
-    /// In the order in which they are shown.
+    /// The fields, in the order in which they are shown.
     pub fields: Vec<Field>,
 }
 
@@ -29,10 +28,10 @@ pub struct Field {
     pub key: String,
     /// The name of the field, for people.
     pub label: String,
-    /// What it holds, and so how a value is checked.
+    /// The type of its values, by which they are validated.
     #[serde(rename = "type")]
     pub kind: FieldType,
-    /// Whether a submission must give it: not blank, and ticked if it is a checkbox.
+    /// Whether a submission must have a value: not blank, and ticked if it is a checkbox.
     pub required: bool,
     /// Shown in the field while it is empty; checkboxes show none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +39,7 @@ pub struct Field {
 }
 
 text_enum! {
-    /// What a field holds.
+    /// The type of a field's values.
     pub enum FieldType {
         /// One line of text
         Text = "text",
@@ -57,7 +56,7 @@ text_enum! {
 
 impl FieldType {
     /// Maximum length of a value in characters (Unicode scalar values), for types that hold text.
-    /// The form page and the validation of submissions both read it here.
+    /// The form page and the validation of submissions both use it.
     #[must_use]
     pub fn max_length(self) -> Option<usize> {
         match self {

@@ -1,5 +1,5 @@
-//! By what a submitted value is found again: an id that stands for field and value in an index. It
-//! is the same for the same value of the same field of one workspace, and says nothing by itself.
+//! The lookup ids by which an index finds submitted values. The same value in the same field of one
+//! workspace always has the same id, and an id by itself reveals nothing.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -7,19 +7,19 @@ use uuid::Uuid;
 
 use crate::{ids::WorkspaceId, json_object};
 
-/// Characters of the longest text that is found.
+/// Maximum characters of a text that can be found.
 pub const MAX_LOOKUP_TEXT: usize = 200;
 
-/// The ids of the values in a payload, which is the JSON text of an object. Long texts have none.
+/// The ids of the values in a payload, the JSON text of an object. Long texts have none.
 #[must_use]
 pub fn lookup_ids(workspace: WorkspaceId, payload: &str) -> Vec<Uuid> {
     let members = json_object::all(payload).unwrap_or_default();
     let ids = members.into_iter().filter_map(|(key, value)| {
         let value = match serde_json::from_str(value.get()).ok()? {
             Value::String(text) if text.chars().count() > MAX_LOOKUP_TEXT => return None,
-            Value::String(text) => Kind::Text(text),
-            Value::Number(number) => Kind::Number(number.as_f64()?),
-            Value::Bool(ticked) => Kind::Ticked(ticked),
+            Value::String(text) => LookupKind::Text(text),
+            Value::Number(number) => LookupKind::Number(number.as_f64()?),
+            Value::Bool(ticked) => LookupKind::Ticked(ticked),
             Value::Null | Value::Array(_) | Value::Object(_) => return None,
         };
         Some(value.id(workspace, &key?))
@@ -27,30 +27,30 @@ pub fn lookup_ids(workspace: WorkspaceId, payload: &str) -> Vec<Uuid> {
     ids.collect()
 }
 
-/// The ids of everything that a person may mean by `text` in a field: a text, a number, or `true`
-/// and `false` of a checkbox.
+/// The ids of every value that `text` may mean in a field: a text, a number, or `true` or `false`
+/// for a checkbox.
 #[must_use]
 pub fn meant_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
     let kinds = [
-        Some(Kind::Text(text.to_owned())),
-        text.parse().ok().map(Kind::Number),
-        text.parse().ok().map(Kind::Ticked),
+        Some(LookupKind::Text(text.to_owned())),
+        text.parse().ok().map(LookupKind::Number),
+        text.parse().ok().map(LookupKind::Ticked),
     ];
     let kinds = kinds.into_iter().flatten();
     kinds.map(|kind| kind.id(workspace, key)).collect()
 }
 
-enum Kind {
+enum LookupKind {
     Text(String),
     Number(f64),
     Ticked(bool),
 }
 
-impl Kind {
+impl LookupKind {
     fn id(&self, workspace: WorkspaceId, key: &str) -> Uuid {
         let (kind, value) = match self {
             Self::Text(text) => ("text", text.as_bytes().to_vec()),
-            // Zero has two signs.
+            // Turns -0 into 0.
             Self::Number(number) => ("number", (number + 0.0).to_be_bytes().to_vec()),
             Self::Ticked(ticked) => ("ticked", vec![u8::from(*ticked)]),
         };

@@ -1,5 +1,5 @@
-//! Forms: their definition, how their page looks, the token of their link, and by what submitted
-//! values are found. Deploying, validating and serving a form all start here.
+//! Forms: their definition, the look of their page, the token of their link, and the ids by which
+//! submitted values are found. Deploying, validating and serving a form all start here.
 
 mod color;
 mod definition;

@@ -1,5 +1,5 @@
-//! How the page of a form looks: what its owner says beside the form itself. Readers of the form
-//! through the public endpoint are not told.
+//! The look of a form's page, as its owner sets it beside the form itself. The public endpoint that
+//! returns the form does not include it.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 use super::Color;
 use crate::text_enum;
 
-/// The page of a form. Everything may be missing.
+/// The page of a form. Everything is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Page {
-    /// Who asks.
+    /// The name of the organization.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub organization: Option<String>,
-    /// A picture of it, as a data URI.
+    /// The logo, as a data URI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logo: Option<String>,
-    /// The color of what is pressed.
+    /// The color of the button.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<Color>,
-    /// What the button says, instead of "Submit" in the language of the page.
+    /// The text of the button, instead of "Submit" in the language of the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub button: Option<String>,
-    /// Where it is written what becomes of the answers.
+    /// The URL of the privacy policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy_url: Option<String>,
-    /// Where to go on when the answers were received.
+    /// The page to continue to after a submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continue_url: Option<String>,
-    /// The language of the form, and so of the page's own words; the reader's where it is missing.
+    /// The language of the form and of the page's own texts; the reader's if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locale: Option<Locale>,
-    /// Origins of the pages that may show it in a frame.
+    /// Origins of the pages that may embed it in a frame.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frame_ancestors: Vec<String>,
-    /// What a browser may fill in: by the key of the field, the HTML standard's word for it.
+    /// The value of the HTML attribute `autocomplete`, by the key of the field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub autocomplete: BTreeMap<String, String>,
 }

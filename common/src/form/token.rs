@@ -1,5 +1,5 @@
-//! The token of a form link: its only credential. It is shown once and stored nowhere; what is
-//! stored is its SHA-256.
+//! The token of a form link: its only credential. It is shown once and never stored; the database
+//! holds its SHA-256.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// How the tokens begin of forms whose submissions need a proof of work.
+/// The prefix of tokens whose submissions need a proof of work.
 const WANTS_PROOF: &str = "proof-";
 const LENGTHS: std::ops::RangeInclusive<usize> = 20..=200;
 
@@ -19,12 +19,12 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 20..=200;
 #[derive(Clone)]
 pub struct FormToken(Secret);
 
-/// SHA-256 of a token: all that the database stores of it.
+/// The SHA-256 of a token, which the database stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TokenHash([u8; 32]);
 
 impl FormToken {
-    /// A new token: 256 random bits as 64 hexadecimal digits.
+    /// Creates a token: 256 random bits as 64 hexadecimal digits.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
@@ -32,8 +32,8 @@ impl FormToken {
         random_hex().map(Self)
     }
 
-    /// The token of a form whose submissions need a proof of work. It says so itself, so that what
-    /// has no proof is refused without asking the database.
+    /// Creates the token of a form whose submissions need a proof of work. The token itself says
+    /// so, so that a submission without one is refused without asking the database.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
@@ -43,7 +43,7 @@ impl FormToken {
         Ok(Self(Secret::new(text.as_bytes().to_vec())))
     }
 
-    /// Whether submissions under it need a proof of work.
+    /// Whether submissions with this token need a proof of work.
     #[must_use]
     pub fn wants_proof(&self) -> bool {
         self.expose().starts_with(WANTS_PROOF)
@@ -57,14 +57,14 @@ impl FormToken {
             .then(|| Self(Secret::new(text.as_bytes().to_vec())))
     }
 
-    /// The token itself, for the one time that it is shown.
+    /// The text of the token, for the one time that it is shown.
     #[must_use]
     #[expect(clippy::expect_used, reason = "a token is made of text")]
     pub fn expose(&self) -> &str {
         std::str::from_utf8(self.0.expose()).expect("a token is made of text")
     }
 
-    /// The hash by which the database finds its link.
+    /// The hash by which the database finds the link.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash(Sha256::digest(self.0.expose()).into())
@@ -72,13 +72,13 @@ impl FormToken {
 }
 
 impl TokenHash {
-    /// Of a text that may be no token: then no link has it.
+    /// Hashes a text that need not be a token; if it is none, no link has this hash.
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 
-    /// The 32 bytes, as they are stored.
+    /// The 32 bytes, as stored.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -1,5 +1,5 @@
-//! The admin address: `/livez` (the process runs), `/readyz` (it can do its work, or what it waits
-//! for) and `/metrics` (Prometheus). Never on the public address.
+//! The admin address: `/livez` (the process runs), `/readyz` (it can do its work, or what it is
+//! waiting for) and `/metrics` (Prometheus). Never served on the public address.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::metrics::{BUILD_INFO, READY};
 
-/// How often the exporter drops what it no longer needs.
+/// How often the exporter's upkeep runs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts collecting metrics for the whole process, with the buckets and help texts of `declared`,
-/// beside what the operating system knows of it.
+/// and the operating system's metrics of the process.
 ///
 /// # Errors
 /// When collecting has been started already.
@@ -49,7 +49,7 @@ pub fn start_metrics<'a>(
         match metric.kind {
             MetricKind::Counter => {
                 metrics::describe_counter!(metric.name, help);
-                // From nothing to its first value, a counter would seem not to have grown.
+                // A counter that first appears with a value would seem not to have grown.
                 if metric.labels.is_empty() {
                     Counter(*metric).increment(0);
                 }

@@ -1,6 +1,6 @@
 //! Structured logs on standard error.
 //!
-//! Some libraries log what must not be read: lapin prints returned messages with their bodies and
+//! Some libraries log confidential data: lapin prints returned messages with their bodies and
 //! frames with their contents, tokio-postgres prints statement parameters. Their levels are capped
 //! here, in code, so that no setting can raise them.
 
@@ -11,8 +11,8 @@ use tracing_subscriber::{
 
 use super::settings::{LogFormat, ProcessSettings, SettingError};
 
-/// Targets whose lines may hold bodies, parameters or credentials, with the lowest level that they
-/// may log at.
+/// Targets whose lines may hold bodies, parameters or credentials, with the most verbose level that
+/// is safe for each.
 const CAPPED: [(&str, Level); 8] = [
     ("lapin", Level::ERROR),
     ("amq_protocol", Level::ERROR),
@@ -35,7 +35,10 @@ pub fn start(settings: &ProcessSettings) -> Result<(), SettingError> {
         .with_writer(std::io::stderr)
         .with_ansi(false);
     let layer = match settings.log_format {
-        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+        LogFormat::Json => {
+            let layer = layer.json().flatten_event(true);
+            layer.with_span_list(false).boxed()
+        }
         LogFormat::Text => layer.boxed(),
     };
     tracing_subscriber::registry()

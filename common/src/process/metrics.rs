@@ -1,5 +1,5 @@
-//! Metrics with one home: a crate declares all of its metrics in its `metrics.rs`, each with its
-//! labels and its help text, and nothing else in the crate names one.
+//! Metrics: a crate declares all of its metrics in its `metrics.rs`, each with its labels and help
+//! text, and nothing else in the crate names one.
 //!
 //! The declarations are also the registry. Buckets and help texts are set from it when a process
 //! starts, and a test compares it with the table in `deploy/README.md`.
@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use metrics::{Label, SharedString};
 
-/// What a metric measures, and so how it is exported.
+/// The kind of a metric, which decides how it is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only ever grows.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// What is told by its labels; always 1.
+    /// Always 1; its labels carry the information.
     Info,
     /// A histogram of durations, in seconds.
     Seconds,
-    /// A histogram of delays, in seconds: usually short, but for days where nobody is at work.
+    /// A histogram of delays, in seconds: usually short, but days while no worker runs.
     Delays,
     /// A histogram of how many items are handled at once.
     Sizes,
 }
 
 impl MetricKind {
-    /// Bounds of a histogram's buckets; nothing for the others.
+    /// The bounds of a histogram's buckets; `None` for other kinds.
     #[must_use]
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
@@ -43,7 +43,7 @@ impl MetricKind {
         }
     }
 
-    /// As Prometheus calls it.
+    /// Prometheus's name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -57,13 +57,13 @@ impl MetricKind {
 /// One metric. Labels are given in the order in which they are declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// As it is exported.
+    /// The exported name.
     pub name: &'static str,
-    /// What it counts or measures in.
+    /// The kind of the metric.
     pub kind: MetricKind,
-    /// Names of its labels.
+    /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// One line for whoever reads the export.
+    /// The exported help text, one line.
     pub help: &'static str,
 }
 
@@ -92,14 +92,13 @@ impl Counter {
         self.under(values).increment(by);
     }
 
-    /// The counter with these label values, for whoever counts so often that finding it each time
-    /// would cost.
+    /// The counter with these label values, for hot paths where a look-up each time is too slow.
     pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> CounterUnder {
         CounterUnder(metrics::counter!(self.0.name, self.0.labels(values)))
     }
 }
 
-/// A counter under certain label values.
+/// A counter with certain label values.
 #[derive(Debug, Clone)]
 pub struct CounterUnder(metrics::Counter);
 
@@ -115,7 +114,7 @@ impl CounterUnder {
 pub struct Gauge(pub Metric);
 
 impl Gauge {
-    /// Changes a gauge that has no labels by this much.
+    /// Adds to a gauge that has no labels.
     fn add(&self, by: f64) {
         metrics::gauge!(self.0.name).increment(by);
     }
@@ -130,7 +129,7 @@ impl Gauge {
         metrics::gauge!(self.0.name, self.0.labels(values)).set(to);
     }
 
-    /// One more, until what is given is dropped.
+    /// Adds 1 to the gauge until the returned guard is dropped.
     #[must_use]
     pub fn hold(&self) -> OneMore {
         self.add(1.0);
@@ -138,7 +137,7 @@ impl Gauge {
     }
 }
 
-/// One that a gauge counts, for as long as this lives.
+/// A guard that subtracts 1 from its gauge when dropped.
 #[derive(Debug)]
 pub struct OneMore(Gauge);
 
@@ -148,12 +147,12 @@ impl Drop for OneMore {
     }
 }
 
-/// What is told by its labels.
+/// A metric that is always 1 and carries information in its labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Info(pub Metric);
 
 impl Info {
-    /// Tells these label values.
+    /// Exports these label values.
     pub fn tell<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) {
         metrics::gauge!(self.0.name, self.0.labels(values)).set(1.0);
     }
@@ -164,7 +163,7 @@ impl Info {
 pub struct Delays(pub Metric);
 
 impl Delays {
-    /// The histogram under these label values.
+    /// The histogram with these label values.
     pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> SecondsUnder {
         SecondsUnder(metrics::histogram!(self.0.name, self.0.labels(values)))
     }
@@ -175,19 +174,18 @@ impl Delays {
 pub struct Seconds(pub Metric);
 
 impl Seconds {
-    /// Records one duration under these label values.
+    /// Records one duration with these label values.
     pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], time: Duration) {
         self.under(values).record(time);
     }
 
-    /// The histogram under these label values, for whoever records so often that finding it each
-    /// time would cost.
+    /// The histogram with these label values, for hot paths where a look-up each time is too slow.
     pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> SecondsUnder {
         SecondsUnder(metrics::histogram!(self.0.name, self.0.labels(values)))
     }
 }
 
-/// A histogram of durations or delays, under certain label values.
+/// A histogram of durations or delays with certain label values.
 #[derive(Debug, Clone)]
 pub struct SecondsUnder(metrics::Histogram);
 
@@ -203,7 +201,7 @@ impl SecondsUnder {
 pub struct Sizes(pub Metric);
 
 impl Sizes {
-    /// Records one size under these label values.
+    /// Records one size with these label values.
     pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], size: usize) {
         metrics::histogram!(self.0.name, self.0.labels(values)).record(size as f64);
     }

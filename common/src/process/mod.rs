@@ -1,4 +1,4 @@
-//! What every Letterbox process does alike: read settings, log, report its health on the admin
+//! The tasks common to all Letterbox processes: read settings, log, report health on the admin
 //! address, and shut down in order.
 
 pub mod admin;
@@ -16,13 +16,13 @@ use std::{error::Error, io, io::Write, net::SocketAddr, process::ExitCode};
 
 use tokio::net::TcpListener;
 
-/// The name under which a process shows itself to its servers: `program@host`.
+/// The name by which a process identifies itself to its servers: `program@host`.
 #[must_use]
 pub fn name(program: &str) -> String {
     format!("{program}@{}", gethostname::gethostname().to_string_lossy())
 }
 
-/// Binds a socket and logs its address, which tells the port where the setting says 0.
+/// Binds a socket and logs its address, including the port that was chosen for port 0.
 ///
 /// # Errors
 /// Names the address that could not be bound.
@@ -33,13 +33,13 @@ pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpLi
     Ok(listener)
 }
 
-/// The exit code of a program that has ended. Says on standard error why it could not run.
+/// The exit code of a program that has ended. Writes its error to standard error.
 #[must_use]
 pub fn exit_code(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = outcome else {
         return ExitCode::SUCCESS;
     };
-    // Standard error may be closed; there is nowhere else to say it.
+    // Standard error may be closed; there is nowhere else to report this.
     let _ = writeln!(io::stderr(), "{program}: {error}");
     ExitCode::FAILURE
 }

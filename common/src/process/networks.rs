@@ -1,10 +1,10 @@
-//! A setting that names networks: `10.0.0.0/8,fd00::/8,192.0.2.1`.
+//! Settings that list networks: `10.0.0.0/8,fd00::/8,192.0.2.1`.
 
 use std::{net::IpAddr, str::FromStr};
 
 use ipnet::IpNet;
 
-/// A list of networks. An address is a network of one; an empty list matches nothing.
+/// A list of networks. A bare address is a network of one; an empty list contains nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(Vec<IpNet>);
 
@@ -39,7 +39,7 @@ impl FromIterator<IpNet> for Networks {
 }
 
 impl Networks {
-    /// Whether one of them contains the address. An IPv4-mapped IPv6 address counts as IPv4.
+    /// Whether a network contains the address. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -47,7 +47,7 @@ impl Networks {
     }
 }
 
-/// Whether a host, as a URL names it, is this machine.
+/// Whether the host of a URL is this machine.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse();

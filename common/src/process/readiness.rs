@@ -1,22 +1,22 @@
-//! Whether a process can do its work: true when each of its components says so. Asked by
-//! `/readyz`.
+//! The readiness of a process, as `/readyz` reports it: a process is ready when each of its
+//! components is.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The components of a process that are not ready, and what each of them waits for.
+/// The components of a process that are not ready, and why.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness {
     waiting: Reasons,
     degraded: Reasons,
 }
 
-/// What each component waits for.
+/// Why each component is not ready, by its name.
 type Reasons = Arc<Mutex<BTreeMap<&'static str, String>>>;
 
-/// One component's own switch.
+/// The handle by which a component reports its readiness.
 #[derive(Debug, Clone)]
 pub struct Component {
     name: &'static str,
@@ -30,20 +30,20 @@ impl Readiness {
         Component::starting(name, &self.waiting)
     }
 
-    /// Adds a component that the process can do without for a while: it is reported, and keeps
-    /// nothing from being ready.
+    /// Adds a component that the process can do without for a while: it is reported, but the
+    /// process is ready without it.
     #[must_use]
     pub fn dispensable(&self, name: &'static str) -> Component {
         Component::starting(name, &self.degraded)
     }
 
-    /// What keeps the process from being ready, by component. Empty when it is.
+    /// Why the process is not ready, by component. Empty when it is.
     #[must_use]
     pub fn waiting(&self) -> BTreeMap<&'static str, String> {
         lock(&self.waiting).clone()
     }
 
-    /// What the process does without at the moment, by component.
+    /// The components that the process does without at the moment, and why.
     #[must_use]
     pub fn degraded(&self) -> BTreeMap<&'static str, String> {
         lock(&self.degraded).clone()
@@ -62,14 +62,14 @@ impl Component {
         component
     }
 
-    /// The component can do its work. Logged when it could not before.
+    /// Marks the component as ready. Logged when it was not.
     pub fn ready(&self) {
         if lock(&self.reasons).remove(self.name).is_some() {
             tracing::info!(component = self.name, "ready");
         }
     }
 
-    /// The component can't do its work, and why. Logged when the reason is new.
+    /// Marks the component as not ready. Logged when the reason is new.
     pub fn not_ready(&self, reason: impl Into<String>) {
         let reason = reason.into();
         let before = lock(&self.reasons).insert(self.name, reason.clone());

@@ -1,5 +1,5 @@
 //! Settings that hold secrets: environment variables, or files that another variable names. They
-//! have no flags, because every user of a machine can read argument lists.
+//! have no flags, because any user of a machine can read argument lists.
 
 use std::{env, ffi::OsString, fmt, fs};
 
@@ -34,15 +34,15 @@ impl fmt::Debug for SecretText {
 /// A setting that holds a secret.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SecretSetting {
-    /// The environment variable. With `_FILE` behind it, the one that names a file.
+    /// The environment variable. With the suffix `_FILE`, the one that names a file.
     pub name: &'static str,
-    /// What it is, for `--help`.
+    /// The description in `--help`.
     pub about: &'static str,
 }
 
 impl SecretSetting {
-    /// The secret, from the environment or from its file, without the line break at its end; none
-    /// where it is missing or empty.
+    /// Reads the secret from the environment or its file, without the line break at its end; `None`
+    /// if it is missing or empty.
     ///
     /// # Errors
     /// When both variables are set, or the file can't be read.
@@ -58,7 +58,8 @@ impl SecretSetting {
                 self.wrong(format!("{} {file}: {error}", self.file_name()))
             })?,
             (Some(_), Some(_)) => {
-                return Err(self.wrong(format!("{} is set, too", self.file_name())));
+                let problem = format!("{} is set, too: unset one of them", self.file_name());
+                return Err(self.wrong(problem));
             }
         };
         let mut text = SecretText::from(text);
@@ -67,18 +68,21 @@ impl SecretSetting {
         Ok(Some(text).filter(|text| !text.0.is_empty()))
     }
 
-    /// The secret.
+    /// Reads a secret that must not be missing.
     ///
     /// # Errors
-    /// Also when it is missing.
+    /// As [`Self::read`], and when it is missing or empty.
     pub fn require(&self) -> Result<SecretText, SettingError> {
         self.read()?.ok_or_else(|| self.missing())
     }
 
-    /// Says that it is missing.
+    /// The error for a missing secret.
     #[must_use]
     pub fn missing(&self) -> SettingError {
-        self.wrong(format!("must be set, or {}", self.file_name()))
+        let file = self.file_name();
+        self.wrong(format!(
+            "is missing: set it, or set {file} to the path of a file"
+        ))
     }
 
     fn wrong(&self, problem: impl fmt::Display) -> SettingError {
@@ -98,10 +102,11 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The part of `--help` that is about secrets.
+/// The part of `--help` that lists secrets.
 #[must_use]
 pub fn help(settings: &[&SecretSetting]) -> String {
-    let mut text = "Secrets, which have no flags; NAME_FILE names a file instead:".to_owned();
+    let mut text =
+        "Secrets have no flags; set NAME, or NAME_FILE to the path of a file:".to_owned();
     for SecretSetting { name, about } in settings {
         text += &format!("\n  {about} [env: {name}=]");
     }

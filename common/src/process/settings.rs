@@ -1,5 +1,5 @@
-//! Building blocks of the settings: what is wrong with one, durations with their unit, the settings
-//! that all processes share.
+//! Building blocks of the settings: their error, durations with a unit, and the settings that all
+//! processes share.
 
 use std::{fmt, time::Duration};
 
@@ -11,12 +11,12 @@ use clap::{Args, ValueEnum};
 pub struct SettingError {
     /// The environment variable.
     pub name: &'static str,
-    /// What is wrong with its value.
+    /// The problem with its value.
     pub problem: String,
 }
 
 impl SettingError {
-    /// `name` is the environment variable.
+    /// Creates an error about the environment variable `name`.
     pub fn new(name: &'static str, problem: impl fmt::Display) -> Self {
         Self {
             name,
@@ -48,10 +48,10 @@ fn positive(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "must be a whole number from 1 to 86400000".into())
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
     /// For people
     Text,
@@ -60,15 +60,15 @@ pub enum LogFormat {
 /// Settings of every long-running process.
 #[derive(Debug, Clone, Args)]
 pub struct ProcessSettings {
-    /// What to log: a level, or a list of target=level
+    /// Log filter: a level, or a list of target=level
     #[arg(long, env = "LETTERBOX_LOG", default_value = "info")]
     pub log: String,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, env = "LETTERBOX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
 
-    /// How long a stopping process may take to finish what it has accepted, in seconds
+    /// Time limit for finishing accepted work when the process stops, in seconds
     #[arg(long, env = "LETTERBOX_SHUTDOWN_SECONDS", value_name = "SECONDS", default_value = "25",
         value_parser = seconds)]
     pub shutdown_timeout: Duration,

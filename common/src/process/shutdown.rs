@@ -1,12 +1,11 @@
-//! Shutting down: SIGTERM and SIGINT turn into one token, and every step has a deadline.
+//! Shutdown: SIGTERM and SIGINT cancel one token, and every step has a deadline.
 
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled when the process is told to stop. A second signal ends the process at
-/// once.
+/// Returns a token that is cancelled by the first signal. A second signal ends the process at once.
 ///
 /// # Errors
 /// When the operating system refuses the signal handlers.
@@ -39,13 +38,14 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
 pub struct Deadline(tokio::time::Instant);
 
 impl Deadline {
-    /// `time` from now.
+    /// A deadline `time` from now.
     #[must_use]
     pub fn after(time: Duration) -> Self {
         Self(tokio::time::Instant::now() + time)
     }
 
-    /// Waits for one step of the shutdown. False, and logged, if the step did not end in time.
+    /// Waits for one step of the shutdown. Returns `false`, and logs it, if the step does not end
+    /// in time.
     pub async fn step(self, name: &'static str, step: impl Future<Output = ()>) -> bool {
         let ended = tokio::time::timeout_at(self.0, step).await.is_ok();
         if ended {

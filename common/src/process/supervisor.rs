@@ -1,4 +1,4 @@
-//! What supervises this process is told how it stands: systemd, where a unit has `Type=notify`.
+//! Notifies the supervisor of this process: systemd, for units with `Type=notify`.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::readiness::Readiness;
 
-/// How often to look.
+/// How often the readiness is checked.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Tells that the process runs, what it waits for, and that it stops; until `stop`. Does nothing
-/// where nobody asks. It counts as started although it waits for a server: what else the machine
-/// starts does not wait with it.
+/// Reports until `stop` that the process has started, what it waits for, and that it stops. Does
+/// nothing without a supervisor. A process that waits for a server counts as started, so that it
+/// does not hold up other units.
 pub async fn tell(readiness: Readiness, stop: CancellationToken) {
     if !is_asked() {
         return;
@@ -24,7 +24,7 @@ pub async fn tell(readiness: Readiness, stop: CancellationToken) {
         let waiting = waiting.iter().map(|(what, why)| format!("{what}: {why}"));
         let status = match waiting.collect::<Vec<_>>().join("; ") {
             nothing if nothing.is_empty() => "ready".to_owned(),
-            // Each line would be a message of its own.
+            // A line break would start another message.
             waiting => format!("waits for {}", waiting.replace(char::is_control, " ")),
         };
         if told.as_ref() != Some(&status) {

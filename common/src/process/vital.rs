@@ -1,6 +1,6 @@
-//! Tasks that a process can't do without: if one panics the process ends, and whoever runs it
-//! starts another one. What was accepted is safe whenever a process ends; a process that goes on
-//! without a part of itself would answer everything with a 503 and look healthy.
+//! Tasks that a process can't do without: if one panics the process ends, and its supervisor starts
+//! another. Accepted work is safe whenever a process ends; a process that went on without such a
+//! task would answer everything with a 503 and look healthy.
 
 use tokio::task::JoinHandle;
 
@@ -15,20 +15,17 @@ pub fn spawn_vital(
 /// A future for a task whose panic ends the process with exit code 1.
 #[expect(clippy::exit, reason = "that is what it is for")]
 pub async fn vital(name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-    // Without a task of its own a panic could not be told from here.
+    // A panic can only be caught at the boundary of a task.
     let mut task = AbortOnDrop(tokio::spawn(task));
     if let Err(error) = (&mut task.0).await
         && error.is_panic()
     {
-        tracing::error!(
-            task = name,
-            "a task has panicked that the process can't do without"
-        );
+        tracing::error!(task = name, "a vital task panicked: the process ends");
         std::process::exit(1);
     }
 }
 
-/// Ends with whoever waits for it, as a future would.
+/// Aborts its task when dropped, as if the task were a plain future.
 struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -43,12 +40,9 @@ mod tests {
 
     const CHILD: &str = "LETTERBOX_TEST_VITAL";
 
-    /// Run once more by itself, as a process that has something to lose.
+    /// Runs itself again as a child process, in which a vital task panics or not.
     #[tokio::test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "how it knows that it is the other process"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "tells the child process apart")]
     async fn a_panic_ends_the_process() {
         if let Ok(panics) = std::env::var(CHILD) {
             let task = spawn_vital("test", async move { assert!(panics == "no", "as told") });

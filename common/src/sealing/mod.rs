@@ -1,18 +1,16 @@
-//! Sealing: secrets are stored encrypted and bound to their place.
+//! Sealing: secrets are stored encrypted and bound to their row.
 //!
 //! A sealed value is AES-256-GCM under one key of a key ring. Its associated data names the table,
 //! column, workspace and row it belongs to, so a value copied into another row, column or workspace
-//! does not open. A credential is also bound to the user, the header and the base URL that stand
-//! beside it: whoever changes one of them does not get the credential sent there. The first key of
-//! the ring seals, all of them open: keys are rotated by putting a new one first and sealing
-//! everything again.
+//! does not open. A credential is also bound to the user, the header and the base URL in its row:
+//! after a change to one of them the credential is sent nowhere. The first key of the ring seals,
+//! all of them open: keys are rotated by putting a new one first and resealing everything.
 //!
 //! [`SealedColumn`] lists all columns that hold sealed values; each has a key ring of its own.
 //!
 //! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Version
-//! 1 binds a value to its row, version 2 to other columns of the row as well. Nonces are random:
-//! with 96 bits that is safe for far more seals under one key (2^32) than there will ever be
-//! webhooks.
+//! 1 binds a value to its row, version 2 also to other columns of the row. Nonces are random: with
+//! 96 bits that is safe for 2^32 seals under one key, far more than there will ever be webhooks.
 
 mod place;
 mod settings;
@@ -41,13 +39,13 @@ const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
 
-/// Why a sealed value does not open. None of it is the sender's fault.
+/// Why a sealed value does not open. Never the sender's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// It does not have the format of a sealed value.
     #[error("the sealed value is damaged or of an unknown version")]
     Malformed,
-    /// No key of the ring has the id of the key that sealed it.
+    /// The key that sealed it is not in the ring.
     #[error("sealed with key '{id}', which is not in {setting}")]
     UnknownKey {
         /// The id of the missing key.
@@ -55,7 +53,7 @@ pub enum OpenError {
         /// The setting that lacks it.
         setting: &'static str,
     },
-    /// It does not decrypt with its key at this place.
+    /// It does not decrypt with its key in this place.
     #[error(
         "the sealed value or what it is bound to was altered, it was copied from another row, or \
          it was sealed with another key of the same id"
@@ -66,22 +64,22 @@ pub enum OpenError {
 /// The text is not a key ring. Quotes none of its keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
-    /// The text has no key in it.
+    /// The text contains no key.
     #[error("at least one key is needed, as ID:KEY")]
     Empty,
-    /// An entry has no colon. Holds its number, counted from 1, as the variants below do.
+    /// An entry has no colon. This and the next variants hold its number, counted from 1.
     #[error("key {0}: must be ID:KEY")]
     NoColon(usize),
-    /// The id is empty, too long, or has other characters.
+    /// The id is empty or too long, or contains other characters.
     #[error("key {0}: the id must be 1 to 32 letters, digits, '-' or '_'")]
     Id(usize),
-    /// The key is not 64 hexadecimal digits, or the same one 64 times.
+    /// The key is not 64 hexadecimal digits, or repeats one byte.
     #[error(
         "key {0}: the key must be 64 random hexadecimal digits (256 bits; 'openssl rand -hex 32' \
          makes one)"
     )]
     Key(usize),
-    /// An earlier key has this id.
+    /// An earlier key has the same id.
     #[error("key {0}: an earlier key has the same id")]
     Repeated(usize),
 }
@@ -90,12 +88,12 @@ pub enum KeyRingError {
 struct Key {
     id: String,
     cipher: Aes256Gcm,
-    /// Derived from it.
+    /// Derived from the sealing key.
     signing: SigningKey,
 }
 
-/// The sealing keys: the first seals, all open. Written `ID:KEY[,ID:KEY…]`, keys as 64 hexadecimal
-/// digits.
+/// Sealing keys: the first seals, all open. Written as `ID:KEY[,ID:KEY…]`, each key as 64
+/// hexadecimal digits.
 #[derive(Clone)]
 pub struct KeyRing {
     first: Key,
@@ -129,8 +127,8 @@ impl KeyRing {
         Ok(out)
     }
 
-    /// Opens what was sealed to this place, with whichever key sealed it; also what the former
-    /// version sealed, which bound a value to its row alone.
+    /// Opens a value that was sealed to this place, with the key that sealed it. Accepts values of
+    /// version 1, which were bound to their row alone.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -140,17 +138,18 @@ impl KeyRing {
             (ROW, ROW_AND_COLUMNS) => {
                 tracing::warn!(
                     table = place.column().table(),
-                    "sealed by the former version: 'letterbox keys rotate' binds it to its columns"
+                    "sealed by an earlier version: run 'letterbox keys rotate' to bind it fully"
                 );
             }
+            // A later version in a place of version 1 was not sealed there.
             (version, current) if version != current => return Err(OpenError::Malformed),
             _ => {}
         }
         self.decrypt(&place, &parts)
     }
 
-    /// The value sealed again, with the first key and in the current version; none where it is so
-    /// already.
+    /// Seals a value again, with the first key and in the current version; `None` if it is sealed
+    /// like that already.
     ///
     /// # Errors
     /// When it does not open, or can't be sealed.
@@ -163,7 +162,7 @@ impl KeyRing {
         Ok(Some(self.seal(place, secret.expose())?))
     }
 
-    /// Signs parts for a purpose, with the first key: for what leaves the service and comes back.
+    /// Signs data that leaves the service and comes back, with the first key and for one purpose.
     #[must_use]
     pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Signature {
         sign(&self.first, purpose, parts)
@@ -174,6 +173,7 @@ impl KeyRing {
     #[must_use]
     pub fn has_signed(&self, signature: &Signature, purpose: &str, parts: &[&[u8]]) -> bool {
         let keys = std::iter::once(&self.first).chain(&self.rest);
+        // Not `any`, which would stop at the first match and reveal by its time which key it was.
         keys.fold(false, |found, key| {
             found | sign(key, purpose, parts).is(signature)
         })
@@ -204,7 +204,7 @@ impl KeyRing {
     }
 }
 
-/// Sealing failed: no randomness, or a secret of absurd size.
+/// Sealing failed: no random bytes, or a secret beyond the limit of AES-GCM.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a secret could not be sealed: the operating system gave no random bytes")]
 pub struct SealError;
@@ -248,13 +248,14 @@ impl<'a> Parts<'a> {
 }
 
 fn current_version(place: &Place<'_>) -> u8 {
-    match place.bound_columns().is_empty() {
-        true => ROW,
-        false => ROW_AND_COLUMNS,
+    if place.bound_columns().is_empty() {
+        ROW
+    } else {
+        ROW_AND_COLUMNS
     }
 }
 
-/// The key that signs where this one seals, so that the two have no key in common.
+/// Derives a signing key, so that sealing and signing never share a key.
 fn derived(sealing: &[u8; KEY_BYTES]) -> SigningKey {
     let derivation = SigningKey::new(&Secret::new(sealing.to_vec()));
     let derived = derivation.sign(b"letterbox.mac.v1");
@@ -266,7 +267,7 @@ fn sign(key: &Key, purpose: &str, parts: &[&[u8]]) -> Signature {
     key.signing.sign(&framed(all))
 }
 
-/// Every part with its length before it, so that no two lists of parts have the same text.
+/// Prefixes every part with its length, so that no two lists of parts give the same bytes.
 fn framed<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
     let length = |part: &[u8]| (part.len() as u64).to_be_bytes();
     parts
@@ -274,7 +275,7 @@ fn framed<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
         .collect()
 }
 
-/// What binds a value to its place: no two places have the same.
+/// The associated data that binds a value to its place. No two places share it.
 fn associated_data(version: u8, place: &Place<'_>, key_id: &str) -> Vec<u8> {
     let column = place.column();
     let [workspace, row] = place.row();
@@ -329,7 +330,7 @@ fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
     }
     let mut bytes = Zeroizing::new([0; KEY_BYTES]);
     let is_hex = hex::decode_to_slice(key, bytes.as_mut_slice()).is_ok();
-    // A placeholder, such as zeros, is no key.
+    // A placeholder, such as all zeros, is not a key.
     if !is_hex || bytes.iter().all(|byte| *byte == bytes[0]) {
         return Err(KeyRingError::Key(number));
     }

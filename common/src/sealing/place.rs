@@ -1,19 +1,16 @@
-//! Where sealed values are: the columns that hold them, and what each value is bound to.
+//! The places of sealed values: the columns that hold them, and the data each value is bound to.
 
-use crate::{
-    ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId},
-    process::secret_setting::SecretSetting,
-};
+use crate::ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId};
 
-/// A column that holds sealed values. Each has keys of its own, so that a process can be given the
-/// keys that it needs and no more. Rotation walks [`SealedColumn::ALL`].
+/// A column that holds sealed values. Each names the setting of its keys, so that a process gets
+/// only the keys that it needs. Rotation walks [`SealedColumn::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealedColumn {
     /// The signing secret of a webhook.
     WebhookSecret,
     /// The credential of a connected account.
     AccountCredential,
-    /// What an account has answered to an action of a run.
+    /// The answer of an account to an action of a run.
     ActionAnswer,
 }
 
@@ -44,48 +41,38 @@ impl SealedColumn {
             Self::ActionAnswer => "answer_sealed",
         }
     }
-
-    /// The setting that holds its keys.
-    #[must_use]
-    pub fn keys(self) -> &'static SecretSetting {
-        match self {
-            Self::WebhookSecret => &super::WEBHOOK_KEYS,
-            Self::AccountCredential | Self::ActionAnswer => &super::ACCOUNT_KEYS,
-        }
-    }
 }
 
-/// Where a sealed value belongs, and what must be as it was when it was sealed; otherwise it does
-/// not open.
+/// The place of a sealed value, and the data that must be the same when it is sealed and opened.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
     /// The signing secret of a webhook.
     WebhookSecret {
-        /// Whose webhook it is.
+        /// The workspace of the webhook.
         workspace: WorkspaceId,
         /// The row.
         webhook: WebhookId,
     },
     /// The credential of a connected account.
     AccountCredential {
-        /// Whose account it is.
+        /// The workspace of the account.
         workspace: WorkspaceId,
         /// The row.
         account: AccountId,
-        /// Whose runs use it.
+        /// The user whose runs use it.
         user: UserId,
-        /// Name of the header that carries it.
+        /// The name of the header that carries it.
         header: &'a str,
-        /// Where it is sent, as it is stored.
+        /// The base URL of the requests that carry it, as stored.
         base_url: &'a str,
     },
-    /// What an account has answered to an action of a run.
+    /// The answer of an account to an action of a run.
     ActionAnswer {
-        /// Whose run it is.
+        /// The workspace of the run.
         workspace: WorkspaceId,
         /// The run.
         run: RunId,
-        /// The action's id in it.
+        /// The id of the action in the run.
         action: &'a str,
     },
 }
@@ -99,7 +86,7 @@ impl Place<'_> {
         }
     }
 
-    /// Workspace and id, which together name the row.
+    /// The workspace and the id that name the row.
     pub(super) fn row(&self) -> [&[u8]; 2] {
         match self {
             Self::WebhookSecret { workspace, webhook } => {

@@ -1,6 +1,5 @@
-//! Where a process finds its sealing keys: each column that holds sealed values has a setting of
-//! its own, so that the gateway is not given what opens credentials, nor the worker what opens
-//! webhook secrets.
+//! The settings that hold sealing keys. Webhook secrets and credentials have settings of their own,
+//! so that the gateway can't open credentials, nor the worker webhook secrets.
 
 use super::{KeyRing, SealedColumn};
 use crate::process::{
@@ -8,27 +7,38 @@ use crate::process::{
     settings::SettingError,
 };
 
-/// Keys of webhook secrets.
+/// The keys that seal webhook secrets.
 pub const WEBHOOK_KEYS: SecretSetting = SecretSetting {
     name: "LETTERBOX_WEBHOOK_KEYS",
     about: "Keys that seal webhook secrets, as ID:KEY[,ID:KEY...], each key 64 hexadecimal \
             digits; the first one seals, all of them open",
 };
 
-/// Keys of the credentials of connected accounts.
+/// The keys that seal the credentials and answers of connected accounts.
 pub const ACCOUNT_KEYS: SecretSetting = SecretSetting {
     name: "LETTERBOX_ACCOUNT_KEYS",
-    about: "Keys that seal the credentials of connected accounts, written like \
+    about: "Keys that seal the credentials and answers of connected accounts, written like \
             LETTERBOX_WEBHOOK_KEYS",
 };
 
-/// Keys of both, for whoever has not told them apart.
+/// Fallback keys for both, for installations with a single key ring.
 pub const SEALING_KEYS: SecretSetting = SecretSetting {
     name: "LETTERBOX_SEALING_KEYS",
-    about: "Keys for both, used where the setting of its own is missing",
+    about: "Keys for both, used where LETTERBOX_WEBHOOK_KEYS or LETTERBOX_ACCOUNT_KEYS is missing",
 };
 
-/// The text of a column's keys, from its own setting or the one for both.
+impl SealedColumn {
+    /// The setting that holds its keys.
+    #[must_use]
+    pub fn keys(self) -> &'static SecretSetting {
+        match self {
+            Self::WebhookSecret => &WEBHOOK_KEYS,
+            Self::AccountCredential | Self::ActionAnswer => &ACCOUNT_KEYS,
+        }
+    }
+}
+
+/// Reads the text of a column's keys, from its own setting or the fallback.
 ///
 /// # Errors
 /// When both settings are missing, or the one that is there can't be read.
@@ -36,10 +46,10 @@ pub fn keys_of(column: SealedColumn) -> Result<SecretText, SettingError> {
     find(column).map(|(_, text)| text)
 }
 
-/// The keys of a column, from its own setting or the one for both.
+/// Reads the keys of a column, from its own setting or the fallback.
 ///
 /// # Errors
-/// Also when what is there is not a key ring. The message does not quote it.
+/// As [`keys_of`], and when the text is not a key ring. The message does not quote it.
 pub fn key_ring(column: SealedColumn) -> Result<KeyRing, SettingError> {
     let (setting, text) = find(column)?;
     let keys = text.expose().parse();
@@ -54,7 +64,7 @@ fn find(column: SealedColumn) -> Result<(&'static SecretSetting, SecretText), Se
         .read()?
         .ok_or_else(|| column.keys().missing())?;
     tracing::warn!(
-        "LETTERBOX_SEALING_KEYS opens every sealed value; {} would open what is needed here",
+        "LETTERBOX_SEALING_KEYS opens every sealed value: set {}, which opens only what is needed",
         column.keys().name
     );
     Ok((&SEALING_KEYS, text))

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::ids::{InvalidId, WebhookId, WorkspaceId};
 
-/// Names one webhook of one workspace.
+/// The address of one webhook of one workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WebhookAddress {
     /// The first part: the workspace that the webhook belongs to.
@@ -14,7 +14,7 @@ pub struct WebhookAddress {
 }
 
 impl WebhookAddress {
-    /// An address that nobody has.
+    /// Generates an address that no webhook has.
     #[must_use]
     pub fn generate() -> Self {
         Self {

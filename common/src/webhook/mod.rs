@@ -1,4 +1,4 @@
-//! What both sides of a webhook agree on: its address, and how a body is signed.
+//! Webhooks: their addresses, and the signatures of bodies.
 
 mod address;
 mod scheme;
@@ -6,7 +6,7 @@ mod signature;
 
 pub use address::WebhookAddress;
 pub use scheme::{
-    DeliveryFault, Encoding, Headers, InvalidSecret, Rules, RulesError, Scheme, SecretText, Signed,
-    secret_for,
+    DeliveryFault, Encoding, Headers, InvalidSecret, Rules, RulesError, Scheme, SecretEncoding,
+    Signed, secret_for,
 };
 pub use signature::{InvalidSignature, SIGNATURE_HEADER, Signature, SigningKey, generate_secret};

@@ -1,8 +1,8 @@
 //! The signature of a webhook's body: HMAC-SHA256 over the exact bytes, as 64 lower-case
 //! hexadecimal digits.
 //!
-//! A secret is shown to its owner as text, and the bytes of that text are the key: what people
-//! paste into a tool is what the tool signs with.
+//! The owner is shown the secret as text, and the bytes of that text are the key, so that a tool
+//! signs with exactly the text that is pasted into it.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub const SIGNATURE_HEADER: &str = "x-service-signature";
 
 const SIGNATURE_BYTES: usize = 32;
 
-/// A signature in its only spelling.
+/// A signature.
 #[derive(Clone, Copy)]
 pub struct Signature([u8; SIGNATURE_BYTES]);
 
@@ -29,22 +29,22 @@ pub struct Signature([u8; SIGNATURE_BYTES]);
 pub struct InvalidSignature;
 
 impl Signature {
-    /// From its bytes.
+    /// Creates a signature from its bytes.
     pub(super) fn of_bytes(bytes: [u8; SIGNATURE_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// The bytes of the signature.
     pub(crate) fn bytes(&self) -> &[u8; SIGNATURE_BYTES] {
         &self.0
     }
 
-    /// Whether both are the same, in a time that does not depend on where they differ.
+    /// Whether both are equal, in constant time.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
-    /// Parses a header's value.
+    /// Parses the value of a header.
     ///
     /// # Errors
     /// For anything but 64 lower-case hexadecimal digits.
@@ -64,7 +64,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// A new signing secret: 256 random bits as 64 hexadecimal digits, the text that its owner is
+/// Generates a signing secret: 256 random bits as 64 hexadecimal digits, the text that its owner is
 /// shown.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ pub fn generate_secret() -> Result<Secret, RandomError> {
     random_hex()
 }
 
-/// A secret prepared for signing and verifying. Cloning one is cheaper than preparing it again.
+/// A secret prepared for signing and verifying. Cloning it is cheaper than preparing it again.
 #[derive(Clone)]
 pub struct SigningKey(Hmac<Sha256>);
 
@@ -85,13 +85,13 @@ impl SigningKey {
         Self(Hmac::new_from_slice(secret.expose()).expect("HMAC takes a key of any length"))
     }
 
-    /// The signature of exactly these bytes.
+    /// Signs exactly these bytes.
     #[must_use]
     pub fn sign(&self, body: &[u8]) -> Signature {
         self.sign_parts([body])
     }
 
-    /// The signature of these bytes, one part after the other.
+    /// Signs the concatenation of these parts.
     #[must_use]
     pub(crate) fn sign_parts<'p>(&self, parts: impl IntoIterator<Item = &'p [u8]>) -> Signature {
         let mut mac = self.0.clone();
@@ -101,8 +101,7 @@ impl SigningKey {
         Signature(mac.finalize().into_bytes().into())
     }
 
-    /// Whether `signature` is this key's over `body`, in a time that does not depend on where they
-    /// differ.
+    /// Whether `signature` is this key's signature of `body`, compared in constant time.
     #[must_use]
     pub fn verifies(&self, body: &[u8], signature: &Signature) -> bool {
         self.sign(body).is(signature)

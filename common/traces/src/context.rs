@@ -1,22 +1,22 @@
-//! W3C trace context: `00-<32 hex>-<16 hex>-<2 hex>`, which names a span and says whether its trace
-//! is sampled.
+//! W3C trace context: `00-<32 hex>-<16 hex>-<2 hex>`, which identifies a span and says whether its
+//! trace is sampled.
 
 use opentelemetry::{
     SpanId, TraceFlags, TraceId,
     trace::{SpanContext, TraceState},
 };
 
-/// Header of requests and member of messages.
+/// The name of the header in requests and of the member in messages.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// A context that nobody follows: the names of a trace and a span that are not kept.
+/// Generates the context of a trace that is not sampled.
 #[must_use]
 pub fn begin_unsampled() -> String {
     let (trace, span) = (fastrand::u128(1..), fastrand::u64(1..));
     format!("00-{trace:032x}-{span:016x}-00")
 }
 
-/// Whether a text is a context of a trace that is followed.
+/// Whether a text is the context of a sampled trace.
 #[must_use]
 pub fn is_sampled(text: &str) -> bool {
     parse(text).is_some_and(|context| context.is_sampled())

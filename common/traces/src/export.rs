@@ -1,7 +1,7 @@
-//! The way to the collector: OTLP over HTTP, in batches, apart from the work. What the collector
-//! does not take is lost, and costs nothing else.
+//! The export to the collector: OTLP over HTTP, in batches, in the background. Spans that the
+//! collector does not accept are lost; nothing waits for it.
 //!
-//! Everything is set by the variables that OpenTelemetry has for it.
+//! OpenTelemetry's own environment variables configure it.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -17,14 +17,14 @@ use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// Where spans are sent; the second one is for traces alone.
+/// The variables that name the collector; the second one is for traces alone.
 const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
-/// How long the collector may take.
+/// The time limit of one request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last spans may take when a process ends.
+/// The time limit for sending the last spans when a process ends.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
@@ -33,19 +33,20 @@ pub(crate) fn provider() -> Option<&'static SdkTracerProvider> {
     PROVIDER.get()
 }
 
-/// Traces that are on; to be ended with the process.
+/// The tracing of the process, to be ended with it. Empty when traces are off.
 pub struct Traces(Option<SdkTracerProvider>);
 
-/// Starts traces for the whole process, if a collector is named. Called within the runtime.
+/// Starts traces for the whole process if a collector is configured. Must be called within the
+/// runtime.
 ///
 /// # Errors
-/// When the collector's address can't be used.
+/// When the address of the collector is invalid.
 pub fn start(program: &'static str) -> Result<Traces, SettingError> {
     let Some(name) = ENDPOINTS.iter().find(|name| is_given(name)) else {
         return Ok(Traces(None));
     };
     let wrong = |error: &dyn std::fmt::Display| SettingError::new(name, error);
-    // Without any, a collector that speaks http is reached all the same.
+    // A missing root store is no error: a collector behind plain http needs none.
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -74,7 +75,7 @@ pub fn start(program: &'static str) -> Result<Traces, SettingError> {
         .with_batch_exporter(exporter)
         .with_resource(resource.build())
         .build();
-    // It is called once.
+    // Called once, so the cell is empty.
     let _ = PROVIDER.set(provider.clone());
     Ok(Traces(Some(provider)))
 }
@@ -88,7 +89,7 @@ fn is_given(name: &str) -> bool {
 }
 
 impl Traces {
-    /// Sends what is left. The collector may be away: nothing waits long for it.
+    /// Sends the remaining spans, for a few seconds at most: the collector may be away.
     pub async fn end(self) {
         let Self(Some(provider)) = self else { return };
         let ending = spawn_blocking(move || drop(provider.shutdown_with_timeout(END_TIMEOUT)));
@@ -96,7 +97,7 @@ impl Traces {
     }
 }
 
-/// Spans are exported from a thread of their own; what connects to the collector needs a runtime.
+/// An HTTP client that runs on the runtime, since the exporter calls it from a thread outside.
 #[derive(Debug)]
 struct OnRuntime<C> {
     client: C,

@@ -1,10 +1,10 @@
-//! Traces: what became of one request, across processes. Off unless a collector is named; then
-//! nothing is made, and nothing is passed on.
+//! Traces: the path of a request through all processes. Without a configured collector they are
+//! off, and no span is created or propagated.
 //!
-//! A trace begins at the gateway, whatever a caller says: its own trace is linked. From there on
-//! each step belongs to the trace of what it works on, so that what is sampled at the beginning is
-//! seen to its end. A step over a batch belongs to the trace of the first entry that is sampled,
-//! and is linked to all of them.
+//! A trace begins at the gateway: a trace that the caller names is only linked. From there on each
+//! step belongs to the trace of the entry it works on, so that a sampled request is traced to its
+//! end. A step over a batch belongs to the trace of the first sampled entry, and is linked to all
+//! sampled ones.
 
 mod context;
 mod export;
@@ -13,5 +13,6 @@ mod span;
 pub use self::{
     context::{TRACEPARENT, begin_unsampled, is_sampled},
     export::{Traces, start},
-    span::{Kind, Span, batch, child, is_on, linked},
+    span::{Span, batch, child, is_on, linked},
 };
+pub use opentelemetry::trace::SpanKind;

@@ -12,64 +12,37 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 
 use crate::{context, export};
 
-/// What a span is to others, as OpenTelemetry distinguishes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Answers a request.
-    Server,
-    /// Asks somebody else.
-    Client,
-    /// Publishes messages.
-    Producer,
-    /// Processes messages.
-    Consumer,
-    /// None of them.
-    Internal,
-}
-
-impl From<Kind> for SpanKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Server => Self::Server,
-            Kind::Client => Self::Client,
-            Kind::Producer => Self::Producer,
-            Kind::Consumer => Self::Consumer,
-            Kind::Internal => Self::Internal,
-        }
-    }
-}
-
-/// A step of a trace, until it is dropped.
+/// A step of a trace, which ends when it is dropped.
 pub struct Span(opentelemetry_sdk::trace::Span);
 
 impl Span {
-    /// Says something about the step.
+    /// Sets an attribute.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         opentelemetry::trace::Span::set_attribute(&mut self.0, KeyValue::new(key, value));
     }
 
-    /// Says that the step failed, and in words without anything secret why.
+    /// Marks the step as failed. `why` must not contain secrets.
     pub fn fail(&mut self, why: impl Into<Cow<'static, str>>) {
         opentelemetry::trace::Span::set_status(&mut self.0, Status::error(why));
     }
 
-    /// For what follows: its context as W3C writes it.
+    /// The W3C trace context of this span, for the steps that follow.
     #[must_use]
     pub fn traceparent(&self) -> String {
         context::format(opentelemetry::trace::Span::span_context(&self.0))
     }
 }
 
-/// Whether anybody wants traces.
+/// Whether a collector is configured.
 #[must_use]
 pub fn is_on() -> bool {
     export::provider().is_some()
 }
 
-/// The first step of a new trace, linked to that of whoever asked for it, if that is known.
+/// Starts the first step of a new trace, linked to the caller's trace if that is known.
 #[must_use]
 pub fn linked(
-    kind: Kind,
+    kind: SpanKind,
     name: impl Into<Cow<'static, str>>,
     caller: Option<&str>,
 ) -> Option<Span> {
@@ -78,20 +51,20 @@ pub fn linked(
     Some(start(provider, kind, name.into(), &Context::new(), links))
 }
 
-/// A step that follows from another one, of the same trace; none where that is not sampled.
+/// Starts a step that follows another of the same trace; `None` if that is not sampled.
 #[must_use]
-pub fn child(kind: Kind, name: impl Into<Cow<'static, str>>, parent: &str) -> Option<Span> {
+pub fn child(kind: SpanKind, name: impl Into<Cow<'static, str>>, parent: &str) -> Option<Span> {
     let provider = export::provider()?;
     let parent = context::parse(parent).filter(SpanContext::is_sampled)?;
     let within = Context::new().with_remote_span_context(parent);
     Some(start(provider, kind, name.into(), &within, Vec::new()))
 }
 
-/// A step over many things at once, each of which has a context; none where none is sampled. `name`
-/// is asked for only where it is needed.
+/// Starts a step over many items, each with a context; `None` if none of them is sampled. `name` is
+/// called only if a span starts.
 #[must_use]
 pub fn batch<'c, N: Into<Cow<'static, str>>>(
-    kind: Kind,
+    kind: SpanKind,
     name: impl FnOnce() -> N,
     contexts: impl Iterator<Item = &'c str>,
 ) -> Option<Span> {
@@ -104,14 +77,14 @@ pub fn batch<'c, N: Into<Cow<'static, str>>>(
 
 fn start(
     provider: &SdkTracerProvider,
-    kind: Kind,
+    kind: SpanKind,
     name: Cow<'static, str>,
     within: &Context,
     links: Vec<SpanContext>,
 ) -> Span {
     let links: Vec<Link> = links.into_iter().map(Link::with_context).collect();
     let builder = SpanBuilder::from_name(name)
-        .with_kind(kind.into())
+        .with_kind(kind)
         .with_links(links);
     Span(
         provider

@@ -31,7 +31,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* What is mounted beside: certificates, for instance. */}}
+{{/* Additional mounts, for example certificates. */}}
 {{- define "letterbox.mounts" -}}
 {{- with .Values.extraVolumeMounts }}
 volumeMounts: {{- toYaml . | nindent 2 }}
@@ -44,7 +44,7 @@ volumes: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Environment of a program: the names of its secrets, and its settings. */}}
+{{/* The environment of a program: references to its secrets, and its settings. */}}
 {{- define "letterbox.env" -}}
 {{- range $name, $key := .secrets }}
 - name: {{ $name }}
@@ -56,7 +56,7 @@ volumes: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Spread over nodes and zones, as far as there are any. */}}
+{{/* Spreads pods over nodes and zones where possible. */}}
 {{- define "letterbox.spread" -}}
 {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
 - maxSkew: 1

@@ -1,4 +1,4 @@
-//! A signed body that passed every check.
+//! Deliveries: signed bodies that passed every check.
 
 use bytes::Bytes;
 use letterbox_broker::{Receipt, WebhookDelivery};
@@ -7,10 +7,10 @@ use letterbox_common::{
     webhook::WebhookAddress,
 };
 
-use super::IntakeItem;
+use super::item::IntakeItem;
 use crate::claims::DeliveryKey;
 
-/// A checked body.
+/// A checked delivery.
 pub(crate) struct Delivery {
     address: WebhookAddress,
     memory: WebhookId,
@@ -20,7 +20,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// `memory` is the webhook under whose id bodies are remembered.
+    /// Creates a delivery. `memory` is the webhook under whose id its bodies are remembered.
     pub(crate) fn new(
         address: WebhookAddress,
         memory: WebhookId,

@@ -1,5 +1,5 @@
-//! Sorts what a lane has taken into messages of bounded size, and keeps those who wait for an
-//! answer beside what they wait for.
+//! Sorts the batch of a lane into messages of bounded size, and keeps the waiting callers beside
+//! their items.
 
 use std::collections::{HashMap, hash_map::Entry as Slot};
 
@@ -7,34 +7,35 @@ use bytes::Bytes;
 use letterbox_broker::{BatchBody, Entry, MAX_LINE, spans, topology::QueueFamily};
 use letterbox_traces::Span;
 
-use super::IntakeItem;
+use super::item::IntakeItem;
 use crate::{
     batcher::{Answer, Asked},
     claims::{Answers, Outcome},
     open_batches::{BatchId, Spillable},
 };
 
-/// Entries of one message. More gain little, and a message should be readable in the dashboard.
+/// Maximum entries of a message. More would gain little, and messages should stay readable in the
+/// dashboard.
 const MAX_MESSAGE_ENTRIES: usize = 32;
-/// Bytes of one message; a single entry may have more.
+/// Maximum bytes of a message; a single entry may have more.
 const MAX_MESSAGE_BYTES: usize = 128 << 10;
 
-/// What an item takes of a message, before it is encoded.
+/// The estimated size of an item in a message.
 pub(super) fn item_bytes<I: IntakeItem>(item: &I) -> usize {
     item.length() + MAX_LINE
 }
 
-/// One distinct item, and everybody who waits for it.
-pub(super) struct Waiting<I: IntakeItem> {
+/// One distinct item, and all callers that wait for it.
+pub(super) struct WaitingItem<I: IntakeItem> {
     pub(super) key: I::Key,
     pub(super) item: I,
     first: Answer<Outcome>,
-    /// Sent the same at the same moment.
+    /// Callers with an equal item in the same batch.
     repeats: Vec<Answer<Outcome>>,
 }
 
-impl<I: IntakeItem> Waiting<I> {
-    /// Answers everybody alike.
+impl<I: IntakeItem> WaitingItem<I> {
+    /// Gives all callers the same answer.
     pub(super) fn answer(self, answer: Outcome) {
         self.first.give(answer);
         self.repeats
@@ -48,18 +49,19 @@ pub(super) struct Group<I: IntakeItem> {
     pub(super) batch: BatchId,
     pub(super) queue: u16,
     bytes: usize,
-    pub(super) items: Vec<Waiting<I>>,
+    pub(super) items: Vec<WaitingItem<I>>,
 }
 
 impl<I: IntakeItem> Group<I> {
-    /// Sorts a batch into messages. Of equal items the first stands for all.
+    /// Sorts a batch into groups. The first of equal items stands for all of them.
     pub(super) fn gather(batch: Vec<Asked<I, Outcome>>, work_queues: u16) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
-        // The group that is being filled, by queue; and where each key is.
+        // The group that is being filled, by queue, and the place of each key.
         let (mut open, mut places) = (HashMap::new(), HashMap::new());
         for (item, answer) in batch.into_iter().map(Asked::split) {
             let key = item.key();
             let place = match places.entry(key) {
+                // Claimed once: the repeat waits for the answer of the first.
                 Slot::Occupied(place) => {
                     let (group, index): (usize, usize) = *place.get();
                     groups[group].items[index].repeats.push(answer);
@@ -81,7 +83,7 @@ impl<I: IntakeItem> Group<I> {
             let group = &mut groups[index];
             place.insert((index, group.items.len()));
             group.bytes += bytes;
-            group.items.push(Waiting {
+            group.items.push(WaitingItem {
                 key,
                 item,
                 first: answer,
@@ -110,7 +112,7 @@ impl<I: IntakeItem> Group<I> {
             .for_each(|waiting| waiting.answer(answer));
     }
 
-    /// Answers those who hold nothing; what is held becomes a message.
+    /// Answers the callers whose keys are not held here; the held items become a message.
     pub(super) fn claimed(self, answers: &Answers<I::Key>) -> HeldGroup {
         let (mut entries, mut held) = (Vec::new(), HeldAnswers::default());
         for waiting in self.items {
@@ -121,6 +123,7 @@ impl<I: IntakeItem> Group<I> {
                     held.repeats.extend(waiting.repeats);
                 }
                 Some(Err(outcome)) => waiting.answer(*outcome),
+                // Without an answer about a key nothing may be promised.
                 None => waiting.answer(Outcome::Unavailable),
             }
         }
@@ -128,14 +131,14 @@ impl<I: IntakeItem> Group<I> {
     }
 }
 
-/// Those who wait for what becomes of a message.
+/// The callers that wait for the outcome of a message.
 #[derive(Default)]
 struct HeldAnswers {
     firsts: Vec<Answer<Outcome>>,
     repeats: Vec<Answer<Outcome>>,
 }
 
-/// A message, and those who wait for what becomes of it.
+/// A message, and the callers that wait for its outcome.
 pub(super) struct HeldGroup {
     pub(super) message: Spillable,
     answers: HeldAnswers,
@@ -143,7 +146,7 @@ pub(super) struct HeldGroup {
 }
 
 impl HeldGroup {
-    /// Whether nothing is held.
+    /// Whether no item is held.
     pub(super) fn is_empty(&self) -> bool {
         self.answers.firsts.is_empty()
     }
@@ -168,10 +171,10 @@ impl HeldGroup {
         }
     }
 
-    /// Answers everybody. What was repeated in one batch is a duplicate, once it is recorded.
+    /// Answers all callers. Once an item is recorded, its repeats in the batch are duplicates.
     pub(super) fn answer(mut self, answer: Outcome) {
         if let (Outcome::Unavailable, Some(span)) = (answer, &mut self.span) {
-            span.fail("neither published nor kept");
+            span.fail("neither published nor spilled");
         }
         let repeated = match answer {
             Outcome::First => Outcome::Duplicate,

@@ -1,17 +1,17 @@
-//! One lane: a batch from its claim to its answers.
+//! One lane: takes a batch of items from the claim to the answers.
 //!
-//! The batch goes out as a few messages of bounded size, each of which is claimed, published and
-//! settled by itself: what becomes of one changes nothing for the others.
+//! The items go out as a few messages of bounded size. Each is an open batch of its own, published
+//! and settled independently of the others.
 
 use std::{marker::PhantomData, sync::Arc};
 
 use futures_util::future::join_all;
 use letterbox_broker::Entry;
-use letterbox_traces::{Kind, batch};
+use letterbox_traces::{SpanKind, batch};
 
 use super::{
-    IntakeItem,
     group::{Group, HeldGroup, item_bytes},
+    item::IntakeItem,
 };
 use crate::{
     batcher::{Asked, BatchWork},
@@ -20,7 +20,7 @@ use crate::{
     work_queues::WorkQueues,
 };
 
-/// What all lanes work with.
+/// The parts that all lanes share.
 #[derive(Clone)]
 pub(crate) struct LaneParts {
     pub(crate) claims: Claims,
@@ -30,7 +30,7 @@ pub(crate) struct LaneParts {
     pub(crate) work_queues: Arc<WorkQueues>,
 }
 
-/// Does batches of one kind of items.
+/// Records batches of items of one kind.
 pub(crate) struct Lane<I> {
     parts: LaneParts,
     kind: PhantomData<fn(I)>,
@@ -49,6 +49,7 @@ impl<I: IntakeItem> BatchWork for Lane<I> {
         let (open, closed) = groups
             .into_iter()
             .partition(|group| self.has_way_out(group));
+        // Together: a queue that takes nothing must not delay the messages for the others.
         tokio::join!(self.accept(open), self.refuse(closed));
     }
 
@@ -65,7 +66,7 @@ impl<I: IntakeItem> Lane<I> {
         }
     }
 
-    /// Whether a message would be published or spilled, as far as is known.
+    /// Whether a message could be published or spilled, as far as this gateway knows.
     fn has_way_out(&self, group: &Group<I>) -> bool {
         let key = I::Entry::QUEUES.routing_key(group.queue);
         self.parts.outlet.may_take(&key) || self.parts.spill.has_room()
@@ -81,12 +82,16 @@ impl<I: IntakeItem> Lane<I> {
             .collect();
         let items = groups.iter().flat_map(|group| &group.items);
         let contexts = items.map(|waiting| waiting.item.receipt().traceparent.as_str());
-        let mut span = batch(Kind::Internal, || format!("claim {}", I::NAME), contexts);
+        let mut span = batch(
+            SpanKind::Internal,
+            || format!("claim {}", I::NAME),
+            contexts,
+        );
         let Ok(claimed) = self.parts.claims.claim(&wanted).await else {
             if let Some(span) = &mut span {
                 span.fail("the database did not answer");
             }
-            // It may have claimed all the same.
+            // The claim may have committed unseen. Its lease ends, so that a retry can take over.
             self.fail(groups.iter().map(|group| group.batch));
             groups
                 .into_iter()
@@ -95,19 +100,20 @@ impl<I: IntakeItem> Lane<I> {
         };
         drop(span);
         let claimed = groups.into_iter().map(|group| group.claimed(&claimed));
-        // A batch of which nothing is held is not open.
+        // A batch into which nothing was claimed has no row to settle.
         let held = claimed.filter(|group| !group.is_empty());
         self.publish(held.collect()).await;
     }
 
-    /// Refuses before anything is claimed: a claim that can't be published would stay open. What
-    /// was recorded before is a duplicate all the same.
+    /// Refuses items without claiming them: a claim that can't be published would stay open. Items
+    /// that were recorded before are still answered as duplicates.
     async fn refuse(&self, groups: Vec<Group<I>>) {
         if groups.is_empty() {
             return;
         }
         let items: Vec<_> = groups.into_iter().flat_map(|group| group.items).collect();
         let keys: Vec<_> = items.iter().map(|waiting| waiting.key).collect();
+        // While the database is away as well, all of them are refused.
         let found = self.parts.claims.find(&keys).await.unwrap_or_default();
         for waiting in items {
             let outcome = found.get(&waiting.key).copied();
@@ -115,12 +121,13 @@ impl<I: IntakeItem> Lane<I> {
         }
     }
 
-    /// Publishes each message, spills those that are not confirmed, and answers.
+    /// Publishes each message, spills those that are not confirmed, and answers the callers.
     async fn publish(&self, groups: Vec<HeldGroup>) {
         let publishing = groups.into_iter().map(|group| async move {
             let published = self.parts.outlet.publish(&group.message).await;
             match published {
                 Ok(()) => {
+                    // Before the answer, so that a repeat after it is a duplicate.
                     self.parts.settlements.confirm(group.message.batch);
                     group.answer(Outcome::First);
                     None
@@ -134,9 +141,11 @@ impl<I: IntakeItem> Lane<I> {
         }
         let messages: Vec<_> = left.iter().map(|group| group.message.clone()).collect();
         let outcome = match self.parts.spill.keep(&messages).await {
+            // A spilled message is as durable as a queued one.
             Ok(()) => Outcome::First,
             Err(error) => {
                 tracing::debug!(%error, "not spilled");
+                // If the spill has committed unseen, its row stays spilled and is relayed.
                 self.fail(messages.iter().map(|message| message.batch));
                 Outcome::Unavailable
             }

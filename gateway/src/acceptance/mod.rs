@@ -1,72 +1,47 @@
-//! Claim, publish, settle: the part of a request that must not be split. What waits at one moment
-//! goes through it together, in one of a few lanes.
+//! Claim, publish, settle: the part of a request that must not be split. The items that wait at one
+//! moment go through it together, in one of a few lanes.
 //!
-//! A lane works apart from the requests, so a sender that hangs up changes nothing, and a shutdown
-//! waits for it. Between any two of its steps the process may die: the protocol, its states, who
-//! moves them and what a crash does at each point, is in the README beside this file.
+//! Lanes are tasks of their own, so a sender that hangs up changes nothing, and a shutdown waits
+//! for them. The process may die between any two steps: the README beside this file describes the
+//! protocol, its states, who moves them, and the effect of a crash at each point.
 
 mod delivery;
 mod group;
+mod item;
 mod lane;
 mod submission;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use letterbox_broker::{Entry, Receipt};
-use letterbox_common::{ids::WorkspaceId, process::metrics::CounterUnder};
+use letterbox_common::process::metrics::CounterUnder;
 use tokio_util::task::TaskTracker;
 
-use self::lane::Lane;
 pub(crate) use self::{delivery::Delivery, lane::LaneParts, submission::Submission};
+use self::{item::IntakeItem, lane::Lane};
 use crate::{
-    batcher::{Batcher, Limits},
-    claims::{ClaimKey, Outcome},
+    batcher::{BatchLimits, Batcher},
+    claims::Outcome,
     metrics,
 };
 
-/// Items that one lane takes at once: what PostgreSQL and RabbitMQ do best with.
+/// Maximum items that one lane takes at once: the size that suits PostgreSQL and RabbitMQ best.
 const MAX_BATCH: usize = 256;
 const MAX_BATCH_BYTES: usize = 256 << 10;
-/// Items, and bytes of items, that are not answered yet. More is refused.
+/// Maximum items that wait for a lane, and bytes of unanswered items. More is refused.
 const MAX_QUEUED: usize = 8_192;
 const MAX_BYTES: usize = 32 << 20;
 
-/// Something that passed every check and is about to be accepted.
-pub(crate) trait IntakeItem: Send + Sync + 'static {
-    type Key: ClaimKey;
-    type Entry: Entry + Send + Sync;
-
-    /// Names the batcher in metrics.
-    const NAME: &'static str;
-
-    /// What is claimed for it.
-    fn key(&self) -> Self::Key;
-
-    /// Its tenant.
-    fn workspace(&self) -> WorkspaceId;
-
-    /// Of the request that it comes from.
-    fn receipt(&self) -> &Receipt;
-
-    /// Length of its body.
-    fn length(&self) -> usize;
-
-    /// What is published under the id that its claim has.
-    fn into_entry(self, id: <Self::Key as ClaimKey>::Id) -> (Self::Entry, Bytes);
-}
-
-/// Accepts items of one kind.
+/// Records items of one kind.
 pub(crate) struct Acceptance<I: IntakeItem> {
     lanes: Batcher<Lane<I>>,
-    /// How often each outcome came.
+    /// Counts each outcome.
     outcomes: Arc<[CounterUnder; Outcome::ALL.len()]>,
 }
 
 impl<I: IntakeItem> Acceptance<I> {
     /// Starts `lanes` lanes as tasks of `tasks`.
     pub(crate) fn start(lanes: u16, parts: LaneParts, tasks: &TaskTracker) -> Self {
-        let limits = Limits {
+        let limits = BatchLimits {
             max_queued: MAX_QUEUED,
             max_bytes: MAX_BYTES,
             max_batch: MAX_BATCH,
@@ -80,8 +55,8 @@ impl<I: IntakeItem> Acceptance<I> {
         }
     }
 
-    /// Puts an item into the next batch. Dropping this future before the batch is taken leaves
-    /// nothing behind; later it changes nothing.
+    /// Puts an item into the next batch and waits for its outcome. Dropping this future before the
+    /// batch is taken withdraws the item; later it changes nothing.
     pub(crate) fn accept(&self, item: I) -> impl Future<Output = Outcome> + use<I> {
         let (answer, outcomes) = (self.lanes.ask(item), self.outcomes.clone());
         async move {

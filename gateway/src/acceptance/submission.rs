@@ -1,19 +1,19 @@
-//! A form's payload that passed every check.
+//! Submissions: payloads of forms that passed every check.
 
 use bytes::Bytes;
 use letterbox_broker::{FormSubmission, Receipt};
 use letterbox_common::ids::{RunId, WorkspaceId};
 
-use super::IntakeItem;
+use super::item::IntakeItem;
 use crate::{
     admission::LiveRelease,
     claims::{ClaimKey, SubmissionKey},
 };
 
-/// A validated payload.
+/// A validated submission.
 #[derive(Clone)]
 pub(crate) struct Submission {
-    /// What it was validated against.
+    /// The release that it was validated against.
     pub(crate) release: LiveRelease,
     pub(crate) key: SubmissionKey,
     pub(crate) payload: Bytes,

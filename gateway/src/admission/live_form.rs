@@ -1,11 +1,11 @@
-//! What a live token leads to.
+//! The live form behind a token.
 
 use letterbox_common::{
     form::Form,
     ids::{ReleaseId, WorkflowId, WorkspaceId},
 };
 
-/// The release that a live form belongs to.
+/// The release of a live form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LiveRelease {
     pub(crate) workspace: WorkspaceId,
@@ -17,21 +17,21 @@ pub(crate) struct LiveRelease {
 #[derive(Debug, Clone)]
 pub(crate) struct LiveForm {
     pub(crate) release: LiveRelease,
-    /// JSON text, as the public reads it.
+    /// The definition, as the JSON text that the public reads.
     pub(crate) definition: String,
-    /// Where its submissions need a proof of work: how many seconds filling it in takes at least.
+    /// The minimum time to fill it in, if its submissions need a proof of work.
     pub(crate) least_seconds: Option<i16>,
 }
 
-/// The stored definition is not a form: nobody deployed it through Letterbox.
+/// The stored definition is not a form, so it was not deployed through Letterbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InvalidDefinition;
 
 impl LiveForm {
-    /// The definition, to validate a payload against.
+    /// Parses the definition, for the validation of payloads.
     ///
     /// # Errors
-    /// When what is stored is not a form. Logged.
+    /// When the stored definition is not a form. Logged.
     pub(crate) fn parse(&self) -> Result<Form, InvalidDefinition> {
         serde_json::from_str(&self.definition).map_err(|error| {
             let (workflow_id, release_id) = (self.release.workflow, self.release.release);

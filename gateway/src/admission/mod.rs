@@ -1,11 +1,11 @@
-//! Who may go on to a form: the live form behind a token, and a number of requests in any 60
-//! seconds for each client and each token, exact across all gateways.
+//! Admission to forms: finds the live form behind a token, and limits the requests of each client
+//! and each token in any 60 seconds, exactly and across all gateways.
 //!
-//! Both are asked of PostgreSQL at once, in batches, for every request: the request after a pause
-//! is refused already, on every gateway. A request with a live token counts against client and
-//! token or against neither, every other one against its client; nothing is ever given back. A
-//! client that has been refused is refused here, without asking, until its oldest hit has expired:
-//! a flood from one client costs the database nothing.
+//! One statement asks PostgreSQL for both, in batches, for every request, so a form that is paused
+//! refuses the very next request on every gateway. A request with a live token counts against its
+//! client and its token or against neither, any other against its client; no hit is ever given
+//! back. A client that was refused is refused here, without asking, until its oldest hit has
+//! expired: a flood from one client costs the database nothing.
 
 mod exhausted;
 mod live_form;
@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     exhausted::Exhausted,
-    store::{Admitted, Request, Requests, sweep},
+    store::{Admittance, Admitted, Requests, sweep},
     subject::Subject,
 };
 pub(crate) use self::{
@@ -30,13 +30,13 @@ pub(crate) use self::{
     store::sweep::STATEMENTS as SWEEPING_STATEMENTS,
 };
 use crate::{
-    batcher::{Batcher, Limits, LookUps},
+    batcher::{BatchLimits, Batcher, LookUps},
     client_address::ClientAddress,
     metrics,
 };
 
-/// One batch at a time: two would wait for each other's rows.
-const REQUESTS: Limits = Limits {
+/// One batch at a time, because two would wait for each other's rows.
+const REQUESTS: BatchLimits = BatchLimits {
     max_queued: 8_192,
     max_bytes: 1 << 20,
     max_batch: 256,
@@ -44,7 +44,7 @@ const REQUESTS: Limits = Limits {
     max_in_flight: 1,
 };
 
-/// Why a request may not go on.
+/// Why a request is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
     /// Too many requests. The next one would pass after this time.
@@ -60,7 +60,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Starts admitting as a task of `tasks`, and sweeping as one of `background`, until `stop`.
+    /// Starts admission as a task of `tasks`, and sweeping as one of `background`, until `stop`.
     #[must_use]
     pub(crate) fn start(
         database: Database,
@@ -76,7 +76,7 @@ impl Admission {
         }
     }
 
-    /// Refuses a client that is known to have exhausted its limit. Asks nobody and counts nothing.
+    /// Refuses a client that is known to have exhausted its limit, without a query or a hit.
     ///
     /// # Errors
     /// [`NotAdmitted::RateLimited`].
@@ -88,8 +88,8 @@ impl Admission {
         }
     }
 
-    /// Counts a request, and gives the form behind its token: none where there is no token, and
-    /// where it is unknown or not live. With `closed_too` also a form that takes nothing new.
+    /// Counts a request and returns the form behind its token; `None` without a token, or if it is
+    /// unknown or not live. With `closed_too`, also returns a form that takes nothing new.
     ///
     /// # Errors
     /// See [`NotAdmitted`]. A refused request does not count.
@@ -107,11 +107,11 @@ impl Admission {
         let Some((subject, next_in)) = exhausted else {
             return self.count(client, token, closed_too).await;
         };
-        // Only if it is open does it matter that a token is exhausted.
-        match self.ask(Request::Find { token }).await?.is_open {
-            true => Err(refuse(subject, next_in)),
-            false => self.count(client, token, closed_too).await,
+        // A dead token has no limit of its own, and must be answered like an unknown one.
+        if self.ask(Admittance::Find { token }).await?.is_open {
+            return Err(refuse(subject, next_in));
         }
+        self.count(client, token, closed_too).await
     }
 
     async fn count(
@@ -120,7 +120,7 @@ impl Admission {
         token: Option<TokenHash>,
         closed_too: bool,
     ) -> Result<Option<LiveForm>, NotAdmitted> {
-        let counting = Request::Count {
+        let counting = Admittance::Count {
             client,
             token,
             closed_too,
@@ -132,13 +132,14 @@ impl Admission {
         for (subject, next_in) in refusing.clone() {
             self.exhausted.insert(subject, next_in);
         }
+        // A retry passes only when both limits allow it.
         match refusing.max_by_key(|(_, next_in)| *next_in) {
             Some((subject, next_in)) => Err(refuse(subject, next_in)),
             None => Ok(admitted.form),
         }
     }
 
-    async fn ask(&self, request: Request) -> Result<Admitted, NotAdmitted> {
+    async fn ask(&self, request: Admittance) -> Result<Admitted, NotAdmitted> {
         let answer = self.requests.look_up(request).await;
         answer.map_err(|_| NotAdmitted::Unavailable)
     }

@@ -1,15 +1,15 @@
-//! Whose requests are counted, and how many each may make.
+//! The subjects of rate limits, and their limits.
 
 use letterbox_common::form::TokenHash;
 
 use crate::client_address::ClientAddress;
 
-/// Requests a minute with one token.
+/// Maximum requests with one token in any 60 seconds.
 const MAX_PER_TOKEN: i32 = 20;
-/// Requests a minute from one client.
+/// Maximum requests of one client in any 60 seconds.
 const MAX_PER_CLIENT: i32 = 60;
 
-/// Whose requests are counted.
+/// A subject whose requests are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     Client(ClientAddress),
@@ -17,7 +17,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Requests in any 60 seconds.
+    /// Maximum requests in any 60 seconds.
     pub(super) fn limit(self) -> i32 {
         match self {
             Self::Client(_) => MAX_PER_CLIENT,
@@ -25,7 +25,7 @@ impl Subject {
         }
     }
 
-    /// Label of the metric.
+    /// The value of the metric's label.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Client(_) => "client",
@@ -33,7 +33,7 @@ impl Subject {
         }
     }
 
-    /// The table's key.
+    /// The key in the table. Prefixes keep the two kinds apart.
     pub(super) fn key(self) -> Vec<u8> {
         match self {
             Self::Client(address) => [b"c", address.bytes().as_slice()].concat(),

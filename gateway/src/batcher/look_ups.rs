@@ -1,14 +1,14 @@
-//! Look-ups: work of a batcher that gives one output for each item, all at the same time.
+//! Look-ups: work of a batcher that returns one output for each item.
 
 use super::{Asked, BatchWork, Batcher, Unanswered};
 
-/// Work that gives one output for each item, all at the same time.
+/// Work that returns one output for each item, all at the same time.
 pub(crate) trait LookUp: Send + Sync + 'static {
     type Item: Send + 'static;
     type Output: Send + 'static;
     type Error: Clone + Send + 'static;
 
-    /// One output for each item, in the items' order.
+    /// Looks up all items. Returns one output for each, in the same order.
     fn look_up(
         &self,
         items: Vec<Self::Item>,
@@ -18,7 +18,7 @@ pub(crate) trait LookUp: Send + Sync + 'static {
 /// Why a look-up has no output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LookUpError<E> {
-    /// Nobody answers.
+    /// The batcher did not answer.
     Unanswered(Unanswered),
     /// The batch failed.
     Failed(E),
@@ -47,7 +47,7 @@ impl<L: LookUp> BatchWork for LookUps<L> {
 }
 
 impl<L: LookUp> Batcher<LookUps<L>> {
-    /// Looks one item up.
+    /// Looks up one item.
     ///
     /// # Errors
     /// See [`LookUpError`].

@@ -1,10 +1,10 @@
-//! Micro-batching: what many callers want at one moment is done at once.
+//! Micro-batching: the items that many callers want handled at one moment are handled together.
 //!
-//! There is no artificial delay. A worker takes whatever waits, works on it, and takes what has
-//! gathered meanwhile: a single caller is served at once, and under load batches grow by
-//! themselves. What waits is bounded by count and by bytes. Whoever has given up waiting is dropped
-//! before it costs anything; from the moment a batch is taken, its work is done whether or not
-//! anybody still waits, also when the batcher is closed.
+//! There is no artificial delay. A task takes all items that wait, handles them, and takes those
+//! that have gathered meanwhile: a single caller is served at once, and under load batches grow by
+//! themselves. The queue is bounded by count and by bytes. The item of a caller that has given up
+//! is dropped before it costs anything; once a batch is taken, it is completed whether or not its
+//! callers still wait, even if the batcher is closed.
 
 mod look_ups;
 
@@ -19,29 +19,29 @@ use letterbox_common::process::vital::vital;
 
 /// The bounds of a batcher.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Callers that may wait. One more is refused.
+pub(crate) struct BatchLimits {
+    /// Maximum items that wait. More are refused.
     pub(crate) max_queued: usize,
-    /// Bytes of all items that wait or are worked on. One more item is refused.
+    /// Maximum bytes of all unanswered items. More are refused.
     pub(crate) max_bytes: usize,
-    /// Items in one batch.
+    /// Maximum items in one batch.
     pub(crate) max_batch: usize,
-    /// Bytes in one batch; a single item may have more.
+    /// Maximum bytes in one batch; a single item may have more.
     pub(crate) max_batch_bytes: usize,
-    /// Batches in flight at once.
+    /// The number of tasks, and so the maximum batches in flight.
     pub(crate) max_in_flight: usize,
 }
 
-/// Nobody answers.
+/// Why an item got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// Too much is waiting, or the batcher is closed. Nothing was done.
     Overloaded,
-    /// The work panicked. What it has done is unknown.
+    /// The work panicked. Its effect is unknown.
     Lost,
 }
 
-/// One caller's item, and the way back to its caller.
+/// The item of one caller, and the channel for its answer.
 pub(crate) struct Asked<I, A> {
     pub(crate) item: I,
     answer: oneshot::Sender<A>,
@@ -50,7 +50,7 @@ pub(crate) struct Asked<I, A> {
 }
 
 impl<I, A> Asked<I, A> {
-    /// Separates the item from the way back.
+    /// Separates the item from the channel for its answer.
     pub(crate) fn split(self) -> (I, Answer<A>) {
         let answer = Answer {
             sender: self.answer,
@@ -60,7 +60,8 @@ impl<I, A> Asked<I, A> {
     }
 }
 
-/// The way back to a caller. Its item counts as long as this lives.
+/// The channel for the answer to one caller. Its item counts against the bytes until this is
+/// dropped.
 pub(crate) struct Answer<A> {
     sender: oneshot::Sender<A>,
     _bytes: OwnedSemaphorePermit,
@@ -69,29 +70,29 @@ pub(crate) struct Answer<A> {
 impl<A> Answer<A> {
     /// Answers the caller, if it still waits.
     pub(crate) fn give(self, answer: A) {
-        // A caller may have gone away.
+        // The caller may be gone.
         drop(self.sender.send(answer));
     }
 }
 
-/// What a batcher does with a batch.
+/// The work of a batcher.
 pub(crate) trait BatchWork: Send + Sync + 'static {
     type Item: Send + 'static;
     type Answer: Send + 'static;
 
-    /// What an item counts for.
+    /// The number of bytes that an item counts for.
     fn bytes(_: &Self::Item) -> usize {
         size_of::<Self::Item>()
     }
 
-    /// Does the work and answers every caller. Never an empty batch.
+    /// Handles a batch, which is never empty, and answers every caller.
     fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) -> impl Future<Output = ()> + Send;
 
-    /// Called when a batch is done and nothing more is waiting.
+    /// Called when a batch is done and no item waits.
     fn idle(&self) {}
 }
 
-/// What callers hold. Closed when all clones are dropped.
+/// The callers' handle of a batcher, which is closed when all clones are dropped.
 pub(crate) struct Batcher<W: BatchWork> {
     asked: mpsc::Sender<Asked<W::Item, W::Answer>>,
     bytes: Arc<Semaphore>,
@@ -107,10 +108,15 @@ impl<W: BatchWork> Clone for Batcher<W> {
 }
 
 impl<W: BatchWork> Batcher<W> {
-    /// Starts the workers as tasks of `tasks`. `name` labels the metrics.
-    pub(crate) fn start(name: &'static str, limits: Limits, work: W, tasks: &TaskTracker) -> Self {
+    /// Starts a batcher as tasks of `tasks`. `name` labels the metrics.
+    pub(crate) fn start(
+        name: &'static str,
+        limits: BatchLimits,
+        work: W,
+        tasks: &TaskTracker,
+    ) -> Self {
         let (sender, receiver) = mpsc::channel(limits.max_queued);
-        let waiting = Waiting {
+        let waiting = Queued {
             asked: receiver,
             held_over: None,
         };
@@ -125,8 +131,8 @@ impl<W: BatchWork> Batcher<W> {
         }
     }
 
-    /// Adds one item to the next batch and waits for its answer. Dropped before the batch is taken,
-    /// it leaves nothing behind.
+    /// Adds one item to the next batch and waits for its answer. Dropping the future before the
+    /// batch is taken withdraws the item.
     ///
     /// # Errors
     /// See [`Unanswered`].
@@ -135,11 +141,11 @@ impl<W: BatchWork> Batcher<W> {
         item: W::Item,
     ) -> impl Future<Output = Result<W::Answer, Unanswered>> + use<W> {
         let added = self.add(item);
-        // Holds the way back only: futures of requests are as large as what they might hold.
+        // Captures the receiver only, because the future of a request has room for all it may hold.
         async { added?.await.map_err(|_| Unanswered::Lost) }
     }
 
-    /// Adds one item to the next batch. Gives the way on which its answer comes.
+    /// Adds one item to the next batch and returns the receiver of its answer.
     fn add(&self, item: W::Item) -> Result<oneshot::Receiver<W::Answer>, Unanswered> {
         let bytes = u32::try_from(W::bytes(&item)).map_err(|_| Unanswered::Overloaded)?;
         let permit = self.bytes.clone().try_acquire_many_owned(bytes);
@@ -158,21 +164,26 @@ impl<W: BatchWork> Batcher<W> {
     }
 }
 
-/// What waits to be taken.
-struct Waiting<W: BatchWork> {
+/// The items that wait to be taken.
+struct Queued<W: BatchWork> {
     asked: mpsc::Receiver<Asked<W::Item, W::Answer>>,
-    /// Did not fit into the last batch.
+    /// An item that did not fit into the last batch.
     held_over: Option<Asked<W::Item, W::Answer>>,
 }
 
-impl<W: BatchWork> Waiting<W> {
-    /// The next batch; none when the queue is closed and empty.
-    async fn next(&mut self, limits: Limits, work: &W) -> Option<Vec<Asked<W::Item, W::Answer>>> {
+impl<W: BatchWork> Queued<W> {
+    /// Takes the next batch; `None` when the queue is closed and empty.
+    async fn next(
+        &mut self,
+        limits: BatchLimits,
+        work: &W,
+    ) -> Option<Vec<Asked<W::Item, W::Answer>>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < limits.max_batch {
             let next = match self.held_over.take() {
                 Some(asked) => asked,
                 None if batch.is_empty() => {
+                    // The last callers may have given up: then no batch follows that reports it.
                     if self.asked.is_empty() {
                         work.idle();
                     }
@@ -197,12 +208,12 @@ impl<W: BatchWork> Waiting<W> {
     }
 }
 
-/// Takes a batch, lets the next worker take the following one, works; until the queue is closed and
-/// empty.
+/// Takes batches and handles them until the queue is closed and empty. While one task handles its
+/// batch, another takes the next.
 async fn work_in_batches<W: BatchWork>(
     name: &'static str,
-    limits: Limits,
-    waiting: Arc<Mutex<Waiting<W>>>,
+    limits: BatchLimits,
+    waiting: Arc<Mutex<Queued<W>>>,
     work: Arc<W>,
 ) {
     loop {
@@ -220,8 +231,8 @@ async fn work_in_batches<W: BatchWork>(
     }
 }
 
-/// Whether nothing waits. Where another worker holds the lock, it waits for the next item itself.
-fn is_empty<W: BatchWork>(waiting: &Mutex<Waiting<W>>) -> bool {
+/// Whether no item waits. If another task holds the lock, it is itself waiting for the next item.
+fn is_empty<W: BatchWork>(waiting: &Mutex<Queued<W>>) -> bool {
     match waiting.try_lock() {
         Ok(waiting) => waiting.asked.is_empty() && waiting.held_over.is_none(),
         Err(_) => true,

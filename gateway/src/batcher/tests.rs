@@ -1,4 +1,4 @@
-//! What a batcher promises its callers.
+//! The promises of a batcher to its callers.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{look_ups::LookUpError, *};
 
-const LIMITS: Limits = Limits {
+const LIMITS: BatchLimits = BatchLimits {
     max_queued: 100,
     max_bytes: 1_000,
     max_batch: 100,
@@ -15,8 +15,7 @@ const LIMITS: Limits = Limits {
     max_in_flight: 1,
 };
 
-/// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a
-/// permit.
+/// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a permit.
 struct Doubling {
     gate: Arc<Semaphore>,
     batches: Arc<AtomicUsize>,
@@ -45,7 +44,7 @@ struct Bench {
     tasks: TaskTracker,
 }
 
-fn bench(limits: Limits) -> Bench {
+fn bench(limits: BatchLimits) -> Bench {
     let (gate, batches, tasks) = (
         Arc::new(Semaphore::new(0)),
         Arc::default(),
@@ -64,7 +63,7 @@ fn bench(limits: Limits) -> Bench {
 }
 
 impl Bench {
-    /// Asks in a task of its own, and lets it come to where it waits.
+    /// Asks in a task of its own, and lets it run until it waits.
     async fn begin(
         &self,
         n: u32,
@@ -104,18 +103,18 @@ async fn a_failed_batch_answers_every_caller_and_the_next_one_works() {
 #[tokio::test]
 async fn what_waits_is_bounded_by_count_and_by_bytes() {
     let overloaded = Err(LookUpError::Unanswered(Unanswered::Overloaded));
-    let by_count = Limits {
+    let by_count = BatchLimits {
         max_queued: 2,
         max_batch: 1,
         ..LIMITS
     };
-    let by_bytes = Limits {
+    let by_bytes = BatchLimits {
         max_bytes: 3 * size_of::<u32>(),
         ..by_count
     };
     for limits in [
         by_count,
-        Limits {
+        BatchLimits {
             max_queued: 100,
             ..by_bytes
         },
@@ -142,7 +141,7 @@ async fn what_waits_is_bounded_by_count_and_by_bytes() {
 
 #[tokio::test]
 async fn a_batch_is_bounded_by_bytes() {
-    let bench = bench(Limits {
+    let bench = bench(BatchLimits {
         max_batch_bytes: 2 * size_of::<u32>(),
         ..LIMITS
     });
@@ -174,7 +173,7 @@ async fn who_has_given_up_costs_nothing() {
 
 #[tokio::test]
 async fn closing_finishes_what_was_taken() {
-    let bench = bench(Limits {
+    let bench = bench(BatchLimits {
         max_batch: 1,
         max_in_flight: 2,
         ..LIMITS
@@ -195,7 +194,7 @@ async fn closing_finishes_what_was_taken() {
     }
 }
 
-/// Answers when the gate has a permit; counts how often nothing was waiting.
+/// Answers when the gate has a permit; counts the calls of `idle`.
 struct Idling {
     gate: Arc<Semaphore>,
     idle: Arc<AtomicUsize>,

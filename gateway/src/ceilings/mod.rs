@@ -1,5 +1,5 @@
-//! Ceilings: how much a workspace and a webhook may have stored in a day. Asked only for deliveries
-//! whose signature is right, so that nobody else could measure anything.
+//! Ceilings: the bytes that a workspace and a webhook may have stored in a day. Checked only for
+//! deliveries with a valid signature, so that others can't measure anything.
 
 mod store;
 
@@ -11,28 +11,19 @@ use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
 use self::store::FullWebhooks;
-pub(crate) use self::store::STATEMENTS;
-use crate::batcher::{Batcher, Limits, LookUps};
+pub(crate) use self::store::{DailyBytes, STATEMENTS};
+use crate::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
-/// How long an answer is used. What comes in meanwhile is taken.
+/// How long an answer is cached. Deliveries are taken meanwhile, even beyond the ceiling.
 const CACHE_TTL: Duration = Duration::from_secs(30);
-const LOOKUPS: Limits = Limits {
+const LOOKUPS: BatchLimits = BatchLimits {
     max_queued: 4_096,
     max_bytes: 1 << 20,
     max_batch: 256,
     max_batch_bytes: 1 << 20,
     max_in_flight: 1,
 };
-
-/// Bytes that may be stored in a day (UTC).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DailyBytes {
-    /// Everything in a workspace.
-    pub(crate) workspace: u64,
-    /// What one webhook delivers.
-    pub(crate) webhook: u64,
-}
 
 /// Knows which webhooks have reached their ceiling.
 pub(crate) struct Ceilings {
@@ -53,8 +44,8 @@ impl Ceilings {
         }
     }
 
-    /// Whether a webhook may store no more today, or its workspace. Not known counts as no: the
-    /// ceilings are generous, and a database that does not answer takes nothing anyway.
+    /// Whether a webhook or its workspace may store no more today. `false` if that is unknown: the
+    /// ceilings are generous, and a database that does not answer takes no delivery anyway.
     pub(crate) async fn is_reached(&self, address: WebhookAddress) -> bool {
         if let Some(is_full) = self.cache.get(&address) {
             return is_full;

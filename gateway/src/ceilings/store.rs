@@ -1,4 +1,4 @@
-//! The look-up of what is stored: one statement for all that are asked for at one moment.
+//! The look-up of stored bytes: one statement for all webhooks asked for at one moment.
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
@@ -6,11 +6,10 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
-use super::DailyBytes;
 use crate::batcher::LookUp;
 
 statements! {
-    /// Of each webhook whether it ($3), or its workspace ($4), has stored as much today as it may.
+    /// For each webhook, whether it ($3) or its workspace ($4) has reached its ceiling today.
     FIND_FULL = find_full_webhooks "
 SELECT wanted.place,
        coalesce(own.bytes >= $3, false) OR coalesce(everything.bytes >= $4, false) AS is_full
@@ -24,7 +23,16 @@ LEFT JOIN stored_bytes everything ON everything.workspace_id = wanted.workspace_
 ORDER BY wanted.place";
 }
 
-/// Looks up which webhooks are full.
+/// Maximum bytes to store in a day (UTC).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DailyBytes {
+    /// For a whole workspace.
+    pub(crate) workspace: u64,
+    /// For one webhook.
+    pub(crate) webhook: u64,
+}
+
+/// Looks up which webhooks have reached their ceiling.
 pub(super) struct FullWebhooks {
     pub(super) database: Database,
     pub(super) most: DailyBytes,

@@ -1,4 +1,5 @@
-//! What can be claimed, and in which table: a body of a webhook, an idempotency key of a workflow.
+//! The keys of claims, one type for each table: a body of a webhook, an idempotency key of a
+//! workflow.
 
 use std::{
     fmt,
@@ -14,29 +15,31 @@ use letterbox_common::{
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
-use super::store::{self, ClaimStatements};
+use super::store::statements::{self, ClaimStatements};
 
-/// What is claimed.
+/// The key of a claim.
 pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
-    /// Id of the entry to publish.
+    /// The id of the entry to publish.
     type Id: Copy + Eq + Hash + fmt::Display + fmt::Debug + ToSql + FromSqlOwned + Send + Sync;
-    /// Key of the row (live webhook or form link) that must exist for the claim to succeed.
+    /// The key of the door, the row (live webhook or form link) that must exist for the claim to
+    /// succeed.
     type Door<'a>: Copy + ToSql + Sync + Send;
 
     /// The statements over its table.
     const STATEMENTS: ClaimStatements;
 
-    /// A new id.
+    /// Generates an id.
     fn generate_id() -> Self::Id;
-    /// The tenant.
+    /// The workspace.
     fn workspace(&self) -> WorkspaceId;
     /// The key within its workspace.
     fn key_hash(&self) -> KeyHash;
-    /// SHA-256 of what the key says once: with the door it makes the key.
+    /// The SHA-256 of the body or the idempotency key, from which the database can check
+    /// [`Self::key_hash`].
     fn sha256(&self) -> &[u8];
-    /// The row that must exist for the claim to succeed.
+    /// The door of the claim.
     fn door(&self) -> Self::Door<'_>;
-    /// What a claim keeps of what comes with its key; none where the key says it all.
+    /// A hash of the payload that came with the key; `None` if the key covers the whole body.
     fn payload_hash(&self) -> Option<i64>;
 }
 
@@ -49,8 +52,8 @@ pub struct DeliveryKey {
 }
 
 impl DeliveryKey {
-    /// The key of a body that a webhook has received; `memory` is the webhook under whose id it
-    /// remembers bodies: itself, or the first one of those that it has replaced.
+    /// Creates the key of a body that a webhook has received. `memory` is the webhook under whose
+    /// id it remembers bodies: itself, or the first of those that it has replaced.
     #[must_use]
     pub fn new(address: WebhookAddress, memory: WebhookId, body: &[u8]) -> Self {
         let body_sha256 = Sha256::digest(body).into();
@@ -66,7 +69,7 @@ impl ClaimKey for DeliveryKey {
     type Id = DeliveryId;
     type Door<'a> = WebhookId;
 
-    const STATEMENTS: ClaimStatements = store::DELIVERIES;
+    const STATEMENTS: ClaimStatements = statements::DELIVERIES;
 
     fn generate_id() -> DeliveryId {
         DeliveryId::generate()
@@ -88,9 +91,8 @@ impl ClaimKey for DeliveryKey {
     }
 }
 
-/// One idempotency key of one workflow, through one form link. The link is not part of the row: a
-/// retry through a newer link finds the same row. Nor is the payload: keys that came with different
-/// ones are equal.
+/// One idempotency key of one workflow, through one form link. The link is not part of the row, so
+/// that a retry through a newer link finds the same row. Keys with different payloads are equal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmissionKey {
     workspace: WorkspaceId,
@@ -115,7 +117,7 @@ impl Hash for SubmissionKey {
 }
 
 impl SubmissionKey {
-    /// The key of a submission; `key_sha256` is the SHA-256 of its idempotency key.
+    /// Creates the key of a submission. `key_sha256` is the SHA-256 of its idempotency key.
     pub(crate) fn new(
         workspace: WorkspaceId,
         workflow: WorkflowId,
@@ -123,6 +125,7 @@ impl SubmissionKey {
         token: TokenHash,
         payload: &[u8],
     ) -> Self {
+        // Salted, so that the payload can't be guessed from the row without knowing the key.
         let salted = Sha256::new_with_prefix(key_sha256).chain_update(payload);
         let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = salted.finalize().into();
         Self {
@@ -139,7 +142,7 @@ impl ClaimKey for SubmissionKey {
     type Id = RunId;
     type Door<'a> = &'a [u8];
 
-    const STATEMENTS: ClaimStatements = store::SUBMISSIONS;
+    const STATEMENTS: ClaimStatements = statements::SUBMISSIONS;
 
     fn generate_id() -> RunId {
         RunId::generate()

@@ -1,35 +1,32 @@
-//! Claims: who may publish a delivery or a submission. A claim is a durable row, made in a batch
-//! before anything is published; what becomes of it is what becomes of its batch, by the protocol
-//! in `acceptance/README.md`.
+//! Claims: the right to publish a delivery or a submission. A claim is a durable row, made in a
+//! batch before anything is published; its state is that of its batch, by the protocol in
+//! `acceptance/README.md`.
 
 mod key;
 mod store;
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, hash_map::Entry};
 
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::DatabaseError;
 
 pub use self::key::{ClaimKey, DeliveryKey};
+pub use self::store::Claims;
 use self::store::{Found, Wanted};
-pub(crate) use self::{key::SubmissionKey, store::STATEMENTS};
-use crate::open_batches::{BatchId, Settlements};
+pub(crate) use self::{key::SubmissionKey, store::statements::STATEMENTS};
+use crate::open_batches::BatchId;
 
-/// What became of something that asks to be recorded.
+/// The outcome of an attempt to record a delivery or a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Recorded, now.
+    /// Recorded by this attempt.
     First,
-    /// Recorded before.
+    /// Recorded by an earlier attempt.
     Duplicate,
-    /// Being recorded, by somebody else.
+    /// Being recorded by another attempt.
     InProgress,
     /// The webhook or the form link is gone.
     Gone,
-    /// Not known to be recorded: a server is away, or refuses. A retry is safe.
+    /// Not known to be recorded, because a server is away or refuses. A retry is safe.
     Unavailable,
 }
 
@@ -43,7 +40,7 @@ impl Outcome {
         Self::Unavailable,
     ];
 
-    /// One word for metrics.
+    /// The value of the metrics' label.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -55,35 +52,17 @@ impl Outcome {
     }
 }
 
-/// The answers to keys: the id that the caller holds and publishes under, the same for every
-/// attempt at the key, or why it holds none.
+/// The answer for each key: the id to publish under, which is the same for every attempt, or why
+/// the caller does not hold the claim.
 pub type Answers<K> = HashMap<K, Result<<K as ClaimKey>::Id, Outcome>>;
 
-/// Makes claims in batches. Cheap to clone.
-#[derive(Clone)]
-pub struct Claims {
-    database: Database,
-    lease: Duration,
-    settlements: Arc<Settlements>,
-}
-
 impl Claims {
-    /// A claim holds for `lease`, by the database's clock.
-    #[must_use]
-    pub fn new(database: Database, lease: Duration, settlements: Arc<Settlements>) -> Self {
-        Self {
-            database,
-            lease,
-            settlements,
-        }
-    }
-
-    /// Claims keys, each into a batch that opens here if anything is claimed into it, and answers
-    /// each. The statements themselves check that the webhook or form link is live. What is known
-    /// to be recorded is settled on the way.
+    /// Claims each key into its batch, and answers each. A batch opens if anything is claimed into
+    /// it. The statements themselves check that the webhook or form link is live, and close batches
+    /// that are known to be confirmed.
     ///
     /// # Errors
-    /// When the database did not answer. The batches may be open all the same, until their leases
+    /// When the database did not answer. The batches may be open nevertheless, until their leases
     /// are over.
     pub async fn claim<K: ClaimKey>(
         &self,
@@ -92,6 +71,7 @@ impl Claims {
         let wanted = wanted.iter().map(|(key, batch)| Wanted::new(*key, *batch));
         let wanted: Vec<_> = wanted.collect();
         let claimed = self.claim_new(&wanted).await?;
+        // Every id was generated for this attempt, so a returned one means a new claim.
         let (claimed, rest): (Vec<_>, Vec<_>) = wanted
             .into_iter()
             .partition(|one| claimed.contains(&one.id));
@@ -100,24 +80,27 @@ impl Claims {
         Ok(answers)
     }
 
-    /// Says of each why it could not be claimed anew, or takes over what nobody holds any more.
+    /// Handles keys that could not be claimed anew: takes over claims whose lease is over, and
+    /// finds out why the others are not to be had.
     async fn claim_known<K: ClaimKey>(
         &self,
         wanted: Vec<Wanted<K>>,
     ) -> Result<Answers<K>, DatabaseError> {
+        // The usual case: everything was new, and one statement is enough.
         if wanted.is_empty() {
             return Ok(Answers::new());
         }
         let found = self.find_claims(wanted.iter().map(|one| &one.key)).await?;
         let (mut answers, mut free) = (Answers::new(), HashMap::new());
         for one in wanted {
+            // Nothing is returned for a key whose door is gone.
             let found = found.get(&one.key).copied().unwrap_or(Found::Gone);
             if let Found::Open {
                 id,
                 lease_is_over: true,
             } = found
-                // Two webhooks that share their memory can ask for one claim: it goes into the
-                // batch of one of them, and the other is answered that it is in progress.
+                // Two webhooks that share their memory can want the same claim. It must go into one
+                // batch only, the one whose message holds its entry.
                 && let Entry::Vacant(place) = free.entry(id)
             {
                 place.insert(one);
@@ -126,7 +109,7 @@ impl Claims {
             let outcome = match found {
                 Found::Gone => Outcome::Gone,
                 Found::Settled => Outcome::Duplicate,
-                // Without a row it had one a moment ago.
+                // Unclaimed: it could not be claimed a moment ago, so its state is changing.
                 Found::Unclaimed | Found::Open { .. } => Outcome::InProgress,
             };
             answers.insert(one.key, Err(outcome));
@@ -134,6 +117,7 @@ impl Claims {
         if !free.is_empty() {
             let taken = self.take_over(free.values()).await?;
             answers.extend(free.into_iter().map(|(id, one)| {
+                // If not, another gateway has taken it over or settled it since.
                 let is_taken = taken.contains(&id);
                 (one.key, is_taken.then_some(id).ok_or(Outcome::InProgress))
             }));
@@ -141,8 +125,8 @@ impl Claims {
         Ok(answers)
     }
 
-    /// What became of keys, without claiming them: [`Outcome::Unavailable`] where nobody has
-    /// recorded them or is at it.
+    /// Finds the outcomes of keys without claiming them: [`Outcome::Unavailable`] for a key that is
+    /// neither recorded nor being recorded.
     ///
     /// # Errors
     /// When the database did not answer.
@@ -150,7 +134,7 @@ impl Claims {
         &self,
         keys: &[K],
     ) -> Result<HashMap<K, Outcome>, DatabaseError> {
-        // Boxed: few requests come here, and all of them would have room for it.
+        // Boxed, because few requests come here, and the futures of all would have room for it.
         let found = Box::pin(self.find_claims(keys.iter())).await?;
         let outcomes = keys.iter().map(|key| {
             let outcome = match found.get(key).copied().unwrap_or(Found::Gone) {
@@ -160,6 +144,7 @@ impl Claims {
                     lease_is_over: false,
                     ..
                 } => Outcome::InProgress,
+                // Free to be claimed, which this caller can't do: the sender has to try again.
                 Found::Unclaimed | Found::Open { .. } => Outcome::Unavailable,
             };
             (*key, outcome)

@@ -1,17 +1,25 @@
-//! The refusals of a moment that are kept. Webhooks that were found have a room of their own, and
-//! share it evenly. Those that were not are many where they are made up: nothing is gained by
-//! sharing, and no time is to be spent that tells them from the others.
+//! The refusals that wait to be written, in two bounded sets. Webhooks that were found share one
+//! set evenly. The other is for addresses that were not found: a sender can make up any number of
+//! them, so sharing it evenly would help no one, and would take time by which a sender could tell.
 
 use std::collections::HashMap;
 
-use letterbox_common::webhook::WebhookAddress;
+use jiff::Timestamp;
+use letterbox_common::webhook::{DeliveryFault, WebhookAddress};
 
-use super::Refused;
-
-/// Refusals of one webhook.
+/// Maximum refusals of one webhook.
 const MAX_EACH: usize = 32;
-/// Refusals in one room.
+/// Maximum refusals in one set.
 const MAX_TOGETHER: usize = 256;
+
+/// A refused delivery.
+#[derive(Debug, Clone)]
+pub(super) struct Refused {
+    pub(super) address: WebhookAddress,
+    pub(super) at: Timestamp,
+    pub(super) reason: DeliveryFault,
+    pub(super) request_id: Option<String>,
+}
 
 #[derive(Default)]
 pub(super) struct Kept {
@@ -26,15 +34,16 @@ struct Room {
 }
 
 impl Kept {
-    /// Keeps a refusal, if there is room.
+    /// Keeps a refusal if there is room.
     pub(super) fn add(&mut self, refused: Refused, is_found: bool) {
-        match is_found {
-            true => self.found.add_evenly(refused),
-            false => self.others.add(refused),
+        if is_found {
+            self.found.add_evenly(refused);
+        } else {
+            self.others.add(refused);
         }
     }
 
-    /// All that were kept, those of a webhook in the order they came.
+    /// All kept refusals, those of each webhook in the order in which they came.
     pub(super) fn into_refused(self) -> Vec<Refused> {
         let rooms = [self.found, self.others].into_iter();
         rooms
@@ -54,8 +63,8 @@ impl Room {
         }
     }
 
-    /// The same; where there is no room, the webhook that has most loses its last one, if that
-    /// leaves it as many as this one gets.
+    /// Like [`Self::add`], but a full set makes room by dropping the last refusal of the webhook
+    /// that has most, if that one keeps at least as many as this one gets.
     fn add_evenly(&mut self, refused: Refused) {
         let kept = self.kept_of(refused.address);
         if self.count == MAX_TOGETHER && kept < MAX_EACH {

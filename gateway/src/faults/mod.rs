@@ -1,6 +1,6 @@
-//! Why deliveries were refused, for the owners of their webhooks: senders are told nothing. Written
-//! down beside the requests, and only so much at a time. Webhooks share the room evenly, and those
-//! that are not there have another: a flood hides little from the owners of others.
+//! Faults: why deliveries were refused, for the owners of their webhooks; senders are not told.
+//! Written apart from the requests, and a bounded number at a time. Webhooks share that bound
+//! evenly, and addresses without a webhook have another, so a flood hides little from other owners.
 
 mod kept;
 mod store;
@@ -22,30 +22,21 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::kept::Kept;
+use self::kept::{Kept, Refused};
 pub(crate) use self::store::STATEMENTS;
 
-/// How often they are written down.
+/// The pause between two writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a delivery was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct WebhookFault {
     pub(crate) reason: DeliveryFault,
-    /// Whether its webhook was found; false also where nobody looked.
+    /// Whether its webhook was found; `false` also if it was not looked up.
     pub(crate) is_found: bool,
 }
 
-/// A refused delivery.
-#[derive(Debug, Clone)]
-struct Refused {
-    address: WebhookAddress,
-    at: Timestamp,
-    reason: DeliveryFault,
-    request_id: Option<String>,
-}
-
-/// Writes refusals down.
+/// Writes refusals to the database.
 pub(crate) struct Faults {
     shared: Arc<Shared>,
     _ends: DropGuard,
@@ -58,7 +49,7 @@ struct Shared {
 }
 
 impl Faults {
-    /// Starts writing as a task of `tasks`, which ends when the value is dropped.
+    /// Starts the writer as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
         let (shared, ended) = (Arc::<Shared>::default(), CancellationToken::new());
         let writing = write(database, shared.clone());
@@ -73,7 +64,12 @@ impl Faults {
     }
 
     /// Notes a refusal. Best effort, and the same work for every address.
-    pub(crate) fn note(&self, address: WebhookAddress, fault: Fault, request_id: Option<String>) {
+    pub(crate) fn note(
+        &self,
+        address: WebhookAddress,
+        fault: WebhookFault,
+        request_id: Option<String>,
+    ) {
         let refused = Refused {
             address,
             at: Timestamp::now(),
@@ -94,7 +90,7 @@ async fn write(database: Database, shared: Arc<Shared>) {
         shared.has_some.notified().await;
         let kept = std::mem::take(&mut *shared.kept.lock().unwrap_or_else(PoisonError::into_inner));
         if let Err(error) = store::note(&database, &kept.into_refused()).await {
-            tracing::debug!(%error, "refusals are not written down");
+            tracing::debug!(%error, "refusals were not written");
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -1,4 +1,4 @@
-//! The statement that writes refusals down.
+//! The statement that writes refusals.
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -7,10 +7,10 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
-use super::Refused;
+use super::kept::Refused;
 
 statements! {
-    /// Writes refusals down, of webhooks that are there, by a function of the database.
+    /// Writes the refusals of webhooks that exist.
     NOTE_REFUSALS = note_refusals "SELECT note_refusals($1, $2, $3, $4, $5)";
 }
 

@@ -1,7 +1,8 @@
-//! The documents: one with a form, one without, which says why or asks again.
+//! The documents of the form page: with a form, or without one, which says why or asks for it
+//! again.
 //!
-//! One that says why there is no form may be shown in any frame: nothing in it can be pressed by
-//! mistake. One with a form may be shown where its owner says.
+//! A document that says why there is no form may be embedded in any frame, because it has nothing
+//! to click by mistake. One with a form may be embedded where its owner allows it.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +19,25 @@ const DOCUMENT: &str = include_str!("../../static/form.html");
 const HTML: &str = "text/html; charset=utf-8";
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
-/// Everything that a browser would ask its user for.
+/// Disables everything that a browser would ask its user to permit.
 const NO_PERMISSIONS: HeaderValue = HeaderValue::from_static(
     "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
 );
-/// What `static/form.css` puts behind the text and behind that, by light and by dark.
+/// The backgrounds in `static/form.css`, of the card and of the page, in light and dark mode.
 const LIGHT: [Color; 2] = [Color::WHITE, Color::new(0xf2, 0xf4, 0xf8)];
 const DARK: [Color; 2] = [Color::new(0x16, 0x1d, 0x27), Color::new(0x0d, 0x12, 0x19)];
-/// The contrast of what is no text, by WCAG 2.2, 1.4.11.
+/// The minimum contrast of elements that are not text, by WCAG 2.2, 1.4.11.
 const SEEN: f64 = 3.0;
 
-/// Makes documents for one service.
+/// Renders the documents of one service.
 #[derive(Debug, Clone)]
 pub(crate) struct Documents {
-    /// With the addresses and lengths filled in.
+    /// The template, with addresses and maximum lengths filled in.
     html: String,
     policy: String,
 }
 
-/// What the page is told, beside addresses and lengths.
+/// The data in a document with a form.
 #[derive(Serialize)]
 struct Told<'a> {
     form: &'a RawValue,
@@ -46,7 +47,7 @@ struct Told<'a> {
     challenge: Option<Challenge>,
 }
 
-/// The owner's color, and what goes with it.
+/// The owner's color, and the colors derived from it.
 #[derive(Serialize)]
 struct Colors {
     accent: Color,
@@ -59,7 +60,7 @@ struct Colors {
 impl Colors {
     fn of(accent: Color) -> Self {
         let ink = accent.ink();
-        // Away from its ink: what is read on it stays as clear.
+        // Away from the ink, so that the contrast of the text on it does not shrink.
         let away = ink.ink();
         Self {
             accent,
@@ -72,7 +73,7 @@ impl Colors {
 }
 
 impl Documents {
-    /// Of a service at `base_url`.
+    /// Creates the documents of the service at `base_url`.
     pub(crate) fn new(base_url: &Url) -> Self {
         let base = base_url.as_str().trim_end_matches('/');
         let policy = format!(
@@ -90,7 +91,7 @@ impl Documents {
     /// The document of a live form.
     ///
     /// # Errors
-    /// When what is stored is not a form.
+    /// When the stored definition is not a form.
     pub(crate) fn with_form(
         &self,
         live: &LiveForm,
@@ -113,22 +114,23 @@ impl Documents {
             .html
             .replace("{language}", language.as_str())
             .replace("{state}", "")
-            // From the end to the begin: nothing is replaced in what the owner wrote.
+            // From the end to the beginning, so that nothing is replaced in the owner's texts.
             .replacen("{told}", &escape(&told), 1)
             .replacen("{title}", &head(&form, page), 1);
-        let ancestors = match page.frame_ancestors.is_empty() {
-            true => "'none'".to_owned(),
-            false => page.frame_ancestors.join(" "),
+        let ancestors = if page.frame_ancestors.is_empty() {
+            "'none'".to_owned()
+        } else {
+            page.frame_ancestors.join(" ")
         };
         Ok(self.response(html, &ancestors))
     }
 
-    /// The document that is told no form, and asks for it: for a page that knows its token.
+    /// The document without data, for a page that knows its token and fetches the form.
     pub(crate) fn without_form(&self) -> Response {
         self.response(self.empty(""), "'none'")
     }
 
-    /// The document that says why there is no form: the same for every token.
+    /// The document that says why there is no form, the same for every token.
     pub(crate) fn refused(&self, refusal: Refusal) -> Response {
         let status = refusal.status();
         let retry = refusal.retry_after();
@@ -155,7 +157,7 @@ impl Documents {
     fn response(&self, html: String, ancestors: &str) -> Response {
         let mut response = super::own(HTML, Bytes::from(html));
         let headers = response.headers_mut();
-        // What the owner named was checked when it was deployed.
+        // The owner's origins were checked at the deploy, so the fallback is never needed.
         let policy = HeaderValue::try_from(format!("{}{ancestors}", self.policy));
         let policy = policy.unwrap_or(HeaderValue::from_static("default-src 'none'"));
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -165,7 +167,7 @@ impl Documents {
     }
 }
 
-/// What is shown of the page before it is opened: in a tab, in a chat.
+/// The title and description of the page, as a tab or a link preview shows them.
 fn head(form: &Form, page: &Page) -> String {
     let title = escape(&form.title);
     let mut head = format!(
@@ -196,7 +198,7 @@ fn max_lengths() -> String {
     serde_json::json!(lengths).to_string()
 }
 
-/// The text, for an element or an attribute in double quotes.
+/// Escapes text for an element or an attribute in double quotes.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,4 +1,4 @@
-//! The files that the form page loads: a part of the program, the same for every form.
+//! The files that the form page loads: embedded in the program, the same for every form.
 
 use bytes::Bytes;
 

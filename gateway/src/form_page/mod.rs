@@ -1,6 +1,7 @@
-//! The page behind a form link: a document that carries the form of a live link, with how its owner
-//! wants it to look, and the files that it loads. It is answered under the same limits, liveness
-//! and silence as the form itself; the page submits through the public endpoint, like anybody else.
+//! The page behind a form link: a document with the form of a live link and the look that its owner
+//! chose, and the files that it loads. The same limits and checks apply, and the same silence about
+//! dead links, as for the form itself; the page submits through the public endpoint like any other
+//! client.
 
 mod document;
 mod files;
@@ -17,7 +18,7 @@ use crate::response::{self, Response};
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 
-/// Answers with pages.
+/// Serves form pages.
 pub(crate) struct FormPages {
     pub(crate) documents: Documents,
     database: Database,
@@ -31,7 +32,7 @@ impl FormPages {
         }
     }
 
-    /// How the page of a live form looks; None where the form is not live any more.
+    /// The look of a live form's page; `None` if the form is no longer live.
     ///
     /// # Errors
     /// When the database did not answer.
@@ -40,7 +41,7 @@ impl FormPages {
     }
 }
 
-/// A file for pages of this service only.
+/// A response that only pages of this origin may load.
 fn own(media_type: &'static str, content: Bytes) -> Response {
     let mut response = response::content(media_type, content);
     response.headers_mut().insert(RESOURCE_POLICY, SAME_ORIGIN);

@@ -8,8 +8,8 @@ use letterbox_common::form::TokenHash;
 use super::form_read;
 use crate::{body, error::Refusal, intake::form, response::Response, state::Gateway};
 
-/// Answers with a document: with the form where there is one, otherwise with the status that
-/// reading the form would have.
+/// Answers with a document: with the form if there is one, otherwise with the status that reading
+/// the form would have.
 pub(crate) async fn handle(
     gateway: &Gateway,
     peer: IpAddr,

@@ -17,7 +17,7 @@ use crate::{
     state::Gateway,
 };
 
-/// What a submission must prove, where its form wants that.
+/// The challenge that a submission must solve, for forms that need a proof of work.
 const CHALLENGE_HEADER: HeaderName = HeaderName::from_static("letterbox-challenge");
 
 /// Answers 200 with the form's definition.
@@ -43,8 +43,8 @@ pub(crate) async fn handle(
     Ok(response)
 }
 
-/// The token of a query, hashed; None where there is none, and that of an empty text where there
-/// are two.
+/// The hashed token of a query: `None` if there is none, and the hash of an empty text, which no
+/// link has, if there are two.
 pub(super) fn token(query: &str) -> Option<TokenHash> {
     let mut given = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "token");
     match (given.next(), given.next()) {

@@ -11,8 +11,8 @@ use crate::{
     state::Gateway,
 };
 
-/// Answers 200 when the submission is recorded, now or before. What becomes of it, nobody
-/// is told.
+/// Answers 200 when the submission is recorded, now or before. The answer does not depend on the
+/// fate of its run.
 ///
 /// # Errors
 /// 400, 404, 408, 413, 429, 503 as in the table of answers (`gateway/README.md`).

@@ -11,7 +11,7 @@ use crate::{
     state::Gateway,
 };
 
-/// Answers 202 when the delivery is recorded, now or before, and 200 to the challenge of a sender.
+/// Answers 202 when the delivery is recorded, now or before, and 200 to a sender's challenge.
 ///
 /// # Errors
 /// 400, 401, 404, 408, 413, 503 as in the table of answers (`gateway/README.md`).

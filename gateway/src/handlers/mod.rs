@@ -1,4 +1,4 @@
-//! One file for each route: from a request to its response.
+//! The handlers, one file for each route.
 
 pub(crate) mod form_page;
 pub(crate) mod form_read;

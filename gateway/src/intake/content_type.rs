@@ -1,13 +1,14 @@
-//! Whether a body is announced as JSON.
+//! The check of the content type.
 
 use hyper::header::{self, HeaderMap};
 
 use crate::error::Refusal;
 
-/// Refuses a body that is not announced as JSON.
+/// Refuses a body without the content type of JSON.
 ///
 /// # Errors
-/// 400, unless there is one `Content-Type: application/json`, in any case, with any parameters.
+/// 400, unless there is exactly one `Content-Type: application/json`, in any case, with any
+/// parameters.
 pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     if is_json(headers) {
         return Ok(());

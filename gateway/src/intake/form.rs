@@ -1,6 +1,6 @@
-//! A public form, read and submitted. The order of the stages is the contract's.
+//! The stages of reading and submitting a public form, in the order of the contract.
 //!
-//! What is live is asked of the database for every request; nothing about links or forms is cached
+//! Every request asks the database whether the form is live; nothing about links or forms is cached
 //! here.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, pin::pin, time::Duration};
@@ -32,11 +32,11 @@ use crate::{
 const DUPLICATE_PAUSE: Duration = Duration::from_millis(50);
 const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
-/// Reads the form behind a token. A text that can be no token has a hash as well, behind which
-/// there is nothing.
+/// Reads the form behind a token. A text that is not a token has a hash as well, behind which there
+/// is no form.
 ///
 /// # Errors
-/// The first stage that fails answers.
+/// The refusal of the first stage that fails.
 pub(crate) async fn read(
     gateway: &Gateway,
     client: ClientAddress,
@@ -48,10 +48,10 @@ pub(crate) async fn read(
     body::read(&head.headers, incoming).await?;
 
     let reading = async {
-        // Rate limit of the client, as far as it is known here.
+        // Rate limit of the client, as far as this gateway knows.
         check(gateway, client)?;
 
-        // Token and rate limits: malformed, unknown and dead tokens are alike.
+        // Token and rate limits. Malformed, unknown and dead tokens are answered alike.
         admit(gateway, client, token, false).await
     };
     with_deadline(gateway, pin!(reading)).await
@@ -60,7 +60,7 @@ pub(crate) async fn read(
 /// Takes one submission.
 ///
 /// # Errors
-/// The first stage that fails answers.
+/// The refusal of the first stage that fails.
 pub(crate) async fn submit(
     gateway: &Gateway,
     client: ClientAddress,
@@ -72,7 +72,7 @@ pub(crate) async fn submit(
     let (head, incoming) = request.into_parts();
     let body = body::read(&head.headers, incoming).await?;
 
-    // Everything that needs a server, within the time that a sender waits.
+    // Everything that needs a server, within the deadline of the answer.
     let accepting = pin!(accept(gateway, client, &head.headers, &body, received_at));
     with_deadline(gateway, accepting).await
 }
@@ -84,7 +84,7 @@ async fn accept(
     body: &[u8],
     received_at: Timestamp,
 ) -> Result<(), Refusal> {
-    // Rate limit of the client, as far as it is known here.
+    // Rate limit of the client, as far as this gateway knows.
     check(gateway, client)?;
 
     // Content type, UTF-8, JSON, members.
@@ -120,7 +120,7 @@ async fn accept(
             };
             record(gateway, submission).await
         }
-        // The payload does not fit; a known key answers as before all the same.
+        // The payload does not fit the form, but a key that is known is answered as before.
         Err(refusal) => match await_outcome(gateway, key).await? {
             Outcome::Duplicate => {
                 gateway.repeats.note(key);
@@ -132,7 +132,7 @@ async fn accept(
     }
 }
 
-/// Records a submission. While another one under its key is being recorded, its outcome is awaited.
+/// Records a submission. While another one with its key is being recorded, waits for its outcome.
 async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal> {
     loop {
         match gateway.submissions.accept(submission.clone()).await {
@@ -148,7 +148,7 @@ async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal
     }
 }
 
-/// What became of a key, when its first submission is over.
+/// The outcome of a key, after the end of any attempt in progress.
 async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<Outcome, Refusal> {
     loop {
         let found = gateway.claims.find(&[key]).await;
@@ -160,8 +160,8 @@ async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<Outcome,
     }
 }
 
-/// What a payload says, whatever the form: its members by name, each with its value as it was
-/// written. Of duplicate names the last one wins.
+/// The content of a payload, independent of the form and of the order of members: names and values
+/// as they were written. Of duplicate names the last wins.
 fn members(payload: &RawValue) -> Vec<u8> {
     let members = json_object::all(payload.get()).unwrap_or_default();
     let by_name: BTreeMap<_, _> = members.into_iter().collect();
@@ -198,8 +198,8 @@ fn check(gateway: &Gateway, client: ClientAddress) -> Result<(), Refusal> {
     gateway.admission.check(client).map_err(not_admitted)
 }
 
-/// The form of a submission, once what it wants proven is proven and the request is counted. A
-/// closed form is found as well: it answers those who send again what it took.
+/// Returns the form of a submission after checking its proof and counting the request. A closed
+/// form is returned as well, because it still answers repeats of submissions that it took.
 async fn admit_proven(
     gateway: &Gateway,
     client: ClientAddress,
@@ -210,19 +210,20 @@ async fn admit_proven(
         let checked = gateway.proofs.check(token, &posted.key, posted.proof);
         checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))
     };
-    // Where the token says that a proof is wanted, nothing is asked of the database without one.
+    // If the token itself needs a proof, a submission without one costs the database nothing.
     let is_proven = posted.token.wants_proof();
     if is_proven {
         prove()?;
     }
     let form = admit(gateway, client, token, true).await?;
+    // The form decides whether a proof is needed; the token only tells earlier.
     if form.least_seconds.is_some() && !is_proven {
         prove()?;
     }
     Ok(form)
 }
 
-/// The form behind a token, once the request is counted.
+/// Counts the request and returns the form behind its token.
 async fn admit(
     gateway: &Gateway,
     client: ClientAddress,
@@ -235,8 +236,8 @@ async fn admit(
     form.ok_or_else(Refusal::form_unavailable)
 }
 
-/// The refusal of a request that comes no further, once it is counted against its client; that of
-/// the client's limit, if it is exhausted.
+/// Counts a refused request against its client, and returns its refusal, or that of the client's
+/// limit if it is exhausted.
 async fn refuse(gateway: &Gateway, client: ClientAddress, refusal: Refusal) -> Refusal {
     match gateway.admission.admit(client, None, false).await {
         Ok(_) => refusal,
@@ -251,7 +252,7 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
     }
 }
 
-/// The members of a submission, each of the right type and length.
+/// The members of a submission, with types and lengths checked.
 struct Posted<'a> {
     token: FormToken,
     key: String,
@@ -287,7 +288,7 @@ fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Posted<'a>, Refusal>
     })
 }
 
-/// The text of a JSON string; none for other values, and for what is not Unicode text.
+/// The text of a JSON string; `None` for other values and for strings that are not Unicode text.
 fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }

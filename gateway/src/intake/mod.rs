@@ -1,5 +1,4 @@
-//! What happens to a request that reached its route: the checks in the contract's order, then its
-//! acceptance.
+//! The intake of requests: the checks in the order of the contract, then acceptance.
 
 mod content_type;
 pub(crate) mod form;

@@ -1,4 +1,4 @@
-//! A signed delivery, from its URL to its answer. The order of the stages is the contract's.
+//! The stages of a signed delivery, from its URL to its answer, in the order of the contract.
 
 use std::{net::IpAddr, pin::pin};
 
@@ -17,27 +17,27 @@ use crate::{
     body,
     claims::{DeliveryKey, Outcome},
     error::Refusal,
-    faults::Fault,
+    faults::WebhookFault,
     json, request_id,
     state::Gateway,
     trace,
     webhook_secrets::{Presented, Proven, VerifyError},
 };
 
-/// An accepted delivery, as its sender is told.
+/// The answer to an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Recorded {
     First,
     Duplicate,
-    /// No delivery: the question of a sender whether this is the address of its webhook. It has
-    /// proven itself, and gets its own text back.
+    /// Not a delivery: a verified sender asks whether this is the URL of its webhook, and gets its
+    /// challenge back.
     Challenge(String),
 }
 
 /// Takes one delivery for the webhook that `token`, the last segment of the URL, names.
 ///
 /// # Errors
-/// The first stage that fails answers.
+/// The refusal of the first stage that fails.
 pub(crate) async fn receive(
     gateway: &Gateway,
     peer: IpAddr,
@@ -55,8 +55,9 @@ pub(crate) async fn receive(
     // Size.
     let body = body::read(&head.headers, incoming).await;
     let body = body.inspect_err(|refusal| {
+        // The owner should see this fault although no signature could be checked.
         if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let fault = Fault {
+            let fault = WebhookFault {
                 reason: DeliveryFault::TooLarge,
                 is_found: gateway.secrets.knows(address),
             };
@@ -65,7 +66,7 @@ pub(crate) async fn receive(
     })?;
     let from = gateway.proxies.address(peer, &head.headers);
 
-    // Everything that needs a server, within the time that a sender waits.
+    // Everything that needs a server, within the deadline of the answer.
     let accepting = pin!(accept(
         gateway,
         address,
@@ -101,11 +102,12 @@ async fn accept(
         refuse(error)
     })?;
 
-    // Content type, UTF-8, JSON. A webhook that was deleted a moment ago refuses whatever it gets.
+    // Content type, UTF-8, JSON. Only a webhook that still exists may say what is wrong; the cached
+    // one may have been deleted a moment ago.
     if let Err((reason, refusal)) = check_json(headers, &body) {
         gateway.secrets.find(address).await.map_err(refuse)?;
         let is_found = true;
-        note(gateway, address, Fault { reason, is_found }, headers);
+        note(gateway, address, WebhookFault { reason, is_found }, headers);
         return Err(refusal);
     }
     if let Some(challenge) = challenge(scheme, &body) {
@@ -113,7 +115,7 @@ async fn accept(
         return Ok(Recorded::Challenge(challenge));
     }
 
-    // Room. What was recorded before needs none.
+    // Ceilings. A body that was recorded before needs no room.
     if gateway.ceilings.is_reached(address).await {
         return without_room(gateway, address, memory, &body).await;
     }
@@ -129,6 +131,7 @@ async fn accept(
         Outcome::Duplicate => Ok(Recorded::Duplicate),
         Outcome::InProgress => Err(Refusal::delivery_in_progress()),
         Outcome::Unavailable => Err(Refusal::temporarily_unavailable()),
+        // Deleted since its secret was cached: answered as if it had never existed.
         Outcome::Gone => {
             gateway.secrets.forget(address);
             Err(Refusal::invalid_signature())
@@ -136,7 +139,7 @@ async fn accept(
     }
 }
 
-/// Answers a delivery of a webhook that may store no more today.
+/// Answers a delivery to a webhook that may store no more today.
 async fn without_room(
     gateway: &Gateway,
     address: WebhookAddress,
@@ -164,8 +167,8 @@ fn refuse(error: VerifyError) -> Refusal {
     }
 }
 
-/// For the webhook's owner.
-fn note(gateway: &Gateway, address: WebhookAddress, fault: Fault, headers: &HeaderMap) {
+/// Records a fault for the owner of the webhook.
+fn note(gateway: &Gateway, address: WebhookAddress, fault: WebhookFault, headers: &HeaderMap) {
     let id = request_id::of(headers);
     gateway.faults.note(address, fault, id);
 }
@@ -180,7 +183,7 @@ fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), (DeliveryFault, Re
     json::check(body).map(drop).map_err(refused)
 }
 
-/// What Slack wants to have back before it sends events.
+/// The challenge that Slack wants back before it sends events.
 fn challenge(scheme: Scheme, body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Verification {

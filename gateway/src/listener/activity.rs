@@ -1,4 +1,4 @@
-//! Whether anything moves on a connection.
+//! The activity on a connection, by which quiet connections are found.
 
 use std::{
     io,
@@ -13,27 +13,27 @@ use std::{
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What happens on one connection, told by its stream and by its requests.
+/// The activity on one connection, reported by its stream and its requests.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     requests: AtomicUsize,
-    /// The last request was read to its end, and answered.
+    /// Whether the last request was read to its end and answered.
     answered: AtomicBool,
-    /// Something was read or written since the last look.
+    /// Whether bytes were read or written since the last check.
     moved: AtomicBool,
-    /// The peer does not take what is written.
+    /// Whether a write is blocked because the peer does not read.
     blocked: AtomicBool,
 }
 
 impl Activity {
-    /// A request is being answered as long as the value lives.
+    /// Marks a request as in progress until the returned guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InProgress {
         self.requests.fetch_add(1, Relaxed);
         self.answered.store(false, Relaxed);
         InProgress(self.clone())
     }
 
-    /// Whether the connection is between two requests, and nothing has moved since the last look.
+    /// Whether the connection is between two requests and nothing has moved since the last call.
     pub(super) fn is_quiet(&self) -> bool {
         let moved = self.moved.swap(false, Relaxed);
         !moved
@@ -47,7 +47,7 @@ impl Activity {
 pub(super) struct InProgress(Arc<Activity>);
 
 impl InProgress {
-    /// It was read to its end, and its answer is known.
+    /// Marks the request as read to its end and answered.
     pub(super) fn answered(&self) {
         self.0.answered.store(true, Relaxed);
     }
@@ -60,9 +60,9 @@ impl Drop for InProgress {
     }
 }
 
-/// A stream that tells what moves on it.
+/// A stream that reports its reads and writes.
 pub(super) struct ObservedStream<S> {
-    /// Read before, and to be read again.
+    /// Bytes that were read before and are to be read again.
     pub(super) unread: Bytes,
     pub(super) stream: S,
     pub(super) activity: Arc<Activity>,

@@ -1,12 +1,12 @@
-//! One connection, and every limit on what may come in through it.
+//! One connection, and every limit on its input.
 //!
-//! hyper holds 16 KiB for a connection as long as it serves it. So it gets one only when its peer
-//! has begun to speak, and hands it back when it has been quiet between two requests: thousands of
-//! idle connections cost little, and what says nothing holds up no shutdown.
+//! hyper holds 16 KiB for a connection as long as it serves it. So it gets a connection only when
+//! the peer has begun to send, and hands it back when it is quiet between two requests: thousands
+//! of idle connections cost little, and a silent one does not hold up a shutdown.
 //!
-//! hyper brings limits for heads and none for connections, bodies, idleness or peers that read
-//! nothing; those it has are set here, the others are added here and in `body`. Its time-out for
-//! heads is silently off without a timer.
+//! hyper has limits for heads, but none for connections, bodies, idle peers or peers that do not
+//! read. Its limits are set here, the others are added here and in `body`. Its timeout for heads is
+//! silently off without a timer.
 
 use std::{
     convert::Infallible,
@@ -37,27 +37,27 @@ use super::{
 };
 use crate::{response::Response, router, state::Gateway};
 
-/// How long a peer may say nothing between two requests.
+/// How long a peer may be silent between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a head may take, from its first byte on.
+/// How long a head may take from its first byte.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take to read any part of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is looked whether a connection has become quiet, has been stopped, or waits for a
-/// head for too long.
+/// How often a connection is checked for being quiet, being stopped, or waiting too long for a
+/// head.
 const LOOK: Duration = Duration::from_millis(200);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
-/// Read buffer of one connection; bodies arrive through it in pieces.
+/// The read buffer of a connection; bodies arrive through it in pieces.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// How a connection of HTTP/2 begins, which hyper would leave without an answer.
+/// The beginning of an HTTP/2 connection, which hyper would leave without an answer.
 const HTTP2: [u8; 14] = *b"PRI * HTTP/2.0";
 
-/// A stream as it is kept while hyper does not have it.
+/// A stream while hyper does not hold it.
 type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
 
-/// Serves a connection until either side ends it. After `stop`, what was begun is finished.
+/// Serves a connection until either side ends it. After `stop`, requests in progress are finished.
 pub(super) async fn serve(
     stream: TcpStream,
     peer: IpAddr,
@@ -82,7 +82,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits until the peer says something, and gives the beginning of it; none if it does not in time.
+/// Waits for the first bytes of the peer and returns them; `None` if none arrive in time.
 async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; HTTP2.len()]> {
     let mut first = [0; HTTP2.len()];
     let peeking = stream.get_ref().peek(&mut first);
@@ -91,8 +91,8 @@ async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; H
     (length > 0).then_some(first)
 }
 
-/// Serves requests. Gives the stream back when it is quiet, with what was read of a next request;
-/// nothing when it has ended.
+/// Serves requests. Returns the stream when it is quiet, with the bytes already read of a next
+/// request; `None` when it has ended.
 async fn serve_until_quiet(
     stream: Stream,
     unread: Bytes,
@@ -103,7 +103,7 @@ async fn serve_until_quiet(
     let activity = Arc::new(Activity::default());
     let service = service_fn(|request| {
         let (gateway, activity) = (gateway.clone(), activity.clone());
-        // Boxed: a request in progress is large, and a connection need not have room for it.
+        // Boxed, because a request in progress is large, and idle connections need no room for it.
         Box::pin(
             async move { Ok::<_, Infallible>(respond(&gateway, peer, request, &activity).await) },
         )
@@ -114,7 +114,7 @@ async fn serve_until_quiet(
         activity: activity.clone(),
     };
     let mut connection = http1::Builder::new()
-        .timer(Looked)
+        .timer(CoarseTimer)
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
@@ -126,14 +126,14 @@ async fn serve_until_quiet(
             outcome = &mut connection => break outcome,
             () = tokio::time::sleep(LOOK) => {
                 if stop.is_cancelled() {
-                    // Once: the second time hyper would cut off a body that is being discarded.
+                    // Only once: a second call would cut off a body that is being discarded.
                     if !std::mem::replace(&mut is_ending, true) {
                         Pin::new(&mut connection).graceful_shutdown();
                     }
                 } else if activity.is_quiet() {
                     let parts = connection.into_parts();
                     let stream = parts.io.into_inner().into_inner().stream;
-                    // A copy: the whole buffer would live on with its last byte.
+                    // Copied, because a slice would keep the whole buffer alive.
                     return Some((stream, Bytes::copy_from_slice(&parts.read_buf)));
                 }
             }
@@ -146,11 +146,11 @@ async fn serve_until_quiet(
     None
 }
 
-/// Timers of a connection that is looked after anyway, every [`LOOK`]: none has to be set, and
-/// taken back, for the head of every request.
-struct Looked;
+/// A timer for hyper that sets no real timers: the connection is polled every [`LOOK`] anyway, and
+/// a real one would have to be set and cancelled for the head of every request.
+struct CoarseTimer;
 
-impl Timer for Looked {
+impl Timer for CoarseTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
         self.sleep_until(Instant::now() + duration)
     }
@@ -160,7 +160,7 @@ impl Timer for Looked {
     }
 }
 
-/// Over when it is polled after its time. Wakes nobody.
+/// A sleep that is over when polled after its deadline. Never wakes its task.
 struct Until(Instant);
 
 impl Sleep for Until {}
@@ -169,9 +169,10 @@ impl Future for Until {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        match Instant::now() >= self.0 {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if Instant::now() >= self.0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 }
@@ -184,7 +185,7 @@ async fn respond(
 ) -> Response {
     let in_progress = activity.begin();
     let answer = router::respond(gateway, peer, request).await;
-    // Otherwise there may be more of a body to come.
+    // An answer that closes the connection may leave a body unread.
     if !answer.headers().contains_key(CONNECTION) {
         in_progress.answered();
     }

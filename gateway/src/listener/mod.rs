@@ -1,4 +1,4 @@
-//! The public socket: accepts connections, as many as may be open at once.
+//! The listener of the public socket, which limits the number of open connections.
 
 mod activity;
 mod connection;
@@ -10,10 +10,10 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::places::{Place, Places};
+use self::places::{Places, Slot};
 use crate::{client_address::TrustedProxies, state::Gateway};
 
-/// Pauses after a failed accept (too many open files, mostly), doubled up to the maximum.
+/// The pause after a failed accept (mostly for too many open files), doubled up to the maximum.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
                     drop(place);
                 });
             }
-            // The peer has its share: closed at once.
+            // The peer has its share of places: the connection is closed at once.
             Ok(None) => pause = ACCEPT_PAUSE,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -53,19 +53,19 @@ pub(crate) async fn serve(
     }
 }
 
-/// Takes a place first: connections beyond the cap wait in the system's backlog and cost nothing
-/// here. None if the peer may have no more.
+/// Accepts a connection after taking a place: further connections wait in the system's backlog and
+/// cost nothing here. `None` if the peer has its share already.
 async fn accept(
     listener: &TcpListener,
     places: &Places,
     proxies: &TrustedProxies,
-) -> std::io::Result<Option<(TcpStream, IpAddr, Place)>> {
+) -> std::io::Result<Option<(TcpStream, IpAddr, Slot)>> {
     let free = places.free().await?;
     let (stream, peer) = listener.accept().await?;
     let Some(place) = places.take(free, peer.ip(), proxies) else {
         return Ok(None);
     };
-    // Fails if the peer has gone already; reading from it will tell.
+    // Fails only if the peer is gone already, which the first read reports.
     let _ = stream.set_nodelay(true);
     Ok(Some((stream, peer.ip(), place)))
 }

@@ -1,5 +1,5 @@
-//! Places for connections: so many in all, and a share for each peer that is no trusted proxy, so
-//! that one can't take them from all others.
+//! Places for connections: a limit in total, and a share for each peer that is not a trusted proxy,
+//! so that no peer can take all of them.
 
 use std::{
     collections::HashMap,
@@ -16,9 +16,9 @@ use crate::{
     metrics,
 };
 
-/// One peer may have one place in so many.
+/// Each peer may have one part in this many of all places.
 const SHARES: usize = 8;
-/// Descriptors that are kept for everything else: servers, sockets, files.
+/// Descriptors reserved for everything else: servers, sockets, files.
 const RESERVED_DESCRIPTORS: usize = 64;
 
 type Taken = Arc<Mutex<HashMap<ClientAddress, usize>>>;
@@ -31,7 +31,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// As many places as wanted, as far as the process may open descriptors.
+    /// Creates as many places as wanted, or fewer if the process may not open as many descriptors.
     pub(super) fn new(wanted: usize) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current;
         let descriptors = descriptors.map_or(usize::MAX, |most| most as usize);
@@ -41,7 +41,7 @@ impl Places {
                 wanted,
                 places,
                 descriptors,
-                "fewer connections than wanted: the process may not open more descriptors"
+                "fewer connections than LETTERBOX_MAX_CONNECTIONS: raise the limit of descriptors"
             );
         }
         Self::of(places)
@@ -55,19 +55,19 @@ impl Places {
         }
     }
 
-    /// Waits until there is a place for anybody.
+    /// Waits for a free place.
     pub(super) async fn free(&self) -> std::io::Result<OwnedSemaphorePermit> {
         let free = self.free.clone().acquire_owned().await;
         free.map_err(std::io::Error::other)
     }
 
-    /// Gives the place to a peer; none if the peer has its share already.
+    /// Assigns a free place to a peer; `None` if the peer has its share already.
     pub(super) fn take(
         &self,
         free: OwnedSemaphorePermit,
         peer: IpAddr,
         proxies: &TrustedProxies,
-    ) -> Option<Place> {
+    ) -> Option<Slot> {
         let counted = (!proxies.contains(peer)).then(|| ClientAddress::from(peer));
         if let Some(peer) = counted {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ impl Places {
             }
             *places += 1;
         }
-        Some(Place {
+        Some(Slot {
             _free: free,
             _open: metrics::CONNECTIONS.hold(),
             peer: counted,
@@ -87,15 +87,15 @@ impl Places {
     }
 }
 
-/// One open connection.
-pub(super) struct Place {
+/// The place of one open connection.
+pub(super) struct Slot {
     _free: OwnedSemaphorePermit,
     _open: OneMore,
     peer: Option<ClientAddress>,
     taken: Taken,
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Some(peer) = self.peer else { return };
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,9 @@
-//! An error envelope for what hyper refuses by itself.
+//! Error envelopes for requests that hyper refuses by itself.
 //!
-//! A head that hyper can't read, or that is too large, never reaches the router: hyper answers with
-//! a bare status line and closes. It offers no hook for that answer, so it is recognized where it
-//! leaves, by what it lacks: every response of the service has a header (`response::MARKER_HEADER`)
-//! that hyper's own do not have.
+//! A head that hyper can't parse, or that is too large, never reaches the router: hyper answers
+//! with a bare status line and closes. It has no hook for that answer, so the outgoing stream
+//! recognizes it: every response of the service has a header (`response::MARKER_HEADER`) that
+//! hyper's own responses lack.
 
 use std::{
     io,
@@ -20,19 +20,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{error::Refusal, request_id, response};
 
-/// What is read, and how long, of a peer that was answered and is left.
+/// Bounds for reading the rest from a peer that was refused.
 const MAX_UNREAD: u64 = 1 << 20;
 const UNREAD_DEADLINE: Duration = Duration::from_secs(2);
-/// How lengths begin that are too long for hyper and are numbers of 64 bits.
+/// The beginning of lengths that fit into 64 bits but are too large for hyper.
 static ABSURD_LENGTH: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(b"1844674407370955161"));
 
-/// A stream that replaces hyper's bare refusals by error envelopes.
+/// A stream that replaces hyper's bare refusals with error envelopes.
 pub(super) struct ErrorEnvelopeStream<S> {
     stream: S,
-    /// A length was announced that hyper takes for a head that is too large.
+    /// Whether a length was announced for which hyper reports a head that is too large.
     absurd_length: bool,
-    /// Written instead of a response that hyper believes it has written.
+    /// The rest of an envelope that is written in place of hyper's response.
     envelope: Bytes,
 }
 
@@ -47,7 +47,7 @@ impl<S> ErrorEnvelopeStream<S> {
 }
 
 impl<S> ErrorEnvelopeStream<S> {
-    /// The stream, when nothing is being written.
+    /// The inner stream. No envelope may be pending.
     pub(super) fn into_inner(self) -> S {
         self.stream
     }
@@ -76,11 +76,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ErrorEnvelopeStream<S> {
         match bare_refusal(bytes) {
             Some(status) => {
                 let is_head = status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-                self.envelope = match is_head && self.absurd_length {
-                    true => render(&Refusal::payload_too_large()),
-                    false => render(&Refusal::unreadable(status)),
+                self.envelope = if is_head && self.absurd_length {
+                    render(&Refusal::payload_too_large())
+                } else {
+                    render(&Refusal::unreadable(status))
                 };
-                // The rest of it, if any, follows with the next write or flush.
+                // The rest, if any, follows with the next write or flush.
                 let _ = self.poll_envelope(cx)?;
                 Poll::Ready(Ok(bytes.len()))
             }
@@ -112,7 +113,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for ErrorEnvelopeStream<S> {
     }
 }
 
-/// The status of an answer that hyper wrote by itself: a whole head, a client error, not ours.
+/// The status of a response that hyper wrote by itself: a complete head, with a client error,
+/// without the marker.
 fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
     let status = bytes
         .strip_prefix(b"HTTP/1.1 ")
@@ -132,13 +134,14 @@ fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
     }
 }
 
-/// Answers a peer that does not speak HTTP/1.1, and ends.
+/// Refuses a peer that does not speak HTTP/1.1, and ends the connection.
 pub(super) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let envelope = render(&Refusal::unreadable(StatusCode::BAD_REQUEST));
-    // The peer may be gone; it has nothing to say that could be understood.
+    // The peer may be gone, which changes nothing here.
     let _ = stream.write_all(&envelope).await;
     let _ = stream.shutdown().await;
-    // Closing with unread bytes would reset the connection, and overtake the answer.
+    // Closing with unread bytes would reset the connection, and the reset could overtake the
+    // answer.
     let (mut rest, mut nowhere) = ((&mut stream).take(MAX_UNREAD), tokio::io::sink());
     let reading = tokio::io::copy(&mut rest, &mut nowhere);
     let _ = tokio::time::timeout(UNREAD_DEADLINE, reading).await;

@@ -1,12 +1,12 @@
-//! Open batches: what becomes of what was claimed together. A batch is one message to the broker
-//! and one row in the database, which is there as long as the batch's outcome is open.
+//! Open batches: the state of items that were claimed together. A batch is one message to the
+//! broker and one row in the database, which exists as long as the outcome of the batch is open.
 //!
 //! ```text
 //!            ┌─confirmed────────> closed: the row is deleted
 //! open ──────┼─spilled──────────> the row holds the message, durably ──published later──> closed
 //!            └─not published────> the lease ends at once; the row stays
 //! ```
-//! A row that stays keeps its claims free to be taken over. To delete it would say that they are
+//! A row that stays leaves its claims free to be taken over; deleting it would mean that they are
 //! recorded. A gateway that dies leaves an open row, whose lease ends by itself. The protocol is in
 //! `acceptance/README.md`.
 
@@ -21,18 +21,19 @@ use postgres_types::{FromSql, ToSql};
 pub use self::settlements::Settlements;
 pub(crate) use self::{
     outlet::Outlet,
-    relay::Relay,
-    spill::{Spill, SpillLimits, Spillable},
+    relay::SpillRelay,
+    spill::{Spill, SpillLimits},
     store::STATEMENTS,
+    store::Spillable,
 };
 
-/// A batch, and the message that carries it.
+/// The id of a batch and of its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ToSql, FromSql)]
 #[postgres(transparent)]
 pub struct BatchId(i64);
 
 impl BatchId {
-    /// A new one: 62 random bits. One that was there before, long closed, would only make a few old
+    /// Generates an id of 62 random bits. A collision with a closed batch would only make a few old
     /// claims look open for a moment.
     #[must_use]
     pub fn generate() -> Self {

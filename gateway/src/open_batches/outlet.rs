@@ -1,6 +1,6 @@
-//! The way out to the broker. A queue that has let a publish time out is not asked by everybody
-//! again: each would wait as long. One message asks now and then, a spilled one first, because
-//! nobody waits for it. What is known of one queue says nothing about the others.
+//! The outlet to the broker. After a publish to a queue has timed out, further messages do not try
+//! it, because each would wait as long. One message probes it now and then, preferably a spilled
+//! one, for which no sender waits. Each queue is judged by itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +14,9 @@ use letterbox_common::process::readiness::Component;
 use super::Spillable;
 use crate::metrics;
 
-/// How long a queue that did not answer is left alone, by spilled messages.
+/// How long spilled messages do not try a silent queue.
 const QUIET: Duration = Duration::from_secs(3);
-/// How much longer by those that somebody waits for.
+/// How much longer messages do not try it for which senders wait.
 const QUIET_FOR_SENDERS: Duration = Duration::from_secs(6);
 
 /// Publishes messages of batches.
@@ -24,16 +24,16 @@ pub(crate) struct Outlet {
     publisher: Publisher,
     app_id: String,
     queues: Mutex<Troubled>,
-    /// Tells of queues that do not answer or refuse.
+    /// Reports queues that do not answer or refuse.
     component: Component,
 }
 
-/// Queues, by routing key, that do not take everything.
+/// Queues with problems, by routing key.
 #[derive(Default)]
 struct Troubled {
-    /// Did not answer in time, and are asked again at this time.
+    /// Queues that did not answer in time, and when they may be tried again.
     silent: BTreeMap<String, Instant>,
-    /// Have refused something since the last report.
+    /// Queues that have refused a message since the last report.
     refusing: BTreeSet<String>,
 }
 
@@ -53,8 +53,8 @@ impl Outlet {
         self.publisher.is_open()
     }
 
-    /// Whether a message that somebody waits for would be tried, as far as is known here: there is
-    /// a connection, and its queue has not just refused or been silent.
+    /// Whether a message for which senders wait would be tried, as far as this gateway knows: there
+    /// is a connection, and the queue has not just refused or been silent.
     pub(crate) fn may_take(&self, routing_key: &str) -> bool {
         let queues = self.lock();
         let silent = queues.silent.get(routing_key);
@@ -62,18 +62,18 @@ impl Outlet {
         self.is_open() && !is_silent && !queues.refusing.contains(routing_key)
     }
 
-    /// Publishes a message that somebody waits for.
+    /// Publishes a message for which senders wait.
     ///
     /// # Errors
-    /// When the confirm did not come, whatever the reason.
+    /// When there is no confirm, whatever the reason.
     pub(crate) async fn publish(&self, message: &Spillable) -> Result<(), PublishError> {
         self.publish_unless_silent(message, QUIET_FOR_SENDERS).await
     }
 
-    /// Publishes a message that nobody waits for.
+    /// Publishes a spilled message.
     ///
     /// # Errors
-    /// When the confirm did not come, whatever the reason.
+    /// When there is no confirm, whatever the reason.
     pub(super) async fn relay(&self, message: &Spillable) -> Result<(), PublishError> {
         self.publish_unless_silent(message, Duration::ZERO).await
     }
@@ -88,6 +88,7 @@ impl Outlet {
             routing_key,
             body,
         } = message;
+        // Not sent, so no publish failure is counted: the message is spilled or stays spilled.
         if !self.may_ask(routing_key, longer) {
             return Err(PublishError::Unavailable);
         }
@@ -102,8 +103,8 @@ impl Outlet {
         published
     }
 
-    /// Whether a queue may be asked: it answers, as far as is known, or has been left alone for
-    /// long enough. Then others leave it alone again.
+    /// Whether a queue may be tried: it is not known to be silent, or its pause is over. Then the
+    /// caller is the one that probes it, and a new pause begins for the others.
     fn may_ask(&self, routing_key: &str, longer: Duration) -> bool {
         match self.lock().silent.get_mut(routing_key) {
             None => true,
@@ -128,13 +129,13 @@ impl Outlet {
             Err(PublishError::Refused) => {
                 queues.refusing.insert(routing_key.to_owned());
             }
-            // The connection, not the queue.
+            // These are about the connection and say nothing about the queue.
             Err(_) => {}
         }
     }
 
-    /// Says which queues do not take everything. Called now and then, because a queue at its limit
-    /// takes one message and refuses the next.
+    /// Reports the queues with problems. Called periodically instead of at each result, because a
+    /// queue at its limit takes one message and refuses the next.
     pub(super) fn report(&self) {
         let mut queues = self.lock();
         let refusing = std::mem::take(&mut queues.refusing);

@@ -1,7 +1,7 @@
-//! The relay: publishes what was spilled when the broker is back, oldest first, under the same ids.
-//! Every gateway runs one, so what a gateway has left behind goes out all the same. It takes a few
-//! messages at a time, and so leaves the broker to live traffic; what can't be published now lets
-//! others go first.
+//! The relay: publishes spilled messages when the broker is back, oldest first, under the same ids.
+//! Every gateway runs one, so messages of a gateway that died are published, too. It takes a few
+//! messages at a time, to leave the broker to live traffic; messages that can't be published now
+//! let others go first.
 
 use std::{
     sync::Arc,
@@ -14,22 +14,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Outlet, Spill, store};
 
-/// Messages that are published at once.
+/// Messages published at once.
 const PAGE: i64 = 16;
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a message that could not be published lets others go first.
+/// How long a message that could not be published is put off.
 const PUT_OFF: Duration = Duration::from_secs(3);
 
-/// Publishes what is spilled.
-pub(crate) struct Relay {
+/// Publishes spilled messages.
+pub(crate) struct SpillRelay {
     pub(crate) spill: Arc<Spill>,
     pub(crate) outlet: Arc<Outlet>,
-    /// How long others leave a message to this gateway; longer than a publish may take.
+    /// How long other gateways leave a message to this one; longer than a publish may take.
     pub(crate) lease: Duration,
 }
 
-impl Relay {
-    /// Works until `stop`. What it has taken by then, it finishes.
+impl SpillRelay {
+    /// Runs until `stop`, then finishes the messages that it has taken.
     pub(crate) async fn run(self, stop: CancellationToken) {
         // Failures are logged where they happen, and tried again after the pause.
         while stop
@@ -42,6 +42,7 @@ impl Relay {
                 continue;
             }
             let began = Instant::now();
+            // Back to the top once a second at least, so that the size of the spill stays current.
             while !self.spill.is_empty() && !stop.is_cancelled() && began.elapsed() < PAUSE {
                 match self.relay_page().await {
                     Ok(true) => {}
@@ -51,7 +52,7 @@ impl Relay {
         }
     }
 
-    /// Publishes a few messages. True when there may be more that can be published now.
+    /// Publishes a few messages. Returns `true` if there may be more that can be published now.
     async fn relay_page(&self) -> Result<bool, DatabaseError> {
         if !self.outlet.is_open() {
             return Ok(false);
@@ -70,7 +71,7 @@ impl Relay {
             store::close(database, &confirmed).await?;
         }
         if !failed.is_empty() {
-            // Not at once: what waits for another queue is next.
+            // Put off, so that messages for other queues are taken next.
             store::put_off_spilled(database, &failed, PUT_OFF).await?;
         }
         Ok(!taken.is_empty())

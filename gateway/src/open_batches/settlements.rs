@@ -1,8 +1,8 @@
-//! What is known of batches and not yet written to the database. It is written with the next claim,
-//! or at once where no claim is coming, and tried again for as long as the process lives.
+//! The outcomes of batches that are not yet written to the database. They are written with the next
+//! claim, or at once if no claim is coming, and retried as long as the process lives.
 //!
-//! Until it is written, every claim of this gateway is told which batches are confirmed, so that a
-//! repeat of something that was answered is a duplicate although the database does not know yet.
+//! Until then, every query of this gateway for claims names the batches that are confirmed, so that
+//! the repeat of an answered item is a duplicate although the database does not know yet.
 
 use std::{
     collections::BTreeSet,
@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{BatchId, store};
 
-/// Batches that one statement closes.
+/// Maximum batches that one statement closes.
 const MAX_CLOSED: usize = 1_000;
-/// Batches whose leases wait to be ended. The leases of more end by themselves.
+/// Maximum batches whose leases wait to be ended. Further leases end by themselves.
 const MAX_FAILED: usize = 10_000;
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Batches whose outcome is known here.
+/// The batches whose outcome this gateway knows.
 #[derive(Debug, Default)]
 pub struct Settlements {
     known: Mutex<Known>,
@@ -31,11 +31,11 @@ pub struct Settlements {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Confirmed, and nobody is writing it.
+    /// Confirmed, and to be closed.
     confirmed: BTreeSet<BatchId>,
-    /// Confirmed, and somebody is writing it.
+    /// Confirmed, and being closed by a statement.
     closing: BTreeSet<BatchId>,
-    /// Not published: the lease must end.
+    /// Not published: the lease must be ended.
     failed: BTreeSet<BatchId>,
 }
 
@@ -47,38 +47,38 @@ impl Known {
 }
 
 impl Settlements {
-    /// The broker has confirmed a batch, or nothing of it was held. Written with the next claim.
+    /// Notes that the broker has confirmed a batch. The next claim closes it.
     pub fn confirm(&self, batch: BatchId) {
         self.lock().confirmed.insert(batch);
     }
 
-    /// Nothing of these batches is known to be published: a retry may take them over at once.
+    /// Notes that batches are not known to be published: a retry may take them over at once.
     pub(crate) fn fail(&self, batches: impl IntoIterator<Item = BatchId>) {
         self.lock().remember_failed(batches);
         self.changed.notify_one();
     }
 
-    /// No claim is coming that would take along what is known.
+    /// Writes the known outcomes now, because no claim is coming that would.
     pub fn write_now(&self) {
         self.changed.notify_one();
     }
 
-    /// Every batch that is known to be confirmed and may still have a row.
+    /// The batches that are known to be confirmed and may still have a row.
     pub(crate) fn confirmed(&self) -> Vec<BatchId> {
         let known = self.lock();
         known.confirmed.union(&known.closing).copied().collect()
     }
 
-    /// Confirmed batches for the caller to close. Those that are not reported as closed are given
-    /// again.
-    pub(crate) fn take_confirmed(self: &Arc<Self>) -> Closing {
+    /// Takes confirmed batches for the caller to close. Unless the caller reports them as closed,
+    /// they are given out again.
+    pub(crate) fn take_confirmed(self: &Arc<Self>) -> ClosingBatches {
         let mut known = self.lock();
         let batches: Vec<_> = known.confirmed.iter().copied().take(MAX_CLOSED).collect();
         for batch in &batches {
             known.confirmed.remove(batch);
             known.closing.insert(*batch);
         }
-        Closing {
+        ClosingBatches {
             batches,
             closed: false,
             settlements: self.clone(),
@@ -93,11 +93,13 @@ impl Settlements {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is known whenever nobody else will, until `stop`; and then what is left, once.
+    /// Writes outcomes whenever no claim will, until `stop`; then the remaining ones, once.
     pub async fn run(self: Arc<Self>, database: Database, stop: CancellationToken) {
         let mut pauses = retry_delays(FIRST_PAUSE);
         loop {
             let stopped = stop.run_until_cancelled(self.changed.notified()).await;
+            // After `stop` there is one attempt: leases end by themselves, and rows that stay open
+            // are taken over.
             while self.write(&database).await.is_err() && !stop.is_cancelled() {
                 let pause = tokio::time::sleep(pauses.next().unwrap_or(FIRST_PAUSE));
                 stop.run_until_cancelled(pause).await;
@@ -112,6 +114,7 @@ impl Settlements {
     async fn write(self: &Arc<Self>, database: &Database) -> Result<(), DatabaseError> {
         let failed = self.take_failed();
         if !failed.is_empty() {
+            // First, because senders may be retrying already.
             let ending = store::end_leases(database, &failed).await;
             ending.inspect_err(|_| self.lock().remember_failed(failed))?;
         }
@@ -126,30 +129,31 @@ impl Settlements {
     }
 }
 
-/// Confirmed batches that somebody is closing.
-pub(crate) struct Closing {
+/// Confirmed batches that a statement is closing.
+pub(crate) struct ClosingBatches {
     batches: Vec<BatchId>,
     closed: bool,
     settlements: Arc<Settlements>,
 }
 
-impl Closing {
+impl ClosingBatches {
     pub(crate) fn ids(&self) -> &[BatchId] {
         &self.batches
     }
 
-    /// Their rows are gone.
+    /// Reports that their rows are deleted.
     pub(crate) fn are_closed(mut self) {
         self.closed = true;
     }
 }
 
-impl Drop for Closing {
+impl Drop for ClosingBatches {
     fn drop(&mut self) {
         let mut known = self.settlements.lock();
         for batch in &self.batches {
             known.closing.remove(batch);
         }
+        // The statement failed, or its future was dropped: the outcome of the delete is unknown.
         if !self.closed {
             known.confirmed.extend(&self.batches);
         }

@@ -1,32 +1,20 @@
 //! The spill: while the broker is away, messages wait in the database, so that senders do not
-//! notice. It is bounded; the size is measured about once a second, and what this gateway has added
-//! since is counted on top.
+//! notice. It is bounded; the size is measured about once a second, and the messages that this
+//! gateway has added since are counted on top.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use letterbox_broker::BatchBody;
 use letterbox_common::process::readiness::Component;
 use letterbox_database::{Database, DatabaseError};
 
-use super::{
-    BatchId,
-    store::{self, SpillSize},
-};
+use super::store::{self, SpillSize, Spillable};
 use crate::metrics;
 
-/// How much may be spilled, over all gateways.
+/// The bounds of the spill, over all gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SpillLimits {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
-}
-
-/// A batch with its message.
-#[derive(Debug, Clone)]
-pub(crate) struct Spillable {
-    pub(crate) batch: BatchId,
-    pub(crate) routing_key: String,
-    pub(crate) body: BatchBody,
 }
 
 /// Why messages are not spilled.
@@ -35,15 +23,15 @@ pub(crate) enum SpillError {
     /// Nothing was written.
     #[error("the spill is full")]
     Full,
-    /// Some may have been written.
+    /// The messages may have been written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A batch that was opened has no row. Nobody deletes what is not settled.
+    /// An open batch has no row, although only confirmed batches are deleted.
     #[error("a batch has no row")]
     NoRow,
 }
 
-/// Why a gateway is not ready.
+/// Why a gateway with a full spill is not ready.
 const FULL: &str = "the broker is away and the spill is full";
 
 /// Writes messages into the rows of their batches.
@@ -66,7 +54,7 @@ impl Spill {
         }
     }
 
-    /// Keeps messages durably, all or none. They will be published, though not by the caller.
+    /// Spills messages durably, all or none. A relay publishes them later.
     ///
     /// # Errors
     /// See [`SpillError`].
@@ -76,6 +64,7 @@ impl Spill {
             messages: messages.len() as u64,
             bytes: bytes as u64,
         })?;
+        // The reservation is not given back on an error: the next measurement corrects it.
         let kept = store::spill(&self.database, messages).await?;
         if kept.len() < messages.len() {
             return Err(SpillError::NoRow);
@@ -96,7 +85,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Whether one more message would be kept, as far as this gateway knows.
+    /// Whether there is room for one more message, as far as this gateway knows.
     pub(crate) fn has_room(&self) -> bool {
         let size = *self.lock();
         let has_room = size.messages < self.limits.messages && size.bytes < self.limits.bytes;
@@ -111,8 +100,8 @@ impl Spill {
         self.lock().messages == 0
     }
 
-    /// Measures anew. There is room again when one part in ten is free, or when nothing waits and
-    /// nothing need wait.
+    /// Measures the spill again. A full spill counts as having room again when a tenth is free, or
+    /// when it is empty and the broker is back.
     pub(super) async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
         let (measured, oldest_seconds) = store::measure(&self.database).await?;
         *self.lock() = measured;

@@ -6,22 +6,22 @@ use bytes::Bytes;
 use letterbox_broker::{BatchBody, MessageType};
 use letterbox_database::{Database, DatabaseError, statements};
 
-use super::{BatchId, Spillable};
+use super::BatchId;
 
 statements! {
-    /// Deletes the rows of batches that were confirmed. Need not be durable: a row that comes back
+    /// Deletes the rows of confirmed batches. Need not be durable: a row that a crash brings back
     /// costs one more publish of the same ids.
     CLOSE_BATCHES = close_batches "
 DELETE FROM open_batches
 USING (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit) AS quick
 WHERE batch_id = ANY ($1) AND quick.synchronous_commit = 'off'";
 
-    /// Lets others take over at once what was not published. What is spilled stays spilled.
+    /// Frees batches that were not published for takeover. Spilled ones stay spilled.
     END_LEASES = end_leases "
 UPDATE open_batches SET lease_until = clock_timestamp()
 WHERE batch_id = ANY ($1) AND spilled_at IS NULL";
 
-    /// Keeps messages for later. Durable.
+    /// Writes messages into the rows of their batches. Durable.
     SPILL_BATCHES = spill_batches "
 UPDATE open_batches o
 SET spilled_at = clock_timestamp(), lease_until = clock_timestamp(), routing_key = new.routing_key,
@@ -31,7 +31,7 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::bytea[])
 WHERE o.batch_id = new.batch_id
 RETURNING o.batch_id";
 
-    /// The oldest spilled messages that nobody is publishing, for $2 seconds the caller's.
+    /// Takes the oldest spilled messages that no gateway is publishing, for $2 seconds.
     TAKE_SPILLED = take_spilled "
 UPDATE open_batches o SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
 FROM (SELECT batch_id FROM open_batches
@@ -40,12 +40,12 @@ FROM (SELECT batch_id FROM open_batches
 WHERE o.batch_id = oldest.batch_id
 RETURNING o.batch_id, o.routing_key, o.message_type, o.entries, o.body";
 
-    /// Lets others try spilled messages that could not be published now, $2 seconds later.
+    /// Puts off spilled messages that could not be published now, for $2 seconds.
     PUT_OFF_SPILLED = put_off_spilled "
 UPDATE open_batches SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
 WHERE batch_id = ANY ($1) AND spilled_at IS NOT NULL";
 
-    /// How much is spilled, over all gateways.
+    /// The size and age of the spill, over all gateways.
     MEASURE_SPILL = measure_spill "
 SELECT count(*) AS messages, coalesce(sum(octet_length(body)), 0)::bigint AS bytes,
        coalesce(extract(epoch FROM now() - min(spilled_at)), 0)::float8 AS oldest_seconds
@@ -55,7 +55,7 @@ FROM open_batches WHERE spilled_at IS NOT NULL";
 /// Deletes the rows of confirmed batches.
 ///
 /// # Errors
-/// When the database did not answer: they may be there still.
+/// When the database did not answer: the rows may still exist.
 pub(super) async fn close(database: &Database, batches: &[BatchId]) -> Result<(), DatabaseError> {
     database.execute(&CLOSE_BATCHES, &[&batches]).await?;
     Ok(())
@@ -64,7 +64,7 @@ pub(super) async fn close(database: &Database, batches: &[BatchId]) -> Result<()
 /// Ends the leases of batches that were not published.
 ///
 /// # Errors
-/// When the database did not answer: they end by themselves.
+/// When the database did not answer: the leases end by themselves.
 pub(super) async fn end_leases(
     database: &Database,
     batches: &BTreeSet<BatchId>,
@@ -74,10 +74,10 @@ pub(super) async fn end_leases(
     Ok(())
 }
 
-/// Keeps messages in the rows of their batches; gives the batches that are kept now.
+/// Writes messages into the rows of their batches, and returns the batches that had a row.
 ///
 /// # Errors
-/// When the database did not answer: they may be kept all the same.
+/// When the database did not answer: the messages may be written nevertheless.
 pub(super) async fn spill(
     database: &Database,
     messages: &[Spillable],
@@ -134,10 +134,10 @@ pub(super) async fn take_spilled(
         .collect()
 }
 
-/// Lets others try, after a while, what could not be published now.
+/// Puts off messages that could not be published now.
 ///
 /// # Errors
-/// When the database did not answer: they may when the lease is over.
+/// When the database did not answer: they stay with this gateway until the lease is over.
 pub(super) async fn put_off_spilled(
     database: &Database,
     batches: &[BatchId],
@@ -150,14 +150,22 @@ pub(super) async fn put_off_spilled(
     Ok(())
 }
 
-/// What is spilled.
+/// A batch with its message.
+#[derive(Debug, Clone)]
+pub(crate) struct Spillable {
+    pub(crate) batch: BatchId,
+    pub(crate) routing_key: String,
+    pub(crate) body: BatchBody,
+}
+
+/// The size of the spill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SpillSize {
     pub(super) messages: u64,
     pub(super) bytes: u64,
 }
 
-/// Measures what is spilled; gives also how long the oldest has been, in seconds.
+/// Measures the spill. Also returns the age of the oldest message in seconds.
 ///
 /// # Errors
 /// When the database did not answer.

@@ -1,12 +1,11 @@
-//! The defence of a form against programs that fill it in: a proof of work, a field that nobody
-//! sees and so nobody fills in, and the time that a person needs.
+//! The spam defence of forms against programs that fill them in: a proof of work, an invisible
+//! field that people leave empty, and a minimum time.
 //!
-//! Whoever reads a form that is defended gets a challenge: when it was read, how much work is
-//! wanted, and how long filling it in takes at least, with a MAC that binds them to the link. All
-//! gateways know its key. A submission says its challenge and a nonce; the work is a SHA-256 over
-//! challenge, idempotency key and nonce that begins with so many zero bits: one key, one proof, one
-//! run. It is checked before anything is asked of the database, because the token itself says
-//! whether a proof is wanted.
+//! Reading a form with a spam defence returns a challenge: the time of reading, the required work
+//! and the minimum time to fill in the form, with a MAC that binds them to the link. All gateways
+//! know its key. A submission gives the challenge and a nonce; the SHA-256 of challenge,
+//! idempotency key and nonce must begin with the required zero bits: one key, one proof, one run.
+//! The token itself says whether a proof is needed, so it is checked without asking the database.
 
 mod pressure;
 
@@ -19,30 +18,29 @@ use sha2::{Digest, Sha256};
 use self::pressure::Pressure;
 use crate::metrics;
 
-/// How long a form may be filled in.
+/// Maximum age of a challenge, in seconds.
 const LONGEST: u64 = 24 * 3_600;
-/// Longest nonce, in bytes.
+/// Maximum bytes of a nonce.
 const MAX_NONCE: usize = 20;
-/// What MACs of challenges are for: no MAC of anything else is one.
+/// The purpose of the MACs of challenges, so that no other MAC passes for one.
 const PURPOSE: &str = "letterbox form challenge";
 
-/// What has to be proven: `seconds.bits.least_seconds.mac`. The first is when it was made, in
-/// seconds since 1970, the second how many zero bits are wanted, the third how many seconds must
-/// have passed.
+/// A challenge, `seconds.bits.least_seconds.mac`: the time when it was made, in seconds since 1970,
+/// the number of required zero bits, and the number of seconds that must have passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Challenge(pub(crate) String);
 
-/// Why a submission is not believed to come from a person.
+/// Why the proof of a submission is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unproven {
-    #[error("proof must be an object with challenge and nonce: this form wants a proof of work")]
+    #[error("proof must be an object with challenge and nonce: this form needs a proof of work")]
     Missing,
     #[error("proof.challenge is not of this form, or older than a day: read the form again")]
     Challenge,
     #[error("proof.nonce does not solve the challenge")]
     Nonce,
-    #[error("proof: the submission came sooner than anybody fills in the form")]
+    #[error("proof: submitted too soon after reading the form")]
     TooSoon,
     #[error("proof.trap must be empty")]
     Trap,
@@ -69,7 +67,7 @@ pub(crate) struct Proofs {
 
 /// The member `proof` of a submission.
 #[derive(Deserialize)]
-struct Given {
+struct Proof {
     challenge: String,
     nonce: String,
     #[serde(default)]
@@ -77,7 +75,7 @@ struct Given {
 }
 
 impl Proofs {
-    /// `bits` are wanted while nothing is refused.
+    /// `bits` is the number of zero bits required while no proof is refused.
     pub(crate) fn new(keys: KeyRing, bits: u32) -> Self {
         Self {
             keys,
@@ -86,7 +84,7 @@ impl Proofs {
         }
     }
 
-    /// The challenge for somebody who reads a form now.
+    /// Creates a challenge for a form that is read now.
     pub(crate) fn challenge(&self, token: TokenHash, least_seconds: i16) -> Challenge {
         let (seconds, bits) = (
             Timestamp::now().as_second(),
@@ -98,7 +96,7 @@ impl Proofs {
         Challenge(format!("{said}.{mac}"))
     }
 
-    /// Checks the proof of a submission: its member `proof`, and its idempotency key.
+    /// Checks the member `proof` of a submission against its idempotency key.
     ///
     /// # Errors
     /// See [`Unproven`].
@@ -113,7 +111,7 @@ impl Proofs {
         let checked = checked.and_then(|given| self.judge(token, key, &given));
         checked.inspect_err(|unproven| {
             metrics::UNPROVEN.add([unproven.reason()], 1);
-            // Whoever has no challenge of a form raises the work for nobody.
+            // Without a valid challenge of a form a sender must not be able to raise the work.
             if matches!(
                 unproven,
                 Unproven::Nonce | Unproven::TooSoon | Unproven::Trap
@@ -123,7 +121,7 @@ impl Proofs {
         })
     }
 
-    fn judge(&self, token: TokenHash, key: &str, given: &Given) -> Result<(), Unproven> {
+    fn judge(&self, token: TokenHash, key: &str, given: &Proof) -> Result<(), Unproven> {
         let (said, mac) = given
             .challenge
             .rsplit_once('.')
@@ -133,7 +131,7 @@ impl Proofs {
         if !self.keys.has_signed(&mac, PURPOSE, &parts) {
             return Err(Unproven::Challenge);
         }
-        // Made here, so in this form.
+        // The MAC shows that a gateway made it, so these are numbers.
         let mut numbers = said
             .split('.')
             .map(|number| number.parse::<u64>().unwrap_or(0));
@@ -144,7 +142,7 @@ impl Proofs {
         if passed > LONGEST {
             return Err(Unproven::Challenge);
         }
-        // Digits only: nothing of the key can stand in it, so that a proof is good for one key.
+        // Digits only, so that no part of a key can move into the nonce and a proof fits one key.
         let is_number = given.nonce.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number
             || given.nonce.len() > MAX_NONCE
@@ -155,14 +153,14 @@ impl Proofs {
         if passed < least_seconds {
             return Err(Unproven::TooSoon);
         }
-        match given.trap.is_empty() {
-            true => Ok(()),
-            false => Err(Unproven::Trap),
+        if !given.trap.is_empty() {
+            return Err(Unproven::Trap);
         }
+        Ok(())
     }
 }
 
-/// How many zero bits the hash of a nonce begins with.
+/// The number of zero bits at the beginning of the hash.
 fn zero_bits(challenge: &str, key: &str, nonce: &str) -> u64 {
     let hash = Sha256::digest(format!("{challenge}.{key}.{nonce}"));
     let whole = hash.iter().take_while(|byte| **byte == 0).count();

@@ -1,4 +1,4 @@
-//! How much is refused at the moment, and how much more work is wanted for it.
+//! Raises the required work while many proofs are refused.
 
 use std::{
     sync::Mutex,
@@ -6,12 +6,12 @@ use std::{
 };
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// Refusals in a window that make the first further bit; twice as many make the next one.
+/// The refusals in a window that add the first bit. Each further bit takes twice as many more.
 const FIRST: u32 = 64;
-/// Bits more than usual at most: 64 times the work.
+/// Maximum additional bits: 64 times the work.
 const MOST: u32 = 6;
 
-/// Counts refusals, by windows of a minute.
+/// Counts refusals in windows of a minute.
 #[derive(Debug, Default)]
 pub(super) struct Pressure(Mutex<Option<Window>>);
 
@@ -19,7 +19,7 @@ pub(super) struct Pressure(Mutex<Option<Window>>);
 struct Window {
     began: Instant,
     refused: u32,
-    /// In the window before.
+    /// Refusals in the window before.
     before: u32,
 }
 
@@ -29,7 +29,7 @@ impl Pressure {
         self.look(|window| window.refused = window.refused.saturating_add(1));
     }
 
-    /// How many bits more are wanted.
+    /// The number of additional bits.
     pub(super) fn bits(&self) -> u32 {
         let refused = self.look(|window| window.refused.max(window.before));
         (refused / FIRST + 1).ilog2().min(MOST)

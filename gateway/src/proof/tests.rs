@@ -1,4 +1,4 @@
-//! What a proof must be.
+//! The rules of proofs.
 
 use serde_json::json;
 
@@ -42,7 +42,7 @@ fn a_proof_is_of_one_form_and_one_key() {
     assert_eq!(check(&proofs, token("a"), "k", &proof), Ok(()));
     let other = check(&proofs, token("b"), "k", &proof);
     assert_eq!(other, Err(Unproven::Challenge), "of another form");
-    // By chance, it solves one of 256 others.
+    // By chance it solves one in 256 others.
     let others = (0..20).map(|n| check(&proofs, token("a"), &format!("other {n}"), &proof));
     let refused = others.filter(|one| *one == Err(Unproven::Nonce));
     assert!(refused.count() > 10, "of another key");
@@ -86,7 +86,7 @@ fn what_is_no_proof_is_refused() {
     let wrong = (0..20).map(|n| with("nonce", n.to_string().into()));
     let refused = wrong.filter(|proof| check(&proofs, token("a"), "k", proof).is_err());
     assert!(refused.count() > 10);
-    // What is hashed for the key "k.a" and a nonce is so for "k" and "a." before the nonce.
+    // The key `k.a` with a nonce is hashed like the key `k` with `a.` before the nonce.
     let shared = nonce(&challenge, "k.a");
     let proof = with("nonce", shared.clone().into());
     assert_eq!(check(&proofs, token("a"), "k.a", &proof), Ok(()));

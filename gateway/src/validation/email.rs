@@ -1,10 +1,10 @@
-//! E-mail addresses by the HTML standard's rule, so that a browser and this server agree. Source:
-//! HTML, "Valid e-mail address"; it is narrower than RFC 5322 where that allows comments and
-//! quotes, and wider where mail systems are.
+//! E-mail addresses by the rule of the HTML standard, so that browsers and this server agree.
+//! Source: HTML, "Valid e-mail address". It is narrower than RFC 5322, which allows comments and
+//! quotes, and wider in other respects, as mail systems are.
 
 const LABEL_LENGTH: usize = 63;
 
-/// Whether a browser's e-mail field would take it.
+/// Whether the e-mail field of a browser would accept the text.
 pub(super) fn is_valid(text: &str) -> bool {
     text.split_once('@')
         .is_some_and(|(local, domain)| is_local(local) && domain.split('.').all(is_label))

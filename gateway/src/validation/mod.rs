@@ -1,7 +1,7 @@
-//! Whether a payload fits its form. Pure: nothing but the two decides.
+//! Validates payloads against forms. Pure: the result depends on these two alone.
 //!
-//! Fields are checked in the form's order, then undeclared members. What is accepted is serialized
-//! anew, so that nothing passes unchecked; numbers keep their digits.
+//! Fields are checked in the order of the form, then undeclared members. The accepted values are
+//! serialized anew, so that nothing passes unchecked; numbers keep their digits.
 
 mod email;
 
@@ -15,10 +15,10 @@ use letterbox_common::{
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Maximum characters of a name that a refusal repeats.
+/// Maximum characters of a name in a refusal.
 const MAX_SHOWN: usize = 100;
 
-/// A field, and what is wrong with it. Quotes no value.
+/// An invalid field and its problem. Quotes no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Field {}: {problem}", Shown(.key))]
 pub struct Invalid {
@@ -48,7 +48,7 @@ enum Problem {
     Undeclared,
 }
 
-/// A name in a message: cut, and with control characters escaped.
+/// A name in a message: truncated, and with control characters escaped.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -66,11 +66,11 @@ enum FieldValue<'a> {
     Boolean(bool),
 }
 
-/// Checks the members of `payload`, an object, against `form`. Gives the accepted members as JSON
-/// text. Of duplicate names the last one wins.
+/// Checks the members of `payload`, an object, against `form`. Returns the accepted members as JSON
+/// text. Of duplicate names the last wins.
 ///
 /// # Errors
-/// Names the first field that does not fit.
+/// Names the first invalid field.
 pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
     let members = json_object::all(payload.get()).unwrap_or_default();
     let mut valid = Vec::with_capacity(form.fields.len());
@@ -102,7 +102,7 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
     Ok(write(&valid))
 }
 
-/// The value of one field, if it has one.
+/// Checks the value of one field; `None` if an optional field has none.
 fn check<'a>(
     field: &Field,
     given: Option<&'a RawValue>,
@@ -141,7 +141,8 @@ fn check<'a>(
     Ok(Some(value))
 }
 
-/// A string of Unicode text, which excludes lone surrogates, of at most the length of its type.
+/// Reads a string of Unicode text, which excludes lone surrogates, within the maximum length of its
+/// type.
 fn text(given: &RawValue, kind: FieldType) -> Result<String, Problem> {
     let text: String = serde_json::from_str(given.get()).map_err(|_| Problem::NotText)?;
     match kind.max_length() {
@@ -150,7 +151,7 @@ fn text(given: &RawValue, kind: FieldType) -> Result<String, Problem> {
     }
 }
 
-/// A number that is finite as a double.
+/// Checks that a value is a number that is finite as a double.
 fn number(given: &RawValue) -> Result<&RawValue, Problem> {
     let starts_like_one = given
         .get()
@@ -197,7 +198,7 @@ mod tests {
         validate(form, &payload).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
     }
 
-    /// What becomes of one value in a form with one field.
+    /// Validates one value in a form with one field.
     fn one(kind: FieldType, required: bool, value: &str) -> Result<(), Problem> {
         let payload = format!(r#"{{"k":{value}}}"#);
         match with(&form(&[("k", kind, required)]), &payload) {

@@ -1,5 +1,5 @@
-//! What a batch of look-ups gives: the key of each webhook that was asked for, found and opened
-//! once however many ask for it at one moment; the decoy's key where there is none.
+//! Looks up the keys of webhooks in batches. Each is fetched and opened once, however many requests
+//! ask for it at one moment; for an address without a webhook the result is the decoy's key.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{batcher::LookUp, metrics};
 
-/// The decoy could not be made.
+/// The decoy could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DecoyError {
     #[error(transparent)]
@@ -30,23 +30,22 @@ pub(crate) enum DecoyError {
     Seal(#[from] SealError),
 }
 
-/// What is known of a webhook.
+/// The result of a look-up.
 #[derive(Clone)]
-pub(super) struct Found {
-    /// Whether it is there; if not, `verifier` is the decoy's.
+pub(super) struct FoundSecret {
+    /// Whether the webhook is live; if not, `verifier` is the decoy's.
     pub(super) is_live: bool,
-    /// None where the secret does not open.
+    /// `None` if the stored secret can't be used.
     pub(super) verifier: Option<Arc<Verifier>>,
 }
 
-/// How long it is remembered that a secret did not open.
+/// How long a secret that could not be used is remembered.
 const TROUBLE: Duration = Duration::from_secs(60);
-/// Webhooks that the log names in that time.
+/// Maximum webhooks that the log names in that time.
 const MAX_TOLD: u64 = 100;
 
-/// When a secret did not open. As long as this is recent, nobody can be blamed for a signature, and
-/// who asks for a webhook that is not there is told the same as who asks for one that does not
-/// open.
+/// When a secret last could not be used. While that is recent, no signature is called wrong, so
+/// that an address without a webhook is answered like a webhook whose secret does not open.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<Instant>>>);
 
@@ -66,7 +65,7 @@ pub(super) struct KeysByAddress {
     database: Database,
     keys: KeyRing,
     pub(super) trouble: Trouble,
-    /// The webhooks that the log has named of late.
+    /// The webhooks that the log has named recently.
     told: Cache<WebhookAddress, ()>,
     decoy: Decoy,
 }
@@ -78,7 +77,7 @@ struct Decoy {
 }
 
 impl KeysByAddress {
-    /// With a decoy, whose key is given, too.
+    /// Creates the look-up and its decoy, and also returns the decoy's verifier.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
@@ -98,12 +97,13 @@ impl KeysByAddress {
         Ok((looking_up, Verifier::decoy(&secret, address)))
     }
 
-    /// What checks the signatures of what was found: the webhook's, or the decoy's.
-    fn open(&self, found: &StoredSecret) -> Found {
+    /// Opens a secret, the webhook's or the decoy's.
+    fn open(&self, found: &StoredSecret) -> FoundSecret {
         let address = found.address;
-        let sealed_for = match found.is_live {
-            true => address,
-            false => self.decoy.address,
+        let sealed_for = if found.is_live {
+            address
+        } else {
+            self.decoy.address
         };
         let opened = self.keys.open(place(sealed_for), &found.sealed);
         let opened = opened.map_err(|error| error.to_string());
@@ -111,14 +111,14 @@ impl KeysByAddress {
         let verifier = verifier.inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
             self.trouble.note();
-            // Anybody may ask for it, as often as they like.
+            // Anyone may send to this address as often as they like, so the log names it once.
             if self.told.get(&address).is_none() {
                 self.told.insert(address, ());
                 tracing::error!(workspace_id = %address.workspace, webhook_id = %address.webhook,
-                    %error, "what is stored of a webhook can't be used");
+                    %error, "the stored secret of a webhook can't be used");
             }
         });
-        Found {
+        FoundSecret {
             is_live: found.is_live,
             verifier: verifier.ok().map(Arc::new),
         }
@@ -127,10 +127,10 @@ impl KeysByAddress {
 
 impl LookUp for KeysByAddress {
     type Item = WebhookAddress;
-    type Output = Found;
+    type Output = FoundSecret;
     type Error = DatabaseError;
 
-    async fn look_up(&self, items: Vec<WebhookAddress>) -> Result<Vec<Found>, DatabaseError> {
+    async fn look_up(&self, items: Vec<WebhookAddress>) -> Result<Vec<FoundSecret>, DatabaseError> {
         let mut wanted = items.clone();
         wanted.sort_unstable();
         wanted.dedup();

@@ -1,11 +1,11 @@
-//! Who may deliver: the secret of a webhook is looked up, opened, cached for a while, and used to
+//! Signature checks: the secret of a webhook is looked up, opened, cached for a while, and used to
 //! verify signatures.
 //!
-//! A refusal is never decided from the cache. A request that is about to be refused has always cost
-//! one signature check against the cached key (or a decoy), one look-up, and one more check:
-//! whether the webhook exists, is known here, was deleted, or belongs to another workspace changes
-//! nothing that a sender could measure. A request with a valid signature is served from the cache;
-//! should its webhook be gone by then, the claim says so.
+//! A refusal is never decided from the cache. Every refused request has cost one signature check
+//! with the cached key (or a decoy), one look-up, and one more check: whether the webhook exists,
+//! is cached, was deleted, or belongs to another workspace changes nothing that a sender could
+//! measure. A request with a valid signature is served from the cache; if its webhook is gone by
+//! then, the claim fails.
 
 mod look_up;
 mod store;
@@ -21,7 +21,7 @@ use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
-use self::look_up::{Found, KeysByAddress, Trouble};
+use self::look_up::{FoundSecret, KeysByAddress, Trouble};
 use self::verifier::Verifier;
 pub(crate) use self::{
     look_up::DecoyError,
@@ -29,13 +29,13 @@ pub(crate) use self::{
     verifier::{Presented, Proven},
 };
 use crate::{
-    batcher::{Batcher, Limits, LookUps},
-    faults::Fault,
+    batcher::{BatchLimits, Batcher, LookUps},
+    faults::WebhookFault,
 };
 
 const MAX_CACHED: u64 = 10_000;
 const CACHE_TTL: Duration = Duration::from_secs(60);
-const LOOKUPS: Limits = Limits {
+const LOOKUPS: BatchLimits = BatchLimits {
     max_queued: 4_096,
     max_bytes: 1 << 20,
     max_batch: 256,
@@ -46,10 +46,10 @@ const LOOKUPS: Limits = Limits {
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerifyError {
-    /// The signature is wrong, or there is no such webhook: the sender must not learn which. Its
-    /// owner may know what was wrong.
-    Refused(Fault),
-    /// The secret could not be looked up or opened. The sender is not to blame.
+    /// The signature is wrong, or there is no such webhook: the sender must not learn which. The
+    /// owner may know the fault.
+    Refused(WebhookFault),
+    /// The secret could not be looked up or opened, which is not the sender's fault.
     Unavailable,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum VerifyError {
 pub(crate) struct WebhookSecrets {
     lookup: Batcher<LookUps<KeysByAddress>>,
     cache: Cache<WebhookAddress, Arc<Verifier>>,
-    /// Checked where nothing is cached.
+    /// Checked if no key is cached.
     decoy: Verifier,
     trouble: Trouble,
 }
@@ -85,7 +85,7 @@ impl WebhookSecrets {
         })
     }
 
-    /// Checks that a request is signed as the webhook's sender signs.
+    /// Verifies the signature of a request.
     ///
     /// # Errors
     /// See [`VerifyError`].
@@ -100,8 +100,9 @@ impl WebhookSecrets {
         }
         let found = self.look_up(address).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
+        // Also for the decoy, whose result is ignored: the same work for every address.
         let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier, request) else {
-            return Err(self.refuse(Fault {
+            return Err(self.refuse(WebhookFault {
                 reason: verifier.complaint(request),
                 is_found: found.is_live,
             }));
@@ -110,14 +111,16 @@ impl WebhookSecrets {
         Ok(proven)
     }
 
-    fn refuse(&self, fault: Fault) -> VerifyError {
-        match self.trouble.is_recent() {
-            true => VerifyError::Unavailable,
-            false => VerifyError::Refused(fault),
+    fn refuse(&self, fault: WebhookFault) -> VerifyError {
+        // A webhook whose secret does not open answers the same: this must not tell them apart.
+        if self.trouble.is_recent() {
+            VerifyError::Unavailable
+        } else {
+            VerifyError::Refused(fault)
         }
     }
 
-    /// Looks whether the webhook is there now, whatever is cached.
+    /// Checks that the webhook still exists, regardless of the cache.
     ///
     /// # Errors
     /// See [`VerifyError`].
@@ -126,18 +129,18 @@ impl WebhookSecrets {
             return Ok(());
         }
         self.forget(address);
-        Err(VerifyError::Refused(Fault {
+        Err(VerifyError::Refused(WebhookFault {
             reason: DeliveryFault::Digest,
             is_found: false,
         }))
     }
 
-    /// Whether this webhook has been found of late.
+    /// Whether this webhook was found recently.
     pub(crate) fn knows(&self, address: WebhookAddress) -> bool {
         self.cache.contains_key(&address)
     }
 
-    async fn look_up(&self, address: WebhookAddress) -> Result<Found, VerifyError> {
+    async fn look_up(&self, address: WebhookAddress) -> Result<FoundSecret, VerifyError> {
         let found = self.lookup.look_up(address).await;
         found.map_err(|_| VerifyError::Unavailable)
     }
@@ -148,7 +151,7 @@ impl WebhookSecrets {
     }
 }
 
-/// One signature check, by the webhook's rules or, where there is none, the decoy's.
+/// Makes one signature check, by the rules of the webhook or, without one, of the decoy.
 fn check(verifier: Option<&Verifier>, decoy: &Verifier, request: Presented<'_>) -> Option<Proven> {
     let is_verified = verifier.unwrap_or(decoy).verifies(request);
     verifier

@@ -1,4 +1,4 @@
-//! The look-up of sealed secrets: one statement for all that are asked for at one moment.
+//! The look-up of sealed secrets: one statement for all webhooks asked for at one moment.
 
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
@@ -7,9 +7,8 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// The sealed secret of every webhook that is asked for, or the decoy ($3) where no such
-    /// webhook is live: as many rows, fetched in as many steps, and as many bytes, for what is not
-    /// there.
+    /// The sealed secret of every webhook that is asked for, or the decoy ($3) if no such webhook
+    /// is live. An address without a webhook takes as many rows, steps and bytes.
     FIND_SECRETS = find_secrets "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
@@ -30,17 +29,17 @@ pub(super) struct StoredSecret {
     /// Whether there is a live webhook; if not, `sealed` is the decoy.
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
-    /// The word of a scheme; perhaps one of a newer version.
+    /// The word of a scheme, perhaps of a newer version.
     pub(super) scheme: String,
-    /// JSON text, where the scheme is custom.
+    /// The rules as JSON text, if the scheme is custom.
     pub(super) rules: Option<String>,
-    /// Networks that may send, as CIDR[,CIDR...]; None is from everywhere.
+    /// The networks that may send, as CIDR[,CIDR...]; `None` for all.
     pub(super) allow_from: Option<String>,
-    /// Under whose id it remembers bodies.
+    /// The webhook under whose id it remembers bodies.
     pub(super) memory: WebhookId,
 }
 
-/// One for each of these addresses, which are distinct.
+/// Finds one secret for each of these addresses, which are distinct.
 pub(super) async fn find(
     database: &Database,
     wanted: &[WebhookAddress],

@@ -1,5 +1,4 @@
-//! What checks the signatures of one webhook: its key, how its sender signs, and from where it may
-//! send.
+//! The verifier of one webhook: its key, its signature scheme, and the networks that may send.
 
 use std::net::IpAddr;
 
@@ -13,20 +12,20 @@ use letterbox_common::{
 
 use super::store::StoredSecret;
 
-/// A request that says who sent it.
+/// A request whose signature is to be verified.
 #[derive(Clone, Copy)]
 pub(crate) struct Presented<'a> {
     pub(crate) headers: &'a Headers,
     pub(crate) body: &'a [u8],
-    /// The address that it came from.
+    /// The address of the client.
     pub(crate) from: IpAddr,
 }
 
-/// What is known of a sender that has proven itself.
+/// The result of a successful verification.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Proven {
     pub(crate) scheme: Scheme,
-    /// The webhook under whose id the bodies are remembered that it sends.
+    /// The webhook under whose id its bodies are remembered.
     pub(crate) memory: WebhookId,
 }
 
@@ -35,15 +34,15 @@ pub(super) struct Verifier {
     pub(super) proven: Proven,
     rules: Rules,
     key: SigningKey,
-    /// None is from everywhere.
+    /// The networks that may send; `None` for all.
     allow_from: Option<Networks>,
 }
 
 impl Verifier {
-    /// Of a webhook whose secret was opened.
+    /// Creates the verifier of a webhook whose secret was opened.
     ///
     /// # Errors
-    /// When what is stored is not what Letterbox stores.
+    /// When the stored scheme, rules, networks or secret are invalid.
     pub(super) fn new(stored: &StoredSecret, secret: &Secret) -> Result<Self, String> {
         let scheme = stored.scheme.parse::<Scheme>();
         let scheme = scheme.map_err(|error| error.to_string())?;
@@ -66,7 +65,7 @@ impl Verifier {
         })
     }
 
-    /// Of the decoy, which signs as the service itself does.
+    /// Creates the verifier of the decoy, which uses Letterbox's own scheme.
     #[expect(
         clippy::expect_used,
         reason = "only a custom scheme has no rules of its own"
@@ -83,8 +82,7 @@ impl Verifier {
         }
     }
 
-    /// Whether a request is signed, and may come from where it came from: always both are looked
-    /// at.
+    /// Whether a request is signed and comes from a network that may send. Always checks both.
     pub(super) fn verifies(&self, request: Presented<'_>) -> bool {
         let Presented { headers, body, .. } = request;
         let now = Timestamp::now().as_second().unsigned_abs();
@@ -92,15 +90,13 @@ impl Verifier {
         is_signed & self.may_send(request.from)
     }
 
-    /// What is wrong with a request that does not verify.
+    /// Why a request does not verify.
     pub(super) fn complaint(&self, request: Presented<'_>) -> DeliveryFault {
-        match self.may_send(request.from) {
-            true => {
-                let now = Timestamp::now().as_second().unsigned_abs();
-                self.rules.complaint(request.headers, now)
-            }
-            false => DeliveryFault::Address,
+        if !self.may_send(request.from) {
+            return DeliveryFault::Address;
         }
+        let now = Timestamp::now().as_second().unsigned_abs();
+        self.rules.complaint(request.headers, now)
     }
 
     fn may_send(&self, from: IpAddr) -> bool {

@@ -1,5 +1,5 @@
-//! How many queues this gateway publishes to. It begins with one, and uses more as soon as it is
-//! noted where workers read it, so that no queue is without a worker.
+//! The number of queues that this gateway publishes to. It begins with one, and uses more as soon
+//! as the number is in the database, where workers read it, so that no queue is without a worker.
 
 mod store;
 
@@ -30,12 +30,13 @@ impl Default for WorkQueues {
 }
 
 impl WorkQueues {
-    /// How many queues of a family may be published to now.
+    /// The number of queues of a family that may be published to now.
     pub(crate) fn count(&self) -> u16 {
         self.0.load(Relaxed)
     }
 
-    /// Notes that there are `queues` in each family, until it is written or told to stop.
+    /// Writes the number of queues in each family to the database, and tries again until that
+    /// succeeds or `stop`.
     pub(crate) async fn announce(
         self: Arc<Self>,
         database: Database,

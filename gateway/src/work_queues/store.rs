@@ -1,14 +1,14 @@
-//! The row that says how many queues there are.
+//! The row with the number of queues.
 
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// Notes a number of queues, unless there have been more.
+    /// Raises the number of queues.
     ANNOUNCE_QUEUES = announce_work_queues "
 UPDATE work_queues SET queues = greatest(queues, $1)";
 }
 
-/// Notes a number of queues.
+/// Raises the number of queues; a smaller number changes nothing.
 ///
 /// # Errors
 /// When the database did not answer.

@@ -1,19 +1,52 @@
-//! Orders about connected accounts: connect (the only time that a credential passes by), list,
-//! disconnect (the credential is destroyed).
+//! Connected accounts: connect one (the only time that its credential is seen), list them,
+//! disconnect one (its credential is destroyed).
 
 use http::{HeaderName, HeaderValue};
+use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
     sealing::{KeyRing, Place, Secret},
 };
+use letterbox_database::{from_row, statements};
 use letterbox_workflow::actions::RESERVED_HEADERS;
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{AccountRow, Operator, OperatorError, Reason, check_name, error::Explain, store};
+use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
 
 /// Reserved headers that are made for credentials.
 const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
+
+/// The columns of an [`AccountRow`].
+macro_rules! columns {
+    () => {
+        "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
+         disconnected_at"
+    };
+}
+
+statements! {
+    /// Connects an account of a member.
+    CONNECT_ACCOUNT = connect_account concat!("
+INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
+                                credential_sealed)
+SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7
+FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
+RETURNING ", columns!());
+
+    /// The accounts of a workspace, oldest first.
+    ACCOUNTS = accounts concat!("
+SELECT ", columns!(), "
+FROM connected_accounts WHERE workspace_id = $1 ORDER BY created_at, account_id");
+
+    /// Disconnects an account and destroys its credential.
+    DISCONNECT_ACCOUNT = disconnect_account concat!("
+UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL
+WHERE account_id = $1 AND disconnected_at IS NULL
+  AND workspace_id IN (SELECT workspace_id FROM workspaces)
+RETURNING ", columns!());
+}
 
 /// An account to connect.
 #[derive(Debug, Clone)]
@@ -22,9 +55,9 @@ pub struct NewAccount {
     pub workspace: WorkspaceId,
     /// The user whose workflows may use it.
     pub user: UserId,
-    /// How actions call it.
+    /// The name by which actions refer to it.
     pub name: String,
-    /// What every request begins with.
+    /// The URL that every request begins with.
     pub base_url: Url,
     /// The header that carries the credential.
     pub header: String,
@@ -63,6 +96,38 @@ impl NewAccount {
     }
 }
 
+/// An account, without its credential.
+#[derive(Debug, Clone, Serialize)]
+pub struct AccountRow {
+    /// The id of this account; a later one of the same name has another.
+    pub account_id: AccountId,
+    /// The workspace whose workflows may use it.
+    pub workspace_id: WorkspaceId,
+    /// The user whose workflows may use it.
+    pub user_id: UserId,
+    /// The name by which actions refer to it.
+    pub name: String,
+    /// The URL that every request begins with.
+    pub base_url: String,
+    /// Name of the header that carries the credential.
+    pub header: String,
+    /// When it was connected, by the database's clock.
+    pub created_at: Timestamp,
+    /// When it was disconnected, which destroyed its credential; `None` while connected.
+    pub disconnected_at: Option<Timestamp>,
+}
+
+from_row!(AccountRow {
+    account_id,
+    workspace_id,
+    user_id,
+    name,
+    base_url,
+    header,
+    created_at,
+    disconnected_at
+});
+
 impl Operator {
     /// Connects an account of a user.
     ///
@@ -84,21 +149,33 @@ impl Operator {
             base_url: account.base_url.as_str(),
         };
         let sealed = keys.seal(place, account.credential.expose())?;
-        let connecting = store::connect_account(&self.database, id, account, &sealed);
-        let duplicate = Reason::DuplicateAccount;
-        let connected = connecting
-            .await
-            .explain(&SqlState::UNIQUE_VIOLATION, duplicate)?;
-        connected.ok_or(Reason::NotAMember.into())
+        let connected = self
+            .database
+            .fetch_optional(
+                &CONNECT_ACCOUNT,
+                &[
+                    /* $1 workspace_id */ &account.workspace,
+                    /* $2 account_id */ &id,
+                    /* $3 user_id */ &account.user,
+                    /* $4 name */ &account.name,
+                    /* $5 base_url */ &account.base_url.as_str(),
+                    /* $6 header_name */ &account.header,
+                    /* $7 credential_sealed */ &sealed,
+                ],
+            )
+            .await;
+        connected
+            .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
+            .ok_or(Reason::NotAMember.into())
     }
 
-    /// The accounts of a workspace, disconnected ones included.
+    /// Lists the accounts of a workspace, disconnected ones included.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::accounts(&self.database, workspace).await?)
+        Ok(self.database.fetch_all(&ACCOUNTS, &[&workspace]).await?)
     }
 
     /// Disconnects an account: from now on no action uses it.
@@ -109,7 +186,10 @@ impl Operator {
         &self,
         account: AccountId,
     ) -> Result<AccountRow, OperatorError> {
-        let disconnected = store::disconnect_account(&self.database, account).await?;
+        let disconnected = self
+            .database
+            .fetch_optional(&DISCONNECT_ACCOUNT, &[&account])
+            .await?;
         disconnected.ok_or(Reason::NotFound("connected account").into())
     }
 }

@@ -1,19 +1,175 @@
-//! Orders about approvals: what waits for an answer, what there is to know of it, and the answer.
+//! Approvals: questions whether a request may be sent, the context a person needs to answer them,
+//! and the answers.
 
 use jiff::Timestamp;
 use letterbox_common::{
-    ids::{ApprovalId, UserId, WorkflowId, WorkspaceId},
+    ids::{ApprovalId, RunId, UserId, WorkflowId, WorkspaceId},
     states::ApprovalState,
 };
+use letterbox_database::{FromRow, from_row, statements};
+use letterbox_workflow::{Steering, Untrusted};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{ApprovalRow, Member, Operator, OperatorError, Reason, WaitingApproval, store};
+use crate::{Member, Operator, OperatorError, Reason, json, members::member_columns};
 
 /// Questions of one workflow that are counted for a list.
-const MOST: i64 = 10_000;
+const MOST_COUNTED: i64 = 10_000;
 
-/// A question, with what somebody should know who answers it.
+/// The columns of an [`ApprovalRow`]: of an approval `p` and its action `a`.
+macro_rules! columns {
+    () => {
+        "p.approval_id, p.workspace_id, p.run_id, p.action_id, p.state, p.expires_at, p.decided_by,
+    p.decided_at, p.created_at, a.type AS action_type, a.untrusted, a.steered_by, a.decision_rule,
+    a.policy_version, a.request::json AS request"
+    };
+}
+
+statements! {
+    /// What waits for an answer, of each workflow the oldest $2; no more than $3 are counted.
+    WAITING_APPROVALS = waiting_approvals concat!("
+SELECT ", columns!(), ", w.name AS workspace_name, f.workflow_id, f.name AS workflow_name,
+       (SELECT count(*) FROM (
+           SELECT FROM approvals q
+           WHERE q.workspace_id = f.workspace_id AND q.workflow_id = f.workflow_id
+             AND q.state = 'pending' AND q.expires_at > clock.now LIMIT $3) AS counted) AS waiting
+FROM workspaces w
+CROSS JOIN LATERAL (SELECT question_clock(w.workspace_id) AS now) AS clock
+JOIN workflows f ON f.workspace_id = w.workspace_id
+CROSS JOIN LATERAL (
+    SELECT * FROM approvals q
+    WHERE q.workspace_id = f.workspace_id AND q.workflow_id = f.workflow_id
+      AND q.state = 'pending' AND q.expires_at > clock.now
+    ORDER BY q.created_at LIMIT $2) AS p
+JOIN run_actions a
+    ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id
+WHERE $1::uuid IS NULL OR w.workspace_id = $1
+ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval_id");
+
+    /// One question with its context.
+    APPROVAL = approval concat!("
+SELECT ", columns!(), ", f.workflow_id, f.name AS workflow_name, w.name AS workspace_name,
+       u.name AS owner_name, u.user_id AS owner_id, r.received_at, l.actions,
+       l.on_failure, p.expires_at > question_clock(w.workspace_id) AS has_time
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN run_actions a
+    ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id
+JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+JOIN users u ON u.user_id = r.run_as
+JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
+JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
+    AND l.release_id = r.release_id");
+
+    /// The members who may answer a question.
+    MAY_ANSWER = may_answer concat!("
+SELECT ", member_columns!(), "
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+JOIN members m ON m.workspace_id = p.workspace_id
+JOIN users u ON u.user_id = m.user_id
+WHERE approval_stands(p.workspace_id, m.user_id, r.run_as) ORDER BY u.email");
+
+    /// Whether a second person must answer a question, because the run acts as this user.
+    NEEDS_ANOTHER = approval_needs_another "
+SELECT r.run_as = $2 AND needs_another(r.workspace_id) AS needs_another
+FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
+
+    /// Answers a question that is still open, for a member who may, and wakes the run.
+    ANSWER_APPROVAL = answer_approval concat!("
+WITH answered AS (
+    UPDATE approvals p SET state = $3, decided_by = m.user_id, decided_at = clock_timestamp()
+    FROM workspaces w JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = $2
+    WHERE p.workspace_id = w.workspace_id AND p.approval_id = $1
+      AND p.state = 'pending' AND p.expires_at > question_clock(p.workspace_id)
+      AND EXISTS (SELECT FROM runs r
+                  WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+                    AND r.state = 'waiting_approval'
+                    AND approval_stands(r.workspace_id, m.user_id, r.run_as))
+    RETURNING p.*
+), wake AS (
+    INSERT INTO run_wakes (workspace_id, run_id, due_at)
+    SELECT workspace_id, run_id, clock_timestamp() FROM answered
+    ON CONFLICT (workspace_id, run_id) DO UPDATE
+    SET due_at = EXCLUDED.due_at, state = 'scheduled', handovers = 0
+)
+SELECT ", columns!(), "
+FROM answered p JOIN run_actions a USING (workspace_id, run_id, action_id)");
+}
+
+/// A question whether a request may be sent.
+#[derive(Debug, Clone, Serialize)]
+pub struct ApprovalRow {
+    /// The id by which it is answered.
+    pub approval_id: ApprovalId,
+    /// The workspace of the run.
+    pub workspace_id: WorkspaceId,
+    /// The run that waits.
+    pub run_id: RunId,
+    /// The id of the action in its release.
+    pub action_id: String,
+    /// The kind of the action, such as `http.request`.
+    #[serde(rename = "type")]
+    pub action_type: String,
+    /// The answer so far.
+    pub state: ApprovalState,
+    /// The request exactly as it will be sent, without the credential.
+    pub request: Option<Value>,
+    /// How text that a submitter wrote reaches the request; empty if it does not.
+    pub untrusted: Vec<Untrusted>,
+    /// The kinds of decisions by which such text led to the action; empty if it did not.
+    pub steered_by: Vec<Steering>,
+    /// The rule of the policy that decided, from 1; `None` if the default did.
+    pub decision_rule: Option<i32>,
+    /// The version of the policy that was asked; 0 is the default policy.
+    pub policy_version: Option<i32>,
+    /// From this time on it can't be answered.
+    pub expires_at: Timestamp,
+    /// Who answered; `None` while it is open, and if it expired.
+    pub decided_by: Option<UserId>,
+    /// When it was answered or closed; `None` while it is open.
+    pub decided_at: Option<Timestamp>,
+    /// When it was asked, by the database's clock.
+    pub created_at: Timestamp,
+}
+
+from_row!(ApprovalRow {
+    approval_id,
+    workspace_id,
+    run_id,
+    action_id,
+    action_type,
+    state,
+    request,
+    untrusted,
+    steered_by,
+    decision_rule,
+    policy_version,
+    expires_at,
+    decided_by,
+    decided_at,
+    created_at
+});
+
+/// A question that waits, as one of those of its workflow.
+#[derive(Debug, Clone, Serialize)]
+pub struct WaitingApproval {
+    /// The question.
+    #[serde(flatten)]
+    pub row: ApprovalRow,
+    /// The name of the workspace.
+    pub workspace_name: String,
+    /// The workflow of the run.
+    pub workflow_id: WorkflowId,
+    /// Its name.
+    pub workflow_name: String,
+    /// How many questions of this workflow wait, as far as they were counted.
+    pub waiting: i64,
+    /// Whether all of them were counted.
+    pub is_counted: bool,
+}
+
+/// A question with the context a person needs to answer it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ApprovalDetail {
     /// The question.
@@ -31,11 +187,11 @@ pub struct ApprovalDetail {
     pub owner_name: String,
     /// When the submission was received.
     pub received_at: Timestamp,
-    /// What was submitted, by a stranger; None where it was forgotten.
+    /// The submission, which a stranger wrote; `None` if it was forgotten.
     pub input: Option<Value>,
-    /// What models were asked and what conditions have compared, on the way here.
+    /// What models were asked and conditions compared on the way here.
     pub steered_through: Vec<SteeringAction>,
-    /// Whether there is time left to answer.
+    /// Whether it can still be answered.
     pub is_open: bool,
     /// The members who may answer.
     pub may_answer: Vec<Member>,
@@ -49,15 +205,15 @@ pub struct SteeringAction {
     /// Its kind, such as `ai.condition`.
     #[serde(rename = "type")]
     pub action_type: String,
-    /// The question of a model, the goal of an agent, or the expression of a condition.
+    /// The question to a model, the goal of an agent, or the expression of a condition.
     pub asks: String,
     /// The branch that was chosen.
     pub outcome: Option<String>,
 }
 
 impl Operator {
-    /// The questions that wait for an answer in a workspace, or in all, by workflow: of each the
-    /// oldest `each`. Of each, no more than 10,000 are counted.
+    /// Lists the questions that wait for an answer in a workspace, or in all, by workflow: of each
+    /// the oldest `each`. Of each, no more than 10,000 are counted.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -69,41 +225,58 @@ impl Operator {
         if let Some(workspace) = workspace {
             self.need_workspace(workspace).await?;
         }
-        Ok(store::waiting_approvals(&self.database, workspace, each, MOST).await?)
+        let (each, looked_at) = (i64::from(each), MOST_COUNTED + 1);
+        let rows = self
+            .database
+            .query(&WAITING_APPROVALS, &[&workspace, &each, &looked_at])
+            .await?;
+        let waiting = rows.iter().map(|row| {
+            let waiting: i64 = row.try_get("waiting")?;
+            Ok(WaitingApproval {
+                row: ApprovalRow::from_row(row)?,
+                workspace_name: row.try_get("workspace_name")?,
+                workflow_id: row.try_get("workflow_id")?,
+                workflow_name: row.try_get("workflow_name")?,
+                waiting: waiting.min(MOST_COUNTED),
+                is_counted: waiting <= MOST_COUNTED,
+            })
+        });
+        waiting.collect()
     }
 
-    /// One question, with what somebody should know who answers it.
+    /// Gives one question with its context.
     ///
     /// # Errors
     /// When there is no such question.
     pub async fn approval(&self, id: ApprovalId) -> Result<ApprovalDetail, OperatorError> {
-        let missing = || Reason::NotFound("approval");
-        let row = store::approval(&self.database, id).await?;
-        let row = row.ok_or_else(missing)?;
-        let context = store::approval_context(&self.database, id).await?;
-        let context = context.ok_or_else(missing)?;
+        let found = self.database.query_opt(&APPROVAL, &[&id]).await?;
+        let found = found.ok_or(Reason::NotFound("approval"))?;
+        let row = ApprovalRow::from_row(&found)?;
+        let on_failure: Option<&str> = found.try_get("on_failure")?;
+        let actions = [Some(found.try_get("actions")?), on_failure];
+        let actions: Vec<Value> = actions.into_iter().flatten().map(json).collect();
         let run = self.run(row.run_id).await?;
-        let may_answer = store::may_answer(&self.database, id).await?;
         let done = run.actions.iter().filter(|action| action.part_of.is_none());
         let steered_through = done.filter_map(|action| {
             Some(SteeringAction {
                 action_id: action.action_id.clone(),
                 action_type: action.action_type.clone(),
-                asks: asked_by(&context.actions, &action.action_id)?,
+                asks: asked_by(&actions, &action.action_id)?,
                 outcome: action.branch.map(|branch| branch.to_string()),
             })
         });
+        let has_time: bool = found.try_get("has_time")?;
         Ok(ApprovalDetail {
+            workspace_name: found.try_get("workspace_name")?,
+            workflow_id: found.try_get("workflow_id")?,
+            workflow_name: found.try_get("workflow_name")?,
+            owner_id: found.try_get("owner_id")?,
+            owner_name: found.try_get("owner_name")?,
+            received_at: found.try_get("received_at")?,
+            input: run.input.clone(),
             steered_through: steered_through.collect(),
-            may_answer,
-            workspace_name: context.workspace_name,
-            workflow_id: context.workflow_id,
-            workflow_name: context.workflow_name,
-            owner_id: context.owner_id,
-            owner_name: context.owner_name,
-            received_at: context.received_at,
-            input: context.input,
-            is_open: row.state == ApprovalState::Pending && context.is_open,
+            is_open: row.state == ApprovalState::Pending && has_time,
+            may_answer: self.database.fetch_all(&MAY_ANSWER, &[&id]).await?,
             row,
         })
     }
@@ -120,7 +293,7 @@ impl Operator {
         self.answer(approval, by, ApprovalState::Approved).await
     }
 
-    /// Lets a request not be sent, and wakes the run that waits.
+    /// Keeps a request from being sent, and wakes the run that waits.
     ///
     /// # Errors
     /// As [`Self::approve`].
@@ -138,13 +311,20 @@ impl Operator {
         by: UserId,
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
-        if let Some(answered) = store::answer(&self.database, approval, by, answer).await? {
+        let answered = self
+            .database
+            .fetch_optional(&ANSWER_APPROVAL, &[&approval, &by, &answer])
+            .await?;
+        if let Some(answered) = answered {
             return Ok(answered);
         }
         let found = self.approval(approval).await?;
-        let is_for_another = store::is_for_another(&self.database, approval, by).await?;
+        let another = self
+            .database
+            .fetch_optional(&NEEDS_ANOTHER, &[&approval, &by])
+            .await?;
         let reason = match found.row.state {
-            ApprovalState::Pending if is_for_another => Reason::ForAnother,
+            ApprovalState::Pending if another == Some((true,)) => Reason::NeedsAnother,
             ApprovalState::Pending if found.is_open => Reason::MayNotAnswer,
             ApprovalState::Pending => Reason::ApprovalExpired,
             state => Reason::AlreadyAnswered(state),
@@ -153,7 +333,7 @@ impl Operator {
     }
 }
 
-/// What an action of a release asks, at any depth; None where it asks nothing.
+/// What an action of a release asks, at any depth; `None` if it asks nothing.
 fn asked_by(actions: &[Value], id: &str) -> Option<String> {
     actions.iter().find_map(|action| match action {
         Value::Array(actions) => asked_by(actions, id),

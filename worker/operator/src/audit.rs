@@ -1,9 +1,84 @@
-//! A look at the audit log, which the database itself writes.
+//! The audit log. The database itself writes it: triggers note every change of a table, and
+//! [`Operator::note_order`] what changes none.
 
-use crate::{AuditEntry, AuditFilter, Operator, OperatorError, store};
+use jiff::Timestamp;
+use letterbox_common::ids::{UserId, WorkspaceId};
+use letterbox_database::{from_row, statements};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Operator, OperatorError};
+
+statements! {
+    /// Writes down an order that changes no table.
+    NOTE_ORDER = note_order "SELECT note_order($1, $2)";
+
+    /// The newest entries.
+    AUDIT = audit "
+SELECT entry_id, workspace_id, ordered_at, ordered_by, login, command, subject, subject_id, reason,
+       before, after
+FROM audit_log
+WHERE ($1::uuid IS NULL OR workspace_id = $1) AND ($2::text IS NULL OR subject_id = $2)
+  AND ($3::timestamptz IS NULL OR ordered_at >= $3) AND ($4::bigint IS NULL OR entry_id < $4)
+ORDER BY entry_id DESC LIMIT $5";
+}
+
+/// Which entries of the audit log to list.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    /// Those of one workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Those about the thing with this id.
+    pub subject: Option<String>,
+    /// Those since a time, by the database's clock.
+    pub since: Option<Timestamp>,
+    /// Those before this one.
+    pub before: Option<i64>,
+}
+
+/// An order that was carried out.
+#[derive(Debug, Clone, Serialize)]
+pub struct AuditEntry {
+    /// Counts the entries.
+    pub entry_id: i64,
+    /// The workspace of what was changed; `None` if it belongs to none.
+    pub workspace_id: Option<WorkspaceId>,
+    /// By the database's clock.
+    pub ordered_at: Timestamp,
+    /// The user who answers for it; `None` if no user was named.
+    pub ordered_by: Option<UserId>,
+    /// The login of the database that gave the order.
+    pub login: String,
+    /// The command, such as `run cancel`; else the statement and its table.
+    pub command: String,
+    /// The table of what was changed.
+    pub subject: String,
+    /// The id of the row that was changed.
+    pub subject_id: Option<String>,
+    /// Why, in the words of the user who ordered it.
+    pub reason: Option<String>,
+    /// The changed columns as they were. Secrets and personal data are `(hidden)`.
+    pub before: Value,
+    /// The same columns as they are since then.
+    pub after: Value,
+}
+
+from_row!(AuditEntry {
+    entry_id,
+    workspace_id,
+    ordered_at,
+    ordered_by,
+    login,
+    command,
+    subject,
+    subject_id,
+    reason,
+    before,
+    after
+});
 
 impl Operator {
-    /// The newest entries of the audit log, at most `limit`.
+    /// Lists the newest entries of the audit log, at most `limit`.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -12,6 +87,32 @@ impl Operator {
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, OperatorError> {
-        Ok(store::audit(&self.database, filter, limit).await?)
+        let entries = self
+            .database
+            .fetch_all(
+                &AUDIT,
+                &[
+                    /* $1 workspace_id */ &filter.workspace,
+                    /* $2 subject_id */ &filter.subject,
+                    /* $3 since */ &filter.since,
+                    /* $4 before */ &filter.before,
+                    /* $5 limit */ &i64::from(limit),
+                ],
+            )
+            .await?;
+        Ok(entries)
+    }
+
+    /// Writes down an order that changes no table: `subject` is what it is about, `ordered` its
+    /// arguments.
+    pub(crate) async fn note_order(
+        &self,
+        subject: &str,
+        ordered: &Value,
+    ) -> Result<(), OperatorError> {
+        self.database
+            .execute(&NOTE_ORDER, &[&subject, ordered])
+            .await?;
+        Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Orders about dead letters: they are looked at, and have their processing tried again. Those that
-//! nobody has claimed are taken after all only on the operator's word that they are genuine.
+//! Dead letters: look at them, redrive them, discard them. Those without a claim are redriven only
+//! on the operator's word that they are genuine.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,17 +12,18 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{Operator, OperatorError, PROGRAM, Reason, names::MIN_DIGITS, store};
+use crate::{Operator, OperatorError, PROGRAM, Reason, names::MIN_DIGITS};
 
-/// How many are looked at to tell how old the oldest is.
+/// Letters that are looked at to tell how old the oldest is.
 const MAX_LOOKED_AT: u32 = 1_000;
-/// How many of those that can be meant are named.
+/// How many matches of an id are shown.
 const MAX_MEANT: usize = 10;
-/// After this time, what was taken and left is put back: the broker wants to see it within half an
-/// hour.
+/// Letters that were taken and left are put back after this time: the broker wants each settled
+/// within half an hour.
 const MAX_HELD: Duration = Duration::from_secs(20 * 60);
+const SEE_UNCLAIMED: &str = "it has no claim, see --unclaimed";
 
-/// Which dead letters.
+/// Which dead letters an order is about.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DeadLetterFilter {
     /// Only the message with this id, or with an entry of this id; the first four characters of it
@@ -41,7 +42,7 @@ impl DeadLetterFilter {
             && self.reason.as_ref().is_none_or(has_reason)
     }
 
-    /// Takes what it lets through out of the queue.
+    /// Takes the letters that it lets through out of the queue.
     ///
     /// # Errors
     /// When the id can mean more than one thing, or the broker fails.
@@ -57,7 +58,7 @@ impl DeadLetterFilter {
                 taken.push(letter);
             }
         }
-        // Who says the whole of one does not mean those that begin so.
+        // A whole id means itself, not the longer ones that begin with it.
         if ids.contains(id) {
             taken.retain(|letter| meant(letter, id).as_deref() == Some(id));
         } else if ids.len() > 1 {
@@ -66,16 +67,22 @@ impl DeadLetterFilter {
                 meant: ids.into_iter().take(MAX_MEANT).collect(),
             }));
         }
-        match taken.is_empty() {
-            true if id.chars().count() < MIN_DIGITS => Err(OperatorError::from(Reason::IdTooShort)),
-            true => Err(OperatorError::from(Reason::NotFound("dead letter"))),
-            false => Ok(taken),
+        if taken.is_empty() {
+            let is_short = id.chars().count() < MIN_DIGITS;
+            let missing = Reason::NotFound("dead letter");
+            return Err(if is_short {
+                Reason::IdTooShort
+            } else {
+                missing
+            }
+            .into());
         }
+        Ok(taken)
     }
 }
 
-/// The id of a letter, or of an entry of it, that this text means: the whole of it, if there is
-/// one, else one that begins so.
+/// The id of a letter, or of an entry of it, that this text means: the same id, if there is one,
+/// else one that begins with it.
 fn meant(letter: &DeadLetter, text: &str) -> Option<String> {
     let entries = letter.entries.iter().filter_map(ReceivedEntry::id);
     let ids: Vec<String> = letter.message_id.iter().cloned().chain(entries).collect();
@@ -97,11 +104,11 @@ pub struct DeadLetterRow {
     pub message_id: Option<String>,
     /// The queue that it came from.
     pub queue: String,
-    /// Since when it is one.
+    /// When it became one.
     pub dead_since: Option<Timestamp>,
-    /// Why.
+    /// Why it could not be processed.
     pub reason: String,
-    /// What it holds.
+    /// The deliveries, submissions or wakes in it.
     pub entries: Vec<DeadEntry>,
 }
 
@@ -118,7 +125,7 @@ pub struct DeadEntry {
     pub received_at: Option<Timestamp>,
     /// Length of the body in bytes.
     pub bytes: usize,
-    /// What was sent, where it was asked for; what is not text is escaped.
+    /// The body, if it was asked for; bytes that are not text are escaped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
 }
@@ -161,7 +168,7 @@ impl DeadEntry {
     }
 }
 
-/// What became of dead letters.
+/// The result of redriving.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Redriven {
     /// Published again.
@@ -171,7 +178,7 @@ pub struct Redriven {
     pub left: u32,
 }
 
-/// What was thrown away.
+/// The result of discarding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Discarded {
     /// Gone for good.
@@ -228,7 +235,7 @@ impl Operator {
     }
 
     /// Publishes the dead letters again that a filter lets through, the oldest first, at most
-    /// `rate` in each second. Leaves those that nobody has claimed: they would come back.
+    /// `rate` in each second. Leaves those without a claim: they would come back.
     ///
     /// # Errors
     /// When a server fails. What was redriven until then stays so; to repeat the order is safe.
@@ -240,17 +247,19 @@ impl Operator {
         rate: Option<u32>,
     ) -> Result<Redriven, OperatorError> {
         let ordered = json!({ "redrive": filter });
-        store::note_order(&self.database, "dead_letters", &ordered).await?;
+        self.note_order("dead_letters", &ordered).await?;
         let judge = async |letter: &DeadLetter| {
-            Ok(match letter.reason.starts_with(UNCLAIMED) {
-                true => Err("nobody has claimed it, see --unclaimed"),
-                false => Ok(()),
+            let is_unclaimed = letter.reason.starts_with(UNCLAIMED);
+            Ok(if is_unclaimed {
+                Err(SEE_UNCLAIMED)
+            } else {
+                Ok(())
             })
         };
         redrive(broker, filter, rate, judge).await
     }
 
-    /// Throws away the dead letters that a filter lets through, for good.
+    /// Deletes the dead letters that a filter lets through, for good.
     ///
     /// # Errors
     /// When a server fails. Where an id is given, also when that means none or more than one.
@@ -260,7 +269,7 @@ impl Operator {
         filter: &DeadLetterFilter,
     ) -> Result<Discarded, OperatorError> {
         let ordered = json!({ "discard": filter });
-        store::note_order(&self.database, "dead_letters", &ordered).await?;
+        self.note_order("dead_letters", &ordered).await?;
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
         let mut discarded = 0;
         match &filter.id {
@@ -284,8 +293,8 @@ impl Operator {
         Ok(Discarded { discarded, left })
     }
 
-    /// Claims what lies unclaimed among the dead letters that a filter lets through, and publishes
-    /// it again: after the database was restored to an earlier state, when it is known that no
+    /// Claims those dead letters without a claim that a filter lets through, and publishes them
+    /// again: after the database was restored to an earlier state, when it is known that no
     /// stranger could publish.
     ///
     /// # Errors
@@ -297,7 +306,7 @@ impl Operator {
         rate: Option<u32>,
     ) -> Result<Redriven, OperatorError> {
         let ordered = json!({ "redrive": filter, "unclaimed": true });
-        store::note_order(&self.database, "dead_letters", &ordered).await?;
+        self.note_order("dead_letters", &ordered).await?;
         let judge = async |letter: &DeadLetter| {
             Ok(if !letter.reason.starts_with(UNCLAIMED) {
                 Err("it was claimed, leave out --unclaimed")
@@ -309,25 +318,9 @@ impl Operator {
         };
         redrive(broker, filter, rate, judge).await
     }
-
-    /// Claims what a dead letter holds. An entry that was not believed died alone.
-    async fn claim(&self, letter: &DeadLetter) -> Result<bool, OperatorError> {
-        let (database, [entry]) = (&self.database, &letter.entries[..]) else {
-            return Ok(false);
-        };
-        Ok(match &entry.content {
-            Ok(Content::Delivery(delivery)) => {
-                store::claim_delivery(database, delivery, &entry.body).await?
-            }
-            Ok(Content::Submission(submission)) => {
-                store::claim_submission(database, submission).await?
-            }
-            _ => false,
-        })
-    }
 }
 
-/// Since when the oldest of the first dead letters is one, where that is known.
+/// When the oldest of the first dead letters became one, if that is known.
 ///
 /// # Errors
 /// When the broker fails.
@@ -344,7 +337,7 @@ pub(crate) async fn oldest(broker: &BrokerTarget) -> Result<Option<Timestamp>, B
     Ok(oldest)
 }
 
-/// Publishes again what a filter lets through, unless the judge says why not.
+/// Publishes again the letters that a filter lets through, unless the judge says why not.
 async fn redrive(
     broker: &BrokerTarget,
     filter: &DeadLetterFilter,
@@ -376,7 +369,7 @@ async fn redrive(
     Ok(Redriven { redriven, left })
 }
 
-/// Publishes again what this id means.
+/// Publishes again the letter with this id.
 async fn redrive_named(
     mut letters: DeadLetters,
     filter: &DeadLetterFilter,

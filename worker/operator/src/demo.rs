@@ -1,4 +1,4 @@
-//! The demo workspace: made once, and repaired where something of it is gone.
+//! The demo workspace: made once, and repaired if something of it is gone.
 
 use letterbox_common::{
     ids::{FormLinkId, UserId, WebhookId, WorkflowId, WorkspaceId},
@@ -10,13 +10,12 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use uuid::Uuid;
 
-use crate::{KeyRings, NewAccount, Operator, OperatorError, Reason};
+use crate::{Closing, KeyRings, NewAccount, Operator, OperatorError, Reason, Sender};
 
 /// The account that the demo's actions call.
 const ACCOUNT: &str = "demo receiver";
 
-/// What a demo consists of, with the secrets that are shown once: remembered by whoever asked for
-/// it.
+/// The parts of a demo, with the secrets that are shown once: the caller remembers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demo {
     /// The demo workspace.
@@ -25,7 +24,7 @@ pub struct Demo {
     pub owner_id: UserId,
     /// The workflow that the form starts.
     pub workflow_id: WorkflowId,
-    /// None, like the token, where the workflow was not deployed when the demo was made.
+    /// `None`, like the token, if the workflow was not deployed when the demo was made.
     pub form_link_id: Option<FormLinkId>,
     /// The token of the link, which is shown only when the link is made.
     pub form_token: Option<String>,
@@ -48,7 +47,7 @@ impl Demo {
 
 impl Operator {
     /// The demo as it was `before`, with everything replaced that no longer exists. `definition` is
-    /// what its workflow deploys, `receiver` what its actions call.
+    /// deployed by its workflow, `receiver` is called by its actions.
     ///
     /// # Errors
     /// When the definition has mistakes, or the database can't be asked.
@@ -122,7 +121,9 @@ impl Operator {
                 return Ok((before.webhook_id, before.webhook_secret.clone()));
             }
         }
-        let created = self.create_webhook(keys, workspace, "Demo tool").await?;
+        let created = self
+            .create_webhook(keys, workspace, "Demo tool", &Sender::default())
+            .await?;
         let secret = String::from_utf8_lossy(created.secret.expose()).into_owned();
         Ok((created.address.webhook, secret))
     }
@@ -194,7 +195,7 @@ impl Operator {
         if is_live || now.row.state != WorkflowState::Deployed {
             return Ok((link, token));
         }
-        let created = self.create_form_link(workflow).await?;
+        let created = self.create_form_link(workflow, Closing::default()).await?;
         Ok((Some(created.link), Some(created.token.expose().to_owned())))
     }
 }

@@ -7,15 +7,13 @@ use letterbox_common::{
     sealing::SealError,
     states::{ApprovalState, WorkflowState},
 };
-use letterbox_database::{DatabaseError, health::OldSchema, migrations::MigrationError};
+use letterbox_database::{DatabaseError, RowError, health::OldSchema, migrations::MigrationError};
 use tokio_postgres::error::SqlState;
-
-use crate::store::Noun;
 
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
-    /// As things are, the order can't be carried out.
+    /// The order is impossible as things are.
     #[error(transparent)]
     Refused(#[from] Reason),
     /// A call of the database failed.
@@ -38,32 +36,38 @@ pub enum OperatorError {
     Seal(#[from] SealError),
 }
 
-/// What is in the way of an order, for whoever gave it.
+impl From<RowError> for OperatorError {
+    fn from(error: RowError) -> Self {
+        DatabaseError::from(error).into()
+    }
+}
+
+/// Why an order is impossible, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Holds the kind of thing that does not exist.
+    /// Holds the kind of thing.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// The beginning of an id could be that of too many.
-    #[error("nothing has this id, and a beginning of one has four characters or more")]
+    /// The beginning of an id is too short to be looked for.
+    #[error("no match: give at least 4 characters of the id")]
     IdTooShort,
     /// A dead letter stays one. Holds why.
-    #[error("the dead letter is left where it is: {0}")]
+    #[error("the dead letter was left in its queue: {0}")]
     LeftDead(&'static str),
-    /// Nothing has this name, or an id that begins so.
+    /// Nothing has this name, or an id that begins with it.
     #[error("there is no {noun} {text:?}")]
     NotNamed {
         /// The kind of thing.
-        noun: Noun,
+        noun: &'static str,
         /// What was written.
         text: String,
     },
-    /// More than one thing can be meant.
-    #[error("{text:?} can be\n  {}", .meant.join("\n  "))]
+    /// More than one thing matches.
+    #[error("{text:?} matches more than one, give one of these ids:\n  {}", .meant.join("\n  "))]
     Ambiguous {
         /// What was written.
         text: String,
-        /// Some of those that can be meant, with their ids.
+        /// Some of the matches, with their ids.
         meant: Vec<String>,
     },
     /// The database has no role for operators yet. Holds the database's words.
@@ -75,53 +79,59 @@ pub enum Reason {
     /// The name of a workspace, user, webhook, account or workflow is invalid.
     #[error("a name must have 1 to 200 characters and must not be blank")]
     InvalidName,
-    /// What `all` stands for is no workspace.
-    #[error("a workspace can't be called 'all'")]
+    /// The name `all` is reserved.
+    #[error("'all' stands for all workspaces: choose another name")]
     ReservedName,
-    /// Nothing is stored to find runs of the workspace by.
-    #[error("runs of this workspace are not found by what was submitted: see workspace search")]
+    /// Submitted values of this workspace are not indexed.
+    #[error(
+        "search by submitted value is off in this workspace: run 'letterbox workspace search \
+         WORKSPACE --on'"
+    )]
     NotSearchable,
-    /// Longer texts are not found.
-    #[error("only values of at most 200 characters are found")]
+    /// Longer values are not indexed.
+    #[error("a value to search for must have at most 200 characters")]
     ValueTooLong,
     /// The e-mail address of a user is invalid.
     #[error("an e-mail address must have 3 to 200 characters and contain an @")]
     InvalidEmail,
     /// E-mail addresses are compared without regard to case.
-    #[error("another user has this e-mail address")]
+    #[error("another user has this e-mail address: give another one")]
     DuplicateEmail,
     /// The allowance of a workspace is beyond what the database can store.
     #[error("an allowance must be at most 2,147,483,647 runs")]
     AllowanceTooLarge,
     /// A user who is not a member can't be removed and can't have an account.
-    #[error("the user is not a member of this workspace")]
+    #[error("the user is not a member of this workspace: run 'letterbox member set' first")]
     NotAMember,
     /// A workflow can't be created for this owner.
     #[error("the owner must be a member of the workspace who may run workflows")]
     OwnerMustRun,
     /// A form link needs an owner who is an active member and not a viewer.
-    #[error("the workflow's owner may not run workflows here")]
+    #[error(
+        "the workflow's owner may not run workflows here: give them the role owner, editor or \
+         runner"
+    )]
     OwnerCannotRun,
     /// Only a deployed workflow can have a form link.
-    #[error("the workflow is not deployed")]
+    #[error("the workflow is not deployed: run 'letterbox workflow deploy' first")]
     NotDeployed,
     /// A form link that closes must do so later.
-    #[error("a form link can't close in the past")]
+    #[error("a form link can't close in the past: give a later time")]
     ClosesInThePast,
     /// The deploy was given no definition, and the workflow has none to deploy again.
-    #[error("the workflow has no definition: give one")]
+    #[error("the workflow has no definition: give one with --definition")]
     NoDefinition,
-    /// What is said of a webhook's sender.
+    /// The scheme, secret or networks of a webhook's sender are invalid.
     #[error("{0}")]
     InvalidScheme(String),
-    /// PostgreSQL knows no such names.
-    #[error("the name of a login has 1 to 63 bytes")]
+    /// PostgreSQL has no such names.
+    #[error("the name of a login must have 1 to 63 bytes")]
     InvalidLogin,
     /// Holds every mistake, as `path: problem`.
     #[error("the definition can't be deployed:\n  {}", .0.join("\n  "))]
     InvalidDefinition(Vec<String>),
-    /// What a run was given is needed until it is over.
-    #[error("the run is not over")]
+    /// The input of a run is needed until it is over.
+    #[error("the run is not over: wait for its end, or cancel it first")]
     RunNotOver,
     /// The state of the workflow does not allow this move.
     #[error("the workflow is {from} and can't become {to} this way")]
@@ -141,10 +151,10 @@ pub enum Reason {
     #[error("the base URL must not contain a user, a password, a query or a fragment")]
     BaseUrlWithExtras,
     /// The header for a credential has an invalid name.
-    #[error("that is not a valid header name")]
+    #[error("the header name must consist of letters, digits and hyphens")]
     InvalidHeader,
     /// The header belongs to the connection or to Letterbox.
-    #[error("that header is reserved and can't carry a credential")]
+    #[error("that header is reserved: give another one for the credential")]
     ReservedHeader,
     /// The credential is empty or is no valid header value.
     #[error("the credential must not be empty or contain control characters")]
@@ -152,32 +162,32 @@ pub enum Reason {
     /// Two connected accounts of one user can't have the same name.
     #[error("the user has an account of this name: disconnect it first")]
     DuplicateAccount,
-    /// Holds what is wrong with it, and where.
+    /// Holds the mistake and its place.
     #[error("the policy is invalid: {0}")]
     InvalidPolicy(String),
-    /// Two operators set the next version: nothing of this one was stored.
-    #[error("another policy was set at the same time")]
+    /// Two operators set the next version at once: this one was not stored.
+    #[error("another policy was set at the same time: look at it, then set yours again")]
     PolicyConflict,
     /// The approval is open, but not for this user.
     #[error("only an active owner or editor of the workspace may answer")]
     MayNotAnswer,
-    /// Nobody answered the approval in time.
+    /// The approval was not answered in time.
     #[error("the approval has expired")]
     ApprovalExpired,
     /// The approval is no longer open. Holds its state.
     #[error("the approval is {0} already")]
     AlreadyAnswered(ApprovalState),
-    /// The policy wants four eyes.
-    #[error("the run acts as this user: by the policy another one must answer")]
-    ForAnother,
+    /// The policy wants a second person to answer.
+    #[error("a second person must approve: the run acts as this user")]
+    NeedsAnother,
     /// The order is for runs that are not over.
     #[error("the run is over already")]
     RunOver,
-    /// The order is for runs that ended before they had done everything.
+    /// The order is for runs that ended without success.
     #[error("only a run that failed, was denied or was cancelled can be retried")]
     NotRetryable,
-    /// A run can't go on without what was submitted to it.
-    #[error("what was submitted to the run was forgotten: it can't be retried")]
+    /// A run can't go on without its input.
+    #[error("the run can't be retried: its input was forgotten")]
     InputForgotten,
     /// A stored secret does not open, or could not be sealed again.
     #[error("{table}.{column} of {id}: {problem}")]
@@ -193,7 +203,7 @@ pub enum Reason {
     },
 }
 
-/// Puts a broken constraint into words; everything else stays a database error.
+/// Turns a broken constraint into a reason; every other error stays a database error.
 pub(crate) trait Explain<T> {
     /// `reason` if the error has this code.
     fn explain(self, code: &SqlState, reason: Reason) -> Result<T, OperatorError>;
@@ -205,152 +215,5 @@ impl<T> Explain<T> for Result<T, DatabaseError> {
             Some(given) if given == code => reason.into(),
             _ => error.into(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What people read who give orders: each reason, in its words. The match names every reason,
-    /// so that a new one is written down here.
-    #[test]
-    fn every_reason_says_this() {
-        use Reason::*;
-
-        let reasons = [
-            NotFound("workflow"),
-            LeftDead("its queue takes nothing now"),
-            IdTooShort,
-            NotNamed {
-                noun: Noun::User,
-                text: "ada".into(),
-            },
-            Ambiguous {
-                text: "cafe".into(),
-                meant: vec!["1 (a)".into(), "2 (b)".into()],
-            },
-            RunNotOver,
-            NoRole("role \"letterbox_operator\" does not exist".into()),
-            OldSchema(letterbox_database::health::OldSchema {
-                version: 1,
-                known: 8,
-            }),
-            InvalidName,
-            ReservedName,
-            NotSearchable,
-            ValueTooLong,
-            InvalidEmail,
-            DuplicateEmail,
-            AllowanceTooLarge,
-            NotAMember,
-            OwnerMustRun,
-            OwnerCannotRun,
-            NotDeployed,
-            ClosesInThePast,
-            InvalidLogin,
-            InvalidScheme("stripe has its own rules".into()),
-            NoDefinition,
-            InvalidDefinition(vec![
-                "form: must be an object".into(),
-                "actions: must be a list".into(),
-            ]),
-            ImpossibleMove {
-                from: WorkflowState::Deleted,
-                to: WorkflowState::Paused,
-            },
-            InvalidAccountName,
-            InvalidBaseUrl,
-            BaseUrlWithExtras,
-            InvalidHeader,
-            ReservedHeader,
-            InvalidCredential,
-            DuplicateAccount,
-            InvalidPolicy("rules: must be a list".into()),
-            PolicyConflict,
-            MayNotAnswer,
-            ApprovalExpired,
-            AlreadyAnswered(ApprovalState::Denied),
-            ForAnother,
-            RunOver,
-            NotRetryable,
-            InputForgotten,
-            SealedValue {
-                table: "webhooks",
-                column: "secret_sealed",
-                id: "1".into(),
-                problem: "no key".into(),
-            },
-        ];
-        for reason in reasons {
-            let expected = match &reason {
-                NotFound(_) => "there is no such workflow",
-                IdTooShort => {
-                    "nothing has this id, and a beginning of one has four characters or more"
-                }
-                LeftDead(_) => "the dead letter is left where it is: its queue takes nothing now",
-                NotNamed { .. } => "there is no user \"ada\"",
-                Ambiguous { .. } => "\"cafe\" can be\n  1 (a)\n  2 (b)",
-                NoRole(_) => {
-                    "role \"letterbox_operator\" does not exist: run 'letterbox migrate' first"
-                }
-                OldSchema(_) => {
-                    "the schema has version 1, this program needs 8: run 'letterbox migrate'"
-                }
-                InvalidName => "a name must have 1 to 200 characters and must not be blank",
-                ReservedName => "a workspace can't be called 'all'",
-                NotSearchable => {
-                    "runs of this workspace are not found by what was submitted: \
-                     see workspace search"
-                }
-                ValueTooLong => "only values of at most 200 characters are found",
-                InvalidEmail => "an e-mail address must have 3 to 200 characters and contain an @",
-                DuplicateEmail => "another user has this e-mail address",
-                AllowanceTooLarge => "an allowance must be at most 2,147,483,647 runs",
-                NotAMember => "the user is not a member of this workspace",
-                OwnerMustRun => "the owner must be a member of the workspace who may run workflows",
-                OwnerCannotRun => "the workflow's owner may not run workflows here",
-                NotDeployed => "the workflow is not deployed",
-                InvalidScheme(_) => "stripe has its own rules",
-                InvalidLogin => "the name of a login has 1 to 63 bytes",
-                ClosesInThePast => "a form link can't close in the past",
-                NoDefinition => "the workflow has no definition: give one",
-                RunNotOver => "the run is not over",
-                InvalidDefinition(_) => {
-                    "the definition can't be deployed:\n  \
-                     form: must be an object\n  actions: must be a list"
-                }
-                ImpossibleMove { .. } => "the workflow is deleted and can't become paused this way",
-                InvalidAccountName => {
-                    "an account's name must have at most 100 characters, \
-                     none of them control characters"
-                }
-                InvalidBaseUrl => "the base URL must begin with http:// or https:// and a host",
-                BaseUrlWithExtras => {
-                    "the base URL must not contain a user, a password, a query or a fragment"
-                }
-                InvalidHeader => "that is not a valid header name",
-                ReservedHeader => "that header is reserved and can't carry a credential",
-                InvalidCredential => {
-                    "the credential must not be empty or contain control characters"
-                }
-                DuplicateAccount => "the user has an account of this name: disconnect it first",
-                InvalidPolicy(_) => "the policy is invalid: rules: must be a list",
-                PolicyConflict => "another policy was set at the same time",
-                MayNotAnswer => "only an active owner or editor of the workspace may answer",
-                ApprovalExpired => "the approval has expired",
-                AlreadyAnswered(_) => "the approval is denied already",
-                ForAnother => "the run acts as this user: by the policy another one must answer",
-                RunOver => "the run is over already",
-                NotRetryable => {
-                    "only a run that failed, was denied or was cancelled can be retried"
-                }
-                InputForgotten => {
-                    "what was submitted to the run was forgotten: it can't be retried"
-                }
-                SealedValue { .. } => "webhooks.secret_sealed of 1: no key",
-            };
-            assert_eq!(reason.to_string(), expected);
-        }
     }
 }

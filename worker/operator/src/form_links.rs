@@ -1,14 +1,50 @@
-//! Orders about form links.
+//! Form links: a workflow has at most one that is alive, and its token is shown once.
 
+use jiff::Timestamp;
 use letterbox_common::{
-    form::{FormToken, TokenHash},
+    form::FormToken,
     ids::{FormLinkId, UserId, WorkflowId, WorkspaceId},
 };
-use letterbox_database::{DatabaseError, Transaction, Work};
+use letterbox_database::{DatabaseError, Transaction, Work, from_row, statements};
+use serde::Serialize;
 
-use crate::{Closing, LiveLink, Operator, OperatorError, Reason, store};
+use crate::{Operator, OperatorError, Reason};
 
-/// A form link and its token, at the only time that it is shown.
+statements! {
+    /// Creates a form link of a workflow, with the second token if its submissions need a proof of
+    /// work. The table's trigger decides whether the workflow may have a link.
+    CREATE_FORM_LINK = create_form_link "
+INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256,
+    closes_at, max_answers)
+SELECT f.workspace_id, $2, f.workflow_id, f.live_release_id,
+    CASE WHEN r.least_seconds IS NULL THEN $3::bytea ELSE $4::bytea END, $5, $6
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+LEFT JOIN releases r
+    ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+    AND r.release_id = f.live_release_id
+RETURNING workspace_id, token_sha256 = $4::bytea AS wants_proof";
+
+    /// The live links of a workflow, or of all workflows of a member.
+    LIVE_LINKS = live_links "
+SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at
+FROM workspaces w JOIN workflows f
+    ON f.workspace_id = w.workspace_id
+    AND (f.workflow_id = $1 OR (f.workspace_id = $2 AND f.owner_id = $3))
+JOIN form_links l
+    ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
+ORDER BY f.name, f.workflow_id";
+}
+
+/// When a link closes by itself; the default is never.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Closing {
+    /// From then on it takes nothing new.
+    pub at: Option<Timestamp>,
+    /// After so many submissions, from 1, it takes nothing new.
+    pub after_answers: Option<i32>,
+}
+
+/// A form link with its token, which is shown only now.
 #[derive(Debug, Clone)]
 pub struct NewFormLink {
     /// The workspace of the workflow.
@@ -21,7 +57,27 @@ pub struct NewFormLink {
     pub token: FormToken,
 }
 
-/// Which workflows lose their links by a move.
+/// A link that people may hold.
+#[derive(Debug, Clone, Serialize)]
+pub struct LiveLink {
+    /// The workflow that its form starts.
+    pub workflow_id: WorkflowId,
+    /// The workflow's name.
+    pub workflow_name: String,
+    /// Names the link without being its token.
+    pub form_link_id: FormLinkId,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+}
+
+from_row!(LiveLink {
+    workflow_id,
+    workflow_name,
+    form_link_id,
+    created_at
+});
+
+/// The workflows that lose their links by a move.
 #[derive(Debug, Clone, Copy)]
 pub enum Losing {
     /// This one.
@@ -30,16 +86,16 @@ pub enum Losing {
     Member(WorkspaceId, UserId),
 }
 
-/// A link that shall be made, with the token for each kind of form: which one it is, is known when
-/// it is made.
-pub(crate) struct Planned {
+/// A link to make, with a token for each kind of form: whether the release wants a proof of work is
+/// known only inside the transaction.
+pub(crate) struct PlannedLink {
     link: FormLinkId,
     plain: FormToken,
     wanting_proof: FormToken,
     closing: Closing,
 }
 
-impl Planned {
+impl PlannedLink {
     pub(crate) fn new(closing: Closing) -> Result<Self, OperatorError> {
         Ok(Self {
             link: FormLinkId::generate(),
@@ -49,68 +105,60 @@ impl Planned {
         })
     }
 
-    /// Makes it; None if there is no such workflow.
+    /// Makes it; `None` if there is no such workflow.
     pub(crate) async fn make(
         &self,
         transaction: &Transaction<'_>,
         workflow: WorkflowId,
     ) -> Result<Option<NewFormLink>, DatabaseError> {
-        let hashes = self.hashes();
-        let new = store::NewLink {
-            workflow,
-            link: self.link,
-            plain_sha256: hashes[0].as_bytes(),
-            wanting_proof_sha256: hashes[1].as_bytes(),
-            closing: self.closing,
+        let (plain, wanting_proof) = (self.plain.hash(), self.wanting_proof.hash());
+        let row = transaction
+            .query_opt(
+                &CREATE_FORM_LINK,
+                &[
+                    /* $1 workflow_id */ &workflow,
+                    /* $2 form_link_id */ &self.link,
+                    /* $3 plain */ &plain.as_bytes().as_slice(),
+                    /* $4 wanting_proof */ &wanting_proof.as_bytes().as_slice(),
+                    /* $5 closes_at */ &self.closing.at,
+                    /* $6 max_answers */ &self.closing.after_answers,
+                ],
+            )
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let token = if row.try_get("wants_proof")? {
+            &self.wanting_proof
+        } else {
+            &self.plain
         };
-        let made = store::create_form_link(transaction, &new).await?;
-        Ok(made.map(|(workspace, wants_proof)| NewFormLink {
-            workspace,
+        Ok(Some(NewFormLink {
+            workspace: row.try_get("workspace_id")?,
             workflow,
             link: self.link,
-            token: match wants_proof {
-                true => self.wanting_proof.clone(),
-                false => self.plain.clone(),
-            },
+            token: token.clone(),
         }))
-    }
-
-    fn hashes(&self) -> [TokenHash; 2] {
-        [self.plain.hash(), self.wanting_proof.hash()]
     }
 }
 
 impl Operator {
-    /// Creates a form link that closes by no time and no number of answers. The one before is dead
-    /// from the same moment.
+    /// Creates a form link. The one before is dead from the same moment.
     ///
     /// # Errors
-    /// When the workflow is not deployed, or its owner may not run it.
+    /// When the workflow is not deployed, its owner may not run it, or the link would be closed
+    /// already.
     pub async fn create_form_link(
-        &self,
-        workflow: WorkflowId,
-    ) -> Result<NewFormLink, OperatorError> {
-        self.create_closing_form_link(workflow, Closing::default())
-            .await
-    }
-
-    /// As [`Self::create_form_link`], of a link that closes.
-    ///
-    /// # Errors
-    /// Also when it would be closed already.
-    pub async fn create_closing_form_link(
         &self,
         workflow: WorkflowId,
         closing: Closing,
     ) -> Result<NewFormLink, OperatorError> {
-        let planned = Planned::new(closing)?;
+        let planned = PlannedLink::new(closing)?;
         let work = Create { workflow, planned };
         let made = self.database.transaction("create form link", &work).await;
         made.map_err(explain)?
             .ok_or(Reason::NotFound("workflow").into())
     }
 
-    /// The links that a move ends.
+    /// Lists the links that a move ends.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -119,7 +167,12 @@ impl Operator {
             Losing::Workflow(workflow) => (Some(workflow), None),
             Losing::Member(workspace, user) => (None, Some((workspace, user))),
         };
-        Ok(store::live_links(&self.database, workflow, member).await?)
+        let (workspace, user) = member.unzip();
+        let links = self
+            .database
+            .fetch_all(&LIVE_LINKS, &[&workflow, &workspace, &user])
+            .await?;
+        Ok(links)
     }
 }
 
@@ -135,7 +188,7 @@ pub(crate) fn explain(error: DatabaseError) -> OperatorError {
 
 struct Create {
     workflow: WorkflowId,
-    planned: Planned,
+    planned: PlannedLink,
 }
 
 impl Work for Create {

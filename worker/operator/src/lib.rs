@@ -1,9 +1,10 @@
-//! What operators order: workspaces, users and members, workflows and their form links, accounts,
-//! policies and approvals, webhooks, a look at runs and signals, dead letters, new sealing keys.
-//! The command line `letterbox` is one way to order it.
+//! The orders that operators give: about workspaces, users and members, workflows and their form
+//! links, accounts, policies and approvals, webhooks, runs and signals, dead letters, sealing keys.
+//! The command line `letterbox` is one way to give them.
 //!
-//! Each file holds the orders about one noun; `store/` has a file of the same name with their
-//! statements. Each order is one transaction, under the operator's role.
+//! Each file is a noun: its statements, its types and its orders. Each order is one transaction,
+//! under the operator's role. Things are named by their id alone: where a key begins with a
+//! workspace, the statement finds it through the workspaces.
 
 mod accounts;
 mod approvals;
@@ -12,56 +13,76 @@ mod dead_letters;
 mod demo;
 mod error;
 mod form_links;
+mod lost_claims;
 mod members;
 mod names;
 mod policies;
+mod run_detail;
 mod runs;
 mod sealing_keys;
 mod signals;
 mod status;
-mod store;
 mod users;
 mod webhooks;
 mod workflows;
 mod workspaces;
 
-use letterbox_common::ids::{UserId, WorkspaceId};
+use letterbox_common::ids::UserId;
 use letterbox_database::{
     Database, DatabaseTarget, Role, Statement, connect_once, health, migrations, role_exists,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 pub use self::{
-    accounts::NewAccount,
-    approvals::{ApprovalDetail, SteeringAction},
+    accounts::{AccountRow, NewAccount},
+    approvals::{ApprovalDetail, ApprovalRow, SteeringAction, WaitingApproval},
+    audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
     error::{OperatorError, Reason},
-    form_links::{Losing, NewFormLink},
-    names::{Named, NamedId},
-    policies::{PolicyChange, RulingChange},
-    runs::{Cancelled, Retried},
+    form_links::{Closing, LiveLink, Losing, NewFormLink},
+    members::Member,
+    names::{Named, NamedId, Noun},
+    policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
+    run_detail::{ActionApproval, RunAction, RunDetail},
+    runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
+    signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
     status::{BacklogKind, Held, Part, Status},
-    store::{
-        AccountRow, ActionApproval, Allowance, ApprovalRow, AuditEntry, AuditFilter, CancelOutcome,
-        Closing, FormAnswer, LiveLink, Member, Noun, PolicyRow, PolicyVersion, RefusalRow, Retries,
-        RetryOutcome, RunAction, RunDetail, RunFilter, RunRow, Sender, SignalDetail, SignalFilter,
-        SignalReader, SignalRow, Usage, User, WaitingApproval, WebhookRow, WebhookUsage,
-        WorkflowDetail, WorkflowRow, Workspace,
-    },
-    webhooks::{NewWebhook, rules_of},
-    workflows::{DeployedWorkflow, Move},
+    users::User,
+    webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},
+    workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
+    workspaces::{Allowance, Retries, Usage, WebhookUsage, Workspace},
 };
 
 const PROGRAM: &str = "letterbox";
 
 /// Every statement of the operator, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    store::statements()
+    let nouns = [
+        accounts::STATEMENTS,
+        approvals::STATEMENTS,
+        audit::STATEMENTS,
+        form_links::STATEMENTS,
+        lost_claims::STATEMENTS,
+        members::STATEMENTS,
+        names::STATEMENTS,
+        policies::STATEMENTS,
+        run_detail::STATEMENTS,
+        runs::STATEMENTS,
+        sealing_keys::STATEMENTS,
+        signals::STATEMENTS,
+        status::STATEMENTS,
+        users::STATEMENTS,
+        webhooks::STATEMENTS,
+        workflows::STATEMENTS,
+        workspaces::STATEMENTS,
+    ];
+    nouns.into_iter().flatten().copied()
 }
 
-/// What a migration did.
+/// The result of a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Migrated {
     /// The version of the schema now.
@@ -86,18 +107,18 @@ pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError>
     })
 }
 
-/// Who orders, by what, and why: what the audit log says beside what was changed.
+/// Who gives an order, by which command, and why: the audit log tells it beside the change.
 #[derive(Debug, Clone, Default)]
 pub struct Orderer {
     /// The user who answers for it.
     pub by: Option<UserId>,
     /// The command, such as `run cancel`.
     pub command: Option<String>,
-    /// In their own words.
+    /// The reason, in their own words.
     pub reason: Option<String>,
 }
 
-/// Takes orders.
+/// Carries out orders.
 pub struct Operator {
     database: Database,
     orderer: Orderer,
@@ -153,13 +174,6 @@ impl Operator {
     pub fn ordered_by(&self) -> Option<UserId> {
         self.orderer.by
     }
-
-    async fn need_workspace(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {
-        match store::workspace_exists(&self.database, workspace).await? {
-            true => Ok(()),
-            false => Err(Reason::NotFound("workspace").into()),
-        }
-    }
 }
 
 /// Checks the name of a workspace, user, webhook, account or workflow.
@@ -170,4 +184,9 @@ fn check_name(name: &str) -> Result<(), OperatorError> {
     } else {
         Err(Reason::InvalidName.into())
     }
+}
+
+/// JSON text that Letterbox stored, as a value.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

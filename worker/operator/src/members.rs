@@ -1,15 +1,80 @@
-//! Orders about members: who belongs to a workspace, and as what.
+//! Members: who belongs to a workspace, and with which role.
 
+use jiff::Timestamp;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
+use letterbox_database::{from_row, statements};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{Member, Operator, OperatorError, Reason, error::Explain, store};
+use crate::{Operator, OperatorError, Reason, error::Explain};
+
+/// The columns of a [`Member`]: of a membership `m` and its user `u`.
+macro_rules! member_columns {
+    () => {
+        "m.workspace_id, m.user_id, u.email, u.name, m.role, m.deactivated_at, m.may_run"
+    };
+}
+pub(crate) use member_columns;
+
+statements! {
+    /// Adds a member, or changes one.
+    SET_MEMBER = set_member concat!("
+WITH stored AS (
+    INSERT INTO members (workspace_id, user_id, role, deactivated_at)
+    VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)
+    ON CONFLICT (workspace_id, user_id) DO UPDATE
+        SET role = EXCLUDED.role,
+            deactivated_at =
+                CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp()) END
+    RETURNING *
+)
+SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)");
+
+    /// Removes a member.
+    REMOVE_MEMBER = remove_member concat!("
+WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RETURNING *)
+SELECT ", member_columns!(), " FROM removed m JOIN users u USING (user_id)");
+
+    /// The members of a workspace, by e-mail address.
+    MEMBERS = members concat!("
+SELECT ", member_columns!(), "
+FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email");
+}
+
+/// A user in a workspace.
+#[derive(Debug, Clone, Serialize)]
+pub struct Member {
+    /// The workspace that the user is a member of.
+    pub workspace_id: WorkspaceId,
+    /// The user who is the member.
+    pub user_id: UserId,
+    /// The user's e-mail address, as it was given.
+    pub email: String,
+    /// The user's name, for people.
+    pub name: String,
+    /// The member's rights while active.
+    pub role: MemberRole,
+    /// Since when the member has no rights; `None` while active.
+    pub deactivated_at: Option<Timestamp>,
+    /// Whether workflows may run as this member: active, and not a viewer.
+    pub may_run: bool,
+}
+
+from_row!(Member {
+    workspace_id,
+    user_id,
+    email,
+    name,
+    role,
+    deactivated_at,
+    may_run
+});
 
 impl Operator {
-    /// Adds a member, or changes one. A deactivated member may do nothing.
+    /// Adds a member, or changes one. A deactivated member has no rights.
     ///
     /// # Errors
     /// When there is no such workspace or user.
@@ -20,11 +85,20 @@ impl Operator {
         role: MemberRole,
         deactivated: bool,
     ) -> Result<Member, OperatorError> {
-        let setting = store::set_member(&self.database, workspace, user, role, deactivated);
+        let set = self
+            .database
+            .fetch_one(
+                &SET_MEMBER,
+                &[
+                    /* $1 workspace_id */ &workspace,
+                    /* $2 user_id */ &user,
+                    /* $3 role */ &role,
+                    /* $4 deactivated */ &deactivated,
+                ],
+            )
+            .await;
         let missing = Reason::NotFound("workspace or user");
-        setting
-            .await
-            .explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)
+        set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)
     }
 
     /// Removes a member.
@@ -36,16 +110,19 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
     ) -> Result<Member, OperatorError> {
-        let removed = store::remove_member(&self.database, workspace, user).await?;
+        let removed = self
+            .database
+            .fetch_optional(&REMOVE_MEMBER, &[&workspace, &user])
+            .await?;
         removed.ok_or(Reason::NotAMember.into())
     }
 
-    /// The members of a workspace.
+    /// Lists the members of a workspace.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn members(&self, workspace: WorkspaceId) -> Result<Vec<Member>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::members(&self.database, workspace).await?)
+        Ok(self.database.fetch_all(&MEMBERS, &[&workspace]).await?)
     }
 }

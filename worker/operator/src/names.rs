@@ -1,23 +1,133 @@
-//! Whatever has an id can be named by its name or e-mail address, if it has one, or by the
-//! beginning of its id.
+//! How people name things: by name or e-mail address, if they have one, or by the beginning of an
+//! id.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
 use letterbox_common::ids::{
     AccountId, ApprovalId, DeliveryId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId,
 };
+use letterbox_database::{FromRow, Row, RowError, Statement, statements};
 use tokio_postgres::types::FromSqlOwned;
 use uuid::Uuid;
 
-use crate::{
-    Operator, OperatorError, Reason,
-    store::{self, NamedThing, Noun},
-};
+use crate::{Operator, OperatorError, Reason};
 
 /// Digits of an id that are enough to mean it.
 pub(crate) const MIN_DIGITS: usize = 4;
+/// How many matches are shown: with more than one it is not clear which one is meant.
+const MOST_SHOWN: usize = 5;
 
-/// How a person names something that has an id of this kind.
+/// Looks for the text $1, or an id from $2 to $3, in the workspace $4 or in all.
+macro_rules! named {
+    ($shown:literal, $from:literal, $name:literal, $id:literal) => {
+        concat!(
+            "SELECT ",
+            $id,
+            " AS id, ",
+            $shown,
+            " AS shown FROM ",
+            $from,
+            " WHERE (",
+            $name,
+            " OR ",
+            $id,
+            " BETWEEN $2 AND $3) AND ($4::uuid IS NULL OR w.workspace_id = $4)
+ORDER BY id LIMIT 6"
+        )
+    };
+}
+
+statements! {
+    /// Workspaces, by name.
+    WORKSPACES_NAMED = workspaces_named
+        named!("w.name", "workspaces w", "w.name = $1", "w.workspace_id");
+
+    /// Users, by e-mail address.
+    USERS_NAMED = users_named
+        named!("u.email", "users u LEFT JOIN workspaces w ON w.workspace_id = $4",
+            "lower(u.email) = lower($1)", "u.user_id");
+
+    /// Workflows, by the name of one that is not deleted.
+    WORKFLOWS_NAMED = workflows_named
+        named!("f.name", "workspaces w JOIN workflows f USING (workspace_id)",
+            "(f.name = $1 AND f.state <> 'deleted')", "f.workflow_id");
+
+    /// Webhooks, by the name of one that is not deleted.
+    WEBHOOKS_NAMED = webhooks_named
+        named!("h.name", "workspaces w JOIN webhooks h USING (workspace_id)",
+            "(h.name = $1 AND h.deleted_at IS NULL)", "h.webhook_id");
+
+    /// Accounts, by the name of one that is connected.
+    ACCOUNTS_NAMED = accounts_named
+        named!("a.name", "workspaces w JOIN connected_accounts a USING (workspace_id)",
+            "(a.name = $1 AND a.disconnected_at IS NULL)", "a.account_id");
+
+    /// Runs; they have no names.
+    RUNS_NAMED = runs_named
+        named!("r.state", "workspaces w JOIN runs r USING (workspace_id)", "$1 = ''", "r.run_id");
+
+    /// Approvals; they have no names.
+    APPROVALS_NAMED = approvals_named
+        named!("p.action_id", "workspaces w JOIN approvals p USING (workspace_id)", "$1 = ''",
+            "p.approval_id");
+
+    /// Signals; they have no names.
+    SIGNALS_NAMED = signals_named
+        named!("s.kind", "workspaces w JOIN signals s USING (workspace_id)", "$1 = ''",
+            "s.signal_id");
+}
+
+/// A kind of thing that can be named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noun {
+    /// By its name
+    Workspace,
+    /// By the e-mail address
+    User,
+    /// By its name, unless it is deleted
+    Workflow,
+    /// By its name, unless it is deleted
+    Webhook,
+    /// By its name, while it is connected
+    Account,
+    /// By its id only
+    Run,
+    /// By its id only
+    Approval,
+    /// By its id only
+    Signal,
+}
+
+impl Noun {
+    /// Its name in messages.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::User => "user",
+            Self::Workflow => "workflow",
+            Self::Webhook => "webhook",
+            Self::Account => "account",
+            Self::Run => "run",
+            Self::Approval => "approval",
+            Self::Signal => "signal",
+        }
+    }
+
+    fn statement(self) -> &'static Statement {
+        match self {
+            Self::Workspace => &WORKSPACES_NAMED,
+            Self::User => &USERS_NAMED,
+            Self::Workflow => &WORKFLOWS_NAMED,
+            Self::Webhook => &WEBHOOKS_NAMED,
+            Self::Account => &ACCOUNTS_NAMED,
+            Self::Run => &RUNS_NAMED,
+            Self::Approval => &APPROVALS_NAMED,
+            Self::Signal => &SIGNALS_NAMED,
+        }
+    }
+}
+
+/// A name, or the beginning of an id, of something that has an id of this kind.
 pub struct Named<I>(Box<str>, PhantomData<fn() -> I>);
 
 impl<I> Clone for Named<I> {
@@ -36,16 +146,16 @@ impl<I> FromStr for Named<I> {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.trim().is_empty() || text.contains('\0') {
-            true => Err("must be a name or the beginning of an id"),
-            false => Ok(Self(text.into(), PhantomData)),
+        if text.trim().is_empty() || text.contains('\0') {
+            return Err("must be a name or the beginning of an id");
         }
+        Ok(Self(text.into(), PhantomData))
     }
 }
 
 /// An id by which things are named.
 pub trait NamedId: FromStr + FromSqlOwned + fmt::Display + Copy {
-    /// What kind of thing has it.
+    /// The kind of thing that has it.
     const NOUN: Noun;
 }
 
@@ -69,16 +179,16 @@ named_ids! {
 }
 
 impl Operator {
-    /// The id of what a person has named. A whole id is believed: whether there is such a thing,
-    /// the order finds out.
+    /// Finds the id of what a person has named. A whole id is taken as it is: the order itself
+    /// finds out whether there is such a thing.
     ///
     /// # Errors
-    /// When nothing, or more than one thing, can be meant.
+    /// When nothing matches, or more than one thing.
     pub async fn id<I: NamedId>(&self, named: &Named<I>) -> Result<I, OperatorError> {
         self.id_in(None, named).await
     }
 
-    /// As [`Self::id`], of something in this workspace, where one is given.
+    /// As [`Self::id`], of something in this workspace, if one is given.
     ///
     /// # Errors
     /// As [`Self::id`].
@@ -91,9 +201,12 @@ impl Operator {
             return Ok(id);
         }
         let text = &*named.0;
-        let ids = ids_beginning_with(text);
-        let things = store::named(&self.database, I::NOUN, text, ids, workspace).await?;
-        Ok(meant(&things, I::NOUN, text)?)
+        let (first, last) = ids_beginning_with(text).unzip();
+        let matches = self
+            .database
+            .fetch_all(I::NOUN.statement(), &[&text, &first, &last, &workspace])
+            .await?;
+        Ok(only_one(&matches, I::NOUN, text)?)
     }
 
     /// As [`Self::id`], of what need not be named.
@@ -111,22 +224,37 @@ impl Operator {
     }
 }
 
-/// The only one of these.
-fn meant<I: fmt::Display + Copy>(
-    things: &[NamedThing<I>],
+/// Something that has the name, or an id that begins so.
+struct Match<I> {
+    id: I,
+    /// For people, to tell it from others.
+    shown: String,
+}
+
+impl<I: FromSqlOwned> FromRow for Match<I> {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        Ok(Self {
+            id: row.try_get("id")?,
+            shown: row.try_get("shown")?,
+        })
+    }
+}
+
+/// The id of the only match.
+fn only_one<I: fmt::Display + Copy>(
+    matches: &[Match<I>],
     noun: Noun,
     text: &str,
 ) -> Result<I, Reason> {
-    match things {
+    match matches {
         [] => Err(Reason::NotNamed {
-            noun,
+            noun: noun.as_str(),
             text: text.to_owned(),
         }),
-        [thing] => Ok(thing.id),
+        [only] => Ok(only.id),
         several => {
-            let shown = several
-                .iter()
-                .map(|one| format!("{} {:?}", one.id, one.shown));
+            let shown = several.iter().take(MOST_SHOWN);
+            let shown = shown.map(|one| format!("{} {:?}", one.id, one.shown));
             Err(Reason::Ambiguous {
                 text: text.to_owned(),
                 meant: shown.collect(),
@@ -135,7 +263,7 @@ fn meant<I: fmt::Display + Copy>(
     }
 }
 
-/// The first and the last id that begin with this text; None where none does.
+/// The first and the last id that begin with this text; `None` if none does.
 fn ids_beginning_with(text: &str) -> Option<(Uuid, Uuid)> {
     let digits: String = text.chars().filter(|one| *one != '-').collect();
     let is_hex = digits.bytes().all(|one| one.is_ascii_hexdigit());
@@ -192,11 +320,11 @@ mod tests {
 
     #[test]
     fn one_is_meant_or_none() {
-        let thing = |id| NamedThing {
+        let thing = |id| Match {
             id,
             shown: "x".to_owned(),
         };
-        let meant = |things: Vec<_>| meant(&things, Noun::User, "x");
+        let meant = |matches: Vec<_>| only_one(&matches, Noun::User, "x");
         assert_eq!(meant(vec![thing(1)]), Ok(1));
         assert!(matches!(meant(vec![]), Err(Reason::NotNamed { .. })));
         let several = meant(vec![thing(1), thing(2)]);

@@ -1,6 +1,8 @@
-//! Orders about the policy of a workspace.
+//! Policies: the rules of a workspace by which each action is allowed, denied or asked about.
 
-use letterbox_common::ids::{WorkflowId, WorkspaceId};
+use jiff::Timestamp;
+use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
+use letterbox_database::{from_row, statements};
 use letterbox_workflow::{
     ActionFacts, Decision, Policy, preview::sending_actions, release::Release,
 };
@@ -9,9 +11,103 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, PolicyRow, PolicyVersion, Reason, error::Explain, store};
+use crate::{Operator, OperatorError, Reason, error::Explain};
 
-/// What a new policy would change.
+statements! {
+    /// The policy of a workspace that holds now.
+    POLICY = policy "
+SELECT workspace_id, version, policy::json AS policy FROM policies
+WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
+
+    /// One version of a policy.
+    POLICY_VERSION = policy_version "
+SELECT workspace_id, version, policy::json AS policy FROM policies
+WHERE workspace_id = $1 AND version = $2";
+
+    /// The versions of a policy, newest first, with who has set them.
+    POLICY_HISTORY = policy_history "
+SELECT p.version, p.created_at AS set_at, a.ordered_by AS set_by, u.name AS set_by_name, a.reason,
+       p.policy::json AS policy
+FROM policies p
+LEFT JOIN audit_log a ON a.workspace_id = p.workspace_id AND a.subject = 'policies'
+    AND a.subject_id = p.version::text
+LEFT JOIN users u ON u.user_id = a.ordered_by
+WHERE p.workspace_id = $1 ORDER BY p.version DESC LIMIT $2";
+
+    /// The actions of every deployed workflow of a workspace.
+    DEPLOYED_ACTIONS = deployed_actions "
+SELECT f.workflow_id, f.owner_id, r.actions, r.on_failure
+FROM workflows f JOIN releases r
+    ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+    AND r.release_id = f.live_release_id
+WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.workflow_id";
+
+    /// Adds the next version of a policy.
+    SET_POLICY = set_policy "
+INSERT INTO policies (workspace_id, version, policy)
+SELECT $1, coalesce(max(version), 0) + 1, $2 FROM policies WHERE workspace_id = $1
+RETURNING workspace_id, version, policy::json AS policy";
+}
+
+/// A workspace's policy.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyRow {
+    /// The workspace whose actions it decides about.
+    pub workspace_id: WorkspaceId,
+    /// Counts from 1; 0 is the default policy.
+    pub version: i32,
+    /// Its rules and its default, as set.
+    pub policy: Value,
+}
+
+from_row!(PolicyRow {
+    workspace_id,
+    version,
+    policy
+});
+
+/// A version of a policy, with its author.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyVersion {
+    /// Counts from 1.
+    pub version: i32,
+    /// By the database's clock.
+    pub set_at: Timestamp,
+    /// The user who answers for it; `None` if no user was named.
+    pub set_by: Option<UserId>,
+    /// The name of that user.
+    pub set_by_name: Option<String>,
+    /// The author's reason, if one was given.
+    pub reason: Option<String>,
+    /// Its rules and its default.
+    pub policy: Value,
+}
+
+from_row!(PolicyVersion {
+    version,
+    set_at,
+    set_by,
+    set_by_name,
+    reason,
+    policy
+});
+
+/// The actions of a deployed workflow, as JSON text.
+struct DeployedActions {
+    workflow_id: WorkflowId,
+    owner_id: UserId,
+    actions: String,
+    on_failure: Option<String>,
+}
+
+from_row!(DeployedActions {
+    workflow_id,
+    owner_id,
+    actions,
+    on_failure
+});
+
+/// The effect that a new policy would have.
 #[derive(Debug, Clone, Serialize)]
 pub struct PolicyChange {
     /// Rules that can match nothing, each with the reason.
@@ -28,20 +124,20 @@ pub struct RulingChange {
     pub workflow_id: WorkflowId,
     /// The id of the action in its release.
     pub action_id: String,
-    /// What the policy that holds now decides.
+    /// The decision of the current policy.
     pub before: Decision,
-    /// What the new one would decide.
+    /// The decision of the new one.
     pub after: Decision,
 }
 
 impl Operator {
-    /// The policy of a workspace that holds now.
+    /// Gives the current policy of a workspace.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
         self.need_workspace(workspace).await?;
-        let found = store::policy(&self.database, workspace).await?;
+        let found = self.current_policy(workspace).await?;
         Ok(found.unwrap_or_else(|| PolicyRow {
             workspace_id: workspace,
             version: 0,
@@ -49,7 +145,7 @@ impl Operator {
         }))
     }
 
-    /// A former version of a policy; 0 is the default.
+    /// Gives a former version of a policy; 0 is the default.
     ///
     /// # Errors
     /// When there is no such workspace, or no such version.
@@ -65,12 +161,16 @@ impl Operator {
                 version,
                 policy: default_policy(),
             }),
-            version => store::policy_version(&self.database, workspace, version).await?,
+            version => {
+                self.database
+                    .fetch_optional(&POLICY_VERSION, &[&workspace, &version])
+                    .await?
+            }
         };
         found.ok_or(Reason::NotFound("version of the policy").into())
     }
 
-    /// The versions of a policy, the newest first, at most `limit`. The default is none of them.
+    /// Lists the versions of a policy, newest first, at most `limit`, without the default.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -80,10 +180,16 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<PolicyVersion>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::policy_history(&self.database, workspace, limit).await?)
+        let limit = i64::from(limit);
+        let versions = self
+            .database
+            .fetch_all(&POLICY_HISTORY, &[&workspace, &limit])
+            .await?;
+        Ok(versions)
     }
 
-    /// What setting a policy would change for the workflows that are deployed now. Sets nothing.
+    /// Tells what setting a policy would change for the workflows that are deployed now. Sets
+    /// nothing.
     ///
     /// # Errors
     /// When the policy is invalid, or there is no such workspace.
@@ -94,7 +200,7 @@ impl Operator {
     ) -> Result<PolicyChange, OperatorError> {
         let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
-        let current = store::policy(&self.database, workspace).await?;
+        let current = self.current_policy(workspace).await?;
         let mut warnings = Vec::new();
         // One that can't be read denies everything; it must be possible to replace it.
         let before = match current.map(|current| Policy::parse(&current.policy.to_string())) {
@@ -105,12 +211,15 @@ impl Operator {
                 None
             }
         };
-        let accounts = store::accounts(&self.database, workspace).await?;
+        let accounts = self.accounts(workspace).await?;
         let accounts = accounts.iter().filter(|one| one.disconnected_at.is_none());
         let accounts: Vec<_> = accounts
             .map(|one| (one.user_id, one.name.clone(), host(&one.base_url)))
             .collect();
-        let deployed = store::deployed_actions(&self.database, workspace).await?;
+        let deployed: Vec<DeployedActions> = self
+            .database
+            .fetch_all(&DEPLOYED_ACTIONS, &[&workspace])
+            .await?;
         let mut changes = Vec::new();
         for workflow in &deployed {
             let on_failure = workflow.on_failure.as_deref();
@@ -118,7 +227,7 @@ impl Operator {
                 continue;
             };
             for action in sending_actions(&release) {
-                let mut of_owner = accounts.iter().filter(|one| one.0 == workflow.owner);
+                let mut of_owner = accounts.iter().filter(|one| one.0 == workflow.owner_id);
                 let account = of_owner.find(|one| one.1 == action.account);
                 let facts = ActionFacts {
                     action: action.kind,
@@ -132,7 +241,7 @@ impl Operator {
                 let after = after.decide(&facts).decision;
                 if before != after {
                     changes.push(RulingChange {
-                        workflow_id: workflow.workflow,
+                        workflow_id: workflow.workflow_id,
                         action_id: action.id.to_owned(),
                         before,
                         after,
@@ -156,10 +265,19 @@ impl Operator {
     ) -> Result<PolicyRow, OperatorError> {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
-        let setting = store::set_policy(&self.database, workspace, policy);
-        setting
-            .await
-            .explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)
+        let set = self
+            .database
+            .fetch_one(&SET_POLICY, &[&workspace, &policy])
+            .await;
+        set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)
+    }
+
+    /// `None` if the default policy holds.
+    async fn current_policy(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Option<PolicyRow>, OperatorError> {
+        Ok(self.database.fetch_optional(&POLICY, &[&workspace]).await?)
     }
 }
 
@@ -172,7 +290,7 @@ fn default_policy() -> Value {
         .expect("words, numbers and lists of them always serialize")
 }
 
-/// The host of a base URL; nothing where it has none.
+/// The host of a base URL; empty if it has none.
 fn host(base_url: &str) -> String {
     let url = Url::parse(base_url).ok();
     let host = url.as_ref().and_then(Url::host_str);

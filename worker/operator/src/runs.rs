@@ -1,29 +1,90 @@
-//! A look at runs, and the orders about them: to cancel one, to retry it, and to forget what it was
-//! given.
+//! Runs: lists of them and of their submissions, and orders about many: cancel and retry.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use letterbox_common::{
-    form::MAX_LOOKUP_TEXT,
-    ids::{RunId, WorkspaceId},
-    sealing::{KeyRing, Place},
+    form::{MAX_LOOKUP_TEXT, meant_ids},
+    ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
+    states::{RefusedReason, RunState},
+    text_enum,
 };
+use letterbox_database::{from_row, statements};
 use serde::Serialize;
 
-use crate::{
-    CancelOutcome, FormAnswer, Operator, OperatorError, Reason, RetryOutcome, RunDetail, RunFilter,
-    RunRow, WorkflowRow, store,
-};
+use crate::{Operator, OperatorError, Reason, WorkflowRow};
 
-/// What an order to cancel came to.
+text_enum! {
+    /// The outcome of an order to cancel a run.
+    pub enum CancelOutcome {
+        /// It is cancelled
+        Cancelled = "cancelled",
+        /// A worker executes it, and cancels it after the current action
+        Requested = "requested",
+    }
+}
+
+text_enum! {
+    /// The outcome of an order to retry a run.
+    pub enum RetryOutcome {
+        /// It goes on
+        Queued = "queued",
+        /// It has not failed, was not denied and not cancelled
+        NotEnded = "not_ended",
+        /// Its input was forgotten
+        Forgotten = "forgotten",
+    }
+}
+
+statements! {
+    /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt:
+    /// only those from $7 to below $8 are looked at; $4 are two times. The lines about states let
+    /// the planner use partial indexes.
+    RUNS = runs "
+SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
+       received_at, created_at, started_at, finished_at
+FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
+  AND ($3::text[] IS NULL OR state = ANY ($3))
+  AND (NOT coalesce($3::text[] <@ '{failed,denied,cancelled,refused}', false)
+       OR failure IS NOT NULL OR refused_reason IS NOT NULL)
+  AND (NOT coalesce($3::text[] <@ '{queued,running,waiting_approval}', false)
+       OR finished_at IS NULL)
+  AND (($4::timestamptz[])[1] IS NULL OR received_at >= ($4::timestamptz[])[1] AND run_id >= $7)
+  AND (($4::timestamptz[])[2] IS NULL OR received_at < ($4::timestamptz[])[2])
+  AND ($5::text IS NULL OR request_id = $5)
+  AND ($6::text IS NULL OR failure IS NOT NULL AND strpos(failure, $6) > 0)
+  AND ($8::uuid IS NULL OR run_id < $8)
+  AND ($9::uuid[] IS NULL OR found_by && $9)
+ORDER BY run_id DESC LIMIT $10";
+
+    /// The submissions to a workflow, oldest first, between two ids.
+    ANSWERS = answers_of_form "
+SELECT run_id, state, received_at, convert_from(input, 'UTF8') AS input FROM runs
+WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
+  AND ($3::timestamptz IS NULL OR received_at >= $3)
+  AND ($4::timestamptz IS NULL OR received_at < $4)
+  AND ($5::uuid IS NULL OR run_id > $5) AND ($6::uuid IS NULL OR run_id < $6)
+ORDER BY run_id LIMIT $7";
+
+    /// Cancels runs, or orders their workers to.
+    CANCEL_RUNS = cancel_runs "
+SELECT run_id, cancel_run($1, run_id, $3, NULL) AS outcome
+FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
+
+    /// Lets runs go on, one after the other.
+    RETRY_RUNS = retry_runs "
+SELECT run_id, retry_run($1, run_id, due_in) AS outcome
+FROM unnest($2::uuid[], $3::float8[]) AS retried (run_id, due_in)";
+}
+
+/// A run that was ordered to be cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cancelled {
     /// The run.
     pub run_id: RunId,
-    /// None where it was over already.
+    /// `None` if it was over already.
     pub outcome: Option<CancelOutcome>,
 }
 
-/// What an order to retry came to.
+/// A run that was ordered to be retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Retried {
     /// The run.
@@ -32,12 +93,147 @@ pub struct Retried {
     pub outcome: Option<RetryOutcome>,
 }
 
+from_row!(Cancelled { run_id, outcome });
+
+from_row!(Retried { run_id, outcome });
+
+/// Which runs of a workspace to list.
+#[derive(Debug, Clone)]
+pub struct RunFilter {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// Those of one workflow.
+    pub workflow: Option<WorkflowId>,
+    /// Those in one of these states; in any if there are none.
+    pub states: Vec<RunState>,
+    /// Those received at this time or later.
+    pub since: Option<Timestamp>,
+    /// Those received before this time.
+    pub until: Option<Timestamp>,
+    /// Those whose failure contains this text.
+    pub failure: Option<String>,
+    /// Those whose submitter was answered with this `X-Request-Id`.
+    pub request_id: Option<String>,
+    /// Those with this value in a field of their submission: the field's key, and the value as a
+    /// person writes it.
+    pub field: Option<(String, String)>,
+}
+
+impl RunFilter {
+    /// All runs of a workspace.
+    #[must_use]
+    pub fn of(workspace: WorkspaceId) -> Self {
+        Self {
+            workspace,
+            workflow: None,
+            states: Vec::new(),
+            since: None,
+            until: None,
+            failure: None,
+            request_id: None,
+            field: None,
+        }
+    }
+
+    /// Those of one workflow.
+    #[must_use]
+    pub fn with_workflow(mut self, workflow: Option<WorkflowId>) -> Self {
+        self.workflow = workflow;
+        self
+    }
+}
+
+/// A run in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRow {
+    /// The id of the submission that it is for.
+    pub run_id: RunId,
+    /// The workspace of the workflow.
+    pub workspace_id: WorkspaceId,
+    /// The workflow that it executes.
+    pub workflow_id: WorkflowId,
+    /// The release that it executes: the one that the submission was validated against.
+    pub release_id: ReleaseId,
+    /// The user under whose identity it runs.
+    pub run_as: UserId,
+    /// Where it is in its life.
+    pub state: RunState,
+    /// Why it never started; `None` unless it was refused.
+    pub refused_reason: Option<RefusedReason>,
+    /// Why it failed or was denied.
+    pub failure: Option<String>,
+    /// When the submission was received, by the gateway's clock.
+    pub received_at: Timestamp,
+    /// When a worker recorded it, by the database's clock.
+    pub created_at: Timestamp,
+    /// When a worker first executed it; `None` before, and if it was refused.
+    pub started_at: Option<Timestamp>,
+    /// When it ended; `None` while it is not over, and if it was refused.
+    pub finished_at: Option<Timestamp>,
+}
+
+from_row!(RunRow {
+    run_id,
+    workspace_id,
+    workflow_id,
+    release_id,
+    run_as,
+    state,
+    refused_reason,
+    failure,
+    received_at,
+    created_at,
+    started_at,
+    finished_at
+});
+
+/// A submission to a form.
+#[derive(Debug, Clone)]
+pub struct FormAnswer {
+    /// The run that it started.
+    pub run_id: RunId,
+    /// Where the run is in its life.
+    pub state: RunState,
+    /// When it was received, by the gateway's clock.
+    pub received_at: Timestamp,
+    /// JSON text: values by the keys of their fields, as they were submitted.
+    pub input: String,
+}
+
+from_row!(FormAnswer {
+    run_id,
+    state,
+    received_at,
+    input
+});
+
+/// How long before it was received a run may have got its id, if its claim was taken over.
+const CLAIMED_BEFORE: SignedDuration = SignedDuration::from_hours(24);
+/// How long after.
+const CLAIMED_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+/// The least id that a run can get at this time.
+fn earliest_id(time: Timestamp) -> RunId {
+    RunId::earliest_at(u64::try_from(time.as_millisecond()).unwrap_or_default())
+}
+
+/// No run that was received since then has a lesser id.
+fn since_id(since: Timestamp) -> RunId {
+    earliest_id(since - CLAIMED_BEFORE)
+}
+
+/// Every run that was received before then has a lesser id.
+fn before_id(until: Timestamp) -> RunId {
+    earliest_id(until + CLAIMED_AFTER)
+}
+
 impl Operator {
-    /// The newest runs that a filter lets through, at most `limit`; those before one of them.
+    /// Lists the newest runs that a filter lets through, at most `limit`; only those before
+    /// `before`, if it is given.
     ///
     /// # Errors
     /// When there is no such workspace; when a value is wanted that is too long to be found, or
-    /// runs of the workspace are not found by values.
+    /// search by submitted value is off in the workspace.
     pub async fn runs(
         &self,
         filter: &RunFilter,
@@ -49,31 +245,68 @@ impl Operator {
             if value.chars().count() > MAX_LOOKUP_TEXT {
                 return Err(Reason::ValueTooLong.into());
             }
-            if !store::is_searchable(&self.database, filter.workspace).await? {
+            if !self.is_searchable(filter.workspace).await? {
                 return Err(Reason::NotSearchable.into());
             }
         }
-        Ok(store::runs(&self.database, filter, before, limit).await?)
+        let states = (!filter.states.is_empty()).then_some(&filter.states);
+        let below_id = filter.until.map(before_id).into_iter().chain(before).min();
+        let found_by = filter.field.as_ref();
+        let found_by = found_by.map(|(key, value)| meant_ids(filter.workspace, key, value));
+        let runs = self
+            .database
+            .fetch_all(
+                &RUNS,
+                &[
+                    /* $1 workspace_id */ &filter.workspace,
+                    /* $2 workflow_id */ &filter.workflow,
+                    /* $3 states */ &states,
+                    /* $4 since, until */ &vec![filter.since, filter.until],
+                    /* $5 request_id */ &filter.request_id,
+                    /* $6 failure */ &filter.failure,
+                    /* $7 since_id */ &filter.since.map(since_id),
+                    /* $8 below_id */ &below_id,
+                    /* $9 found_by */ &found_by,
+                    /* $10 limit */ &i64::from(limit),
+                ],
+            )
+            .await?;
+        Ok(runs)
     }
 
-    /// What was submitted to a workflow, oldest first, at most `limit`; those after a run, and
-    /// between two times where they are given. What was forgotten or refused is not there.
+    /// Lists the submissions to a workflow, oldest first, at most `limit`; those after a run, and
+    /// between two times if they are given. Forgotten and refused ones are left out.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn form_answers(
         &self,
         workflow: &WorkflowRow,
-        between: (Option<Timestamp>, Option<Timestamp>),
+        (since, until): (Option<Timestamp>, Option<Timestamp>),
         after: Option<RunId>,
         limit: u32,
     ) -> Result<Vec<FormAnswer>, OperatorError> {
-        let of = (workflow.workspace_id, workflow.workflow_id);
-        Ok(store::form_answers(&self.database, of, between, after, limit).await?)
+        let above_id = since.map(since_id).into_iter().chain(after).max();
+        let answers = self
+            .database
+            .fetch_all(
+                &ANSWERS,
+                &[
+                    /* $1 workspace_id */ &workflow.workspace_id,
+                    /* $2 workflow_id */ &workflow.workflow_id,
+                    /* $3 since */ &since,
+                    /* $4 until */ &until,
+                    /* $5 above_id */ &above_id,
+                    /* $6 below_id */ &until.map(before_id),
+                    /* $7 limit */ &i64::from(limit),
+                ],
+            )
+            .await?;
+        Ok(answers)
     }
 
-    /// Cancels runs of one workspace. What was sent stays sent. A run that a worker has in hand is
-    /// cancelled after the action that was begun.
+    /// Cancels runs of one workspace. Requests that were sent stay sent. A run that a worker is
+    /// executing is cancelled after the current action.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -86,27 +319,16 @@ impl Operator {
             Some(reason) => format!("cancelled: {reason}"),
             None => "cancelled".to_owned(),
         };
-        let outcomes = store::cancel_runs(&self.database, workspace, runs, &why).await?;
-        let outcomes = outcomes.into_iter();
-        Ok(outcomes
-            .map(|(run_id, outcome)| Cancelled { run_id, outcome })
-            .collect())
-    }
-
-    /// Cancels one run, wherever it is.
-    ///
-    /// # Errors
-    /// When there is no such run, or it is over.
-    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome, OperatorError> {
-        let workspace = self.workspace_of_run(run).await?;
-        let cancelled = self.cancel_runs(workspace, &[run]).await?;
-        let outcome = cancelled.first().and_then(|one| one.outcome);
-        outcome.ok_or(Reason::RunOver.into())
+        let cancelled = self
+            .database
+            .fetch_all(&CANCEL_RUNS, &[&workspace, &runs, &why])
+            .await?;
+        Ok(cancelled)
     }
 
     /// Lets runs of one workspace go on that failed, were denied or cancelled, at the action that
-    /// ended them. `pace` is how many of them each second, and how many have gone before these; all
-    /// at once where it is None.
+    /// ended them. `pace` is how many of them each second, and how many have gone before these;
+    /// `None` is all at once.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -119,77 +341,10 @@ impl Operator {
         let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
         let places = (before..).take(runs.len());
         let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();
-        let outcomes = store::retry_runs(&self.database, workspace, runs, &due_in).await?;
-        let outcomes = outcomes.into_iter();
-        Ok(outcomes
-            .map(|(run_id, outcome)| Retried { run_id, outcome })
-            .collect())
-    }
-
-    /// Lets one run go on.
-    ///
-    /// # Errors
-    /// When there is no such run, it has not ended so that it could go on, or what was submitted
-    /// to it was forgotten.
-    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail, OperatorError> {
-        let workspace = self.workspace_of_run(run).await?;
-        let retried = self.retry_runs(workspace, &[run], None).await?;
-        match retried.first().and_then(|one| one.outcome) {
-            Some(RetryOutcome::Queued) => self.run(run).await,
-            Some(RetryOutcome::Forgotten) => Err(Reason::InputForgotten.into()),
-            Some(RetryOutcome::NotEnded) | None => Err(Reason::NotRetryable.into()),
-        }
-    }
-
-    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
-        let found = store::run_workspace(&self.database, run).await?;
-        found.ok_or(Reason::NotFound("run").into())
-    }
-
-    /// One run with its input and what it has done.
-    ///
-    /// # Errors
-    /// When there is no such run.
-    pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        store::run(&self.database, id)
-            .await?
-            .ok_or(Reason::NotFound("run").into())
-    }
-
-    /// As [`Self::run`], with what its actions were answered, as far as it is kept and opens.
-    ///
-    /// # Errors
-    /// When there is no such run.
-    pub async fn run_with_answers(
-        &self,
-        id: RunId,
-        keys: &KeyRing,
-    ) -> Result<RunDetail, OperatorError> {
-        let mut run = self.run(id).await?;
-        for action in &mut run.actions {
-            let place = Place::ActionAnswer {
-                workspace: run.row.workspace_id,
-                run: id,
-                action: &action.action_id,
-            };
-            let sealed = action.answer_sealed.as_deref();
-            let opened = sealed.and_then(|sealed| keys.open(place, sealed).ok());
-            action.answer =
-                opened.map(|answer| String::from_utf8_lossy(answer.expose()).into_owned());
-        }
-        Ok(run)
-    }
-
-    /// Forgets what a person has submitted to a run that is over, and what was sent of it. That the
-    /// run was there stays known.
-    ///
-    /// # Errors
-    /// When there is no such run, or it is not over.
-    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        match store::erase_run(&self.database, id).await? {
-            None => Err(Reason::NotFound("run").into()),
-            Some(false) => Err(Reason::RunNotOver.into()),
-            Some(true) => self.run(id).await,
-        }
+        let retried = self
+            .database
+            .fetch_all(&RETRY_RUNS, &[&workspace, &runs, &due_in])
+            .await?;
+        Ok(retried)
     }
 }

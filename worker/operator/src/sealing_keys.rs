@@ -1,14 +1,58 @@
-//! New sealing keys: seals everything again that is not sealed with the first key of its ring.
+//! Rotation of sealing keys: seals again each value that is not sealed with the first key of its
+//! ring. A table can't be an argument of a statement, so each column has its own two.
 
-use letterbox_common::sealing::{KeyRing, SealedColumn};
+use letterbox_common::{
+    ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId},
+    sealing::{KeyRing, Place, SealedColumn},
+};
+use letterbox_database::{Parameters, Row, RowError, statements};
 use serde::Serialize;
+use uuid::Uuid;
 
-use crate::{Operator, OperatorError, Reason, store};
+use crate::{Operator, OperatorError, Reason};
 
 /// Rows that a rotation loads at a time. Each is sealed again in a short statement of its own.
 const PAGE: i64 = 500;
 
-/// What a rotation did.
+statements! {
+    /// A page of webhook secrets.
+    WEBHOOK_SECRETS = webhook_secrets "
+SELECT workspace_id, webhook_id AS id, secret_sealed AS value FROM webhooks
+WHERE secret_sealed IS NOT NULL AND ($1::uuid IS NULL OR (workspace_id, webhook_id) > ($1, $2))
+ORDER BY workspace_id, webhook_id LIMIT $3";
+
+    /// Replaces a webhook secret that is still the same.
+    REPLACE_WEBHOOK_SECRET = replace_webhook_secret "
+UPDATE webhooks SET secret_sealed = $4
+WHERE workspace_id = $1 AND webhook_id = $2 AND secret_sealed = $3";
+
+    /// A page of account credentials.
+    ACCOUNT_CREDENTIALS = account_credentials "
+SELECT workspace_id, account_id AS id, user_id, header_name, base_url, credential_sealed AS value
+FROM connected_accounts
+WHERE credential_sealed IS NOT NULL
+  AND ($1::uuid IS NULL OR (workspace_id, account_id) > ($1, $2))
+ORDER BY workspace_id, account_id LIMIT $3";
+
+    /// Replaces an account credential that is still the same.
+    REPLACE_ACCOUNT_CREDENTIAL = replace_account_credential "
+UPDATE connected_accounts SET credential_sealed = $4
+WHERE workspace_id = $1 AND account_id = $2 AND credential_sealed = $3";
+
+    /// A page of answers.
+    ACTION_ANSWERS = action_answers "
+SELECT workspace_id, run_id AS id, action_id, answer_sealed AS value FROM run_actions
+WHERE answer_sealed IS NOT NULL
+  AND ($1::uuid IS NULL OR (workspace_id, run_id, action_id) > ($1, $2, $4))
+ORDER BY workspace_id, run_id, action_id LIMIT $3";
+
+    /// Replaces an answer that is still the same.
+    REPLACE_ACTION_ANSWER = replace_action_answer "
+UPDATE run_actions SET answer_sealed = $4
+WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed = $3 AND action_id = $5";
+}
+
+/// The result of a rotation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Rotation {
     /// Values sealed again with the first key.
@@ -31,6 +75,124 @@ impl KeyRings {
         match column {
             SealedColumn::WebhookSecret => &self.webhooks,
             SealedColumn::AccountCredential | SealedColumn::ActionAnswer => &self.accounts,
+        }
+    }
+}
+
+/// A sealed value and its row.
+#[derive(Debug, Clone)]
+struct SealedValue {
+    row: SealedRow,
+    value: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+enum SealedRow {
+    Webhook {
+        workspace: WorkspaceId,
+        webhook: WebhookId,
+    },
+    Account {
+        workspace: WorkspaceId,
+        account: AccountId,
+        user: UserId,
+        header: String,
+        base_url: String,
+    },
+    Action {
+        workspace: WorkspaceId,
+        run: RunId,
+        action: String,
+    },
+}
+
+/// Where a page of sealed values ends: workspace, id, and in tables whose key has it, a text.
+type SealedKey = (WorkspaceId, Uuid, String);
+
+impl SealedValue {
+    fn decode(column: SealedColumn, row: &Row) -> Result<Self, RowError> {
+        let workspace = row.try_get("workspace_id")?;
+        let place = match column {
+            SealedColumn::WebhookSecret => SealedRow::Webhook {
+                workspace,
+                webhook: row.try_get("id")?,
+            },
+            SealedColumn::AccountCredential => SealedRow::Account {
+                workspace,
+                account: row.try_get("id")?,
+                user: row.try_get("user_id")?,
+                header: row.try_get("header_name")?,
+                base_url: row.try_get("base_url")?,
+            },
+            SealedColumn::ActionAnswer => SealedRow::Action {
+                workspace,
+                run: row.try_get("id")?,
+                action: row.try_get("action_id")?,
+            },
+        };
+        Ok(Self {
+            row: place,
+            value: row.try_get("value")?,
+        })
+    }
+
+    fn workspace(&self) -> WorkspaceId {
+        match &self.row {
+            SealedRow::Webhook { workspace, .. }
+            | SealedRow::Account { workspace, .. }
+            | SealedRow::Action { workspace, .. } => *workspace,
+        }
+    }
+
+    fn id(&self) -> Uuid {
+        match &self.row {
+            SealedRow::Webhook { webhook, .. } => Uuid::from_bytes(*webhook.as_bytes()),
+            SealedRow::Account { account, .. } => Uuid::from_bytes(*account.as_bytes()),
+            SealedRow::Action { run, .. } => Uuid::from_bytes(*run.as_bytes()),
+        }
+    }
+
+    /// The action, if the value is its answer.
+    fn action(&self) -> Option<&str> {
+        match &self.row {
+            SealedRow::Action { action, .. } => Some(action),
+            _ => None,
+        }
+    }
+
+    fn key(&self) -> SealedKey {
+        let action = self.action().unwrap_or_default();
+        (self.workspace(), self.id(), action.to_owned())
+    }
+
+    fn place(&self) -> Place<'_> {
+        match &self.row {
+            SealedRow::Webhook { workspace, webhook } => Place::WebhookSecret {
+                workspace: *workspace,
+                webhook: *webhook,
+            },
+            SealedRow::Account {
+                workspace,
+                account,
+                user,
+                header,
+                base_url,
+            } => Place::AccountCredential {
+                workspace: *workspace,
+                account: *account,
+                user: *user,
+                header,
+                base_url,
+            },
+            SealedRow::Action {
+                workspace,
+                run,
+                action,
+            } => Place::ActionAnswer {
+                workspace: *workspace,
+                run: *run,
+                action,
+            },
         }
     }
 }
@@ -59,7 +221,7 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         let mut after = None;
         loop {
-            let page = store::sealed_values(&self.database, column, after, PAGE).await?;
+            let page = self.sealed_values(column, after).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
@@ -68,21 +230,69 @@ impl Operator {
                 match reseal(keys, column, value)? {
                     None => rotation.current += 1,
                     Some(fresh) => {
-                        let resealing =
-                            store::replace_sealed(&self.database, column, value, &fresh);
-                        rotation.resealed += resealing.await?;
+                        rotation.resealed += self.replace_sealed(column, value, &fresh).await?;
                     }
                 }
             }
         }
     }
+
+    /// The next sealed values of a column behind a key, at most [`PAGE`].
+    async fn sealed_values(
+        &self,
+        column: SealedColumn,
+        after: Option<SealedKey>,
+    ) -> Result<Vec<SealedValue>, OperatorError> {
+        let (workspace, id, action) = match after {
+            Some((workspace, id, action)) => (Some(workspace), Some(id), Some(action)),
+            None => (None, None, None),
+        };
+        let key: Parameters<'_> = &[&workspace, &id, &PAGE, &action];
+        let rows = match column {
+            SealedColumn::WebhookSecret => self.database.query(&WEBHOOK_SECRETS, &key[..3]).await?,
+            SealedColumn::AccountCredential => {
+                self.database.query(&ACCOUNT_CREDENTIALS, &key[..3]).await?
+            }
+            SealedColumn::ActionAnswer => self.database.query(&ACTION_ANSWERS, key).await?,
+        };
+        let values = rows.iter().map(|row| Ok(SealedValue::decode(column, row)?));
+        values.collect()
+    }
+
+    /// Replaces a sealed value unless it has changed. Gives how many were replaced: 1 or 0.
+    async fn replace_sealed(
+        &self,
+        column: SealedColumn,
+        old: &SealedValue,
+        new: &[u8],
+    ) -> Result<u64, OperatorError> {
+        let (workspace, id, action) = (old.workspace(), old.id(), old.action());
+        let row: Parameters<'_> = &[
+            /* $1 workspace_id */ &workspace, /* $2 id */ &id,
+            /* $3 old */ &old.value, /* $4 new */ &new, /* $5 action_id */ &action,
+        ];
+        let replacing = match column {
+            SealedColumn::WebhookSecret => {
+                self.database
+                    .execute(&REPLACE_WEBHOOK_SECRET, &row[..4])
+                    .await
+            }
+            SealedColumn::AccountCredential => {
+                self.database
+                    .execute(&REPLACE_ACCOUNT_CREDENTIAL, &row[..4])
+                    .await
+            }
+            SealedColumn::ActionAnswer => self.database.execute(&REPLACE_ACTION_ANSWER, row).await,
+        };
+        Ok(replacing?)
+    }
 }
 
-/// The value sealed with the first key; none where it is already.
+/// The value sealed with the first key; `None` if it is already.
 fn reseal(
     keys: &KeyRing,
     column: SealedColumn,
-    sealed: &store::SealedValue,
+    sealed: &SealedValue,
 ) -> Result<Option<Vec<u8>>, Reason> {
     let resealed = keys.reseal(sealed.place(), &sealed.value);
     resealed.map_err(|error| Reason::SealedValue {

@@ -1,17 +1,174 @@
-//! A look at signals, and who else may take one.
+//! Signals and their bodies, and the database logins that may read them.
 
-use letterbox_common::ids::{DeliveryId, WorkspaceId};
-
-use crate::{
-    Operator, OperatorError, Reason, SignalDetail, SignalFilter, SignalReader, SignalRow, store,
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{DeliveryId, WebhookId, WorkspaceId},
+    states::SignalKind,
 };
+use letterbox_database::{FromRow, Row, RowError, from_row, statements};
+use serde::Serialize;
+
+use crate::{Operator, OperatorError, Reason};
 
 /// Longest name of a login, in bytes: PostgreSQL cuts longer ones.
 const MAX_LOGIN: usize = 63;
 
+/// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
+macro_rules! columns {
+    () => {
+        "s.signal_id, s.workspace_id, s.webhook_id, h.name AS webhook_name, s.kind,
+       s.generic_reason, s.entity, s.source_tool, s.amount_value::text AS amount_value,
+       s.amount_currency, s.event_id, s.request_id, s.received_at"
+    };
+}
+
+statements! {
+    /// The newest signals of a workspace that a filter lets through. Ids sort by time of receipt.
+    SIGNALS = signals concat!("
+SELECT ", columns!(), "
+FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
+WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2)
+  AND ($3::text IS NULL OR s.kind = $3) AND ($4::timestamptz IS NULL OR s.received_at >= $4)
+  AND ($5::text IS NULL OR s.event_id = $5) AND ($6::text IS NULL OR s.request_id = $6)
+  AND ($7::uuid IS NULL OR s.signal_id < $7)
+ORDER BY s.signal_id DESC LIMIT $8");
+
+    /// One signal with its body.
+    SIGNAL = signal concat!("
+SELECT ", columns!(), ", s.stored_at, s.body
+FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
+JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id");
+
+    /// The logins that may read the signals of a workspace.
+    SIGNAL_READERS = signal_readers "
+SELECT login::text AS login, created_at FROM signal_readers WHERE workspace_id = $1 ORDER BY login";
+
+    /// Lets a login read the signals of a workspace.
+    ADD_SIGNAL_READER = add_signal_reader "
+INSERT INTO signal_readers (workspace_id, login) VALUES ($1, $2::text::name)
+ON CONFLICT DO NOTHING";
+
+    /// Takes that back.
+    REMOVE_SIGNAL_READER = remove_signal_reader "
+DELETE FROM signal_readers WHERE workspace_id = $1 AND login = $2::text::name";
+}
+
+/// Which signals to list.
+#[derive(Debug, Clone)]
+pub struct SignalFilter {
+    /// The workspace of their webhooks.
+    pub workspace: WorkspaceId,
+    /// Only of this webhook.
+    pub webhook: Option<WebhookId>,
+    /// Only of this kind.
+    pub kind: Option<SignalKind>,
+    /// Only those received since then.
+    pub since: Option<Timestamp>,
+    /// Only with this id of their sender's.
+    pub event_id: Option<String>,
+    /// Only those answered with this `X-Request-Id`.
+    pub request_id: Option<String>,
+}
+
+impl SignalFilter {
+    /// All signals of a workspace.
+    #[must_use]
+    pub fn of(workspace: WorkspaceId) -> Self {
+        Self {
+            workspace,
+            webhook: None,
+            kind: None,
+            since: None,
+            event_id: None,
+            request_id: None,
+        }
+    }
+}
+
+/// A signal in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignalRow {
+    /// The id of the delivery that it came from.
+    pub signal_id: DeliveryId,
+    /// The workspace of the webhook.
+    pub workspace_id: WorkspaceId,
+    /// The webhook that received it.
+    pub webhook_id: WebhookId,
+    /// The webhook's name.
+    pub webhook_name: String,
+    /// The type of the event where its body keeps the proposal contract, else `generic`.
+    pub kind: SignalKind,
+    /// The first rule of the contract that its body breaks; `None` if it is native.
+    pub generic_reason: Option<String>,
+    /// Whom it is about; `None` if it is generic.
+    pub entity: Option<String>,
+    /// The tool that sent it, as it calls itself; `None` if it is generic.
+    pub source_tool: Option<String>,
+    /// Decimal notation: text, because programs parse numbers as binary floats.
+    pub amount_value: Option<String>,
+    /// Three capital letters; `None` if there is no amount.
+    pub amount_currency: Option<String>,
+    /// The sender's own id of the event; `None` if it gave none or the signal is generic.
+    pub event_id: Option<String>,
+    /// The `X-Request-Id` that its sender was answered; `None` if it is not known.
+    pub request_id: Option<String>,
+    /// When its delivery was received, by the gateway's clock.
+    pub received_at: Timestamp,
+}
+
+from_row!(SignalRow {
+    signal_id,
+    workspace_id,
+    webhook_id,
+    webhook_name,
+    kind,
+    generic_reason,
+    entity,
+    source_tool,
+    amount_value,
+    amount_currency,
+    event_id,
+    request_id,
+    received_at
+});
+
+/// A signal with its body.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignalDetail {
+    /// The signal as in a list.
+    #[serde(flatten)]
+    pub row: SignalRow,
+    /// When a worker stored it, by the database's clock.
+    pub stored_at: Timestamp,
+    /// The exact body: it is UTF-8, or it would not have been accepted. `None` if it was forgotten.
+    pub body: Option<String>,
+}
+
+impl FromRow for SignalDetail {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        let body: Option<&[u8]> = row.try_get("body")?;
+        Ok(Self {
+            row: SignalRow::from_row(row)?,
+            stored_at: row.try_get("stored_at")?,
+            body: body.map(|body| String::from_utf8_lossy(body).into_owned()),
+        })
+    }
+}
+
+/// A login of the database that may read the signals of a workspace.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignalReader {
+    /// Its name.
+    pub login: String,
+    /// Since when it may.
+    pub created_at: Timestamp,
+}
+
+from_row!(SignalReader { login, created_at });
+
 impl Operator {
-    /// The newest signals that a filter lets through, at most `limit`; only those before one of
-    /// them, where `before` is given.
+    /// Lists the newest signals that a filter lets through, at most `limit`; only those before
+    /// `before`, if it is given.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -22,19 +179,35 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<SignalRow>, OperatorError> {
         self.need_workspace(filter.workspace).await?;
-        Ok(store::signals(&self.database, filter, before, limit).await?)
+        let signals = self
+            .database
+            .fetch_all(
+                &SIGNALS,
+                &[
+                    /* $1 workspace_id */ &filter.workspace,
+                    /* $2 webhook_id */ &filter.webhook,
+                    /* $3 kind */ &filter.kind,
+                    /* $4 since */ &filter.since,
+                    /* $5 event_id */ &filter.event_id,
+                    /* $6 request_id */ &filter.request_id,
+                    /* $7 before */ &before,
+                    /* $8 limit */ &i64::from(limit),
+                ],
+            )
+            .await?;
+        Ok(signals)
     }
 
-    /// One signal with its body.
+    /// Gives one signal with its body.
     ///
     /// # Errors
     /// When there is no such signal.
     pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
-        let signal = store::signal(&self.database, id).await?;
-        signal.ok_or(Reason::NotFound("signal").into())
+        let found = self.database.fetch_optional(&SIGNAL, &[&id]).await?;
+        found.ok_or(Reason::NotFound("signal").into())
     }
 
-    /// The logins of the database that may read the signals of a workspace.
+    /// Lists the logins of the database that may read the signals of a workspace.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -43,14 +216,18 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<SignalReader>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::signal_readers(&self.database, workspace).await?)
+        let readers = self
+            .database
+            .fetch_all(&SIGNAL_READERS, &[&workspace])
+            .await?;
+        Ok(readers)
     }
 
     /// Lets a login of the database read the signals of a workspace, in the view `signal_feed`, or
-    /// takes that back. False if nothing had to be changed.
+    /// takes that back. Returns `false` if nothing had to be changed.
     ///
     /// # Errors
-    /// When there is no such workspace, or the name can't be a login.
+    /// When there is no such workspace, or no login can have this name.
     pub async fn set_signal_reader(
         &self,
         workspace: WorkspaceId,
@@ -61,7 +238,15 @@ impl Operator {
         if !(1..=MAX_LOGIN).contains(&login.len()) || login.contains('\0') {
             return Err(Reason::InvalidLogin.into());
         }
-        let setting = store::set_signal_reader(&self.database, workspace, login, may_read);
-        Ok(setting.await?)
+        let statement = if may_read {
+            &ADD_SIGNAL_READER
+        } else {
+            &REMOVE_SIGNAL_READER
+        };
+        let changed = self
+            .database
+            .execute(statement, &[&workspace, &login])
+            .await?;
+        Ok(changed > 0)
     }
 }

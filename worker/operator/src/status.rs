@@ -1,52 +1,111 @@
-//! One look at everything: what is ready, what waits and for how long, and whether something is
-//! late.
+//! The status of everything at one look: the parts that must work, what waits and for how long, and
+//! whether something is late. Of each kind only a handful of rows is read, however many there are.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, QueueLength, queue_lengths, topology::DEAD_LETTERS_QUEUE};
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::{ids::WorkspaceId, states::RunState};
+use letterbox_database::{Statement, from_row, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, PROGRAM, dead_letters, store};
+use crate::{Operator, OperatorError, PROGRAM, dead_letters};
 
-/// What has waited for longer than this is late.
+/// A backlog that has waited for longer than this is late.
 const LATE_SECONDS: f64 = 60.0;
 
 /// Why something is late.
-const UNPUBLISHED: &str = "for over a minute nobody has published it";
-const UNTAKEN: &str = "for over a minute no worker has taken it";
+const UNPUBLISHED: &str = "not published for over a minute";
+const UNTAKEN: &str = "not taken by a worker for over a minute";
 const UNCONSUMED: &str = "no worker consumes this queue";
 const DEAD: &str = "could not be processed: see dead-letters list";
+
+statements! {
+    /// Runs that are due and have no worker yet: those that are ready, and those whose time has
+    /// come. Held workspaces are not late.
+    DUE_RUNS = due_runs "
+WITH due AS (
+    (SELECT workspace_id, due_at FROM run_wakes WHERE state = 'ready' LIMIT 1000000)
+    UNION ALL
+    (SELECT workspace_id, due_at FROM run_wakes
+     WHERE state = 'scheduled' AND due_at <= now() LIMIT 1000000)
+)
+SELECT count(*) AS count, extract(epoch FROM now() - min(due_at))::float8 AS oldest_seconds,
+       extract(epoch FROM now() - min(due_at) FILTER (WHERE workspace_id NOT IN (
+           SELECT h.workspace_id FROM held_workspaces h)))::float8
+           AS late_seconds
+FROM due";
+
+    /// Questions that wait for a person.
+    PENDING_APPROVALS = pending_approvals "
+SELECT count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest_seconds
+FROM approvals WHERE state = 'pending'";
+
+    /// Batches whose gateway stopped before their outcome was known.
+    OPEN_BATCHES = open_batches_status "
+SELECT count(*) AS count, extract(epoch FROM now() - min(lease_until))::float8 AS oldest_seconds
+FROM open_batches WHERE spilled_at IS NULL AND lease_until < now()";
+
+    /// Batches that wait for the broker.
+    SPILLED_BATCHES = spilled_batches "
+SELECT count(*) AS count, extract(epoch FROM now() - min(spilled_at))::float8 AS oldest_seconds
+FROM open_batches WHERE spilled_at IS NOT NULL";
+
+    /// Runs that are not over, by state.
+    RUNS_UNDER_WAY = runs_under_way "
+SELECT state, count(*) AS count FROM runs WHERE finished_at IS NULL GROUP BY state";
+
+    /// Runs that ended in the last hour, by state.
+    RUNS_ENDED = runs_ended "
+SELECT state, count(*) AS count FROM runs
+WHERE finished_at > now() - interval '1 hour' GROUP BY state";
+
+    /// Workers that are alive, their places, and whether one of them hands over runs.
+    LIVING_WORKERS = living_workers "
+SELECT count(*) AS workers, coalesce(sum(places), 0) AS places,
+       (SELECT until_at > now() - interval '10 seconds' FROM relay_lease) AS has_relay
+FROM workers WHERE seen_at > now() - interval '30 seconds'";
+
+    /// The workspaces that are held.
+    HELD = held_workspaces "
+SELECT NULL::uuid AS workspace_id, 'all workspaces' AS name, held_at
+FROM all_workspaces WHERE held_at IS NOT NULL
+UNION ALL
+SELECT workspace_id, name, held_at FROM workspaces WHERE held_at IS NOT NULL
+ORDER BY held_at LIMIT 100";
+
+    /// The most queues that a gateway has ever used.
+    QUEUES = status_queues "SELECT max(queues) AS queues FROM work_queues";
+}
 
 /// A part that everything else needs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Part {
-    /// What it is.
+    /// Its name.
     pub part: &'static str,
-    /// Whether it does its work.
+    /// Whether it works.
     pub is_ready: bool,
-    /// How it is.
+    /// Its condition, for people.
     pub detail: String,
 }
 
-/// What waits, of one kind.
+/// Everything of one kind that waits.
 #[derive(Debug, Clone, Serialize)]
 pub struct BacklogKind {
-    /// What it is.
+    /// The kind: a queue, or a name such as `due runs`.
     pub kind: String,
-    /// How much of it there is.
+    /// How many wait.
     pub count: i64,
-    /// How long the oldest of it has been waiting, in seconds; None where that is not known.
+    /// How long the oldest has been waiting, in seconds; `None` if that is not known.
     pub oldest_seconds: Option<f64>,
-    /// Why somebody should look; None where it is not late.
+    /// Why an operator should look; `None` if it is not late.
     pub late_because: Option<&'static str>,
 }
 
-/// A workspace whose runs begin nothing.
+/// A workspace whose runs begin no action.
 #[derive(Debug, Clone, Serialize)]
 pub struct Held {
-    /// None for all workspaces.
+    /// `None` for all workspaces.
     pub workspace_id: Option<WorkspaceId>,
     /// For people.
     pub name: String,
@@ -54,49 +113,81 @@ pub struct Held {
     pub held_at: Timestamp,
 }
 
-/// Everything at one look.
+from_row!(Held {
+    workspace_id,
+    name,
+    held_at
+});
+
+/// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
-    /// Whether a part is not ready, or something waits for too long.
+    /// Whether a part is not ready, or something has waited too long.
     pub is_late: bool,
     /// The parts that everything else needs.
     pub parts: Vec<Part>,
-    /// What waits.
+    /// Everything that waits.
     pub backlog: Vec<BacklogKind>,
     /// Runs that are not over, by state.
     pub runs: BTreeMap<String, i64>,
     /// Runs that ended in the last hour, by state.
     pub ended_last_hour: BTreeMap<String, i64>,
-    /// What is held.
+    /// The workspaces that are held.
     pub held: Vec<Held>,
 }
 
+/// How many of one kind wait in the database, and for how long the oldest.
+struct Count {
+    count: i64,
+    oldest_seconds: Option<f64>,
+}
+
+from_row!(Count {
+    count,
+    oldest_seconds
+});
+
+/// Runs that wait for a worker.
+struct DueRuns {
+    all: Count,
+    /// How long the oldest run has been due that is not held.
+    late_seconds: Option<f64>,
+}
+
+from_row!(DueRuns { ..all, late_seconds });
+
+/// The workers that are alive.
+struct Workers {
+    workers: i64,
+    places: i64,
+    has_relay: bool,
+}
+
+from_row!(Workers {
+    workers,
+    places,
+    has_relay
+});
+
 impl Operator {
-    /// One look at everything; of the queues where a broker is given.
+    /// Gives the state of everything; of the queues only if a broker is given.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
-        let known = store::backlog(&self.database).await?;
         let mut parts = vec![
             Part {
                 part: "database",
                 is_ready: true,
                 detail: "answers".to_owned(),
             },
-            Part {
-                part: "workers",
-                is_ready: known.workers > 0 && known.has_relay,
-                detail: match (known.workers, known.has_relay) {
-                    (0, _) => "none is alive: runs wait".to_owned(),
-                    (_, false) => "none hands over runs".to_owned(),
-                    (workers, true) => format!("{workers} alive, {} places", known.places),
-                },
-            },
+            workers(&self.database.fetch_one(&LIVING_WORKERS, &[]).await?),
         ];
         let mut backlog = Vec::new();
         if let Some(broker) = broker {
-            let lengths = queue_lengths(broker, PROGRAM, known.queues).await;
+            let (queues,): (i32,) = self.database.fetch_one(&QUEUES, &[]).await?;
+            let queues = u16::try_from(queues).unwrap_or(1);
+            let lengths = queue_lengths(broker, PROGRAM, queues).await;
             parts.push(Part {
                 part: "broker",
                 is_ready: lengths.is_ok(),
@@ -109,55 +200,75 @@ impl Operator {
                 backlog.push(queue(broker, length).await);
             }
         }
-        let late = |seconds: Option<f64>, because: &'static str| {
-            seconds.and_then(|seconds| (seconds > LATE_SECONDS).then_some(because))
-        };
-        let kind = |kind: &str, waiting: store::Waiting, late_because: Option<_>| BacklogKind {
-            kind: kind.to_owned(),
-            count: waiting.count,
-            oldest_seconds: waiting.oldest_seconds,
-            late_because,
-        };
-        let (open, spilled) = (known.open_batches, known.spilled);
-        backlog.extend([
-            kind(
-                "spilled batches",
-                spilled,
-                late(spilled.oldest_seconds, UNPUBLISHED),
-            ),
-            kind("interrupted batches", open, None),
-            kind(
-                "due runs",
-                known.due_runs,
-                late(known.due_late_seconds, UNTAKEN),
-            ),
-            // A person takes the time that a person takes.
-            kind("approvals", known.approvals, None),
-        ]);
-        let held = known.held.into_iter();
-        let held = held.map(|(workspace_id, name, held_at)| Held {
-            workspace_id,
-            name,
-            held_at,
-        });
+        backlog.extend(self.database_backlog().await?);
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
                 || backlog.iter().any(|kind| kind.late_because.is_some()),
             parts,
             backlog,
-            runs: known.under_way,
-            ended_last_hour: known.ended,
-            held: held.collect(),
+            runs: self.runs_by_state(&RUNS_UNDER_WAY).await?,
+            ended_last_hour: self.runs_by_state(&RUNS_ENDED).await?,
+            held: self.database.fetch_all(&HELD, &[]).await?,
         })
+    }
+
+    /// Everything that waits in the database.
+    async fn database_backlog(&self) -> Result<[BacklogKind; 4], OperatorError> {
+        let spilled: Count = self.database.fetch_one(&SPILLED_BATCHES, &[]).await?;
+        let interrupted = self.database.fetch_one(&OPEN_BATCHES, &[]).await?;
+        let due: DueRuns = self.database.fetch_one(&DUE_RUNS, &[]).await?;
+        let approvals = self.database.fetch_one(&PENDING_APPROVALS, &[]).await?;
+        let late = |seconds: Option<f64>, because| {
+            seconds.and_then(|seconds| (seconds > LATE_SECONDS).then_some(because))
+        };
+        let kind = |kind: &str, waiting: Count, late_because| BacklogKind {
+            kind: kind.to_owned(),
+            count: waiting.count,
+            oldest_seconds: waiting.oldest_seconds,
+            late_because,
+        };
+        let unpublished = late(spilled.oldest_seconds, UNPUBLISHED);
+        Ok([
+            kind("spilled batches", spilled, unpublished),
+            kind("interrupted batches", interrupted, None),
+            kind("due runs", due.all, late(due.late_seconds, UNTAKEN)),
+            // A person takes the time that a person takes.
+            kind("approvals", approvals, None),
+        ])
+    }
+
+    async fn runs_by_state(
+        &self,
+        statement: &Statement,
+    ) -> Result<BTreeMap<String, i64>, OperatorError> {
+        let rows = self.database.query(statement, &[]).await?;
+        let counted = rows.iter().map(|row| {
+            let state: RunState = row.try_get("state")?;
+            Ok((state.to_string(), row.try_get("count")?))
+        });
+        counted.collect()
     }
 }
 
-/// A queue that nobody takes from is late as soon as something is in it; so is a dead letter.
+fn workers(known: &Workers) -> Part {
+    Part {
+        part: "workers",
+        is_ready: known.workers > 0 && known.has_relay,
+        detail: match (known.workers, known.has_relay) {
+            (0, _) => "none is alive: runs wait".to_owned(),
+            (_, false) => "none hands over runs".to_owned(),
+            (workers, true) => format!("{workers} alive, {} places", known.places),
+        },
+    }
+}
+
+/// A queue without consumers is late as soon as a message is in it; so is a dead letter.
 async fn queue(broker: &BrokerTarget, length: &QueueLength) -> BacklogKind {
     let is_dead = length.queue == DEAD_LETTERS_QUEUE;
-    let dead_since = match is_dead && length.ready > 0 {
-        true => dead_letters::oldest(broker).await.ok().flatten(),
-        false => None,
+    let dead_since = if is_dead && length.ready > 0 {
+        dead_letters::oldest(broker).await.ok().flatten()
+    } else {
+        None
     };
     let age = dead_since.map(|since| Timestamp::now().duration_since(since).as_secs_f64());
     let late_because = match (length.ready, length.consumers) {

@@ -1,26 +1,64 @@
-//! Orders about users.
+//! Users: people, wherever they are members.
 
+use jiff::Timestamp;
 use letterbox_common::ids::UserId;
+use letterbox_database::{from_row, statements};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, User, check_name, error::Explain, store};
+use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
+
+statements! {
+    /// Creates a user.
+    CREATE_USER = create_user "
+INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3)
+RETURNING user_id, email, name, created_at";
+
+    /// The user with an id.
+    USER = user "SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
+
+    /// All users, oldest first.
+    USERS = users "
+SELECT user_id, email, name, created_at FROM users ORDER BY created_at, user_id LIMIT $1";
+}
+
+/// A person.
+#[derive(Debug, Clone, Serialize)]
+pub struct User {
+    /// The identity under which the user's workflows run.
+    pub user_id: UserId,
+    /// As it was given; unique regardless of case.
+    pub email: String,
+    /// For people; need not be unique.
+    pub name: String,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+}
+
+from_row!(User {
+    user_id,
+    email,
+    name,
+    created_at
+});
 
 impl Operator {
-    /// The user with this id.
+    /// Gives the user with this id.
     ///
     /// # Errors
     /// When there is none.
     pub async fn user(&self, id: UserId) -> Result<User, OperatorError> {
-        let found = store::user(&self.database, id).await?;
+        let found = self.database.fetch_optional(&USER, &[&id]).await?;
         found.ok_or(Reason::NotFound("user").into())
     }
 
-    /// All users, the oldest first, at most `limit`.
+    /// Lists users, oldest first, at most `limit`.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn users(&self, limit: u32) -> Result<Vec<User>, OperatorError> {
-        Ok(store::users(&self.database, limit).await?)
+        let limit = i64::from(limit);
+        Ok(self.database.fetch_all(&USERS, &[&limit]).await?)
     }
 
     /// Creates a user.
@@ -33,9 +71,11 @@ impl Operator {
         if !email.contains('@') || !has_length || email.contains(char::is_control) {
             return Err(Reason::InvalidEmail.into());
         }
-        let creating = store::create_user(&self.database, UserId::generate(), email, name);
-        creating
-            .await
-            .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateEmail)
+        let id = UserId::generate();
+        let created = self
+            .database
+            .fetch_one(&CREATE_USER, &[&id, &email, &name])
+            .await;
+        created.explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateEmail)
     }
 }

@@ -1,84 +1,201 @@
-//! Orders about webhooks and their secrets: create (the only time that a secret is shown), delete
-//! (the secret is destroyed).
+//! Webhooks: create one (the only time that its secret is shown), replace it by a successor, delete
+//! it (its secret is destroyed).
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     process::networks::Networks,
     sealing::{KeyRing, Place, Secret},
-    webhook::{Rules, Scheme, WebhookAddress, secret_for},
+    webhook::{DeliveryFault, Rules, Scheme, WebhookAddress, secret_for},
 };
+use letterbox_database::{from_row, statements};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{
-    Operator, OperatorError, Reason, RefusalRow, Sender, WebhookRow, check_name, error::Explain,
-    store,
-};
+use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
 
 /// Shortest secret that a tool may have given, in characters.
 const MIN_SECRET: usize = 16;
 
-/// The rules by which a sender signs; `rules` is JSON text, for a custom scheme.
-///
-/// # Errors
-/// When a custom scheme has no rules, or another one has some, or they are wrong.
-pub fn rules_of(scheme: Scheme, rules: Option<&str>) -> Result<Rules, Reason> {
-    match (scheme.rules(), rules) {
-        (None, Some(text)) => {
-            Rules::parse(text).map_err(|error| Reason::InvalidScheme(error.to_string()))
-        }
-        (Some(rules), None) => Ok(rules),
-        (None, None) => Err(Reason::InvalidScheme("a custom scheme needs rules".into())),
-        (Some(_), Some(_)) => Err(Reason::InvalidScheme(format!("{scheme} has its own rules"))),
-    }
-}
-
-/// The secret that a sender has, if it is one by these rules; a new one where it has none.
-fn usable(rules: &Rules, given: Option<Secret>) -> Result<Secret, OperatorError> {
-    let secret = match given {
-        Some(secret) if secret.expose().len() < MIN_SECRET => {
-            let told = format!("a secret must have at least {MIN_SECRET} characters");
-            return Err(Reason::InvalidScheme(told).into());
-        }
-        Some(secret) => secret,
-        None => secret_for(rules)?,
+/// The columns of a [`WebhookRow`].
+macro_rules! columns {
+    () => {
+        "webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, created_at,
+       deleted_at"
     };
-    match rules.key(&secret) {
-        Ok(_) => Ok(secret),
-        Err(error) => Err(Reason::InvalidScheme(error.to_string()).into()),
+}
+
+statements! {
+    /// Creates a webhook.
+    CREATE_WEBHOOK = create_webhook "
+INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
+    allow_from)
+VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+    /// Creates the successor of a webhook, which ends after $4 seconds.
+    REPLACE_WEBHOOK = replace_webhook "
+WITH former AS (
+    UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second',
+        memory_id = coalesce(memory_id, webhook_id)
+    WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL RETURNING *
+)
+INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
+    allow_from, replaces, memory_id)
+SELECT f.workspace_id, $2, f.name, $3, f.scheme, f.scheme_rules, f.allow_from, f.webhook_id,
+    f.memory_id
+FROM former f";
+
+    /// How the sender of a webhook signs that is not replaced yet.
+    WEBHOOK_TO_REPLACE = webhook_to_replace "
+SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM workspaces w
+JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
+WHERE h.deleted_at IS NULL AND h.ends_at IS NULL";
+
+    /// The webhooks of a workspace, oldest first.
+    WEBHOOKS = webhooks concat!("
+SELECT ", columns!(), "
+FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id");
+
+    /// Deletes a webhook and destroys its secret. One that it should have replaced goes on.
+    DELETE_WEBHOOK = delete_webhook concat!("
+WITH going_on AS (
+    UPDATE webhooks f SET ends_at = NULL FROM webhooks n
+    WHERE n.webhook_id = $1 AND n.deleted_at IS NULL AND f.workspace_id = n.workspace_id
+      AND f.webhook_id = n.replaces AND f.deleted_at IS NULL AND f.ends_at > clock_timestamp()
+)
+UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
+WHERE webhook_id = $1 AND deleted_at IS NULL
+RETURNING ", columns!());
+
+    /// The last refused deliveries of a webhook.
+    REFUSALS = refusals "
+SELECT r.refused_at, r.reason, r.request_id
+FROM workspaces w JOIN webhook_refusals r ON r.workspace_id = w.workspace_id AND r.webhook_id = $1
+ORDER BY r.refusal_id DESC LIMIT $2";
+}
+
+/// The sender of a webhook: how it signs, and from where it sends.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    /// The scheme of its signatures.
+    pub scheme: Scheme,
+    /// JSON text of the rules, where the scheme is custom.
+    pub rules: Option<String>,
+    /// The secret that it has already; `None` makes a new one.
+    pub secret: Option<Secret>,
+    /// Networks that it sends from; `None` is from everywhere.
+    pub allow_from: Option<String>,
+}
+
+impl Default for Sender {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Letterbox,
+            rules: None,
+            secret: None,
+            allow_from: None,
+        }
     }
 }
 
-/// A webhook and its secret, at the only time that it is shown.
+/// A webhook, without its secret.
+#[derive(Debug, Clone, Serialize)]
+pub struct WebhookRow {
+    /// The second part of its address.
+    pub webhook_id: WebhookId,
+    /// The workspace that it belongs to: the first part of its address.
+    pub workspace_id: WorkspaceId,
+    /// For people: which tool sends to it.
+    pub name: String,
+    /// How its deliveries are signed.
+    pub scheme: Scheme,
+    /// Networks that may send; `None` is from everywhere.
+    pub allow_from: Option<String>,
+    /// The webhook whose successor it is; `None` if it is none.
+    pub replaces: Option<WebhookId>,
+    /// When it ends because it was replaced, unless its successor is used before.
+    pub ends_at: Option<Timestamp>,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+    /// When it was deleted and its secret destroyed; `None` while it takes deliveries.
+    pub deleted_at: Option<Timestamp>,
+}
+
+from_row!(WebhookRow {
+    webhook_id,
+    workspace_id,
+    name,
+    scheme,
+    allow_from,
+    replaces,
+    ends_at,
+    created_at,
+    deleted_at
+});
+
+/// A webhook that can be replaced.
+struct Replaceable {
+    workspace: WorkspaceId,
+    scheme: Scheme,
+    rules: Option<String>,
+}
+
+from_row!(Replaceable {
+    workspace,
+    scheme,
+    rules
+});
+
+/// A refused delivery. Its sender was told as little as ever.
+#[derive(Debug, Clone, Serialize)]
+pub struct RefusalRow {
+    /// By the gateway's clock.
+    pub refused_at: Timestamp,
+    /// The fault that was found.
+    pub reason: DeliveryFault,
+    /// The `X-Request-Id` that its sender was answered.
+    pub request_id: Option<String>,
+}
+
+from_row!(RefusalRow {
+    refused_at,
+    reason,
+    request_id
+});
+
+/// A webhook with its secret, which is shown only now.
 #[derive(Debug, Clone)]
 pub struct NewWebhook {
-    /// Where tools send to; the webhook's id is part of it.
+    /// The path that tools send to; it holds the webhook's id.
     pub address: WebhookAddress,
     /// The text that its deliveries are signed with.
     pub secret: Secret,
 }
 
-impl Operator {
-    /// Creates a webhook for whoever signs as the service itself does.
-    ///
-    /// # Errors
-    /// When the name is empty or too long, or there is no such workspace.
-    pub async fn create_webhook(
-        &self,
+impl NewWebhook {
+    /// A new address for this secret, and the secret as it is stored.
+    fn seal(
         keys: &KeyRing,
         workspace: WorkspaceId,
-        name: &str,
-    ) -> Result<NewWebhook, OperatorError> {
-        self.create_webhook_for(keys, workspace, name, &Sender::default())
-            .await
+        secret: Secret,
+    ) -> Result<(Self, Vec<u8>), OperatorError> {
+        let webhook = WebhookId::generate();
+        let place = Place::WebhookSecret { workspace, webhook };
+        let sealed = keys.seal(place, secret.expose())?;
+        let address = WebhookAddress { workspace, webhook };
+        Ok((Self { address, secret }, sealed))
     }
+}
 
+impl Operator {
     /// Creates a webhook for a sender.
     ///
     /// # Errors
-    /// Also when the sender's rules, secret or networks are not what they must be.
-    pub async fn create_webhook_for(
+    /// When the name is invalid, there is no such workspace, or the sender's rules, secret or
+    /// networks are invalid.
+    pub async fn create_webhook(
         &self,
         keys: &KeyRing,
         workspace: WorkspaceId,
@@ -91,25 +208,29 @@ impl Operator {
             let parsed = networks.parse::<Networks>();
             parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
             if networks.trim().is_empty() {
-                return Err(Reason::InvalidScheme("networks: none is named".into()).into());
+                return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
             }
         }
-        let address = WebhookAddress {
-            workspace,
-            webhook: WebhookId::generate(),
-        };
-        let secret = usable(&rules, sender.secret.clone())?;
-        let place = Place::WebhookSecret {
-            workspace,
-            webhook: address.webhook,
-        };
-        let sealed = keys.seal(place, secret.expose())?;
-        let creating = store::create_webhook(&self.database, address, name, &sealed, sender);
+        let secret = usable_secret(&rules, sender.secret.clone())?;
+        let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
+        let created = self
+            .database
+            .execute(
+                &CREATE_WEBHOOK,
+                &[
+                    /* $1 workspace_id */ &workspace,
+                    /* $2 webhook_id */ &new.address.webhook,
+                    /* $3 name */ &name,
+                    /* $4 secret_sealed */ &sealed,
+                    /* $5 scheme */ &sender.scheme,
+                    /* $6 scheme_rules */ &sender.rules,
+                    /* $7 allow_from */ &sender.allow_from,
+                ],
+            )
+            .await;
         let missing = Reason::NotFound("workspace");
-        creating
-            .await
-            .explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
-        Ok(NewWebhook { address, secret })
+        created.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
+        Ok(new)
     }
 
     /// Creates the successor of a webhook: another address and another secret for the same sender.
@@ -117,8 +238,8 @@ impl Operator {
     /// first signed delivery, or after `overlap`.
     ///
     /// # Errors
-    /// When there is no such webhook, or it is being replaced already, or the secret is not what
-    /// its scheme wants.
+    /// When there is no such webhook, it is being replaced already, or its scheme can't use the
+    /// secret.
     pub async fn replace_webhook(
         &self,
         keys: &KeyRing,
@@ -127,37 +248,43 @@ impl Operator {
         overlap: Duration,
     ) -> Result<NewWebhook, OperatorError> {
         let missing = || Reason::NotFound("webhook, or it is deleted or being replaced");
-        let found = store::webhook_to_replace(&self.database, former).await?;
-        let found = found.ok_or_else(missing)?;
+        let found = self
+            .database
+            .fetch_optional(&WEBHOOK_TO_REPLACE, &[&former])
+            .await?;
+        let found: Replaceable = found.ok_or_else(missing)?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
-        let secret = usable(&rules, secret)?;
-        let address = WebhookAddress {
-            workspace: found.workspace,
-            webhook: WebhookId::generate(),
-        };
-        let place = Place::WebhookSecret {
-            workspace: address.workspace,
-            webhook: address.webhook,
-        };
-        let sealed = keys.seal(place, secret.expose())?;
-        let replacing =
-            store::replace_webhook(&self.database, former, address.webhook, &sealed, overlap);
-        match replacing.await? {
-            true => Ok(NewWebhook { address, secret }),
-            false => Err(missing().into()),
+        let secret = usable_secret(&rules, secret)?;
+        let (new, sealed) = NewWebhook::seal(keys, found.workspace, secret)?;
+        let made = self
+            .database
+            .execute(
+                &REPLACE_WEBHOOK,
+                &[
+                    /* $1 former */ &former,
+                    /* $2 successor */ &new.address.webhook,
+                    /* $3 secret_sealed */ &sealed,
+                    /* $4 overlap_seconds */ &overlap.as_secs_f64(),
+                ],
+            )
+            .await?;
+        // Another operator may have been faster since it was looked up.
+        if made == 0 {
+            return Err(missing().into());
         }
+        Ok(new)
     }
 
-    /// The webhooks of a workspace, deleted ones included.
+    /// Lists the webhooks of a workspace, deleted ones included.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::webhooks(&self.database, workspace).await?)
+        Ok(self.database.fetch_all(&WEBHOOKS, &[&workspace]).await?)
     }
 
-    /// The last refused deliveries of a webhook, the newest first.
+    /// Lists the last refused deliveries of a webhook, newest first.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -166,16 +293,53 @@ impl Operator {
         webhook: WebhookId,
         limit: u32,
     ) -> Result<Vec<RefusalRow>, OperatorError> {
-        Ok(store::refusals(&self.database, webhook, limit).await?)
+        let limit = i64::from(limit);
+        let refusals = self
+            .database
+            .fetch_all(&REFUSALS, &[&webhook, &limit])
+            .await?;
+        Ok(refusals)
     }
 
-    /// Deletes a webhook: from the next request on its deliveries are refused. What it has received
-    /// stays.
+    /// Deletes a webhook: from the next request on its deliveries are refused. Its signals stay.
     ///
     /// # Errors
     /// When there is no such webhook, or it is deleted already.
     pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
-        let deleted = store::delete_webhook(&self.database, webhook).await?;
+        let deleted = self
+            .database
+            .fetch_optional(&DELETE_WEBHOOK, &[&webhook])
+            .await?;
         deleted.ok_or(Reason::NotFound("webhook").into())
     }
+}
+
+/// The rules of a scheme; `rules` is JSON text, for a custom scheme.
+///
+/// # Errors
+/// When a custom scheme is given no rules or wrong ones, or another scheme is given some.
+pub fn rules_of(scheme: Scheme, rules: Option<&str>) -> Result<Rules, Reason> {
+    match (scheme.rules(), rules) {
+        (None, Some(text)) => {
+            Rules::parse(text).map_err(|error| Reason::InvalidScheme(error.to_string()))
+        }
+        (Some(rules), None) => Ok(rules),
+        (None, None) => Err(Reason::InvalidScheme("a custom scheme needs rules".into())),
+        (Some(_), Some(_)) => Err(Reason::InvalidScheme(format!("{scheme} has its own rules"))),
+    }
+}
+
+/// The secret that a sender has already, if these rules can use it; else a new one.
+fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secret, OperatorError> {
+    let secret = match given {
+        Some(secret) if secret.expose().len() < MIN_SECRET => {
+            let told = format!("a secret must have at least {MIN_SECRET} characters");
+            return Err(Reason::InvalidScheme(told).into());
+        }
+        Some(secret) => secret,
+        None => secret_for(rules)?,
+    };
+    let key = rules.key(&secret);
+    key.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+    Ok(secret)
 }

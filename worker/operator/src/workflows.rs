@@ -1,5 +1,5 @@
-//! Orders about the life of a workflow. Every move is one transaction; the database ends the live
-//! form link in it (migrations/V5).
+//! Workflows and their life. Every move is one transaction; a trigger ends the live form link in it
+//! (migrations/V4).
 //!
 //! ```text
 //! draft ──deploy──> deployed <──activate── paused          delete: from everywhere, for good
@@ -7,21 +7,106 @@
 //!   └──────draft─────┘  └──────────pause────────>             └─deploy──> deployed, draft──> draft
 //! ```
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use letterbox_common::{
-    ids::{ReleaseId, UserId, WorkflowId, WorkspaceId},
+    form::Form,
+    ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId},
     public_address::is_private_host,
     states::WorkflowState,
 };
-use letterbox_database::{DatabaseError, Transaction, Work};
-use letterbox_workflow::{Definition, actions};
+use letterbox_database::{DatabaseError, FromRow, Transaction, Work, from_row, statements};
+use letterbox_workflow::{
+    Definition,
+    actions::{self, Action},
+};
 use serde::Serialize;
+use serde_json::Value;
 use url::Url;
 
 use crate::{
-    Closing, NewFormLink, Operator, OperatorError, Reason, WorkflowDetail, WorkflowRow, check_name,
-    form_links::{self, Planned},
-    store,
+    Closing, NewFormLink, Operator, OperatorError, Reason, check_name,
+    form_links::{self, PlannedLink},
 };
+
+/// The columns of a [`WorkflowRow`]: of a workflow `f`.
+macro_rules! columns {
+    () => {
+        "f.workflow_id, f.workspace_id, f.owner_id, f.name, f.state, \
+         f.live_release_id AS release_id, f.created_at"
+    };
+}
+
+statements! {
+    /// Creates a workflow of a member who may run it.
+    CREATE_WORKFLOW = create_workflow concat!("
+INSERT INTO workflows AS f (workspace_id, workflow_id, owner_id, name, draft)
+SELECT m.workspace_id, $2, m.user_id, $4, $5
+FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
+RETURNING ", columns!());
+
+    /// Locks the membership of a workflow's owner.
+    LOCK_OWNER = lock_owner "
+SELECT FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+JOIN members m ON m.workspace_id = f.workspace_id AND m.user_id = f.owner_id
+FOR SHARE OF m";
+
+    /// Locks a workflow against other moves. Gives the definition that it would deploy.
+    LOCK_DRAFT = lock_draft "
+SELECT f.draft
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
+
+    /// Adds the next release of a workflow.
+    CREATE_RELEASE = create_release "
+INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
+    on_failure, page, least_seconds)
+SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6, $7, $8
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+GROUP BY f.workspace_id, f.workflow_id";
+
+    /// Deploys a release.
+    DEPLOY_RELEASE = deploy_release concat!("
+UPDATE workflows f SET state = 'deployed', live_release_id = $2, draft = $3
+FROM workspaces w WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1
+RETURNING ", columns!());
+
+    /// Which of these accounts a user has, and where they are.
+    OWNERS_ACCOUNTS = owners_accounts "
+SELECT name, base_url FROM connected_accounts
+WHERE workspace_id = $1 AND user_id = $2 AND name = ANY ($3) AND disconnected_at IS NULL";
+
+    /// Moves a workflow from one of these states to another.
+    MOVE_WORKFLOW = move_workflow concat!("
+UPDATE workflows f SET state = $3
+FROM workspaces w
+WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1 AND f.state = ANY ($2)
+RETURNING ", columns!());
+
+    /// One workflow with its definition, the number of its release and its live link.
+    WORKFLOW = workflow concat!("
+SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, l.closes_at,
+    l.max_answers, CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
+    f.draft::json AS definition
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+LEFT JOIN releases r
+    ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+    AND r.release_id = f.live_release_id
+LEFT JOIN form_links l
+    ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL");
+
+    /// The forms of a workflow, the one of the newest release first.
+    FORMS = forms_of_workflow "
+SELECT r.form::text AS form FROM workspaces w JOIN releases r
+    ON r.workspace_id = w.workspace_id AND r.workflow_id = $1 ORDER BY r.number DESC";
+
+    /// The workflows of a workspace, oldest first.
+    WORKFLOWS = workflows concat!("
+SELECT ", columns!(), "
+FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id");
+}
 
 /// A move that is not a deploy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +141,66 @@ impl Move {
     }
 }
 
-/// A deployed workflow, and what its owner may want to fix.
+/// A workflow in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkflowRow {
+    /// Stays the same over all its releases.
+    pub workflow_id: WorkflowId,
+    /// The workspace that it belongs to.
+    pub workspace_id: WorkspaceId,
+    /// The user whose identity its runs use; may have left the workspace.
+    pub owner_id: UserId,
+    /// For people; submitters don't see it.
+    pub name: String,
+    /// Whether it takes submissions.
+    pub state: WorkflowState,
+    /// The release of the last deploy.
+    pub release_id: Option<ReleaseId>,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+}
+
+from_row!(WorkflowRow {
+    workflow_id,
+    workspace_id,
+    owner_id,
+    name,
+    state,
+    release_id,
+    created_at
+});
+
+/// A workflow with its definition.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkflowDetail {
+    /// The workflow as in a list.
+    #[serde(flatten)]
+    pub row: WorkflowRow,
+    /// Counts the deploys.
+    pub release_number: Option<i32>,
+    /// The live form link, if there is one; not its token.
+    pub form_link_id: Option<FormLinkId>,
+    /// From when on the link takes nothing new.
+    pub closes_at: Option<Timestamp>,
+    /// After how many submissions the link takes nothing new.
+    pub max_answers: Option<i32>,
+    /// How many it has taken, if they are limited.
+    pub answers: Option<i32>,
+    /// The definition that the next deploy uses, if it is given no other.
+    pub definition: Option<Value>,
+}
+
+from_row!(WorkflowDetail {
+    ..row,
+    release_number,
+    form_link_id,
+    closes_at,
+    max_answers,
+    answers,
+    definition
+});
+
+/// A deployed workflow, with what its owner may want to fix.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeployedWorkflow {
     /// As it is after the deploy.
@@ -81,16 +225,20 @@ impl Operator {
     ) -> Result<WorkflowRow, OperatorError> {
         check_name(name)?;
         check(definition)?;
-        let new = store::NewWorkflow {
-            workspace,
-            workflow: WorkflowId::generate(),
-            owner,
-            name,
-            draft: definition,
-        };
-        store::create_workflow(&self.database, &new)
-            .await?
-            .ok_or(Reason::OwnerMustRun.into())
+        let created = self
+            .database
+            .fetch_optional(
+                &CREATE_WORKFLOW,
+                &[
+                    /* $1 workspace_id */ &workspace,
+                    /* $2 workflow_id */ &WorkflowId::generate(),
+                    /* $3 owner_id */ &owner,
+                    /* $4 name */ &name,
+                    /* $5 draft */ &definition,
+                ],
+            )
+            .await?;
+        created.ok_or(Reason::OwnerMustRun.into())
     }
 
     /// Makes a release of `definition`, or of the one that the workflow has, and deploys it.
@@ -117,7 +265,7 @@ impl Operator {
         definition: Option<&str>,
         closing: Closing,
     ) -> Result<(DeployedWorkflow, NewFormLink), OperatorError> {
-        let planned = Planned::new(closing)?;
+        let planned = PlannedLink::new(closing)?;
         let deploying = self.deploy_all(workflow, definition, Some(planned));
         let (deployed, link) = deploying.await?;
         Ok((deployed, link.ok_or(Reason::NotFound("workflow"))?))
@@ -127,7 +275,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         definition: Option<&str>,
-        planned: Option<Planned>,
+        planned: Option<PlannedLink>,
     ) -> Result<Deployed, OperatorError> {
         let work = Deploy {
             workflow,
@@ -150,32 +298,42 @@ impl Operator {
         workflow: WorkflowId,
         to: Move,
     ) -> Result<WorkflowRow, OperatorError> {
-        let moving = store::move_workflow(&self.database, workflow, to.from(), to.to());
-        if let Some(moved) = moving.await? {
+        let (from, to) = (to.from(), to.to());
+        let moving = self
+            .database
+            .fetch_optional(&MOVE_WORKFLOW, &[&workflow, &from, &to])
+            .await?;
+        if let Some(moved) = moving {
             return Ok(moved);
         }
         let from = self.workflow(workflow).await?.row.state;
-        Err(Reason::ImpossibleMove { from, to: to.to() }.into())
+        Err(Reason::ImpossibleMove { from, to }.into())
     }
 
-    /// One workflow with its definition.
+    /// Gives one workflow with its definition.
     ///
     /// # Errors
     /// When there is no such workflow.
     pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
-        let found = store::workflow(&self.database, workflow).await?;
+        let found = self
+            .database
+            .fetch_optional(&WORKFLOW, &[&workflow])
+            .await?;
         found.ok_or(Reason::NotFound("workflow").into())
     }
 
-    /// The keys of the fields that the forms of a workflow have had: those of the newest release
+    /// Lists the keys of all fields that forms of a workflow have had: those of the newest release
     /// first, each once.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
-        let forms = store::forms(&self.database, workflow).await?;
+        let forms: Vec<(String,)> = self.database.fetch_all(&FORMS, &[&workflow]).await?;
+        let forms = forms
+            .iter()
+            .filter_map(|(form,)| serde_json::from_str::<Form>(form).ok());
         let mut keys: Vec<String> = Vec::new();
-        for field in forms.into_iter().flat_map(|form| form.fields) {
+        for field in forms.flat_map(|form| form.fields) {
             if !keys.contains(&field.key) {
                 keys.push(field.key);
             }
@@ -183,7 +341,7 @@ impl Operator {
         Ok(keys)
     }
 
-    /// The workflows of a workspace, deleted ones included.
+    /// Lists the workflows of a workspace, deleted ones included.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -192,7 +350,7 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<WorkflowRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::workflows(&self.database, workspace).await?)
+        Ok(self.database.fetch_all(&WORKFLOWS, &[&workspace]).await?)
     }
 }
 
@@ -200,14 +358,14 @@ fn check(definition: &str) -> Result<Definition, Reason> {
     Definition::check(definition).map_err(Reason::InvalidDefinition)
 }
 
-/// What was deployed, and the link that was wanted with it.
+/// The deployed workflow, and the link if one was wanted with it.
 type Deployed = (DeployedWorkflow, Option<NewFormLink>);
 
 struct Deploy<'a> {
     workflow: WorkflowId,
     definition: Option<&'a str>,
     /// The link that is wanted with it.
-    planned: Option<Planned>,
+    planned: Option<PlannedLink>,
 }
 
 impl Work for Deploy<'_> {
@@ -218,12 +376,15 @@ impl Work for Deploy<'_> {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
+        let workflow = self.workflow;
+        // Before the workflow: the order of locks in migrations/README.md.
         if self.planned.is_some() {
-            store::lock_owner(transaction, self.workflow).await?;
+            transaction.query_opt(&LOCK_OWNER, &[&workflow]).await?;
         }
-        let Some(draft) = store::lock_draft(transaction, self.workflow).await? else {
+        let Some(locked) = transaction.query_opt(&LOCK_DRAFT, &[&workflow]).await? else {
             return Ok(None);
         };
+        let draft: Option<String> = locked.try_get("draft")?;
         let Some(text) = self.definition.map(str::to_owned).or(draft) else {
             return Ok(Some(Err(Reason::NoDefinition)));
         };
@@ -231,17 +392,13 @@ impl Work for Deploy<'_> {
             Ok(definition) => definition,
             Err(reason) => return Ok(Some(Err(reason))),
         };
-        let release = ReleaseId::generate();
-        store::create_release(transaction, self.workflow, release, &definition).await?;
-        let workflow = store::deploy(transaction, self.workflow, release, &text).await?;
-        let all = [&definition.actions[..], &definition.on_failure[..]].concat();
-        let names = actions::account_names(&all);
-        let accounts = store::owners_accounts(transaction, &workflow, &names).await?;
+        let release = create_release(transaction, workflow, &definition).await?;
+        let deployed = transaction
+            .query_one(&DEPLOY_RELEASE, &[&workflow, &release, &text])
+            .await?;
+        let workflow = WorkflowRow::from_row(&deployed)?;
         let mut warnings = definition.warnings();
-        warnings.extend(names.iter().filter_map(|name| {
-            let account = accounts.iter().find(|(known, _)| known == name);
-            account_warning(name, account.map(|(_, base_url)| base_url.as_str()))
-        }));
+        warnings.extend(account_warnings(transaction, &workflow, &definition).await?);
         let link = match &self.planned {
             Some(planned) => planned.make(transaction, self.workflow).await?,
             None => None,
@@ -250,8 +407,56 @@ impl Work for Deploy<'_> {
     }
 }
 
-/// What may be wrong with an account that actions use; `base_url` is None where the owner has none
-/// of this name.
+async fn create_release(
+    transaction: &Transaction<'_>,
+    workflow: WorkflowId,
+    definition: &Definition,
+) -> Result<ReleaseId, DatabaseError> {
+    let release = ReleaseId::generate();
+    let first_account = definition.actions.first().and_then(Action::account);
+    transaction
+        .execute(
+            &CREATE_RELEASE,
+            &[
+                /* $1 workflow_id */ &workflow,
+                /* $2 release_id */ &release,
+                /* $3 form */ &definition.form_json(),
+                /* $4 actions */ &definition.actions_json(),
+                /* $5 first_account */ &first_account,
+                /* $6 on_failure */ &definition.on_failure_json(),
+                /* $7 page */ &definition.page_json(),
+                /* $8 least_seconds */ &definition.least_seconds,
+            ],
+        )
+        .await?;
+    Ok(release)
+}
+
+/// One sentence for each account that the actions use and that is missing or private.
+async fn account_warnings(
+    transaction: &Transaction<'_>,
+    workflow: &WorkflowRow,
+    definition: &Definition,
+) -> Result<Vec<String>, DatabaseError> {
+    let all = [&definition.actions[..], &definition.on_failure[..]].concat();
+    let names = actions::account_names(&all);
+    let owner = (workflow.workspace_id, workflow.owner_id);
+    let rows = transaction
+        .query(&OWNERS_ACCOUNTS, &[&owner.0, &owner.1, &names])
+        .await?;
+    let mut base_urls = BTreeMap::new();
+    for row in &rows {
+        let (name, base_url): (String, String) = (row.try_get("name")?, row.try_get("base_url")?);
+        base_urls.insert(name, base_url);
+    }
+    let warnings = names
+        .iter()
+        .filter_map(|name| account_warning(name, base_urls.get(*name).map(String::as_str)));
+    Ok(warnings.collect())
+}
+
+/// What is wrong with an account that actions use, if anything is; `base_url` is `None` if the
+/// owner has no account of this name.
 fn account_warning(name: &str, base_url: Option<&str>) -> Option<String> {
     let Some(base_url) = base_url else {
         return Some(format!(

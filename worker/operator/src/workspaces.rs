@@ -1,13 +1,225 @@
-//! Orders about workspaces: how many runs they may start, and their end.
+//! Workspaces: their limits and settings, holds, and their end.
 
-use letterbox_common::ids::{RunId, WorkspaceId};
+use jiff::Timestamp;
+use letterbox_common::ids::{RunId, WebhookId, WorkspaceId};
+use letterbox_database::{FromRow, Row, RowError, from_row, statements};
+use serde::Serialize;
 
-use crate::{
-    Allowance, Operator, OperatorError, Reason, Retries, Usage, Workspace, check_name, store,
-};
+use crate::{Operator, OperatorError, Reason, check_name};
 
 /// Rows that one statement deletes or changes.
 const PIECE: i32 = 1_000;
+
+statements! {
+    /// Creates a workspace.
+    CREATE_WORKSPACE = create_workspace "
+INSERT INTO workspaces (workspace_id, name, run_allowance) VALUES ($1, $2, $3)
+RETURNING workspace_id, name, run_allowance, held_at, created_at";
+
+    /// All workspaces, oldest first.
+    WORKSPACES = workspaces "
+SELECT workspace_id, name, run_allowance, held_at, created_at
+FROM workspaces ORDER BY created_at, workspace_id";
+
+    /// Whether there is such a workspace.
+    WORKSPACE_EXISTS = workspace_exists "
+SELECT FROM workspaces WHERE workspace_id = $1";
+
+    /// The allowance of a workspace and what it has used of it this month.
+    ALLOWANCE = allowance "
+SELECT w.workspace_id, w.run_allowance, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month,
+       coalesce(u.started, 0) AS started
+FROM workspaces w LEFT JOIN run_usage u
+    ON u.workspace_id = w.workspace_id
+    AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+WHERE w.workspace_id = $1";
+
+    /// What a workspace has used, and what of it waits.
+    USAGE = workspace_usage "
+SELECT w.workspace_id, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month, w.run_allowance,
+       coalesce(u.started, 0) AS runs_started, coalesce(b.bytes, 0) AS bytes_today,
+       (SELECT count(*) FROM runs r WHERE r.workspace_id = $1 AND r.finished_at IS NULL)
+           AS runs_under_way,
+       (SELECT count(*) FROM approvals a WHERE a.workspace_id = $1 AND a.state = 'pending')
+           AS pending_approvals
+FROM workspaces w
+LEFT JOIN run_usage u ON u.workspace_id = w.workspace_id
+    AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
+LEFT JOIN stored_bytes b ON b.workspace_id = w.workspace_id
+    AND b.day = (now() AT TIME ZONE 'UTC')::date
+    AND b.webhook_id IS NULL
+WHERE w.workspace_id = $1";
+
+    /// What the webhooks of a workspace have stored today, the most first.
+    USAGE_BY_WEBHOOK = usage_by_webhook "
+SELECT w.webhook_id, w.name, b.bytes AS bytes_today
+FROM stored_bytes b JOIN webhooks w USING (workspace_id, webhook_id)
+WHERE b.workspace_id = $1 AND b.day = (now() AT TIME ZONE 'UTC')::date
+ORDER BY b.bytes DESC, w.webhook_id LIMIT 100";
+
+    /// Ends the forms, webhooks and accounts of a workspace of this name.
+    CLOSE_WORKSPACE = close_workspace "
+SELECT close_workspace(workspace_id) FROM workspaces WHERE workspace_id = $1 AND name = $2";
+
+    /// Deletes a piece of what a closed workspace holds, and in the end the workspace.
+    EMPTY_WORKSPACE = empty_workspace "SELECT empty_workspace($1, $2) AS deleted";
+
+    /// How often a workspace has its actions tried.
+    RETRIES = retries "
+SELECT workspace_id, retry_attempts AS attempts,
+       retry_first_milliseconds AS first_pause_milliseconds
+FROM workspaces WHERE workspace_id = $1";
+
+    /// Sets how often a workspace has its actions tried.
+    SET_RETRIES = set_retries "
+UPDATE workspaces SET retry_attempts = $2, retry_first_milliseconds = $3
+WHERE workspace_id = $1";
+
+    /// Sets whether answers are kept when their run has succeeded.
+    KEEP_ANSWERS = keep_answers "
+UPDATE workspaces SET keep_answers = $2 WHERE workspace_id = $1";
+
+    /// Sets whether new runs can be found by what was submitted to them.
+    SET_SEARCH = set_search "
+UPDATE workspaces SET is_searchable = $2 WHERE workspace_id = $1";
+
+    /// Whether new runs can be found by what was submitted to them.
+    IS_SEARCHABLE = is_searchable "
+SELECT coalesce((SELECT is_searchable FROM workspaces WHERE workspace_id = $1), false)
+       AS is_searchable";
+
+    /// Takes the next runs out of the search.
+    STOP_SEARCH = stop_search "SELECT stop_search($1, $2, $3) AS last";
+
+    /// Holds a workspace, if it is not held yet.
+    HOLD = hold "
+UPDATE workspaces SET held_at = clock_timestamp() WHERE workspace_id = $1 AND held_at IS NULL";
+
+    /// Holds all workspaces, if they are not held yet.
+    HOLD_ALL = hold_all "
+UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
+
+    /// Lets the runs of a workspace, or of all, begin actions again.
+    RELEASE = release "SELECT release_hold($1) AS was_held";
+
+    /// Sets the allowance of a workspace.
+    SET_ALLOWANCE = set_allowance "
+UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
+}
+
+/// A tenant.
+#[derive(Debug, Clone, Serialize)]
+pub struct Workspace {
+    /// `orgId` in the URLs of its webhooks.
+    pub workspace_id: WorkspaceId,
+    /// For people; need not be unique.
+    pub name: String,
+    /// Runs that may start in a calendar month; `None` is unlimited.
+    pub run_allowance: Option<i32>,
+    /// Since when its runs begin no action; `None` while they do.
+    pub held_at: Option<Timestamp>,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+}
+
+from_row!(Workspace {
+    workspace_id,
+    name,
+    run_allowance,
+    held_at,
+    created_at
+});
+
+/// A workspace's allowance of runs, and how much of it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Allowance {
+    /// The workspace whose runs are counted.
+    pub workspace_id: WorkspaceId,
+    /// Runs that may start in a calendar month; `None` is unlimited.
+    pub run_allowance: Option<i32>,
+    /// This month (UTC), as `YYYY-MM`.
+    pub month: String,
+    /// Runs started in it.
+    pub started: i32,
+}
+
+from_row!(Allowance {
+    workspace_id,
+    run_allowance,
+    month,
+    started
+});
+
+/// How often an action of a workspace is tried; `None` is the workers' setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Retries {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// Attempts at one action, the first included.
+    pub attempts: Option<i32>,
+    /// Pause before the second attempt, doubled for each further one, up to an hour.
+    pub first_pause_milliseconds: Option<i32>,
+}
+
+from_row!(Retries {
+    workspace_id,
+    attempts,
+    first_pause_milliseconds
+});
+
+/// The usage of a workspace: for invoices, and to see which one needs so much. No metric has it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Usage {
+    /// The tenant.
+    pub workspace_id: WorkspaceId,
+    /// This month, in UTC.
+    pub month: String,
+    /// Runs that have started in it.
+    pub runs_started: i32,
+    /// Runs that may; `None` is unlimited.
+    pub run_allowance: Option<i32>,
+    /// Runs that are not over.
+    pub runs_under_way: i64,
+    /// Questions that wait for a person.
+    pub pending_approvals: i64,
+    /// Bodies of signals and inputs of runs that were stored today (UTC), a few seconds ago.
+    pub bytes_today: i64,
+    /// The share of each webhook in them, largest first; at most a hundred.
+    pub webhooks: Vec<WebhookUsage>,
+}
+
+impl FromRow for Usage {
+    /// What each webhook uses is read by another statement.
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        Ok(Self {
+            workspace_id: row.try_get("workspace_id")?,
+            month: row.try_get("month")?,
+            runs_started: row.try_get("runs_started")?,
+            run_allowance: row.try_get("run_allowance")?,
+            runs_under_way: row.try_get("runs_under_way")?,
+            pending_approvals: row.try_get("pending_approvals")?,
+            bytes_today: row.try_get("bytes_today")?,
+            webhooks: Vec::new(),
+        })
+    }
+}
+
+/// The usage of a webhook.
+#[derive(Debug, Clone, Serialize)]
+pub struct WebhookUsage {
+    /// The webhook.
+    pub webhook_id: WebhookId,
+    /// For people.
+    pub name: String,
+    /// Bodies of signals.
+    pub bytes_today: i64,
+}
+
+from_row!(WebhookUsage {
+    webhook_id,
+    name,
+    bytes_today
+});
 
 impl Operator {
     /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is
@@ -25,33 +237,45 @@ impl Operator {
             return Err(Reason::ReservedName.into());
         }
         let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
-        Ok(store::create_workspace(&self.database, id, name, allowance).await?)
+        let created = self
+            .database
+            .fetch_one(&CREATE_WORKSPACE, &[&id, &name, &allowance])
+            .await?;
+        Ok(created)
     }
 
-    /// All workspaces.
+    /// Lists all workspaces.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn workspaces(&self) -> Result<Vec<Workspace>, OperatorError> {
-        Ok(store::workspaces(&self.database).await?)
+        Ok(self.database.fetch_all(&WORKSPACES, &[]).await?)
     }
 
-    /// What a workspace may start in a month and has started in this one.
+    /// Tells how many runs a workspace may start in a month, and has started in this one.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
-        let found = store::allowance(&self.database, workspace).await?;
+        let found = self
+            .database
+            .fetch_optional(&ALLOWANCE, &[&workspace])
+            .await?;
         found.ok_or(Reason::NotFound("workspace").into())
     }
 
-    /// What a workspace uses.
+    /// Tells what a workspace uses.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
-        let found = store::usage(&self.database, workspace).await?;
-        found.ok_or(Reason::NotFound("workspace").into())
+        let found = self.database.fetch_optional(&USAGE, &[&workspace]).await?;
+        let mut usage: Usage = found.ok_or(Reason::NotFound("workspace"))?;
+        usage.webhooks = self
+            .database
+            .fetch_all(&USAGE_BY_WEBHOOK, &[&workspace])
+            .await?;
+        Ok(usage)
     }
 
     /// Sets how many runs a workspace may start in a calendar month (UTC); `None` is unlimited.
@@ -64,32 +288,47 @@ impl Operator {
         workspace: WorkspaceId,
         runs: Option<u32>,
     ) -> Result<Allowance, OperatorError> {
-        store::set_allowance(&self.database, workspace, stored_allowance(runs)?).await?;
+        let runs = stored_allowance(runs)?;
+        self.database
+            .execute(&SET_ALLOWANCE, &[&workspace, &runs])
+            .await?;
         self.allowance(workspace).await
     }
 }
 
 impl Operator {
-    /// How often a workspace has its actions tried.
+    /// Tells how often actions of a workspace are tried.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
-        let found = store::retries(&self.database, workspace).await?;
+        let found = self
+            .database
+            .fetch_optional(&RETRIES, &[&workspace])
+            .await?;
         found.ok_or(Reason::NotFound("workspace").into())
     }
 
-    /// Sets how often a workspace has its actions tried: 1 to 30 attempts, and 1 ms to an hour
+    /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
     /// before the second one.
     ///
     /// # Errors
     /// When there is no such workspace.
     pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
-        store::set_retries(&self.database, retries).await?;
+        self.database
+            .execute(
+                &SET_RETRIES,
+                &[
+                    /* $1 workspace_id */ &retries.workspace_id,
+                    /* $2 retry_attempts */ &retries.attempts,
+                    /* $3 retry_first_milliseconds */ &retries.first_pause_milliseconds,
+                ],
+            )
+            .await?;
         self.retries(retries.workspace_id).await
     }
 
-    /// Sets whether what accounts have answered is kept, sealed, when their run has succeeded.
+    /// Sets whether responses of accounts are kept, sealed, after their run has succeeded.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -99,7 +338,10 @@ impl Operator {
         keep: bool,
     ) -> Result<(), OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(store::keep_answers(&self.database, workspace, keep).await?)
+        self.database
+            .execute(&KEEP_ANSWERS, &[&workspace, &keep])
+            .await?;
+        Ok(())
     }
 
     /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs;
@@ -113,16 +355,34 @@ impl Operator {
         is_searchable: bool,
     ) -> Result<(), OperatorError> {
         self.need_workspace(workspace).await?;
-        store::set_search(&self.database, workspace, is_searchable).await?;
+        self.database
+            .execute(&SET_SEARCH, &[&workspace, &is_searchable])
+            .await?;
         let mut beyond = (!is_searchable).then(|| RunId::earliest_at(0));
         while let Some(run) = beyond {
-            beyond = store::stop_search(&self.database, workspace, run, PIECE).await?;
+            (beyond,) = self
+                .database
+                .fetch_one(&STOP_SEARCH, &[&workspace, &run, &PIECE])
+                .await?;
         }
         Ok(())
     }
 
+    pub(crate) async fn is_searchable(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<bool, OperatorError> {
+        let found = self
+            .database
+            .fetch_one(&IS_SEARCHABLE, &[&workspace])
+            .await?;
+        let (is_searchable,) = found;
+        Ok(is_searchable)
+    }
+
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
-    /// go on. False where it was held already.
+    /// go on. Returns `false`
+    /// if it was held already.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -130,11 +390,15 @@ impl Operator {
         if let Some(workspace) = workspace {
             self.need_workspace(workspace).await?;
         }
-        Ok(store::hold(&self.database, workspace).await?)
+        let held = match workspace {
+            Some(workspace) => self.database.execute(&HOLD, &[&workspace]).await?,
+            None => self.database.execute(&HOLD_ALL, &[]).await?,
+        };
+        Ok(held > 0)
     }
 
     /// Lets the runs of a workspace, or of all, begin actions again. Questions that waited for an
-    /// answer meanwhile wait for so much longer. False where it was not held.
+    /// answer meanwhile wait for so much longer. Returns `false` if it was not held.
     ///
     /// # Errors
     /// When there is no such workspace.
@@ -142,7 +406,8 @@ impl Operator {
         if let Some(workspace) = workspace {
             self.need_workspace(workspace).await?;
         }
-        Ok(store::release(&self.database, workspace).await?)
+        let (was_held,) = self.database.fetch_one(&RELEASE, &[&workspace]).await?;
+        Ok(was_held)
     }
 
     /// Deletes a workspace with everything in it, and the users who belong to no other. Its forms,
@@ -156,16 +421,32 @@ impl Operator {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<u64, OperatorError> {
-        if !store::close_workspace(&self.database, workspace, name).await? {
-            return Err(Reason::NotFound("workspace of this name").into());
-        }
+        let closed = self
+            .database
+            .query_opt(&CLOSE_WORKSPACE, &[&workspace, &name])
+            .await?;
+        closed.ok_or(Reason::NotFound("workspace of this name"))?;
         let mut deleted = 0;
         loop {
-            match store::empty_workspace(&self.database, workspace, PIECE).await? {
-                0 => return Ok(deleted),
-                rows => deleted += rows.unsigned_abs(),
+            let emptying = self
+                .database
+                .fetch_one(&EMPTY_WORKSPACE, &[&workspace, &PIECE])
+                .await?;
+            let (rows,): (i64,) = emptying;
+            // At last it deletes the workspace itself, and then finds nothing.
+            if rows == 0 {
+                return Ok(deleted);
             }
+            deleted += rows.unsigned_abs();
         }
+    }
+
+    pub(crate) async fn need_workspace(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {
+        let found = self
+            .database
+            .query_opt(&WORKSPACE_EXISTS, &[&workspace])
+            .await?;
+        found.map(drop).ok_or(Reason::NotFound("workspace").into())
     }
 }
 

@@ -1,5 +1,5 @@
-//! The statements that look for claims. Each serves a whole batch, and finds rows by their keys
-//! whatever the planner believes of the tables.
+//! Statements that look up claims. Each serves a whole batch, and finds rows by key whatever the
+//! planner's statistics say.
 
 use std::collections::HashSet;
 
@@ -10,8 +10,8 @@ use uuid::Uuid;
 use crate::{runs::NewRun, signals::Signal};
 
 statements! {
-    /// The places of deliveries that are neither claimed under their ids nor signals already, or
-    /// that name a memory which is not that of their webhook.
+    /// The positions of deliveries that are neither claimed under their ids nor stored as signals
+    /// already, or whose memory is not that of their webhook.
     UNCLAIMED_DELIVERIES = unclaimed_deliveries "
 SELECT wanted.place
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::uuid[])
@@ -26,7 +26,8 @@ WHERE wanted.memory_id IS DISTINCT FROM CASE WHEN wanted.memory_id IS NOT NULL T
   AND (SELECT true FROM signals s
        WHERE s.workspace_id = wanted.workspace_id AND s.signal_id = wanted.id) IS NULL";
 
-    /// The places of submissions that are neither claimed, for their releases, nor runs already.
+    /// The positions of submissions that are neither claimed for their releases nor recorded as
+    /// runs already.
     UNCLAIMED_SUBMISSIONS = unclaimed_submissions "
 SELECT wanted.place
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[])
@@ -40,7 +41,7 @@ WHERE (SELECT true FROM form_submissions s
        WHERE e.workspace_id = wanted.workspace_id AND e.run_id = wanted.id) IS NULL";
 }
 
-/// The places of signals that nobody has claimed.
+/// The positions of unclaimed signals.
 ///
 /// # Errors
 /// When the database did not answer.
@@ -70,7 +71,7 @@ pub(crate) async fn unclaimed_deliveries(
     rows.iter().map(place).collect()
 }
 
-/// The places of runs that nobody has claimed.
+/// The positions of unclaimed runs.
 ///
 /// # Errors
 /// When the database did not answer.
@@ -94,7 +95,7 @@ pub(crate) async fn unclaimed_submissions(
     rows.iter().map(place).collect()
 }
 
-/// Counted from 0 on.
+/// The position in the batch, counted from 0; SQL counts from 1.
 fn place(row: &tokio_postgres::Row) -> Result<usize, DatabaseError> {
     let place: i64 = row.try_get("place")?;
     Ok(place as usize - 1)

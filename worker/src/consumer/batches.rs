@@ -1,11 +1,11 @@
-//! Deliveries and submissions: the entries of all messages that are there are stored together, and
-//! their messages acknowledged as a whole.
+//! Deliveries and submissions: the entries of all fetched messages are stored together, and their
+//! messages are acknowledged together.
 //!
-//! A message that comes back is not trusted: something in it may have killed its worker. It is done
-//! by itself, entry by entry, so that what is stored stays stored whatever comes next. If it keeps
-//! coming back, its entries are separated into messages of their own; and an entry that has come
-//! back alone too often is given up. Messages that come back are done in random order: one that
-//! kills its worker each time can't keep the same others waiting, and so has no company at the end.
+//! A returned message is suspect: something in it may have killed its worker. It is processed by
+//! itself, entry by entry, so that entries already stored stay stored whatever comes next. If it
+//! keeps returning, its entries are separated into messages of their own, and an entry that has
+//! returned alone too often is dead-lettered. Returned messages are processed in random order, so
+//! that one that kills its worker each time doesn't hold up the same others each time.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,26 +19,25 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    MAX_HOLD,
     in_hand::{Hold, InHand},
-    patience::Patience,
+    patience::{MAX_HOLD, Patience},
     subscription::Subscription,
 };
 use crate::{
     apply::{self, DecodedEntry},
     dead_letters, metrics,
-    outcome::{Cause, Outcome, Rejection},
+    outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
 };
 
-/// From this return on, the entries of a message are separated.
+/// Number of returns from which the entries of a message are separated.
 const SEPARATED_FROM: i64 = 3;
-/// Pause before a dead letter that the broker does not take is published again.
+/// Interval at which refused dead letters are published again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Why a consumer ended that held dead letters.
+/// Why a consumer that held dead letters ended.
 const DEAD_LETTERS_AWAY: &str = "dead letters could not be published for too long";
-/// At this return, a single entry is given up. Less than the broker's own limit, which would give
-/// no reason.
+/// Number of returns at which a single entry is dead-lettered. Below the broker's own limit, which
+/// would dead-letter it without a reason.
 const GIVEN_UP_AT: i64 = 20;
 
 /// Consumes one queue in batches.
@@ -67,8 +66,9 @@ impl Received {
     }
 }
 
-/// How often a message has come back. On its first delivery only its publisher can have said so.
+/// How often a message has been returned to its queue.
 fn returns(delivery: &Delivery) -> i64 {
+    // On a first delivery only the publisher can have set the header: it doesn't count.
     if !delivery.redelivered {
         return 0;
     }
@@ -83,24 +83,24 @@ fn returns(delivery: &Delivery) -> i64 {
     }
 }
 
-/// An entry that can't be processed, and that the dead-letter exchange does not take now.
-struct DeadLetter {
-    /// The place of its message among those that were processed with it.
+/// A rejected entry that the dead-letter exchange has not accepted yet.
+struct Rejected {
+    /// The position of its message in the batch.
     message: usize,
     entry: DecodedEntry,
     rejection: Rejection,
 }
 
-/// A message that is held until its dead letters are published; everything else in it is stored.
+/// A message held until its dead letters are published; its other entries are stored.
 struct HeldMessage {
     delivery: Delivery,
-    letters: Vec<DeadLetter>,
+    letters: Vec<Rejected>,
     since: Instant,
     _in_hand: Option<Hold>,
 }
 
 impl HeldMessage {
-    fn new(in_hand: &InHand, queue: &str, delivery: Delivery, letters: Vec<DeadLetter>) -> Self {
+    fn new(in_hand: &InHand, queue: &str, delivery: Delivery, letters: Vec<Rejected>) -> Self {
         Self {
             _in_hand: in_hand.hold(queue, oldest(letters.iter().map(|letter| &letter.entry))),
             delivery,
@@ -124,15 +124,16 @@ impl BatchConsumer<'_> {
         let queue = subscription.queue.clone();
         let queue = queue.as_str();
         let mut held: Vec<HeldMessage> = Vec::new();
-        // Also while messages keep coming in: a pause of its own would begin anew with each.
+        // An interval, not a sleep: a sleep would start over with every batch.
         let mut try_again = tokio::time::interval(TRY_AGAIN);
         try_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let batch = tokio::select! {
+                // The tick first: a busy queue must not starve the held messages.
                 biased;
                 _ = try_again.tick(), if !held.is_empty() => {
                     held = self.publish_held(queue, held, stop).await?;
-                    // However long that took: first the others have their turn.
+                    // Publishing may have taken longer than the interval: fetch before the next.
                     try_again.reset();
                     continue;
                 }
@@ -142,10 +143,13 @@ impl BatchConsumer<'_> {
             let (fresh, mut returned): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|delivery| returns(delivery) == 0);
+            // An acknowledgement of all would also acknowledge returned and held messages.
             let is_all = returned.is_empty() && held.is_empty();
             if !fresh.is_empty() {
                 held.extend(self.process(queue, fresh, is_all, stop).await?);
             }
+            // The fresh messages are stored by now: a returned one that kills the worker can't
+            // affect them.
             fastrand::shuffle(&mut returned);
             for delivery in returned {
                 held.extend(self.process_returned(queue, delivery, stop).await?);
@@ -153,8 +157,8 @@ impl BatchConsumer<'_> {
         }
     }
 
-    /// Stores the entries of all messages together and acknowledges the messages; at once, where
-    /// they are all that was fetched. Gives those that must be held.
+    /// Stores the entries of all messages together and acknowledges the messages, with a single
+    /// acknowledgement if no others are outstanding (`is_all`). Returns the messages to hold.
     async fn process(
         &self,
         queue: &str,
@@ -172,7 +176,8 @@ impl BatchConsumer<'_> {
             Subscription::acknowledge(last, true).await?;
             return Ok(Vec::new());
         }
-        let mut of_message: HashMap<usize, Vec<DeadLetter>> = HashMap::new();
+        // A message with unpublished dead letters is the only copy of those entries: hold it.
+        let mut of_message: HashMap<usize, Vec<Rejected>> = HashMap::new();
         for letter in letters {
             of_message.entry(letter.message).or_default().push(letter);
         }
@@ -188,7 +193,7 @@ impl BatchConsumer<'_> {
         Ok(held)
     }
 
-    /// Does one message that has come back. Gives it if it must be held.
+    /// Processes one returned message. Returns it if it must be held.
     async fn process_returned(
         &self,
         queue: &str,
@@ -203,18 +208,19 @@ impl BatchConsumer<'_> {
         let may_separate = entries.len() > 1 && returns >= SEPARATED_FROM;
         let mut letters = Vec::new();
         if may_separate && self.separate(&delivery, &entries).await {
-            // Each comes back by itself.
+            // Every entry is confirmed as a message of its own. A crash before the acknowledgement
+            // below leaves both copies, and storing an entry twice changes nothing.
         } else if returns >= GIVEN_UP_AT && entries.len() == 1 {
             let rejection = Rejection {
                 cause: Cause::Deadly,
-                reason: format!("it has come back {returns} times: its workers died"),
+                reason: format!("it was returned {returns} times: its workers died"),
             };
             for entry in entries {
                 letters.extend(self.dead_letter(queue, 0, entry, rejection.clone()).await);
             }
         } else {
-            // In another order each time: one that kills its worker comes before others only now
-            // and then.
+            // In a different order each time, so that an entry that kills its worker doesn't always
+            // come before the same others. One transaction each, so that the others are committed.
             fastrand::shuffle(&mut entries);
             for entry in entries {
                 letters.extend(self.store(queue, vec![(0, entry)], stop).await?);
@@ -228,8 +234,11 @@ impl BatchConsumer<'_> {
         Ok(Some(held))
     }
 
-    /// Tries once more to publish what is held; gives what still is. What the broker does not take
-    /// for too long returns to its queue.
+    /// Tries once more to publish the dead letters of held messages; returns the messages still
+    /// held.
+    ///
+    /// # Errors
+    /// When a message was held for [`MAX_HOLD`]: ending the consumer returns it to its queue.
     async fn publish_held(
         &self,
         queue: &str,
@@ -238,13 +247,14 @@ impl BatchConsumer<'_> {
     ) -> Result<Vec<HeldMessage>, BrokerError> {
         let mut left = Vec::new();
         for mut message in held {
+            // The rest returns to its queue when the channel closes; shutdown must not wait.
             if stop.is_cancelled() {
                 left.push(message);
                 continue;
             }
             let mut letters = Vec::new();
             for letter in message.letters {
-                let DeadLetter {
+                let Rejected {
                     entry, rejection, ..
                 } = letter;
                 letters.extend(self.dead_letter(queue, 0, entry, rejection).await);
@@ -261,14 +271,15 @@ impl BatchConsumer<'_> {
         Ok(left)
     }
 
-    /// Brings every entry to its end; gives the dead letters that could not be published. `open`
-    /// are entries with the places of their messages.
+    /// Stores or rejects every entry, waiting while the database is unavailable; returns the dead
+    /// letters that could not be published. `open` holds entries with the positions of their
+    /// messages.
     async fn store(
         &self,
         queue: &str,
         mut open: Vec<(usize, DecodedEntry)>,
         stop: &CancellationToken,
-    ) -> Result<Vec<DeadLetter>, BrokerError> {
+    ) -> Result<Vec<Rejected>, BrokerError> {
         let _in_hand = self
             .in_hand
             .hold(queue, oldest(open.iter().map(|(_, entry)| entry)));
@@ -283,27 +294,28 @@ impl BatchConsumer<'_> {
         }
     }
 
-    /// Publishes each entry to the queue that it came from. False if the broker does not take all
-    /// of them now: it is not waited for, because a full queue has room only when somebody goes on.
+    /// Publishes each entry as a message to the queue that it came from. Returns `false` if the
+    /// broker doesn't confirm all of them.
     async fn separate(&self, delivery: &Delivery, entries: &[DecodedEntry]) -> bool {
         let publishing = entries.iter().map(|entry| {
             let message = separated(delivery, entry.entry.alone());
             self.publisher.publish(message)
         });
+        // No retry: a full queue gets room only if its consumers go on.
         try_join_all(publishing).await.is_ok()
     }
 
-    /// One try. Gives the entries that must be tried again.
+    /// Tries to store entries once; returns those that must be tried again.
     async fn attempt(
         &self,
         queue: &str,
         open: Vec<(usize, DecodedEntry)>,
-        letters: &mut Vec<DeadLetter>,
+        letters: &mut Vec<Rejected>,
     ) -> Vec<(usize, DecodedEntry)> {
         let (places, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
         let mut span = spans::processing(queue, entries.iter().map(|one| &one.entry));
         let outcomes = apply::apply(self.recorder, &entries).await;
-        if let (Some(span), true) = (&mut span, outcomes.contains(&Outcome::Retry)) {
+        if let (Some(span), true) = (&mut span, outcomes.contains(&EntryOutcome::Retry)) {
             span.fail("tried again");
         }
         drop(span);
@@ -316,15 +328,15 @@ impl BatchConsumer<'_> {
             let label = outcome.label();
             metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
             match outcome {
-                Outcome::Done => {
+                EntryOutcome::Done => {
                     if let Some(received_at) = entry.entry.received_at() {
-                        // By the clocks of two machines: what seems to be negative is none.
+                        // Two machines' clocks may differ: a negative delay counts as 0.
                         let delay = now.duration_since(received_at).try_into();
                         delays.record(delay.unwrap_or_default());
                     }
                 }
-                Outcome::Retry => again.push((message, entry)),
-                Outcome::Reject(rejection) => {
+                EntryOutcome::Retry => again.push((message, entry)),
+                EntryOutcome::Reject(rejection) => {
                     letters.extend(self.dead_letter(queue, message, entry, rejection).await);
                 }
             }
@@ -332,17 +344,17 @@ impl BatchConsumer<'_> {
         again
     }
 
-    /// Publishes a dead letter; gives it back if the broker does not take it.
+    /// Publishes a dead letter; returns it if the broker doesn't confirm it.
     async fn dead_letter(
         &self,
         queue: &str,
         message: usize,
         entry: DecodedEntry,
         rejection: Rejection,
-    ) -> Option<DeadLetter> {
+    ) -> Option<Rejected> {
         let alone = entry.entry.alone();
         let published = dead_letters::publish(self.publisher, queue, &alone, &rejection).await;
-        published.is_err().then_some(DeadLetter {
+        published.is_err().then_some(Rejected {
             message,
             entry,
             rejection,

@@ -1,5 +1,4 @@
-//! What the consumers have in hand: when the oldest entry was received that has not come to its
-//! end.
+//! The entries that the consumers hold unfinished, for the age of the oldest one.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +7,18 @@ use std::{
 
 use jiff::Timestamp;
 
-/// What is in hand, by queue. Cheap to clone.
+/// The unfinished entries of each queue. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InHand(Arc<Mutex<Queues>>);
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// Every queue that ever had something: when what it has was received.
+    /// For every queue that ever held entries, the times of receipt of those it holds now.
     held: BTreeMap<String, BTreeMap<u64, Timestamp>>,
     last: u64,
 }
 
-/// Some entries of a queue, in hand for as long as this lives.
+/// A guard: its entries count as unfinished until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     in_hand: InHand,
@@ -28,8 +27,8 @@ pub(super) struct Hold {
 }
 
 impl InHand {
-    /// Takes entries in hand, the oldest of which was received then. Nothing is noted of those for
-    /// which that is not known.
+    /// Counts entries as unfinished, the oldest of which was received at `oldest`. `None` if that
+    /// is unknown.
     pub(super) fn hold(&self, queue: &str, oldest: Option<Timestamp>) -> Option<Hold> {
         let oldest = oldest?;
         let mut queues = self.lock();
@@ -44,7 +43,8 @@ impl InHand {
         })
     }
 
-    /// When the oldest entry of each queue was received; None where none is in hand.
+    /// The time at which the oldest unfinished entry of each queue was received; `None` for a
+    /// queue without any.
     pub(crate) fn oldest(&self) -> Vec<(String, Option<Timestamp>)> {
         let queues = self.lock();
         let oldest = queues.held.iter();

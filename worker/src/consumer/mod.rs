@@ -1,12 +1,12 @@
-//! The consumer: receive, process, acknowledge, in that order, so that a crash at any point means a
-//! redelivery and never a loss.
+//! The consumer: receive, process, acknowledge, in that order, so that a crash at any point causes
+//! a redelivery and never a loss.
 //!
 //! It consumes every work queue that a gateway has ever used, each on a channel of its own:
 //! `batches` stores the entries of messages in batches, `wakes` executes runs one by one. While the
-//! database is away messages are held, unacknowledged, for as long as the broker allows; the
-//! consumer does not subscribe before the database answers. When a consumer is cancelled (its queue
-//! was deleted), the session ends, and the next one declares the queue again; everything else is
-//! declared again every few seconds.
+//! database is unavailable, messages are held unacknowledged for as long as the broker allows, and
+//! the consumer doesn't subscribe until the database answers. When the broker cancels a consumer
+//! (its queue was deleted), the session ends and the next one declares the queue again. The
+//! topology is also declared again every few seconds.
 
 mod batches;
 mod in_hand;
@@ -31,27 +31,20 @@ use self::{batches::BatchConsumer, subscription::Subscription, wakes::WakeConsum
 pub(crate) use self::{in_hand::InHand, store::STATEMENTS};
 use crate::{executor::Executor, outcome, recorder::Recorder};
 
-/// How long messages are held while the database is away. Well under the time (30 minutes) after
-/// which the broker takes every unacknowledged message back.
-const MAX_HOLD: Duration = Duration::from_secs(1_500);
-/// How often to look whether a gateway uses more queues than before, and to declare again what may
-/// have been deleted or unbound.
+/// How often to check whether a gateway uses more queues, and to declare again whatever was deleted
+/// or unbound.
 const DECLARE_EVERY: Duration = Duration::from_secs(5);
-/// Why a consumer ended that held messages.
-const AWAY_TOO_LONG: &str = "the database was away for too long";
-const STOPPED_WHILE_AWAY: &str = "stopped while the database was away";
-
 /// Consumes the work queues on one connection.
 pub(crate) struct Consumer {
     pub(crate) recorder: Recorder,
-    /// For dead letters; on another connection.
+    /// For dead letters and separated entries; on another connection.
     pub(crate) publisher: Publisher,
     pub(crate) executor: Executor,
     pub(crate) in_hand: InHand,
-    /// Messages of one queue that may be fetched and not yet acknowledged.
+    /// Maximum number of unacknowledged messages from one queue.
     pub(crate) prefetch: u16,
     pub(crate) max_batch: usize,
-    /// Runs that are executed at once.
+    /// Maximum number of runs that are executed at once.
     pub(crate) run_concurrency: u16,
     pub(crate) name: String,
 }
@@ -63,17 +56,19 @@ impl Session for Consumer {
         component: &Component,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
+        // Messages fetched while the database is unavailable would only be held.
         if !self.await_database(component, stop).await {
             return Ok(());
         }
         let mut consuming = FuturesUnordered::new();
-        // Beside the work: the database may take its time.
+        // Polled beside the consumers: a slow database must not stall them.
         let mut looking = pin!(self.queues(0));
         loop {
             tokio::select! {
                 (known, queues) = &mut looking, if !stop.is_cancelled() => {
                     let ready_wakes = topology::declare_on(connection, queues).await?;
                     self.executor.relay.note_backlog(ready_wakes);
+                    // The number of queues only grows; subscribe to the new ones.
                     let former = if known == 0 { Vec::new() } else { work_queues(known) };
                     let new = work_queues(queues)
                         .into_iter()
@@ -85,23 +80,25 @@ impl Session for Consumer {
                     looking.set(self.queues(queues));
                     component.ready();
                 }
+                // After a stop every consumer drains and ends; an error ends the whole session.
                 Some(ended) = consuming.next() => {
                     let () = ended?;
                     if consuming.is_empty() {
                         return Ok(());
                     }
                 }
+                // Stopped before the first subscription.
                 () = stop.cancelled(), if consuming.is_empty() => return Ok(()),
             }
         }
     }
 
-    /// Acknowledgements pass while the broker blocks publishers.
+    /// Ignores the notice: this connection publishes nothing, and acknowledgements aren't blocked.
     fn blocked(&self, _: &Component, _: Option<String>) {}
 }
 
 impl Consumer {
-    /// Waits for the database. False when told to stop before it answers.
+    /// Waits for the database. Returns `false` if stopped before it answers.
     async fn await_database(&self, component: &Component, stop: &CancellationToken) -> bool {
         for pause in outcome::pauses() {
             match health::check(&self.recorder.database).await {
@@ -116,14 +113,14 @@ impl Consumer {
         false
     }
 
-    /// How many queues there are, after a while if some are `known`; gives both numbers, the second
-    /// never less than the first.
+    /// Returns `known` and the current number of queues per family, which is never less. Waits
+    /// first unless `known` is 0.
     async fn queues(&self, known: u16) -> (u16, u16) {
         if known > 0 {
             tokio::time::sleep(DECLARE_EVERY).await;
         }
         loop {
-            // A failure is logged where it happens.
+            // The database crate logs the failure.
             match store::count_queues(&self.recorder.database).await {
                 Ok(queues) => return (known, queues.max(known)),
                 Err(_) => tokio::time::sleep(DECLARE_EVERY).await,
@@ -138,13 +135,14 @@ impl Consumer {
     ) -> Result<(Subscription, Consumption), BrokerError> {
         let (prefetch, max_batch) = match queue.consumption {
             Consumption::Batches => (self.prefetch, self.max_batch),
+            // The prefetch bounds the runs in progress; a wake is handled as soon as it arrives.
             Consumption::Wakes => (self.run_concurrency, 1),
         };
         let opening = Subscription::open(connection, queue.name, prefetch, max_batch, &self.name);
         Ok((opening.await?, queue.consumption))
     }
 
-    /// Works until `stop`, then fetches nothing more and finishes what has been fetched.
+    /// Consumes until `stop`, then fetches nothing more and finishes the fetched messages.
     async fn consume(
         &self,
         mut subscription: Subscription,

@@ -1,4 +1,4 @@
-//! Waiting for a server that is away, while messages are held.
+//! Waits for an unavailable server while messages are held.
 
 use std::time::Duration;
 
@@ -6,11 +6,17 @@ use letterbox_broker::BrokerError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY};
 use crate::outcome;
 
-/// Waits for a server that is away, as long as a message may be held. What is not done by then
-/// returns to the queue.
+/// How long messages are held while the database is unavailable. Well under the 30 minutes after
+/// which the broker takes back every unacknowledged message.
+pub(super) const MAX_HOLD: Duration = Duration::from_secs(1_500);
+/// Why a consumer that held messages ended.
+pub(super) const AWAY_TOO_LONG: &str = "the database was unavailable for too long";
+pub(super) const STOPPED_WHILE_AWAY: &str = "stopped while the database was unavailable";
+
+/// Paces retries against an unavailable server, for as long as a message may be held. After that
+/// the message returns to its queue.
 pub(super) struct Patience<'s> {
     began: Instant,
     pauses: Box<dyn Iterator<Item = Duration> + Send>,
@@ -27,7 +33,11 @@ impl<'s> Patience<'s> {
     }
 
     /// Waits before the next try.
+    ///
+    /// # Errors
+    /// When a message may not be held any longer, or at `stop`.
     pub(super) async fn pause(&mut self) -> Result<(), BrokerError> {
+        // Ending the session is what returns the message to its queue.
         if self.began.elapsed() > MAX_HOLD {
             return Err(BrokerError::Ended(AWAY_TOO_LONG.into()));
         }

@@ -1,13 +1,13 @@
-//! The row that says how many queues there are.
+//! The row that holds the number of work queues.
 
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// The most queues that a gateway has ever used.
+    /// The largest number of queues that a gateway has ever used.
     COUNT_QUEUES = count_work_queues "SELECT queues FROM work_queues";
 }
 
-/// How many work queues there are in each family.
+/// Returns the number of work queues in each family.
 ///
 /// # Errors
 /// When the database did not answer.

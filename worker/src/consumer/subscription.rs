@@ -1,4 +1,4 @@
-//! A queue that is consumed on a channel of its own, until the process stops.
+//! The subscription to one queue, on a channel of its own, until the process stops.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Starts to consume. At most `prefetch` messages are fetched and not yet acknowledged, and at
-    /// most `max_batch` are given at once.
+    /// Starts to consume. At most `prefetch` messages are unacknowledged at a time, and at most
+    /// `max_batch` are returned at once.
     pub(super) async fn open(
         connection: &Connection,
         queue: String,
@@ -31,7 +31,7 @@ impl Subscription {
     ) -> Result<Self, BrokerError> {
         let subscribing = async {
             let channel = connection.create_channel().await?;
-            // Before consuming: without a bound the broker sends everything it has.
+            // Before consuming: without a limit the broker sends everything it has.
             channel
                 .basic_qos(prefetch, BasicQosOptions::default())
                 .await?;
@@ -53,15 +53,16 @@ impl Subscription {
         })
     }
 
-    /// The next messages, as many as are there. After `stop` nothing more is fetched, what has been
-    /// fetched is still given, and then `None`. May be dropped and called again: lapin sends the
-    /// cancel at its first poll, whether or not somebody waits for the broker's answer.
+    /// Returns the next messages, as many as have arrived. After `stop` nothing more is fetched;
+    /// messages already fetched are still returned, then `None`. Cancel-safe: lapin sends the
+    /// cancel at its first poll, whether or not the broker's answer is awaited.
     pub(super) async fn next(
         &mut self,
         stop: &CancellationToken,
     ) -> Result<Option<Vec<Delivery>>, BrokerError> {
         loop {
             tokio::select! {
+                // The stop first, or a full queue would keep the consumer going.
                 biased;
                 () = stop.cancelled(), if !self.cancelled => {
                     self.cancelled = true;
@@ -70,6 +71,8 @@ impl Subscription {
                 batch = self.deliveries.next() => return match batch {
                     Some(batch) => Ok(Some(batch.into_iter().collect::<lapin::Result<_>>()?)),
                     None if self.cancelled => Ok(None),
+                    // The broker cancelled it because the queue was deleted: a new session has
+                    // to declare the queue again.
                     None => {
                         let problem = format!("the broker cancelled the consumer of {}",
                             self.queue);
@@ -80,7 +83,7 @@ impl Subscription {
         }
     }
 
-    /// Ends it after the last message.
+    /// Closes the channel, after the last message.
     pub(super) async fn close(self) {
         close_channel(&self.channel).await;
     }
@@ -93,16 +96,16 @@ impl Subscription {
         with_timeout(ANSWER_TIMEOUT, cancelling).await
     }
 
-    /// Acknowledges a message, or, with `multiple`, everything that was fetched on its channel up
-    /// to it.
+    /// Acknowledges a message, or, with `multiple`, every message fetched on its channel up to it.
     pub(super) async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
         let acknowledging = message.ack(BasicAckOptions { multiple });
-        match with_timeout(ANSWER_TIMEOUT, acknowledging).await? {
-            true => Ok(()),
-            // lapin gives `false` where the acknowledgement was not sent.
-            false => Err(BrokerError::Ended(
-                "the channel closed before the acknowledgement".into(),
-            )),
+        // lapin returns `false` if the acknowledgement was not sent: the message will be
+        // redelivered, so the session must not go on as if it were done.
+        if with_timeout(ANSWER_TIMEOUT, acknowledging).await? {
+            return Ok(());
         }
+        Err(BrokerError::Ended(
+            "the channel closed before the acknowledgement".into(),
+        ))
     }
 }

@@ -1,5 +1,5 @@
-//! Wakes of runs: each is handled by itself, many at once, and acknowledged when its run has come
-//! as far as it can now. A run that can't be recorded, because the database is away, is held.
+//! Wakes of runs: many are handled at once, each by itself, and acknowledged when the run has
+//! advanced as far as it can now. While the database is unavailable, wakes are held.
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::message::Delivery;
@@ -7,9 +7,11 @@ use letterbox_broker::{Alone, BrokerError, Publisher, RunWake, republished};
 use letterbox_database::Fault;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{
-    AWAY_TOO_LONG, MAX_HOLD, STOPPED_WHILE_AWAY, patience::Patience, subscription::Subscription,
+    patience::{AWAY_TOO_LONG, MAX_HOLD, Patience, STOPPED_WHILE_AWAY},
+    subscription::Subscription,
 };
 use crate::{
     dead_letters,
@@ -25,11 +27,11 @@ pub(super) struct WakeConsumer<'c> {
     pub(super) publisher: &'c Publisher,
 }
 
-/// How a wake ended. Either way it is acknowledged.
+/// How a wake ended.
 enum Ended {
-    /// The run came as far as it can now.
+    /// The run has advanced as far as it can now.
     Advanced,
-    /// The run can't be executed, and not even be marked as failed.
+    /// The run can be neither executed nor marked as failed.
     Unprocessable(Rejection),
 }
 
@@ -45,6 +47,7 @@ impl WakeConsumer<'_> {
         let mut fetching = true;
         loop {
             tokio::select! {
+                // Finished wakes first: acknowledging them frees places for new ones.
                 biased;
                 Some(result) = in_progress.next(), if !in_progress.is_empty() => {
                     let () = result?;
@@ -54,6 +57,7 @@ impl WakeConsumer<'_> {
                         let handling = batch.into_iter().map(|wake| self.handle(queue, wake, stop));
                         in_progress.extend(handling);
                     }
+                    // Stopped: finish the runs in progress, then return.
                     None => fetching = false,
                 },
                 else => return Ok(()),
@@ -71,6 +75,7 @@ impl WakeConsumer<'_> {
         let ended = match RunWake::decode(&message.properties) {
             Ok(wake) => {
                 let advanced = self.advance(wake, stop).await?;
+                // A place is free: the relay may hand over the next run.
                 self.executor.relay.look();
                 advanced
             }
@@ -86,7 +91,7 @@ impl WakeConsumer<'_> {
                     properties: republished(&message.properties),
                     body: message.data.clone().into(),
                 };
-                // Held by itself: the other wakes go on.
+                // Publish before acknowledging. Only this wake is held meanwhile; others go on.
                 let mut patience = Patience::new(stop);
                 while dead_letters::publish(self.publisher, queue, &alone, &rejection)
                     .await
@@ -101,24 +106,29 @@ impl WakeConsumer<'_> {
         Subscription::acknowledge(&message, false).await
     }
 
-    /// Advances a run, and waits for the database if it is away.
+    /// Advances a run, waiting while the database is unavailable.
     async fn advance(&self, wake: RunWake, stop: &CancellationToken) -> Result<Ended, BrokerError> {
         let began = Instant::now();
         for pause in outcome::pauses() {
-            // A task of its own: a request in flight is brought to its end, whatever becomes of
-            // this connection, and a panic is that run's failure.
+            // A task of its own, so that a request in flight is finished even if this connection
+            // is lost, and a panic fails only this run.
             let (executor, RunWake { workspace, run }) = (self.executor.clone(), wake.clone());
             let token = FencingToken::default();
             let held = token.clone();
-            let task = tokio::spawn(async move { executor.advance(workspace, run, &held).await });
+            // Every line that is logged meanwhile names the run.
+            let span = tracing::info_span!("run", run_id = %run, workspace_id = %workspace);
+            let advancing = async move { executor.advance(workspace, run, &held).await };
+            let task = tokio::spawn(advancing.instrument(span));
             let fault = match task.await {
                 Ok(Ok(())) => return Ok(Ended::Advanced),
                 Ok(Err(error)) => {
                     tracing::warn!(run_id = %wake.run, %error, "the run could not be advanced");
                     error.fault
                 }
+                // The task panicked, and would panic again.
                 Err(_) => Fault::Permanent,
             };
+            // Mark the run as failed, or every worker would try it in turn.
             if fault == Fault::Permanent {
                 match self
                     .executor
@@ -129,6 +139,7 @@ impl WakeConsumer<'_> {
                     Err(error) if error.fault == Fault::Permanent => {
                         return Ok(Ended::Unprocessable(Rejection::from(&error)));
                     }
+                    // The database is unavailable: the next round tries the run again.
                     Err(_) => {}
                 }
             }

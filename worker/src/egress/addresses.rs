@@ -1,4 +1,4 @@
-//! Which addresses may be reached.
+//! The addresses that requests may reach.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub(super) enum ForbiddenAddress {
     InClear,
 }
 
-/// The addresses that may be reached: those of these networks, and public ones where that is said.
+/// The addresses that may be reached: these networks, and all public addresses if `public`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AllowedAddresses {
     pub(super) networks: Networks,
@@ -24,7 +24,7 @@ pub(super) struct AllowedAddresses {
 }
 
 impl AllowedAddresses {
-    /// Refuses every other address.
+    /// Checks an address.
     pub(super) fn check(&self, address: IpAddr) -> Result<(), ForbiddenAddress> {
         let address = address.to_canonical();
         match (self.networks.contains(address), is_public(address)) {

@@ -1,5 +1,5 @@
-//! A setting that names networks which requests may reach although they are not public, each
-//! perhaps at one port only: `10.0.0.0/8,192.168.1.7:8443,[fd00::1]:443,fd00::/8:443`.
+//! The setting that allows requests to private networks, each optionally on one port only:
+//! `10.0.0.0/8,192.168.1.7:8443,[fd00::1]:443,fd00::/8:443`.
 
 use std::{
     collections::BTreeSet,
@@ -10,13 +10,13 @@ use std::{
 use ipnet::IpNet;
 use letterbox_common::process::networks::Networks;
 
-/// Networks, each with its port, or with every port.
+/// Networks, each with one port or with every port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AllowList(Vec<(IpNet, Option<u16>)>);
 
-/// The text is not such a list.
+/// The text is not a valid list of networks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("must be a comma-separated list of CIDR networks or addresses, each perhaps with a :PORT")]
+#[error("must be a comma-separated list of CIDR networks or addresses, each optionally with :PORT")]
 pub(crate) struct InvalidAllowList;
 
 impl FromStr for AllowList {
@@ -48,12 +48,12 @@ fn entry(text: &str) -> Option<(IpNet, Option<u16>)> {
 }
 
 impl AllowList {
-    /// What may be reached at a port that no entry names.
+    /// The networks that may be reached on a port that no entry names.
     pub(super) fn at_any_port(&self) -> Networks {
         self.filtered(|port| port.is_none())
     }
 
-    /// What may be reached at this port.
+    /// The networks that may be reached on this port.
     pub(super) fn at(&self, port: u16) -> Networks {
         self.filtered(|own| own.is_none_or(|own| own == port))
     }

@@ -1,8 +1,8 @@
-//! The way out: sends what actions have rendered, to allowed hosts only.
+//! Egress: sends the requests that actions have rendered, to allowed hosts only.
 //!
-//! Whether a host is allowed is decided after its name has been resolved, by the very addresses
-//! that are then connected to. Redirects are not followed, proxies from the environment are not
-//! used, and answers are read up to a limit.
+//! Whether a host is allowed is decided after its name is resolved, by the same addresses that are
+//! then connected to. Redirects are not followed, proxies from the environment are not used, and
+//! answers are read up to a limit.
 
 mod addresses;
 mod allow_list;
@@ -33,50 +33,50 @@ pub(crate) use self::allow_list::AllowList;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first byte sent to the last one read.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum bytes of an answer that are read. The rest is ignored.
+/// Maximum bytes read of an answer; the rest is ignored.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Egress {
-    /// By https on its ports: to public addresses, too.
+    /// For https on these ports: public addresses, and the networks allowed on the port.
     public: HashMap<u16, Way>,
-    /// On these ports to what is allowed there.
+    /// For these ports: the networks allowed on the port.
     allowed: HashMap<u16, Way>,
-    /// On every other port to what is allowed at any.
+    /// For every other port: the networks allowed on any port.
     others: Way,
 }
 
-/// A client, and the addresses that it reaches.
+/// A client, and the addresses that it may reach.
 #[derive(Clone)]
 struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
 }
 
-/// Ports at which https leaves for public addresses.
+/// Ports on which public addresses are reached by https.
 const PUBLIC_PORTS: [u16; 2] = [443, 8443];
 
-/// The header that authorizes a request, opened for the moment of its use.
+/// The header that authorizes a request, decrypted only for its use.
 pub(crate) struct Credential {
     pub(crate) header: String,
     pub(crate) value: Secret,
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     /// How long the answer asks to wait before another attempt.
     pub(crate) retry_after: Option<Duration>,
-    /// At most the first 64 KiB of what arrived.
+    /// At most the first 64 KiB of the body.
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
     pub(crate) is_complete: bool,
 }
 
-/// Why there is no answer. Never quotes a credential.
+/// Why there is no answer. Never contains a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EgressError {
     /// Nothing was sent, and another attempt would end the same way.
@@ -91,14 +91,13 @@ pub(crate) enum EgressError {
 }
 
 impl Egress {
-    /// Reaches public addresses by https, and those of `allowed` networks by whatever it is told.
-    /// Each port has a client of its own, because only addresses are known where names are
-    /// resolved.
+    /// Creates an egress that reaches public addresses by https, and `allowed` networks by http or
+    /// https. Each port has its own client, because the resolver doesn't know the port.
     ///
     /// # Errors
     /// When TLS can't be set up.
     pub(crate) fn new(allowed: &AllowList) -> Result<Self, reqwest::Error> {
-        // Fails where it is installed already, which is as good.
+        // Fails only if a provider is already installed, which is just as good.
         let _ = rustls::crypto::CryptoProvider::install_default(
             rustls::crypto::ring::default_provider(),
         );
@@ -113,7 +112,8 @@ impl Egress {
         })
     }
 
-    /// A credential does not leave in clear, and nothing is sent to where no API is.
+    /// Selects the client for a URL. Public addresses are reached by https only, so that no
+    /// credential leaves in clear text.
     fn way_to(&self, url: &Url) -> &Way {
         let port = url.port_or_known_default().unwrap_or_default();
         let public = self.public.get(&port).filter(|_| url.scheme() == "https");
@@ -121,7 +121,7 @@ impl Egress {
         public.or_else(allowed).unwrap_or(&self.others)
     }
 
-    /// Sends a request once, with the context of its trace where that is followed.
+    /// Sends a request once, with its trace context if it is traced.
     ///
     /// # Errors
     /// See [`EgressError`].
@@ -168,7 +168,7 @@ impl Way {
         Ok(Self { client, allowed })
     }
 
-    /// Addresses in a URL do not pass through the resolver.
+    /// Checks an address written in the URL, which doesn't pass through the resolver.
     fn check_literal(&self, url: &Url) -> Result<(), EgressError> {
         let checked = match url.host() {
             Some(Host::Ipv4(address)) => self.allowed.check(address.into()),
@@ -184,8 +184,7 @@ impl Way {
     }
 }
 
-/// Reads an answer up to the limit. A body that breaks off is no error: the status tells what
-/// became of the request.
+/// Reads an answer up to the limit. A truncated body is not an error: the status has arrived.
 async fn receive(mut response: reqwest::Response) -> HttpResponse {
     let (status, retry_after) = (
         response.status().as_u16(),
@@ -230,7 +229,7 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
     Some(headers)
 }
 
-/// Seconds, or a date; none of a date that has passed.
+/// Parses `Retry-After`: seconds, or a date. `None` for a date in the past.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {
@@ -242,7 +241,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// The chain of causes, without the URL, which contains what a submitter wrote.
+/// The chain of causes, without the URL, which contains submitted text.
 fn explain(error: &reqwest::Error) -> EgressError {
     let mut causes: Vec<&dyn Error> = Vec::new();
     let mut cause = error.source();
@@ -261,17 +260,18 @@ fn explain(error: &reqwest::Error) -> EgressError {
     } else if error.is_connect() {
         "no connection"
     } else {
-        "the exchange broke"
+        "the exchange failed"
     };
     let causes = causes.iter().map(ToString::to_string);
     let chain: Vec<String> = std::iter::once(what.to_owned()).chain(causes).collect();
-    match error.is_connect() {
-        true => EgressError::NotSent(chain.join(": ")),
-        false => EgressError::Failed(chain.join(": ")),
+    if error.is_connect() {
+        EgressError::NotSent(chain.join(": "))
+    } else {
+        EgressError::Failed(chain.join(": "))
     }
 }
 
-/// Resolves names, and refuses names with an address that is not allowed.
+/// Resolves names, and refuses a name if any of its addresses is not allowed.
 struct Resolver(Arc<AllowedAddresses>);
 
 impl Resolve for Resolver {
@@ -280,7 +280,7 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let found: Vec<SocketAddr> =
                 tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            // One private address is enough to trust none of them.
+            // One forbidden address makes the whole answer suspect.
             for address in &found {
                 allowed.check(address.ip())?;
             }

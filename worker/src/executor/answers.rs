@@ -34,7 +34,7 @@ impl Executor {
             .map(|answer| answer.expose().to_vec())
             .map_err(|error| {
                 tracing::error!(run_id = %lease.run, %error, "an answer does not open");
-                format!("what {action} was answered does not open: {error}")
+                format!("the answer of {action} does not open: {error}")
             })
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn evaluate<T: Send + 'static>(
     match timeout(MAX_TIME, evaluating).await {
         Ok(Ok(evaluated)) => evaluated.map_err(|error| error.to_string()),
         Ok(Err(error)) => {
-            tracing::error!(%error, "a template has made its evaluation panic");
+            tracing::error!(%error, "the evaluation of a template panicked");
             Err("its templates can't be evaluated".to_owned())
         }
         Err(_) => {

@@ -16,6 +16,7 @@
 mod answers;
 mod delegate;
 mod evaluate;
+mod load;
 mod outbox;
 mod permission;
 mod plan;
@@ -36,7 +37,7 @@ use letterbox_common::{
     states::{ActionState, RunState},
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
-use letterbox_traces::{Kind, child};
+use letterbox_traces::{SpanKind, child};
 use letterbox_workflow::{Condition, actions::Step};
 use tokio_util::sync::CancellationToken;
 
@@ -136,12 +137,12 @@ impl Executor {
             return self.end(&lease, Transition::Pause(Duration::ZERO)).await;
         }
         if leased.idle_turns > MAX_IDLE_TURNS {
-            let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row came to nothing");
+            let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
             return self.end(&lease, Transition::Fail(reason)).await;
         }
 
         let parent = leased.traceparent.as_deref();
-        let mut span = parent.and_then(|parent| child(Kind::Internal, "run", parent));
+        let mut span = parent.and_then(|parent| child(SpanKind::Internal, "run", parent));
         if let Some(span) = &mut span {
             span.set("letterbox.run_id", run.to_string());
             span.set("letterbox.turn", i64::from(lease.fencing_token));

@@ -11,7 +11,7 @@ use letterbox_common::{
     states::ActionState,
 };
 use letterbox_database::DatabaseError;
-use letterbox_traces::{Kind, Span, child};
+use letterbox_traces::{Span, SpanKind, child};
 use letterbox_workflow::actions::Outgoing;
 use uuid::Uuid;
 
@@ -352,7 +352,11 @@ fn request_span(
     attempts: i32,
 ) -> Option<Span> {
     let method = outgoing.method();
-    let mut span = child(Kind::Client, method.to_owned(), run.traceparent.as_deref()?)?;
+    let mut span = child(
+        SpanKind::Client,
+        method.to_owned(),
+        run.traceparent.as_deref()?,
+    )?;
     span.set("http.request.method", method.to_owned());
     span.set("http.request.resend_count", i64::from(attempts));
     span.set("letterbox.action_id", next.action.id.clone());

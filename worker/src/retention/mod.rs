@@ -1,5 +1,5 @@
-//! Retention: what is older than its owner wants to keep it is forgotten, in small pieces. What
-//! makes a repeat a repeat is never forgotten.
+//! Retention: deletes data older than the configured age, in small pieces. The keys by which
+//! repeats are recognized are never deleted.
 
 mod store;
 
@@ -11,26 +11,26 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::store::STATEMENTS;
 
-/// How often everything is gone through.
+/// Time between two sweeps.
 const EVERY: Duration = Duration::from_secs(3600);
-/// Signals or runs that one statement looks at.
+/// Maximum number of signals or runs that one statement examines.
 const PIECE: i32 = 500;
 
-/// For how many days things are kept; `None` is for ever.
+/// How many days each kind of data is kept; `None` means forever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Retention {
     /// Bodies of signals.
     pub(crate) bodies: Option<u16>,
-    /// Inputs of runs that are over.
+    /// Inputs of finished runs.
     pub(crate) inputs: Option<u16>,
-    /// Requests that such runs have sent.
+    /// Requests that finished runs have sent.
     pub(crate) requests: Option<u16>,
-    /// Such runs as a whole.
+    /// Finished runs as a whole.
     pub(crate) runs: Option<u16>,
 }
 
 impl Retention {
-    /// What is not kept for ever, with its days.
+    /// The kinds of data with an age limit, each with its days.
     fn limits(self) -> impl Iterator<Item = (Forgotten, i32)> {
         let limits = [
             (Forgotten::Bodies, self.bodies),
@@ -43,7 +43,7 @@ impl Retention {
             .filter_map(|(what, days)| Some((what, i32::from(days?))))
     }
 
-    /// Forgets what is due, every hour, until told to stop. Several workers may do it at once.
+    /// Sweeps every hour until `stop`. Several workers may do so at once.
     pub(crate) async fn keep(self, database: Database, stop: CancellationToken) {
         let sweeping = async {
             loop {
@@ -54,9 +54,9 @@ impl Retention {
         stop.run_until_cancelled(sweeping).await;
     }
 
-    /// Goes through everything once. What fails is due the next time, and holds up nothing else.
+    /// Runs one sweep. A kind that fails is left to the next sweep and doesn't stop the others.
     async fn sweep(self, database: &Database) {
-        // A failure is logged where it happens; the next hour comes.
+        // The database crate logs the failure; the next sweep tries again.
         let _ = store::end_replaced_webhooks(database).await;
         for (what, days) in self.limits() {
             let mut piece = PIECE;
@@ -64,7 +64,7 @@ impl Retention {
                 match store::forget(database, what, days, piece).await {
                     Ok(0) => break,
                     Ok(_) => {}
-                    // Perhaps it was too much at once. A failure is logged where it happens.
+                    // The piece may have exceeded the time limit: retry with a smaller one.
                     Err(_) if piece > 1 => piece /= 2,
                     Err(_) => break,
                 }

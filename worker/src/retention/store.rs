@@ -4,14 +4,14 @@ use letterbox_common::states::Forgotten;
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// Forgets a piece of what is older than $2 days.
+    /// Deletes one piece of the data older than $2 days.
     FORGET = forget "SELECT forget($1, $2, $3) AS looked_at";
 
-    /// Destroys the secrets of webhooks that were replaced and whose time is over.
+    /// Destroys the secrets of replaced webhooks whose grace period is over.
     END_REPLACED_WEBHOOKS = end_replaced_webhooks "SELECT end_replaced_webhooks() AS ended";
 }
 
-/// Forgets a piece; gives how much was looked at, 0 when nothing is left.
+/// Deletes one piece and returns how many rows were examined; 0 when nothing is left.
 ///
 /// # Errors
 /// When the database did not answer.
@@ -34,7 +34,7 @@ pub(super) async fn forget(
     Ok(row.try_get("looked_at")?)
 }
 
-/// Destroys the secrets of webhooks that were replaced and whose time is over.
+/// Destroys the secrets of replaced webhooks whose grace period is over.
 ///
 /// # Errors
 /// When the database did not answer.

@@ -1,5 +1,5 @@
-//! Recording runs: each submission becomes exactly one run, queued or refused. `executor` takes it
-//! from there.
+//! Records runs: each submission becomes exactly one run, queued or refused. `executor` executes
+//! the queued ones.
 
 mod store;
 
@@ -18,7 +18,7 @@ pub(crate) struct NewRun {
     /// The release that the gateway validated the payload against; the run is pinned to it.
     pub(crate) release: ReleaseId,
     receipt: Receipt,
-    /// The validated payload: JSON text that a stranger wrote.
+    /// The validated payload: untrusted JSON text.
     input: Bytes,
 }
 

@@ -1,9 +1,9 @@
-//! Recording runs: one transaction for a batch, in which each new submission is queued or refused,
-//! the workspaces' allowances are taken, and what is queued is put into the outbox.
+//! Records runs: one transaction per batch queues or refuses each new submission, charges the
+//! workspaces' allowances, and puts queued runs into the outbox.
 //!
-//! The transaction locks the usage of every workspace it touches, in their order, before it looks
-//! at anything: two workers can't take the same last place, and of two that have the same message
-//! the second finds the run.
+//! The transaction first locks the usage of every workspace it touches, in order of id: two workers
+//! can't both use the last run of an allowance, and of two workers with the same message the second
+//! one finds the run.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,13 @@ use letterbox_common::{
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
 };
 use letterbox_database::{BoundStatement, DatabaseError, Transaction, Work, statements};
-
 use uuid::Uuid;
 
 use super::NewRun;
 use crate::{metrics, recorder::Recorder};
 
 statements! {
-    /// Locks the usage of this month, begun where there is none yet.
+    /// Locks the usage of this month, creating missing rows.
     LOCK_USAGE = lock_usage "
 INSERT INTO run_usage (workspace_id, month)
 SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC')
@@ -28,10 +27,10 @@ FROM unnest($1::uuid[]) AS wanted (workspace_id)
 ORDER BY workspace_id
 ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
 
-    /// Inserts a batch of submissions as runs. Those that came before change nothing; what is
-    /// refused keeps no input. $10 and $11 are ids of values, and the place of the run that they
-    /// are of, from 1. A submission to a workflow that does not exist breaks a constraint instead
-    /// of vanishing in a join.
+    /// Inserts a batch of submissions as runs. Runs already recorded stay unchanged; refused runs
+    /// keep no input. $10 and $11 are lookup ids of submitted values, and for each the position of
+    /// its run in the batch, from 1. A submission to a workflow that doesn't exist breaks a
+    /// constraint instead of vanishing in a join.
     INSERT_RUNS = insert_runs "
 WITH found AS (
     SELECT place, array_agg(id) AS found_by
@@ -110,12 +109,12 @@ FROM inserted GROUP BY workspace_id";
 /// Records submissions as runs, all or none. They are committed when this returns.
 ///
 /// # Errors
-/// Transient when the database is away (whether it committed is then unknown, and does not matter),
-/// permanent when one of them breaks a constraint.
+/// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
+/// matter because a repeat changes nothing. Permanent when a run breaks a constraint.
 pub(crate) async fn store(recorder: &Recorder, runs: &[&NewRun]) -> Result<(), DatabaseError> {
     let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
     let batch = RecordRuns::of(runs, most);
-    // What is not committed must not be acknowledged.
+    // An uncommitted batch must not be acknowledged.
     let name = "record_runs";
     let recorded = recorder.database.transaction(name, &batch).await?;
     let Counts {
@@ -152,19 +151,19 @@ struct RecordRuns<'a> {
     requests: Vec<Option<&'a str>>,
     traces: Vec<Option<&'a str>>,
     inputs: Vec<&'a [u8]>,
-    /// By what they are found, and the place of the run that each is of, from 1.
+    /// Lookup ids of submitted values, and for each the position of its run, from 1.
     values: Vec<Uuid>,
     places: Vec<i64>,
-    /// What a workspace may store in a day.
+    /// Bytes that a workspace may store in a day.
     max_daily_bytes: i64,
 }
 
-/// What became of the new runs of a batch.
+/// The new runs of a batch, by outcome.
 #[derive(Default)]
 struct Counts {
     queued: u64,
     refused: u64,
-    /// What is stored of them, by workspace.
+    /// Bytes stored, by workspace.
     bytes: Vec<(WorkspaceId, u64)>,
 }
 
@@ -224,7 +223,7 @@ impl Work for RecordRuns<'_> {
                 .bind(/* $11 places */ &self.places),
         ];
         let results = transaction.pipeline(&statements).await?;
-        // The last statement counts; the lock before it gives no counts.
+        // Only the last statement, the insert, returns counts.
         let mut counts = Counts::default();
         for row in results.last().into_iter().flatten() {
             let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);

@@ -56,8 +56,8 @@ impl AmountValue {
         if negative {
             return Err(ValueError::OutOfRange);
         }
-        // The value is `digits` times ten to this power. Lengths are those of a body, so only the
-        // exponent can overflow.
+        // The value is `digits` times ten to this power. Lengths are bounded by that of the body,
+        // so only the exponent can overflow.
         let dropped_zeros = (significant.len() - digits.len()) as i64;
         let power = parse_exponent(exponent)
             .saturating_sub(fraction.len() as i64)
@@ -80,7 +80,7 @@ impl AmountValue {
     }
 }
 
-/// An exponent of any length. Saturates: anything that large is out of range.
+/// Parses an exponent of any length. Saturates: a value that large is out of range anyway.
 fn parse_exponent(text: &str) -> i64 {
     const HUGE: i64 = 1 << 40;
     let saturated = if text.starts_with('-') { -HUGE } else { HUGE };

@@ -1,4 +1,4 @@
-//! Signals: what deliveries become. Mapping one is pure; storing many is one transaction.
+//! Signals: deliveries, mapped and stored. Mapping is pure; a batch is stored in one transaction.
 
 mod amount;
 mod proposal;
@@ -20,7 +20,7 @@ pub(crate) struct Signal {
     pub(crate) id: DeliveryId,
     pub(crate) workspace: WorkspaceId,
     webhook: WebhookId,
-    /// The webhook under whose id its body is remembered, where that is another one.
+    /// The webhook under whose id its body is remembered, if that is another one.
     memory: Option<WebhookId>,
     receipt: Receipt,
     mapped: Mapped,
@@ -29,18 +29,18 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Its webhook, and the one under whose id its body is remembered, where that is another one.
+    /// Its webhook, and the one under whose id its body is remembered, if that is another one.
     pub(crate) fn webhooks(&self) -> (WebhookId, Option<WebhookId>) {
         (self.webhook, self.memory)
     }
 
-    /// The key that it was claimed under.
+    /// The key under which it was claimed.
     pub(crate) fn key_hash(&self) -> KeyHash {
         let memory = self.memory.unwrap_or(self.webhook);
         KeyHash::of_content(memory.as_bytes(), &self.body)
     }
 
-    /// Maps a delivery. Whatever its body is, there is a signal for it.
+    /// Maps a delivery. Every body becomes a signal.
     pub(crate) fn of_delivery(envelope: &WebhookDelivery, body: &Bytes) -> Self {
         Self {
             id: envelope.delivery,

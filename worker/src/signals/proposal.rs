@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::amount::{Amount, AmountValue, ValueError};
 
-/// The kinds that a native body can have.
+/// The kinds of native signals.
 const NATIVE_KINDS: [SignalKind; 3] = [
     SignalKind::ProposalCreated,
     SignalKind::ProposalWon,
@@ -27,7 +27,7 @@ pub(super) struct Native {
     pub event_id: Option<String>,
 }
 
-/// What a body is.
+/// A body as a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mapped {
     Native(Native),

@@ -1,5 +1,5 @@
-//! Storing signals: one statement for the native ones of a batch and one for the generic ones. A
-//! signal that is stored already is left as it is.
+//! Stores signals: one statement for the native ones of a batch and one for the generic ones. A
+//! signal that is already stored stays unchanged.
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -14,7 +14,7 @@ use super::{Mapped, Signal, proposal::Native};
 use crate::{metrics, recorder::Recorder};
 
 statements! {
-    /// Inserts signals that keep the proposal contract. Those that came before change nothing.
+    /// Inserts signals that meet the proposal contract. Signals already stored stay unchanged.
     INSERT_NATIVE = insert_native_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
                      entity, source_tool, event_id, amount_value, amount_currency)
@@ -28,8 +28,8 @@ ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
 
-    /// Inserts all other signals, with the first rule that each broke. Those that came before
-    /// change nothing.
+    /// Inserts all other signals, with the first rule that each broke. Signals already stored stay
+    /// unchanged.
     INSERT_GENERIC = insert_generic_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
                      generic_reason)
@@ -45,8 +45,8 @@ RETURNING signal_id";
 /// Stores signals, all or none. They are committed when this returns.
 ///
 /// # Errors
-/// Transient when the database is away (whether it committed is then unknown, and does not matter),
-/// permanent when one of them breaks a constraint.
+/// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
+/// matter because a repeat changes nothing. Permanent when a signal breaks a constraint.
 pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<(), DatabaseError> {
     let (mut native, mut generic) = (NativeColumns::default(), GenericColumns::default());
     for signal in signals {
@@ -56,7 +56,7 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
         }
     }
     let work = StoreSignals { native, generic };
-    // What is not committed must not be acknowledged.
+    // An uncommitted batch must not be acknowledged.
     let name = "store_signals";
     let stored = recorder.database.transaction(name, &work).await?;
     let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
@@ -71,7 +71,7 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
     Ok(())
 }
 
-/// Stores a batch, and counts what was new.
+/// Stores a batch and counts the new signals.
 struct StoreSignals<'a> {
     native: NativeColumns<'a>,
     generic: GenericColumns<'a>,
@@ -88,7 +88,7 @@ impl Work for StoreSignals<'_> {
     }
 }
 
-/// What every signal has, by column.
+/// The columns that every signal has.
 #[derive(Default)]
 struct Common<'a> {
     workspaces: Vec<WorkspaceId>,
@@ -136,7 +136,7 @@ impl<'a> NativeColumns<'a> {
             .push(amount.map(|amount| amount.currency.as_str()));
     }
 
-    /// None when the batch has no such signal.
+    /// `None` if the batch has no native signal.
     fn insert(&self) -> Option<BoundStatement<'_>> {
         (!self.common.ids.is_empty()).then(|| {
             BoundStatement::new(&INSERT_NATIVE)
@@ -168,7 +168,7 @@ impl<'a> GenericColumns<'a> {
         self.reasons.push(reason);
     }
 
-    /// None when the batch has no such signal.
+    /// `None` if the batch has no generic signal.
     fn insert(&self) -> Option<BoundStatement<'_>> {
         (!self.common.ids.is_empty()).then(|| {
             BoundStatement::new(&INSERT_GENERIC)

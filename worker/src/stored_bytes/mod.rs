@@ -1,5 +1,5 @@
-//! How much is stored for whom: counted in memory, noted every few seconds. What a worker has not
-//! noted when it dies is not counted, which a ceiling can bear.
+//! Bytes stored per workspace and webhook, counted in memory and written to the database every few
+//! seconds. A worker that dies loses its unwritten counts, which the daily limit tolerates.
 
 mod store;
 
@@ -16,30 +16,30 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::store::STATEMENTS;
 
 const NOTE_EVERY: Duration = Duration::from_secs(5);
-/// Notes between two sweeps of old days.
+/// Number of writes between two sweeps of old days.
 const SWEEP_EVERY: u64 = 720;
 
-type Counts = BTreeMap<(WorkspaceId, Option<WebhookId>), u64>;
+type ByteCounts = BTreeMap<(WorkspaceId, Option<WebhookId>), u64>;
 
-/// Bytes that are not noted yet. Cheap to clone; clones count together.
+/// Counts not yet written. Cheap to clone; clones share their counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StoredBytes(Arc<Mutex<Counts>>);
+pub(crate) struct StoredBytes(Arc<Mutex<ByteCounts>>);
 
 impl StoredBytes {
-    /// Counts bytes of a workspace and, where they came from one, of its webhook.
+    /// Counts bytes of a workspace and, if given, of its webhook.
     pub(crate) fn add(&self, workspace: WorkspaceId, webhook: Option<WebhookId>, bytes: u64) {
         let both = [None, webhook];
         let keys = both.into_iter().take(1 + usize::from(webhook.is_some()));
         self.count(keys.map(|webhook| ((workspace, webhook), bytes)));
     }
 
-    /// Notes what was counted, every few seconds, and once more when told to stop.
+    /// Writes the counts every few seconds, and once more at `stop`.
     pub(crate) async fn note(self, database: Database, stop: CancellationToken) {
         for round in 0_u64.. {
             let pause = stop.run_until_cancelled(tokio::time::sleep(NOTE_EVERY));
             let goes_on = pause.await.is_some();
             let counts = self.take();
-            // What could not be noted is counted on.
+            // Counts that were not written are kept for the next round.
             if !counts.is_empty() && store::note(&database, &counts).await.is_err() {
                 self.count(counts);
             }
@@ -47,13 +47,13 @@ impl StoredBytes {
                 return;
             }
             if round.is_multiple_of(SWEEP_EVERY) {
-                // A failure is logged where it happens.
+                // The database crate logs the failure; the next sweep tries again.
                 let _ = store::sweep(&database).await;
             }
         }
     }
 
-    fn take(&self) -> Counts {
+    fn take(&self) -> ByteCounts {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -3,10 +3,10 @@
 use letterbox_common::ids::{WebhookId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 
-use super::Counts;
+use super::ByteCounts;
 
 statements! {
-    /// Adds to what was stored today.
+    /// Adds to today's counts.
     NOTE_STORED_BYTES = note_stored_bytes "
 INSERT INTO stored_bytes AS s (workspace_id, day, webhook_id, bytes)
 SELECT workspace_id, (now() AT TIME ZONE 'UTC')::date, webhook_id, bytes
@@ -14,16 +14,16 @@ FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS new (workspace_id, webhook_
 ORDER BY workspace_id, webhook_id NULLS FIRST
 ON CONFLICT (workspace_id, day, webhook_id) DO UPDATE SET bytes = s.bytes + EXCLUDED.bytes";
 
-    /// Deletes what was counted long ago.
+    /// Deletes counts older than a week.
     SWEEP_STORED_BYTES = sweep_stored_bytes "
 DELETE FROM stored_bytes WHERE day < (now() AT TIME ZONE 'UTC')::date - 7";
 }
 
-/// Notes counts, all or none.
+/// Writes counts, all or none.
 ///
 /// # Errors
-/// When the database did not answer: they may be noted all the same.
-pub(super) async fn note(database: &Database, counts: &Counts) -> Result<(), DatabaseError> {
+/// When the database did not answer: they may have been written nevertheless.
+pub(super) async fn note(database: &Database, counts: &ByteCounts) -> Result<(), DatabaseError> {
     let workspaces: Vec<WorkspaceId> = counts.keys().map(|(workspace, _)| *workspace).collect();
     let webhooks: Vec<Option<WebhookId>> = counts.keys().map(|(_, webhook)| *webhook).collect();
     let bytes: Vec<i64> = counts
@@ -43,7 +43,7 @@ pub(super) async fn note(database: &Database, counts: &Counts) -> Result<(), Dat
     Ok(())
 }
 
-/// Deletes what was counted long ago.
+/// Deletes counts older than a week.
 ///
 /// # Errors
 /// When the database did not answer.

@@ -1,4 +1,4 @@
-//! What waits, and for how long: looked at every few seconds, for the metrics.
+//! Gauges of waiting work and its age, refreshed every few seconds.
 
 mod store;
 
@@ -8,20 +8,20 @@ use jiff::Timestamp;
 use letterbox_database::Database;
 use tokio_util::sync::CancellationToken;
 
+use self::store::Backlog;
 pub(crate) use self::store::STATEMENTS;
-use self::store::Waiting;
 use crate::{consumer::InHand, executor::RelayHints, metrics};
 
-/// How often to look at what this worker has in hand.
+/// How often the entries held by this worker are examined.
 const EVERY: Duration = Duration::from_secs(5);
-/// How often to look at the database.
+/// How often the database is queried.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// After this time without an answer of the database, what was seen is forgotten: perhaps another
-/// worker looks meanwhile.
+/// After this time without an answer from the database the last result is dropped, because another
+/// worker may report by now.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// Looks until `stop`. Where another worker's relay hands over, that one looks at the database:
-/// all would see the same.
+/// Refreshes the gauges until `stop`. Only the worker whose relay is active queries the database:
+/// every worker would see the same.
 pub(crate) async fn watch(
     database: Database,
     in_hand: InHand,
@@ -34,12 +34,12 @@ pub(crate) async fn watch(
             for (queue, oldest) in in_hand.oldest() {
                 let now = Timestamp::now();
                 let age = now.duration_since(oldest.unwrap_or(now)).as_secs_f64();
-                // By the clocks of two machines: what seems to be negative is none.
+                // Two machines' clocks may differ: a negative age counts as 0.
                 metrics::OLDEST_ENTRY.set_under([queue], age.max(0.0));
             }
             let stands_by = relay.stands_by();
             if !stands_by && seen.is_none_or(|seen| seen.at.elapsed() > LOOK_EVERY) {
-                // A failure is logged where it happens.
+                // The database crate logs the failure.
                 if let Ok(waiting) = store::waiting(&database).await {
                     tell(&waiting);
                     seen = Some(Seen {
@@ -50,7 +50,7 @@ pub(crate) async fn watch(
             }
             seen = seen.filter(|seen| !stands_by && seen.at.elapsed() < FORGET_AFTER);
             if seen.is_none() {
-                tell(&Waiting::NOTHING);
+                tell(&Backlog::NOTHING);
             }
             let refused = relay.refused_for().as_secs_f64();
             let due_age = |seen: Seen| seen.due_age(seen.at.elapsed()).max(refused);
@@ -61,7 +61,7 @@ pub(crate) async fn watch(
     stop.run_until_cancelled(looking).await;
 }
 
-/// What the last look gave.
+/// The result of the last query.
 #[derive(Clone, Copy)]
 struct Seen {
     at: Instant,
@@ -70,17 +70,18 @@ struct Seen {
 }
 
 impl Seen {
-    /// For how long the oldest run has been due. It gets older where it is time for another look
-    /// and that has failed: nothing is taken meanwhile.
+    /// How long the oldest run has been due.
     fn due_age(self, since: Duration) -> f64 {
-        match self.oldest_due_run > 0.0 && since > LOOK_EVERY {
-            true => self.oldest_due_run + since.as_secs_f64(),
-            false => self.oldest_due_run,
+        // A due query has failed: without the database no run is handed over, so the age grows.
+        if self.oldest_due_run > 0.0 && since > LOOK_EVERY {
+            self.oldest_due_run + since.as_secs_f64()
+        } else {
+            self.oldest_due_run
         }
     }
 }
 
-fn tell(waiting: &Waiting) {
+fn tell(waiting: &Backlog) {
     metrics::OLDEST_APPROVAL.set(waiting.oldest_approval);
     metrics::APPROVALS.set(waiting.approvals as f64);
     for (state, runs) in waiting.runs {

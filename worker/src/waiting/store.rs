@@ -1,13 +1,13 @@
-//! The statements over what waits. They go by the indexes and count no further than 10,000. What an
-//! old snapshot keeps in the indexes costs time all the same: one worker asks, now and then.
+//! Statements that measure waiting work. They use the indexes and count up to 10,000. Index entries
+//! kept by an old snapshot still cost time, so only one worker runs them, and not often.
 
 use letterbox_common::states::WakeState;
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// How long the oldest run has been due that was not handed over, in seconds: of those that
-    /// are ready the first of each lane, and of those that the relay has not seen yet some of the
-    /// first. What is held is not late. 0 where there is none.
+    /// How long the oldest run not yet handed over has been due, in seconds; 0 if there is none.
+    /// Examines the first ready run of each lane, and the first runs that the relay has not seen
+    /// yet. Runs of held workspaces are not late.
     OLDEST_DUE_RUN = oldest_due_run "
 WITH unseen AS (
     SELECT workspace_id, due_at FROM run_wakes
@@ -19,14 +19,14 @@ WITH unseen AS (
 SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
 FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h)";
 
-    /// Questions that wait for a person, and for how long the oldest has, in seconds.
+    /// The number of pending approvals, and the age of the oldest in seconds.
     PENDING_APPROVALS = oldest_approval "
 SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMIT 10000) AS few)
            AS approvals,
        coalesce(extract(epoch FROM now() - (SELECT created_at FROM approvals
            WHERE state = 'pending' ORDER BY created_at LIMIT 1)), 0)::float8 AS seconds";
 
-    /// How many runs wait, by the state of their wakes.
+    /// The number of waiting runs, by the state of their wakes.
     WAITING_RUNS = waiting_runs "
 SELECT (SELECT count(*) FROM (SELECT FROM run_wakes WHERE state = 'ready' LIMIT 10000) AS few)
            AS ready,
@@ -36,8 +36,8 @@ SELECT (SELECT count(*) FROM (SELECT FROM run_wakes WHERE state = 'ready' LIMIT 
            WHERE state <> 'ready' AND state = 'scheduled' LIMIT 10000) AS few) AS scheduled";
 }
 
-/// What waits.
-pub(super) struct Waiting {
+/// Waiting work.
+pub(super) struct Backlog {
     /// In seconds.
     pub(super) oldest_due_run: f64,
     /// In seconds.
@@ -46,8 +46,8 @@ pub(super) struct Waiting {
     pub(super) runs: [(WakeState, i64); 3],
 }
 
-impl Waiting {
-    /// What is told where another worker looks.
+impl Backlog {
+    /// Reported while another worker queries the database.
     pub(super) const NOTHING: Self = Self {
         oldest_due_run: 0.0,
         oldest_approval: 0.0,
@@ -60,15 +60,15 @@ impl Waiting {
     };
 }
 
-/// Looks at what waits.
+/// Measures waiting work.
 ///
 /// # Errors
 /// When the database did not answer.
-pub(super) async fn waiting(database: &Database) -> Result<Waiting, DatabaseError> {
+pub(super) async fn waiting(database: &Database) -> Result<Backlog, DatabaseError> {
     let due = database.query_one(&OLDEST_DUE_RUN, &[]).await?;
     let approvals = database.query_one(&PENDING_APPROVALS, &[]).await?;
     let runs = database.query_one(&WAITING_RUNS, &[]).await?;
-    Ok(Waiting {
+    Ok(Backlog {
         oldest_due_run: due.try_get("seconds")?,
         oldest_approval: approvals.try_get("seconds")?,
         approvals: approvals.try_get("approvals")?,

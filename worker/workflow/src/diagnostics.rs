@@ -1,5 +1,5 @@
-//! Collects what is wrong with a definition, each problem with its path. The methods give a
-//! stand-in for what they refuse, so that the check continues and one try names every mistake.
+//! Collects the problems of a definition, each with its path. The methods return a placeholder for
+//! an invalid value, so that the check continues and one try reports every mistake.
 
 use std::fmt::Display;
 
@@ -29,7 +29,7 @@ impl Diagnostics {
         self.0.push(format!("{path}: {problem}"));
     }
 
-    /// Says that what is at `path` is nested too deeply.
+    /// Adds the problem that the value at `path` is nested too deeply.
     pub(crate) fn add_too_deep(&mut self, path: &str, max_depth: usize) {
         self.add(
             path,
@@ -37,7 +37,14 @@ impl Diagnostics {
         );
     }
 
-    /// An object.
+    /// Refuses templates in a name, which is sent as it is.
+    pub(crate) fn check_fixed_name(&mut self, path: &str, name: &str) {
+        if name.contains("{{") || name.contains("{%") {
+            self.add(path, "must not contain values in its name");
+        }
+    }
+
+    /// Requires an object.
     pub(crate) fn object<'v>(
         &mut self,
         value: &'v Value,
@@ -50,7 +57,7 @@ impl Diagnostics {
         members
     }
 
-    /// A list.
+    /// Requires a list.
     pub(crate) fn list<'v>(&mut self, value: Option<&'v Value>, path: &str) -> Option<&'v [Value]> {
         let values = value.and_then(Value::as_array);
         if values.is_none() {
@@ -79,7 +86,7 @@ impl Diagnostics {
         })
     }
 
-    /// A member that is a string of 1 to `max` characters and not blank.
+    /// Requires a member that is a string of 1 to `max` characters and not blank.
     pub(crate) fn text(
         &mut self,
         members: &Map<String, Value>,
@@ -100,7 +107,7 @@ impl Diagnostics {
         text.to_owned()
     }
 
-    /// As [`Self::text`], for a member that may be missing.
+    /// Like [`Self::text`], for a member that may be missing.
     pub(crate) fn optional_text(
         &mut self,
         members: &Map<String, Value>,
@@ -113,7 +120,7 @@ impl Diagnostics {
             .then(|| self.text(members, path, name, max))
     }
 
-    /// The one of `options` that the value names.
+    /// Requires the name of one of `options`.
     pub(crate) fn one_of<'o, T>(
         &mut self,
         value: Option<&Value>,

@@ -1,8 +1,8 @@
-//! The language of workflows: what an owner deploys, what its actions are, how templates are filled
-//! in, and what a policy says of an action.
+//! The language of workflows: definitions, actions, templates, and the policies that decide about
+//! actions.
 //!
-//! Pure: nothing here reads, sends or waits. [`Definition::check`] takes what an owner deploys and
-//! names every mistake; [`release::load`] takes what was deployed; the worker executes it.
+//! Pure: nothing here does I/O or waits. [`Definition::check`] validates a definition and reports
+//! every mistake; [`release::Release::load`] loads a deployed one, which the worker executes.
 
 pub mod actions;
 mod definition;

@@ -1,5 +1,5 @@
-//! A workspace's policy: whether an action may be sent, needs a person's approval, or may not. The
-//! first rule that matches decides, else the default.
+//! A workspace's policy: whether a request is allowed, needs a person's approval, or is denied. The
+//! first matching rule decides, otherwise the default.
 
 use letterbox_common::text_enum;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -10,18 +10,18 @@ use crate::{
 };
 
 text_enum! {
-    /// What a policy says of an action.
+    /// The decision of a policy about an action.
     pub enum Decision {
-        /// It is sent
+        /// The request is sent
         Allow = "allow",
-        /// It is sent after a member has approved it
+        /// The request is sent after a member has approved it
         Approve = "approve",
-        /// It is not sent, and the run is over
+        /// The request is not sent, and the run ends
         Deny = "deny",
     }
 }
 
-/// The method that only reads.
+/// The method of requests that only read.
 const READING: &str = "GET";
 
 text_enum! {
@@ -29,12 +29,12 @@ text_enum! {
     pub enum ApproveBy {
         /// Any active owner or editor of the workspace
         Anyone = "anyone",
-        /// One who is not the user as whom the run acts
+        /// An owner or editor other than the user as whom the run acts
         Another = "another",
     }
 }
 
-/// What a policy is asked about.
+/// The facts about an action that a policy decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionFacts<'a> {
     /// Kind of the action.
@@ -43,9 +43,9 @@ pub struct ActionFacts<'a> {
     pub account: &'a str,
     /// Method of the request, in capital letters.
     pub method: &'a str,
-    /// Host of the request, in small letters.
+    /// Host of the request, in lower case.
     pub host: &'a str,
-    /// How text that a submitter wrote reaches the action.
+    /// How untrusted text reaches the action.
     pub taint: Taint,
 }
 
@@ -55,7 +55,7 @@ pub struct ActionFacts<'a> {
 pub struct Policy {
     rules: Vec<Rule>,
     default: Decision,
-    /// Who may approve; the database asks for it when a question is answered.
+    /// Who may approve; the database checks it when an approval is answered.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
@@ -71,7 +71,7 @@ struct Rule {
     decision: Decision,
 }
 
-/// What a rule requires. A rule does not depend on what it does not mention.
+/// The requirements of a rule. An absent member matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct When {
@@ -89,24 +89,24 @@ struct When {
     steered_by: Option<Steering>,
 }
 
-/// A member that is there. `null` is refused: whoever wrote it has left something out.
+/// Reads a member that is present. Refuses `null`, which is probably a mistake.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(given: D) -> Result<Option<T>, D::Error> {
     T::deserialize(given).map(Some)
 }
 
-/// What a policy decided.
+/// A decision, and the rule that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ruling {
-    /// What the rule, or the default, says.
+    /// The decision of the rule or the default, with the safeguard applied.
     pub decision: Decision,
-    /// The rule that decided, counted from 1; none where the default did.
+    /// The rule that decided, counted from 1; `None` if the default did.
     pub rule: Option<i32>,
 }
 
 impl Default for Policy {
-    /// The policy of a workspace that has set none: allows everything but what untrusted text
-    /// steers through an `ai.condition`, and what a model calls as an `ai.agent` unless it only
-    /// reads; those need approval.
+    /// The policy of a workspace that has set none. Allows everything except actions that untrusted
+    /// text steers through an `ai.condition`, and each `http.request` with a method other than GET
+    /// that an `ai.agent` steers, as its tool call or later: those need approval.
     fn default() -> Self {
         let approve = |when| Rule {
             when,
@@ -135,7 +135,7 @@ impl Policy {
     /// Parses JSON text.
     ///
     /// # Errors
-    /// Says what is wrong with it, and where.
+    /// Returns the problem and its path.
     pub fn parse(text: &str) -> Result<Self, String> {
         let policy: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         for (index, rule) in policy.rules.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Asks the policy about an action.
+    /// Decides about an action.
     #[must_use]
     pub fn decide(&self, facts: &ActionFacts<'_>) -> Ruling {
         let mut rules = self.rules.iter().zip(1..);
@@ -163,8 +163,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Rules that can match nothing, each with its path and the reason. `accounts` are the names
-    /// of connected accounts with the hosts where they are.
+    /// Returns the rules that can't match anything, each with its path and the reason. `accounts`
+    /// are the names and hosts of connected accounts.
     #[must_use]
     pub fn useless_rules(&self, accounts: &[(String, String)]) -> Vec<String> {
         let mut found = Vec::new();
@@ -173,36 +173,39 @@ impl Policy {
             if let Some(account) = &rule.when.account
                 && !accounts.iter().any(|(name, _)| name == account)
             {
-                add(format!("nobody has connected an account {account:?}"));
+                add(format!("no connected account has the name {account:?}"));
             }
             for host in rule.when.host.iter().flatten() {
                 if !accounts.iter().any(|(_, at)| at == host) {
-                    add(format!("no connected account is at {host}"));
+                    add(format!("no connected account is at the host {host}"));
                 }
             }
             let mut before = self.rules[..index].iter();
             if let Some(earlier) = before.position(|earlier| earlier.when.covers(&rule.when)) {
-                add(format!("rules[{earlier}] decides all of it"));
+                add(format!("never applies, because rules[{earlier}] covers it"));
             }
         }
         found
     }
 
-    /// Whether a model let a submitter decide it, or calls it by itself: that needs approval where
-    /// it is allowed, unless a rule names the steering.
+    /// Whether an allowed action needs approval nevertheless: a model steered it, and no rule that
+    /// matches the action names that steering and allows it.
     fn is_safeguarded(&self, facts: &ActionFacts<'_>) -> bool {
-        let is_unnamed = |steering| {
-            let mut rules = self.rules.iter();
+        let is_unsettled = |steering| {
+            // A rule about another account or method says nothing about this action.
+            let names =
+                |rule: &&Rule| rule.when.steered_by == Some(steering) && rule.when.matches(facts);
+            let named = self.rules.iter().find(names);
             facts.taint.steered.contains(steering)
-                && rules.all(|rule| rule.when.steered_by != Some(steering))
+                && named.is_none_or(|rule| rule.decision != Decision::Allow)
         };
         let is_call = facts.action == actions::TOOL_CALL.name && facts.method != READING;
-        is_unnamed(Steering::AiCondition) || is_call && is_unnamed(Steering::AiAgent)
+        is_unsettled(Steering::AiCondition) || is_call && is_unsettled(Steering::AiAgent)
     }
 }
 
 impl When {
-    /// A rule that can match nothing is a mistake.
+    /// Refuses requirements that nothing can meet.
     fn check(&self) -> Result<(), String> {
         let sending = actions::sending_kinds();
         if self
@@ -213,7 +216,7 @@ impl When {
             return Err(format!("action: must be one of {}", sending.join(", ")));
         }
         if self.method.as_ref().is_some_and(Vec::is_empty) {
-            return Err("method: must not be empty: nothing would match".to_owned());
+            return Err("method: must not be empty, because nothing would match".to_owned());
         }
         let is_host = |host: &String| {
             let parsed = url::Host::parse(host);
@@ -222,7 +225,7 @@ impl When {
         if let Some(hosts) = &self.host
             && (hosts.is_empty() || !hosts.iter().all(is_host))
         {
-            let problem = "host: must be a list of hosts in small letters, without port";
+            let problem = "host: must be a list of hosts in lower case, without ports";
             return Err(problem.to_owned());
         }
         let mut methods = self.method.iter().flatten();
@@ -232,7 +235,7 @@ impl When {
         }
     }
 
-    /// Whether this matches whenever the other does, as far as their members tell.
+    /// Whether this matches whenever `other` does, as far as their members show.
     fn covers(&self, other: &Self) -> bool {
         fn one<T: PartialEq>(mine: &Option<T>, other: &Option<T>) -> bool {
             mine.is_none() || mine == other
@@ -242,7 +245,7 @@ impl When {
             let others = other.as_deref();
             others.is_some_and(|others| others.iter().all(|other| mine.contains(other)))
         }
-        // What is steered is under control.
+        // A steered action always has the taint `control`.
         let untrusted = one(&self.untrusted, &other.untrusted)
             || self.untrusted == Some(Untrusted::Control) && other.steered_by.is_some();
         one(&self.action, &other.action)
@@ -347,10 +350,10 @@ mod tests {
         assert_eq!(
             policy.unwrap().useless_rules(&accounts),
             [
-                "rules[0]: nobody has connected an account \"CRM\"",
-                "rules[1]: no connected account is at bank.example.com",
-                "rules[3]: rules[2] decides all of it",
-                "rules[6]: rules[5] decides all of it",
+                "rules[0]: no connected account has the name \"CRM\"",
+                "rules[1]: no connected account is at the host bank.example.com",
+                "rules[3]: never applies, because rules[2] covers it",
+                "rules[6]: never applies, because rules[5] covers it",
             ]
         );
     }
@@ -393,7 +396,7 @@ mod tests {
         assert_eq!(by_default, (Decision::Deny, None));
     }
 
-    /// What is steered in several ways is matched by each of them.
+    /// An action that is steered in several ways is matched by each of them.
     #[test]
     fn nesting_hides_no_steering() {
         let both = steered(&[Steering::Condition, Steering::AiCondition]);
@@ -406,7 +409,7 @@ mod tests {
         }
     }
 
-    /// A policy that does not speak of models does not switch their safeguard off.
+    /// A policy that doesn't mention models doesn't switch their safeguard off.
     #[test]
     fn what_a_model_steered_needs_approval_unless_the_policy_speaks_of_it() {
         let steered = steered(&[Steering::AiCondition]);
@@ -414,14 +417,17 @@ mod tests {
             "default":"allow"}"#;
         assert_eq!(decide(silent, steered), (Decision::Approve, None));
         assert_eq!(decide(silent, FACTS), (Decision::Allow, None));
-        let speaking = r#"{"rules":[{"when":{"steered_by":"ai.condition","account":"bank"},
-            "decision":"deny"}],"default":"allow"}"#;
-        assert_eq!(decide(speaking, steered), (Decision::Allow, None));
+        let of_another = r#"{"rules":[{"when":{"steered_by":"ai.condition","account":"bank"},
+            "decision":"allow"}],"default":"allow"}"#;
+        assert_eq!(decide(of_another, steered), (Decision::Approve, None));
+        let speaking = r#"{"rules":[{"when":{"steered_by":"ai.condition","account":"crm"},
+            "decision":"allow"}],"default":"deny"}"#;
+        assert_eq!(decide(speaking, steered), (Decision::Allow, Some(1)));
         let strict = r#"{"rules":[],"default":"deny"}"#;
         assert_eq!(decide(strict, steered), (Decision::Deny, None));
     }
 
-    /// A rule that allows without naming what a model steered does not speak of it either.
+    /// A rule that allows an action without naming the steering doesn't switch it off either.
     #[test]
     fn a_rule_that_allows_switches_no_safeguard_off() {
         let by_condition = steered(&[Steering::AiCondition]);
@@ -432,10 +438,19 @@ mod tests {
         assert_eq!(decide(silent, by_condition), (Decision::Approve, Some(1)));
         assert_eq!(decide(silent, by_agent), (Decision::Approve, Some(1)));
         let speaking = r#"{"rules":[
-            {"when":{"steered_by":"ai.condition","account":"bank"},"decision":"deny"},
-            {"when":{"account":"crm"},"decision":"allow"}],"default":"deny"}"#;
-        assert_eq!(decide(speaking, by_condition), (Decision::Allow, Some(2)));
-        assert_eq!(decide(speaking, by_agent), (Decision::Approve, Some(2)));
+            {"when":{"account":"crm"},"decision":"allow"},
+            {"when":{"steered_by":"ai.condition","account":"crm"},"decision":"allow"}],
+            "default":"deny"}"#;
+        assert_eq!(decide(speaking, by_condition), (Decision::Allow, Some(1)));
+        assert_eq!(decide(speaking, by_agent), (Decision::Approve, Some(1)));
+        let shadowed = speaking.replace(
+            r#"account":"crm"},"decision":"allow"}],"#,
+            r#"account":"crm"},"decision":"approve"}],"#,
+        );
+        assert_eq!(
+            decide(&shadowed, by_condition),
+            (Decision::Approve, Some(1))
+        );
     }
 
     #[test]
@@ -450,7 +465,7 @@ mod tests {
         assert_eq!(decide(policy, elsewhere).0, Decision::Allow);
     }
 
-    /// The words of a rule are the registry's: a kind of action that sends can be named.
+    /// Rules take their words from the registry: every kind of action that sends can be named.
     #[test]
     fn every_kind_that_sends_can_be_named_in_a_rule() {
         for kind in &actions::KINDS {

@@ -1,5 +1,5 @@
-//! What a policy would say of a release before any run of it: every action that sends, with the
-//! most that untrusted text can have to do with it.
+//! Previews a release for a policy before any run: every action that sends a request, with the most
+//! taint that it can have.
 
 use crate::{
     actions::{Action, Branch, Step, TOOL_CALL},
@@ -8,7 +8,7 @@ use crate::{
     trail::Trail,
 };
 
-/// An action that sends, as a policy sees it, but for the host.
+/// An action that sends a request, as a policy sees it, except for the host.
 #[derive(Debug, Clone, Copy)]
 pub struct SendingAction<'a> {
     /// Its id in the release.
@@ -19,11 +19,11 @@ pub struct SendingAction<'a> {
     pub account: &'a str,
     /// The method of its request.
     pub method: &'a str,
-    /// The taint that it has at most, over all ways that a run can take.
+    /// The most taint that it can have, over all paths that a run can take.
     pub taint: Taint,
 }
 
-/// Every action of a release that sends, in its order, at any depth.
+/// Returns every action of a release that sends a request, at any depth, in order.
 #[must_use]
 pub fn sending_actions(release: &Release) -> Vec<SendingAction<'_>> {
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn walk<'a>(
         }
         let below = trail.below(action);
         trail.pass(action);
-        // A run takes one branch only.
+        // A run takes only one branch: neither sees what happened in the other.
         for branch in Branch::ALL {
             let inside = walk(action.branches.of(*branch), &below, found);
             trail.join(inside);

@@ -1,4 +1,4 @@
-//! A release as it is executed: the actions of a definition that was checked when it was deployed.
+//! A release as it is executed: the actions of a deployed definition.
 
 use serde_json::Value;
 
@@ -7,25 +7,25 @@ use crate::{
     diagnostics::Diagnostics,
 };
 
-/// Why a release can't be executed. It was not deployed through Letterbox, or by a newer one.
+/// Why a release can't be loaded: it was not deployed by Letterbox, or by a newer version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the release can't be loaded: {0}")]
 pub struct LoadError(String);
 
-/// What a run of a release does.
+/// The actions of a release.
 #[derive(Debug, Clone)]
 pub struct Release {
     /// In their order.
     pub actions: Vec<Action>,
-    /// What follows when it has failed.
+    /// The actions that follow when a run has failed.
     pub on_failure: Vec<Action>,
 }
 
 impl Release {
-    /// Loads a release: the JSON texts of its actions, and of those that follow a failure.
+    /// Loads a release from the JSON texts of its actions and of those that follow a failure.
     ///
     /// # Errors
-    /// Names the first problem.
+    /// Returns the first problem.
     pub fn load(actions: &str, on_failure: Option<&str>) -> Result<Self, LoadError> {
         let json = |text| {
             let parsed: Result<Value, _> = serde_json::from_str(text);
@@ -44,7 +44,7 @@ impl Release {
         }
     }
 
-    /// Whether a later action may use what this one is answered.
+    /// Whether another action may use the answer of the action `id`.
     #[must_use]
     pub fn uses_answer_of(&self, id: &str) -> bool {
         let lists = [&self.actions, &self.on_failure];
@@ -83,8 +83,8 @@ mod tests {
         }
     }
 
-    /// Conditions after one another and inside of each other: what they may refer to is looked at
-    /// once for each, not once for each way to it.
+    /// Checking takes time linear in the number of conditions, not in the number of paths through
+    /// them.
     #[test]
     fn many_conditions_are_checked_at_once() {
         let condition = |id: &str, inner: Value| {

@@ -1,34 +1,34 @@
-//! Taint: how text that a submitter wrote, or an account answered, influences an action.
+//! Taint: how untrusted text, from a submitter or an account's answer, influences an action.
 
 use letterbox_common::text_enum;
 
 text_enum! {
     /// How untrusted text reaches an action.
     pub enum Untrusted {
-        /// What a submitter wrote fills the request
+        /// Text from a submitter is part of the request
         Data = "data",
-        /// What an account answered fills the request
+        /// Text from an account's answer is part of the request
         Account = "account",
-        /// One of them had a part in deciding that the action runs
+        /// One of them had a part in the decision to run the action
         Control = "control",
     }
 }
 
 text_enum! {
-    /// Through what untrusted text had a part in deciding that an action runs.
+    /// How untrusted text had a part in the decision to run an action.
     pub enum Steering {
         /// A plain comparison
         Condition = "condition",
-        /// A model's answer: it can be talked into one
+        /// A model's answer, which the text can manipulate
         AiCondition = "ai.condition",
-        /// A model that chooses what is called, and with what
+        /// A model that chooses the calls and their arguments
         AiAgent = "ai.agent",
-        /// An earlier action did not fail that the text could have made fail
+        /// An earlier action that the text could have made end otherwise
         Outcome = "outcome",
     }
 }
 
-/// Everything through which untrusted text steered a run to one action.
+/// The set of all steerings by which untrusted text led a run to one action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steered {
     condition: bool,
@@ -38,7 +38,7 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// Not at all.
+    /// The empty set.
     pub const NONE: Self = Self {
         condition: false,
         ai_condition: false,
@@ -46,34 +46,34 @@ impl Steered {
         outcome: false,
     };
 
-    /// The same, and this too.
+    /// Returns the set with `steering` added.
     #[must_use]
     pub fn with(mut self, steering: Steering) -> Self {
         *self.flag(steering) = true;
         self
     }
 
-    /// The same, and all of the other.
+    /// Returns the union with `other`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let kinds = other.kinds().into_iter();
         kinds.fold(self, Self::with)
     }
 
-    /// Whether it is one of them.
+    /// Whether the set contains `steering`.
     #[must_use]
     pub fn contains(mut self, steering: Steering) -> bool {
         *self.flag(steering)
     }
 
-    /// All of them.
+    /// The members of the set.
     #[must_use]
     pub fn kinds(self) -> Vec<Steering> {
         let all = Steering::ALL.iter().copied();
         all.filter(|steering| self.contains(*steering)).collect()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::NONE
@@ -92,11 +92,11 @@ impl Steered {
 /// How untrusted text reaches one action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taint {
-    /// Whether what a submitter wrote fills the request.
+    /// Whether text from a submitter is part of the request.
     pub data: bool,
-    /// Whether what an account answered fills the request.
+    /// Whether text from an account's answer is part of the request.
     pub account: bool,
-    /// What it steered the run here through.
+    /// How untrusted text steered the run to the action.
     pub steered: Steered,
 }
 
@@ -110,21 +110,21 @@ impl Taint {
         data.into_iter().chain(account).chain(control).collect()
     }
 
-    /// The taint of a question that an agent with this one asks its model: of the first, or of one
-    /// that follows from answers.
+    /// The taint of a question to the model of an agent that has this taint.
     #[must_use]
     pub fn of_question(self, is_first: bool) -> Self {
-        match is_first {
-            true => self,
-            false => Self {
-                account: true,
-                steered: self.steered.with(Steering::AiAgent),
-                ..self
-            },
+        if is_first {
+            return self;
+        }
+        // A later question exists because of earlier answers, and contains them.
+        Self {
+            account: true,
+            steered: self.steered.with(Steering::AiAgent),
+            ..self
         }
     }
 
-    /// The taint of a call that the model of an agent with this one has chosen, and filled in.
+    /// The taint of a tool call, chosen and filled in by the model of an agent that has this taint.
     #[must_use]
     pub fn of_tool_call(self) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Taint {
         }
     }
 
-    /// Whether it reaches the action at all.
+    /// Whether untrusted text reaches the action at all.
     #[must_use]
     pub fn is_any(self) -> bool {
         self != Self::default()

@@ -1,5 +1,5 @@
-//! What untrusted text a run has met on its way to an action: through what it was steered there,
-//! and what got into the requests whose answers are used. No detour loses a mark.
+//! The trail of a run to an action: how untrusted text steered it there, and the taint of the
+//! requests whose answers are used. Taint is never lost on the way.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use crate::{
     taint::{Steered, Steering, Taint},
 };
 
-/// The way of a run, or of all runs, to an action.
+/// The trail of one run, or of all possible runs, to an action.
 #[derive(Debug, Clone, Default)]
 pub struct Trail<'a> {
-    /// What chose the branches that it is in.
+    /// Steerings that chose the branches taken.
     steered: Steered,
-    /// What could have ended the run before: everything that comes later is steered by it.
+    /// Steerings that could have ended the run earlier, so that they steer everything later.
     outcome: Steered,
-    /// The taint of what was sent, by action.
+    /// The taint of each request sent, by action.
     sent: BTreeMap<&'a str, Taint>,
 }
 
 impl<'a> Trail<'a> {
-    /// How untrusted text reaches the action.
+    /// The taint of the action.
     #[must_use]
     pub fn taint(&self, action: &Action) -> Taint {
         let used = self.used(action);
@@ -30,7 +30,7 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// The same, of what the action uses alone, wherever it is.
+    /// The taint of the values that the action uses, wherever it stands.
     fn used(&self, action: &Action) -> Taint {
         let references = &action.references;
         let mut used = Taint {
@@ -40,7 +40,7 @@ impl<'a> Trail<'a> {
         };
         for (id, sent) in &self.sent {
             if references.has_answer_of(id) {
-                // What was sent can come back in the answer; what a model said is the model's.
+                // An answer can echo what was sent, so it has the taint of its request.
                 used.data |= sent.data;
                 used.steered = used.steered.and(sent.steered);
             }
@@ -48,7 +48,7 @@ impl<'a> Trail<'a> {
         used
     }
 
-    /// The way into a branch of the action.
+    /// The trail into a branch of the action.
     #[must_use]
     pub fn below(&self, action: &'a Action) -> Self {
         let mut below = self.clone();
@@ -57,64 +57,67 @@ impl<'a> Trail<'a> {
         below
     }
 
-    /// The way behind the action, once it has succeeded. What its branches meet is joined to it.
+    /// Extends the trail past the action, which has succeeded. Its branches are joined afterwards.
     pub fn pass(&mut self, action: &'a Action) {
         let taint = self.taint(action);
         let (is_agent, choice) = (
             matches!(action.step, Step::Delegate(_)),
             self.choice(action),
         );
+        // Untrusted text could have made it fail, and then nothing later would run.
         if taint.is_any() || is_agent {
             self.outcome = self.outcome.and(taint.steered).with(Steering::Outcome);
         }
         if is_agent {
             self.outcome = self.outcome.with(Steering::AiAgent);
         }
-        // The other branch could have ended the run; so can a model that says neither yes nor no.
+        // The other branch could have ended the run, and so could a model that answers neither.
         if action.branches.has_any() || action.kind.asks_a_model() {
             self.outcome = self.outcome.and(choice);
         }
         self.note_answer(action);
     }
 
-    /// This, and what was met in a branch.
+    /// Adds what was met in a branch.
     pub fn join(&mut self, branch: Self) {
         self.outcome = self.outcome.and(branch.outcome);
         self.sent.extend(branch.sent);
     }
 
-    /// The way on after the run has failed: that it has was an outcome.
+    /// The trail after the run has failed. The failure itself is an outcome.
     #[must_use]
     pub fn after_failure(mut self) -> Self {
         self.outcome = self.outcome.with(Steering::Outcome);
+        // Any of the requests may have failed, by whatever steered it.
         for sent in self.sent.values() {
             self.steered = self.steered.and(sent.steered);
         }
         self
     }
 
-    /// Through what untrusted text chooses the branch of an action. Whoever asks what a model
-    /// said, or whether something was done that a model had decided, is steered by the model.
+    /// How untrusted text chooses the branch of an action. A condition over a model's answer, or
+    /// over the result of an action that a model chose, is steered by the model, too.
     fn choice(&self, action: &Action) -> Steered {
         let used = self.used(action);
         let steering = action.kind.steering.filter(|_| used.is_any());
         steering.map_or(Steered::NONE, |steering| used.steered.with(steering))
     }
 
-    /// The action was answered, or may have been.
+    /// Records the taint of an action that was answered, or may have been.
     fn note_answer(&mut self, action: &'a Action) {
         let taint = match &action.step {
             Step::Send(_) => self.taint(action),
             Step::Delegate(_) => self.taint(action).of_tool_call(),
             Step::Choose(_) | Step::Wait(_) => return,
         };
-        // What a model says of untrusted text, it can be talked into.
-        let taint = match action.kind.asks_a_model() && taint.is_any() {
-            true => Taint {
+        // Untrusted text can manipulate the answer of a model that reads it.
+        let taint = if action.kind.asks_a_model() && taint.is_any() {
+            Taint {
                 steered: taint.steered.with(Steering::AiCondition),
                 ..taint
-            },
-            false => taint,
+            }
+        } else {
+            taint
         };
         self.sent.insert(&action.id, taint);
     }

@@ -1,6 +1,6 @@
-//! Signature schemes: how the tools that send sign, as data. A scheme says in which header a
-//! signature is, how it is written there, and over which text it is made; the hash is HMAC-SHA256
-//! in all of them. `rules.rs` is what a scheme says, `request.rs` what it finds in a request.
+//! Signature schemes: how senders sign, as data. A scheme says which header holds the signature,
+//! how it is written there, and which text is signed; all of them use HMAC-SHA256. `rules.rs`
+//! defines schemes, `request.rs` applies them to requests.
 
 mod request;
 mod rules;
@@ -11,33 +11,33 @@ use crate::text_enum;
 use self::rules::TOLERANCE;
 pub use self::{
     request::{DeliveryFault, Headers, Signed},
-    rules::{Encoding, InvalidSecret, Rules, RulesError, SecretText, secret_for},
+    rules::{Encoding, InvalidSecret, Rules, RulesError, SecretEncoding, secret_for},
 };
 
 text_enum! {
-    /// By what a webhook recognizes its sender.
+    /// The signature scheme of a webhook.
     pub enum Scheme {
-        /// The service's own: 64 hexadecimal digits in X-Service-Signature, over the body
+        /// Letterbox's own: 64 hexadecimal digits in X-Service-Signature, over the body
         Letterbox = "letterbox",
         /// As GitHub signs
         Github = "github",
         /// As Stripe signs
         Stripe = "stripe",
-        /// As Slack signs; its challenge is answered
+        /// As Slack signs; the gateway answers its challenges
         Slack = "slack",
         /// As Shopify signs
         Shopify = "shopify",
-        /// By standardwebhooks.com
+        /// As standardwebhooks.com specifies
         StandardWebhooks = "standard-webhooks",
         /// As Svix signs, and tools that send through it
         Svix = "svix",
-        /// By rules of its own
+        /// By the webhook's own rules
         Custom = "custom",
     }
 }
 
 impl Scheme {
-    /// The rules of a scheme that has its own; None for `custom`.
+    /// The rules of a scheme; `None` for `custom`, whose rules each webhook has.
     #[must_use]
     pub fn rules(self) -> Option<Rules> {
         let plain = |header: &str, prefix: &str, encoding, signed: &str| Rules {
@@ -50,7 +50,7 @@ impl Scheme {
             id_header: None,
             encoding,
             signed: signed.to_owned(),
-            secret: SecretText::Text,
+            secret: SecretEncoding::Text,
         };
         Some(match self {
             Self::Letterbox => plain(SIGNATURE_HEADER, "", Encoding::Hex, "{body}"),
@@ -79,7 +79,7 @@ impl Scheme {
                 separator: Some(' '),
                 timestamp_header: Some("webhook-timestamp".to_owned()),
                 id_header: Some("webhook-id".to_owned()),
-                secret: SecretText::Base64,
+                secret: SecretEncoding::Base64,
                 ..plain(
                     "webhook-signature",
                     "v1,",

@@ -1,5 +1,5 @@
-//! Signatures in requests: found, verified, made. What is checked takes the same steps, whatever is
-//! wrong with it.
+//! Finds, verifies and makes the signatures of requests. Verification takes the same steps whatever
+//! is wrong with a request, so that its time reveals nothing.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
@@ -9,40 +9,40 @@ use crate::{
     webhook::signature::{Signature, SigningKey},
 };
 
-/// Signatures in one request that are looked at: while a tool changes its secret, it sends several.
+/// Maximum signatures checked in one request: a tool sends several while it changes its secret.
 const MAX_SIGNATURES: usize = 8;
-/// Longest header, time and id that are looked at, in bytes: what a sender writes costs no time by
-/// which it could tell whether there is such a webhook.
+/// Maximum length of the header, time and id, in bytes: longer ones would cost time by which a
+/// sender could tell whether the webhook exists.
 const MAX_HEADER: usize = 1_024;
 const MAX_TIME: usize = 20;
 const MAX_ID: usize = 256;
 
 text_enum! {
-    /// Why a delivery was refused. Its webhook's owner may know, its sender not.
+    /// Why a delivery was refused. The owner of the webhook may know, its sender may not.
     pub enum DeliveryFault {
-        /// The header of the signature is missing
+        /// The signature header is missing
         Missing = "missing",
-        /// The header of the signature is there twice
+        /// The signature header occurs more than once
         Repeated = "repeated",
-        /// Something stands before the signature, such as sha256=
+        /// The signature has a prefix, such as sha256=
         Prefix = "prefix",
-        /// Digits A to F in place of a to f
+        /// The signature has digits A to F instead of a to f
         UpperCase = "upper_case",
-        /// Not as long as a signature
+        /// The signature has the wrong length
         Length = "length",
-        /// Not hexadecimal digits
+        /// The signature is not hexadecimal
         NotHex = "not_hex",
-        /// A signature of something else: another body, another secret
+        /// The signature belongs to another body or another secret
         Digest = "digest",
-        /// Not as the scheme wants it: a part is missing, or its time is not near
+        /// The scheme is violated: a part is missing, or the time is out of tolerance
         Scheme = "scheme",
-        /// Signed, and sent from an address that may not send
+        /// Signed, but sent from an address that may not send
         Address = "address",
         /// More than 65,536 bytes
         TooLarge = "too_large",
-        /// Signed, and not JSON
+        /// Signed, but not JSON
         NotJson = "not_json",
-        /// Signed, and not announced as JSON
+        /// Signed, but without the content type of JSON
         ContentType = "content_type",
     }
 }
@@ -53,17 +53,17 @@ pub type Headers = http::HeaderMap;
 /// A request as a sender signs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// The headers that it gets, with their values.
+    /// The headers to add, with their values.
     pub headers: Vec<(String, String)>,
-    /// What is hashed before the body.
+    /// The signed text before the body.
     pub before: String,
-    /// What is hashed after it.
+    /// The signed text after the body.
     pub after: String,
 }
 
-/// What a request says of its signature.
+/// The headers of a request that its signature depends on.
 #[derive(Default)]
-struct Given<'h> {
+struct SignedHeaders<'h> {
     /// The header with the signature.
     value: &'h str,
     timestamp: Option<&'h str>,
@@ -71,8 +71,8 @@ struct Given<'h> {
 }
 
 impl Rules {
-    /// Whether a request is signed with this key, at a time that is near `now`, in seconds since
-    /// 1970. One hash is made, whatever the headers say.
+    /// Whether a request is signed with this key, at a time within the tolerance around `now`, in
+    /// seconds since 1970. Always computes exactly one MAC, whatever the headers hold.
     #[must_use]
     pub fn verifies(&self, key: &SigningKey, headers: &Headers, body: &[u8], now: u64) -> bool {
         let given = self.given(headers).unwrap_or_default();
@@ -83,14 +83,15 @@ impl Rules {
         is_signed && self.is_timely(given.timestamp, now)
     }
 
-    /// What is wrong with the signature of a request that does not verify.
+    /// Why the signature of a request does not verify.
     #[must_use]
     pub fn complaint(&self, headers: &Headers, now: u64) -> DeliveryFault {
         let mut values = headers.get_all(&self.header).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
-            return match headers.contains_key(&self.header) {
-                true => DeliveryFault::Repeated,
-                false => DeliveryFault::Missing,
+            return if headers.contains_key(&self.header) {
+                DeliveryFault::Repeated
+            } else {
+                DeliveryFault::Missing
             };
         };
         let is_plain = self.prefix.is_empty() && self.encoding == Encoding::Hex;
@@ -104,20 +105,21 @@ impl Rules {
         let value = value.as_bytes();
         match value.len() {
             64 if !value.iter().all(u8::is_ascii_hexdigit) => DeliveryFault::NotHex,
+            // Lower-case digits would have been a signature.
             64 => DeliveryFault::UpperCase,
             _ if value.contains(&b'=') && !value.ends_with(b"=") => DeliveryFault::Prefix,
             _ => DeliveryFault::Length,
         }
     }
 
-    /// Signs a body, as a sender would at this time.
+    /// Signs a body as a sender would at this time.
     #[must_use]
     pub fn sign(&self, key: &SigningKey, body: &[u8], now: u64, id: &str) -> Signed {
         let time = now.to_string();
-        let given = Given {
+        let given = SignedHeaders {
             timestamp: Some(&time),
             id: Some(id),
-            ..Given::default()
+            ..SignedHeaders::default()
         };
         let (before, after) = self.around(&given);
         let signature = key.sign_parts(before.chain([body]).chain(after));
@@ -146,10 +148,10 @@ impl Rules {
         }
     }
 
-    /// What stands before and after the body in the signed text.
+    /// The signed text before and after the body.
     fn around<'a>(
         &'a self,
-        given: &Given<'a>,
+        given: &SignedHeaders<'a>,
     ) -> (
         impl Iterator<Item = &'a [u8]> + use<'a>,
         impl Iterator<Item = &'a [u8]> + use<'a>,
@@ -162,8 +164,8 @@ impl Rules {
         (filled(before, values), filled(after, values))
     }
 
-    /// What the headers say; None where something is missing, repeated, or not as it must be.
-    fn given<'h>(&self, headers: &'h Headers) -> Option<Given<'h>> {
+    /// Reads the headers; `None` if any is missing, repeated, or too long.
+    fn given<'h>(&self, headers: &'h Headers) -> Option<SignedHeaders<'h>> {
         let value = only(headers, &self.header, MAX_HEADER)?;
         let timestamp = match (&self.timestamp_key, &self.timestamp_header) {
             (Some(key), _) => {
@@ -179,15 +181,15 @@ impl Rules {
             Some(header) => Some(only(headers, header, MAX_ID)?),
             None => None,
         };
-        Some(Given {
+        Some(SignedHeaders {
             value,
             timestamp,
             id,
         })
     }
 
-    /// The signatures that are written as they must be, the first ones.
-    fn signatures(&self, given: &Given<'_>) -> impl Iterator<Item = Signature> {
+    /// The first well-formed signatures, at most [`MAX_SIGNATURES`].
+    fn signatures(&self, given: &SignedHeaders<'_>) -> impl Iterator<Item = Signature> {
         let written = self.parts(given.value);
         let written = written.filter_map(|part| part.strip_prefix(&*self.prefix));
         let length = match self.encoding {
@@ -200,7 +202,7 @@ impl Rules {
             .filter_map(|text| self.decode(text))
     }
 
-    /// What stands between the separators of a header; the whole where there is none.
+    /// The parts of a header between separators; the whole if the scheme has no separator.
     fn parts<'h>(&self, value: &'h str) -> impl Iterator<Item = &'h str> + use<'h> {
         let separator = self.separator;
         let parts = value.split(move |one| Some(one) == separator);
@@ -214,7 +216,7 @@ impl Rules {
         match self.encoding {
             Encoding::Hex => Signature::parse(text.as_bytes()).ok(),
             Encoding::Base64 => {
-                // Of 44 characters the last one is no padding, or 32 bytes are left.
+                // 44 characters decode to 33 bytes without padding; a signature has 32.
                 let mut bytes = [0; 33];
                 let length = BASE64_STANDARD.decode_slice(text, &mut bytes).ok()?;
                 let signature = bytes[..length].try_into().ok()?;
@@ -235,8 +237,8 @@ impl Rules {
     }
 }
 
-/// A template's pieces, with values in their places. In one go: a value that looks like a place is
-/// none.
+/// The pieces of a template with its placeholders filled in. One pass, so that a value that looks
+/// like a placeholder is not replaced.
 fn filled<'a>(
     template: &'a str,
     values: [(&'static str, Option<&'a str>); 2],
@@ -249,7 +251,7 @@ fn filled<'a>(
         let (after, piece) = match values.iter().find_map(begins) {
             Some(found) => found,
             None if rest.is_empty() => return None,
-            // A brace that begins no place is a character like any other.
+            // A brace that begins no placeholder is an ordinary character.
             None => {
                 let end = rest.char_indices().skip(1).find(|(_, one)| *one == '{');
                 let (piece, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
@@ -261,7 +263,7 @@ fn filled<'a>(
     })
 }
 
-/// The value of a header that stands there once, in at most so many bytes.
+/// The value of a header that occurs exactly once and has at most `max` bytes.
 fn only<'h>(headers: &'h Headers, name: &str, max: usize) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next().filter(|value| value.len() <= max)?;

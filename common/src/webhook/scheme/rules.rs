@@ -1,4 +1,4 @@
-//! What a scheme says, and which rules can be believed.
+//! The rules of a signature scheme, and the checks of custom ones.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::header::HeaderName;
@@ -10,9 +10,9 @@ use crate::{
     webhook::signature::{SigningKey, generate_secret},
 };
 
-/// Seconds that a signed time may be off, where nothing else is said.
+/// The default tolerance of a signed time, in seconds.
 pub(super) const TOLERANCE: u32 = 300;
-/// Longest time that may be allowed: a day.
+/// The maximum tolerance: a day.
 const MAX_TOLERANCE: u32 = 86_400;
 const MAX_TEMPLATE: usize = 200;
 const STANDARD_PREFIX: &str = "whsec_";
@@ -27,39 +27,39 @@ pub enum Encoding {
     Base64,
 }
 
-/// What a secret's text is.
+/// How the text of a secret encodes the key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SecretText {
+pub enum SecretEncoding {
     /// The key itself.
     #[default]
     Text,
-    /// The key in base64, perhaps with `whsec_` before it.
+    /// The key in base64, optionally with the prefix `whsec_`.
     Base64,
     /// The key in hexadecimal digits.
     Hex,
 }
 
-/// What a scheme does, as an operator writes it for `custom`.
+/// The rules of a scheme, in the form that operators write for `custom`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
     /// The header with the signature.
     pub header: String,
-    /// What stands before the signature, such as `sha256=`.
+    /// The prefix of the signature, such as `sha256=`.
     #[serde(default)]
     pub prefix: String,
-    /// What separates several signatures, or pairs `k=v`: a comma or a space.
+    /// The separator between several signatures, or pairs `k=v`: a comma or a space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub separator: Option<char>,
-    /// Where it has pairs: the key of the time. Then [`Self::prefix`] is the key of
-    /// the signature, with its `=`.
+    /// The key of the time, if the header holds pairs. Then [`Self::prefix`] is the key of the
+    /// signature, with its `=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp_key: Option<String>,
     /// The header with the time, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp_header: Option<String>,
-    /// Seconds that the time may be off.
+    /// How far the time may be off, in seconds.
     #[serde(default = "usual_tolerance")]
     pub tolerance_seconds: u32,
     /// The header with the id of the message.
@@ -67,49 +67,52 @@ pub struct Rules {
     pub id_header: Option<String>,
     /// How the signature is written.
     pub encoding: Encoding,
-    /// What is signed: a text with `{body}`, and with `{timestamp}` and `{id}` where there are
-    /// such.
+    /// The signed text: a template with `{body}`, and with `{timestamp}` and `{id}` if the request
+    /// has them.
     pub signed: String,
-    /// What the text of the secret is.
+    /// How the text of the secret encodes the key.
     #[serde(default)]
-    pub secret: SecretText,
+    pub secret: SecretEncoding,
 }
 
-/// Why rules are none.
+/// Why a custom scheme is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
     /// Not JSON, or not of this shape.
     #[error("{0}")]
     Shape(String),
-    /// A header's name can't be one.
-    #[error("{0} is not the name of a header")]
+    /// A header name is invalid.
+    #[error("{0} must be the name of a header")]
     Header(&'static str),
-    /// The signed text must say where the body is.
-    #[error("signed must contain {{body}} once, and at most 200 characters")]
+    /// The signed text does not contain the body once, or is too long.
+    #[error("signed must contain {{body}} exactly once and have at most 200 characters")]
     Body,
-    /// A time that is not signed could be any.
-    #[error("signed must contain {{timestamp}} once where there is a time, and not otherwise")]
-    Timestamp,
-    /// The same of the id.
-    #[error("signed must contain {{id}} once where there is an id_header, and not otherwise")]
-    Id,
-    /// The time can stand in one place only.
-    #[error("only one of timestamp_key and timestamp_header can be given")]
-    TwoTimes,
-    /// Pairs need a separator.
+    /// A sender could change a time that is not signed.
     #[error(
-        "separator must be ',' or ' ', be given with timestamp_key, and stand in neither that nor \
-         prefix"
+        "signed must contain {{timestamp}} exactly once with timestamp_key or timestamp_header, \
+         and not at all without"
+    )]
+    Timestamp,
+    /// A sender could change an id that is not signed.
+    #[error("signed must contain {{id}} exactly once with id_header, and not at all without")]
+    Id,
+    /// There are two places for the time.
+    #[error("timestamp_key and timestamp_header exclude each other: give one of them")]
+    TwoTimes,
+    /// The separator is missing or unsuitable.
+    #[error(
+        "separator must be ',' or ' ' and is required with timestamp_key, which must not be empty \
+         or contain '='; neither timestamp_key nor prefix may contain the separator"
     )]
     Separator,
-    /// Not so long.
+    /// The tolerance is zero or too long.
     #[error("tolerance_seconds must be from 1 to 86400")]
     Tolerance,
 }
 
-/// The secret can't be that of a scheme.
+/// The secret does not have the format that the scheme requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the secret is not what this scheme's secrets look like")]
+#[error("the secret does not have the format of this scheme's secrets")]
 pub struct InvalidSecret;
 
 fn usual_tolerance() -> u32 {
@@ -117,10 +120,10 @@ fn usual_tolerance() -> u32 {
 }
 
 impl Rules {
-    /// Parses and checks the rules of a `custom` scheme, JSON text.
+    /// Parses and checks the rules of a `custom` scheme, given as JSON.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         let rules: Self =
             serde_json::from_str(text).map_err(|error| RulesError::Shape(error.to_string()))?;
@@ -134,6 +137,8 @@ impl Rules {
             }
         }
         let has = |place: &str| rules.signed.matches(place).count();
+        // A time or an id that is not signed could be replaced, and one that is signed but not sent
+        // could not be verified.
         let has_time = rules.timestamp_key.is_some() || rules.timestamp_header.is_some();
         if has("{body}") != 1 || rules.signed.chars().count() > MAX_TEMPLATE {
             return Err(RulesError::Body);
@@ -155,45 +160,46 @@ impl Rules {
         if !is_known || !is_apart(&rules.prefix) || !has_key || needs_separator {
             return Err(RulesError::Separator);
         }
-        match (1..=MAX_TOLERANCE).contains(&rules.tolerance_seconds) {
-            true => Ok(rules),
-            false => Err(RulesError::Tolerance),
+        if !(1..=MAX_TOLERANCE).contains(&rules.tolerance_seconds) {
+            return Err(RulesError::Tolerance);
         }
+        Ok(rules)
     }
 
-    /// The key that a secret's text stands for.
+    /// Decodes the key from the text of a secret.
     ///
     /// # Errors
-    /// When it is not written as this scheme's secrets are.
+    /// When the text does not have the format of this scheme's secrets, or is empty.
     pub fn key(&self, secret: &Secret) -> Result<SigningKey, InvalidSecret> {
         let text = secret.expose();
         let bytes = match self.secret {
-            SecretText::Text => text.to_vec(),
-            SecretText::Hex => hex::decode(text).map_err(|_| InvalidSecret)?,
-            SecretText::Base64 => {
+            SecretEncoding::Text => text.to_vec(),
+            SecretEncoding::Hex => hex::decode(text).map_err(|_| InvalidSecret)?,
+            SecretEncoding::Base64 => {
                 let text = text
                     .strip_prefix(STANDARD_PREFIX.as_bytes())
                     .unwrap_or(text);
                 BASE64_STANDARD.decode(text).map_err(|_| InvalidSecret)?
             }
         };
-        match bytes.is_empty() {
-            true => Err(InvalidSecret),
-            false => Ok(SigningKey::new(&Secret::new(bytes))),
+        // Anyone could sign with an empty key.
+        if bytes.is_empty() {
+            return Err(InvalidSecret);
         }
+        Ok(SigningKey::new(&Secret::new(bytes)))
     }
 }
 
-/// A new secret, as a scheme's secrets look.
+/// Generates a secret in the format of a scheme.
 ///
 /// # Errors
 /// When the operating system gives no random bytes.
 pub fn secret_for(rules: &Rules) -> Result<Secret, RandomError> {
     let secret = generate_secret()?;
     Ok(match rules.secret {
-        SecretText::Text | SecretText::Hex => secret,
-        SecretText::Base64 => {
-            // Half of it: 32 bytes, of which each is two of its digits.
+        SecretEncoding::Text | SecretEncoding::Hex => secret,
+        SecretEncoding::Base64 => {
+            // The generated secret is the hexadecimal text of 32 bytes.
             let bytes = hex::decode(secret.expose()).unwrap_or_default();
             let text = format!("{STANDARD_PREFIX}{}", BASE64_STANDARD.encode(bytes));
             Secret::new(text.into_bytes())

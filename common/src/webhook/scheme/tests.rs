@@ -1,4 +1,4 @@
-//! Schemes against what their makers publish or what openssl computes, and against each other.
+//! Schemes against published examples, results of openssl, and each other.
 
 use http::header::HeaderName;
 use proptest::prelude::{any, prop, proptest};
@@ -263,7 +263,7 @@ fn new_secrets_are_keys() {
 }
 
 proptest! {
-    /// What is signed here is verified here, and by no other scheme, key, body or time.
+    /// A signature verifies, and does not under any other scheme, key or body.
     #[test]
     fn only_what_was_signed_verifies(
         body in prop::collection::vec(any::<u8>(), 0..100),
@@ -290,7 +290,7 @@ proptest! {
     }
 }
 
-/// Where there is a webhook, a sender can't have more work done than where there is none.
+/// A sender can't cause more work for a webhook that exists than for one that does not.
 #[test]
 fn long_headers_are_not_looked_at() {
     let rules = Scheme::StandardWebhooks.rules().unwrap();
@@ -300,9 +300,10 @@ fn long_headers_are_not_looked_at() {
         let signed = rules.sign(&key, b"{}", 1_000, id);
         let mut headers = Headers::new();
         for (name, value) in &signed.headers {
-            let before = match *name == rules.header {
-                true => signatures_before,
-                false => "",
+            let before = if *name == rules.header {
+                signatures_before
+            } else {
+                ""
             };
             let name: HeaderName = name.parse().unwrap();
             headers.insert(name, format!("{before}{value}").parse().unwrap());

@@ -8,13 +8,16 @@ use letterbox_common::form::TokenHash;
 use letterbox_database::{Database, DatabaseError, statements};
 use tokio_postgres::Row;
 
-use super::{LiveForm, LiveRelease, Subject};
+use super::{
+    live_form::{LiveForm, LiveRelease},
+    subject::Subject,
+};
 use crate::{batcher::LookUp, client_address::ClientAddress};
 
 statements! {
-    /// For every request, in their order: its live form, and when the limits that refuse it would
-    /// let it pass. Only an open token counts; a place is that of a key in $1. Rows are put beside
-    /// each other instead of joined: the role that asks has no hash joins.
+    /// For every request, in order: its live form, and when the limits that refuse it would let it
+    /// pass. Only an open token counts; client and token are places of keys in $1. Rows are placed
+    /// side by side instead of joined, because the gateway's sessions have no hash joins.
     ADMIT = admit "
 WITH asked AS MATERIALIZED (
     SELECT asked.ordinal, asked.client, asked.token, coalesce(l.is_open, false) AS is_open,
@@ -41,21 +44,21 @@ FROM ROWS FROM (
                client_next_in, token_next_in)";
 }
 
-/// What is asked for one request.
+/// The question of one request.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Request {
+pub(super) enum Admittance {
     /// Find the form and count.
     Count {
         client: ClientAddress,
         token: Option<TokenHash>,
-        /// Also where it is closed.
+        /// Find the form even if it is closed.
         closed_too: bool,
     },
-    /// Say whether the token is open, and no more.
+    /// Only say whether the token is open.
     Find { token: Option<TokenHash> },
 }
 
-impl Request {
+impl Admittance {
     fn token(self) -> Option<TokenHash> {
         match self {
             Self::Count { token, .. } | Self::Find { token } => token,
@@ -69,7 +72,7 @@ impl Request {
         }
     }
 
-    /// The subjects that it may count against: its client, its token.
+    /// The subjects that it may count against: its client and its token.
     fn subjects(self) -> [Option<Subject>; 2] {
         match self {
             Self::Count { client, token, .. } => {
@@ -80,15 +83,15 @@ impl Request {
     }
 }
 
-/// The answer to one request. It has counted if neither limit refuses it.
+/// The answer to one request, which has counted if neither limit refuses it.
 #[derive(Debug, Clone)]
 pub(super) struct Admitted {
     pub(super) is_open: bool,
-    /// Of a live token, where the request is to be counted.
+    /// The form of a live token; `None` for a request that only finds.
     pub(super) form: Option<LiveForm>,
-    /// When the client's limit would let it pass, if it does not now.
+    /// When the limit of the client would let it pass, if it does not now.
     pub(super) client_next_in: Option<Duration>,
-    /// When the token's would.
+    /// When the limit of the token would let it pass, if it does not now.
     pub(super) token_next_in: Option<Duration>,
 }
 
@@ -98,12 +101,12 @@ pub(super) struct Requests {
 }
 
 impl LookUp for Requests {
-    type Item = Request;
+    type Item = Admittance;
     type Output = Admitted;
     type Error = DatabaseError;
 
-    async fn look_up(&self, requests: Vec<Request>) -> Result<Vec<Admitted>, DatabaseError> {
-        // Sorted, so that two batches can't wait for each other in a circle.
+    async fn look_up(&self, requests: Vec<Admittance>) -> Result<Vec<Admitted>, DatabaseError> {
+        // Sorted, so that two batches can't deadlock.
         let subjects = requests.iter().flat_map(|request| request.subjects());
         let limits: BTreeMap<Vec<u8>, i32> = subjects
             .flatten()
@@ -148,7 +151,7 @@ impl LookUp for Requests {
 fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
     let next_in = |column| -> Result<_, tokio_postgres::Error> {
         let seconds: Option<f64> = row.try_get(column)?;
-        // Never negative, unless the server's clock was set back meanwhile.
+        // Negative only if the server's clock was set back meanwhile.
         let next_in = seconds.map(Duration::try_from_secs_f64);
         Ok(next_in.map(Result::unwrap_or_default))
     };

@@ -1,4 +1,4 @@
-//! Forgets those whom nobody has counted for a minute.
+//! Deletes rate limits without a hit in the last minute.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const PAGE: i64 = 5_000;
 
 statements! {
-    /// Forgets keys without a hit in the last 60 seconds, without waiting for any that are in use.
+    /// Deletes keys without a hit in the last 60 seconds, and skips those that are in use.
     SWEEP_RATE_LIMITS = sweep_rate_limits "
 DELETE FROM rate_limits WHERE key IN (
     SELECT key FROM rate_limits
@@ -18,7 +18,7 @@ DELETE FROM rate_limits WHERE key IN (
     LIMIT $1 FOR UPDATE SKIP LOCKED)";
 }
 
-/// Sweeps now and then, until `stop`.
+/// Sweeps periodically until `stop`.
 pub(in crate::admission) async fn sweep(database: Database, stop: CancellationToken) {
     while stop
         .run_until_cancelled(tokio::time::sleep(PERIOD))

@@ -8,7 +8,7 @@
 //! wakes wait, and however many entries an old snapshot keeps in the indexes.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     fairness::{Candidate, InFlight, Lane, Limits, take_turns},
-    store::{self, HandedOver},
+    store::{self, DueWake, HandedOver, Lanes},
 };
 
 /// Maximum number of due wakes that one look takes up.
@@ -32,19 +32,6 @@ const IN_FLIGHT_PER_PLACE: usize = 2;
 /// A wake is put off, because the queue may hold it, until it was handed over so often: perhaps it
 /// holds others.
 const MAX_HANDOVERS: i32 = 4;
-
-/// A wake whose time has come.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DueWake {
-    pub(super) candidate: Candidate,
-    /// It was handed over before.
-    pub(super) is_in_flight: bool,
-    /// How often, since a worker took the run.
-    pub(super) handovers: i32,
-}
-
-/// Where wakes are ready, and a time before which none of them was due.
-pub(super) type Lanes = BTreeMap<Lane, SystemTime>;
 
 /// The outbox, as far as one relay knows it.
 #[derive(Debug, Clone)]

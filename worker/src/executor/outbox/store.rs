@@ -3,7 +3,10 @@
 //! the relay does with them. Only the relay that holds the lease lets them be ready, or hands them
 //! over.
 
-use std::{collections::HashSet, time::SystemTime};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::SystemTime,
+};
 
 use letterbox_common::{
     ids::{AccountId, RunId, WorkspaceId},
@@ -13,10 +16,7 @@ use letterbox_database::{BoundStatement, Database, DatabaseError, Transaction, s
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{
-    dispatcher::{DueWake, Lanes},
-    fairness::{Candidate, Lane},
-};
+use super::fairness::{Candidate, Lane};
 
 statements! {
     /// Says that a worker is alive, and with how many places.
@@ -138,6 +138,19 @@ ON CONFLICT (workspace_id, run_id) DO UPDATE
 SET due_at = least(run_wakes.due_at, EXCLUDED.due_at), handovers = 0
 WHERE run_wakes.state <> 'ready'";
 }
+
+/// A wake whose time has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DueWake {
+    pub(super) candidate: Candidate,
+    /// It was handed over before.
+    pub(super) is_in_flight: bool,
+    /// How often, since a worker took the run.
+    pub(super) handovers: i32,
+}
+
+/// Where wakes are ready, and a time before which none of them was due.
+pub(super) type Lanes = BTreeMap<Lane, SystemTime>;
 
 /// A wake that was handed over, until a time.
 #[derive(Debug, Clone)]

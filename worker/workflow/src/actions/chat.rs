@@ -1,5 +1,5 @@
-//! An OpenAI-compatible chat completions endpoint: where it is, what is sent to it, and what of its
-//! answer counts.
+//! Requests to an OpenAI-compatible chat completions endpoint, and the part of its answers that is
+//! used.
 
 use serde_json::Value;
 use url::Url;
@@ -10,7 +10,7 @@ use crate::{
     template::{Escape, RenderError, Renderer, Template},
 };
 
-/// Characters of a model's name.
+/// Maximum characters of a model's name.
 pub(super) const MAX_MODEL: usize = 200;
 const PATH: &str = "/chat/completions";
 
@@ -24,30 +24,28 @@ pub(super) fn request(base_url: &Url, body: &Value) -> Result<Request, RenderErr
     })
 }
 
-/// What a model is told to do is the owner's, and the same in every run.
+/// Requires fixed text: only the owner decides what a model is told to do.
 pub(super) fn check_fixed(diagnostics: &mut Diagnostics, path: &str, text: &str) {
     if text.contains("{{") || text.contains("{%") {
         diagnostics.add(path, "must not contain values: insert them into input");
     }
 }
 
-/// The text that a model is given, with its values, of at most `max` characters.
+/// Renders the input of a model, of at most `max` characters.
 pub(super) fn input(
     template: &Template,
     renderer: &Renderer<'_>,
     max: usize,
 ) -> Result<String, RenderError> {
     let text = template.render(Escape::None, renderer)?;
-    match text.chars().count() {
-        count if count > max => {
-            let reason = format!("the input is longer than {max} characters");
-            Err(RenderError::new(reason))
-        }
-        _ => Ok(text),
+    if text.chars().count() > max {
+        let reason = format!("the input is longer than {max} characters");
+        return Err(RenderError::new(reason));
     }
+    Ok(text)
 }
 
-/// The first choice of an answer; none where it is not one.
+/// Returns the first choice of an answer. `None` if the body isn't an answer.
 pub(super) fn first_choice(answer: &Value) -> Option<&Value> {
     answer
         .pointer("/choices/0")

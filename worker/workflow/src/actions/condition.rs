@@ -1,4 +1,4 @@
-//! `condition`: goes one of two ways, by the values of the run.
+//! `condition`: chooses one of two branches by the values of the run.
 
 use serde_json::{Map, Value};
 

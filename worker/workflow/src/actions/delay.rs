@@ -1,4 +1,4 @@
-//! `delay`: the run goes on after a time. Nobody's place is taken meanwhile.
+//! `delay`: the run continues after a time. It occupies no worker meanwhile.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn parse(diagnostics: &mut Diagnostics, members: &Map<String, Value>, path: &str
     }
 }
 
-/// An ISO 8601 duration. A day has 24 hours, a week 7 days.
+/// Parses an ISO 8601 duration. A day has 24 hours, a week 7 days.
 fn duration(text: &str) -> Option<Duration> {
     if !text.starts_with('P') {
         return None;

@@ -1,7 +1,7 @@
-//! What a run can do, one file for each kind of action.
+//! The actions of a run, one file for each kind.
 //!
-//! [`KINDS`] is the registry: the parser, the policy's words, the documentation and the tests come
-//! from it. To add a kind, write its file and add its line.
+//! [`KINDS`] is the registry: the parser, the words of policies, the documentation and the tests
+//! are derived from it. To add a kind, write its file and add its line.
 
 mod ai_agent;
 mod ai_condition;
@@ -41,24 +41,23 @@ pub static KINDS: [ActionKind; 5] = [
     delay::KIND,
 ];
 
-/// What an agent's tool calls are.
+/// The kind of an agent's tool calls.
 pub static TOOL_CALL: &ActionKind = &http_request::KIND;
-/// What an agent's questions to its model are.
+/// The kind of an agent's questions to its model.
 pub static AGENT: &ActionKind = &ai_agent::KIND;
 
 /// A kind of action.
 pub struct ActionKind {
-    /// As definitions, policies and records name it.
+    /// Its name in definitions, policies and records.
     pub name: &'static str,
-    /// What it is called when untrusted text steers a run through it; for kinds that choose a
-    /// branch.
+    /// The steering of untrusted text through it; `None` for kinds that choose no branch.
     pub steering: Option<Steering>,
-    /// Members of a definition, beside those that every action has.
+    /// Members of a definition, besides those that every action has.
     members: &'static [&'static str],
     parse: Parse,
 }
 
-/// How an action of a kind is parsed, and so what it can do.
+/// The parser of a kind, by the step that it makes.
 enum Parse {
     Choose(ParseMembers<Condition>),
     Send(ParseMembers<Option<Arc<dyn Outgoing>>>),
@@ -66,11 +65,11 @@ enum Parse {
     Wait(ParseMembers<Duration>),
 }
 
-/// Parses the members of one action, whose path is given; what is wrong goes to the diagnostics.
+/// Parses the members of the action at a path; adds problems to the diagnostics.
 type ParseMembers<T> = fn(&mut Diagnostics, &Map<String, Value>, &str) -> T;
 
 impl ActionKind {
-    /// Whether its actions send a request, and so pass the policy.
+    /// Whether its actions send a request, about which the policy decides.
     #[must_use]
     pub fn sends(&self) -> bool {
         matches!(self.parse, Parse::Send(_) | Parse::Delegate(_))
@@ -90,7 +89,7 @@ impl fmt::Debug for ActionKind {
     }
 }
 
-/// The kinds of action that send something: those that a policy decides about.
+/// The kinds that send a request, about which a policy decides.
 pub(crate) fn sending_kinds() -> Vec<&'static str> {
     KINDS
         .iter()
@@ -106,33 +105,33 @@ pub struct Action {
     pub id: String,
     /// One of [`KINDS`].
     pub kind: &'static ActionKind,
-    /// What it does when a run comes to it.
+    /// The step that a run takes.
     pub step: Step,
-    /// What follows, by the branch that is chosen. Empty for kinds that choose nothing.
+    /// The actions of each branch. Empty for kinds that choose no branch.
     pub branches: Branches,
-    /// What gets into it, or decides it.
+    /// The values that it uses.
     pub references: References,
 }
 
-/// What an action does.
+/// The step that a run takes at an action.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Chooses a branch by the run's own values. Sends nothing.
+    /// Chooses a branch by the values of the run. Sends nothing.
     Choose(Condition),
     /// Sends a request; its answer may choose a branch.
     Send(Arc<dyn Outgoing>),
     /// Lets a model decide which requests are sent.
     Delegate(Arc<Agent>),
-    /// Does nothing for a time.
+    /// Waits.
     Wait(Duration),
 }
 
 text_enum! {
-    /// The way that a run goes after a condition.
+    /// The branch that a run takes after a condition.
     pub enum Branch {
         /// The condition holds
         Then = "then",
-        /// It does not
+        /// The condition does not hold
         Else = "else",
     }
 }
@@ -151,7 +150,7 @@ pub struct Branches {
 }
 
 impl Branches {
-    /// Whether anything follows.
+    /// Whether any branch has actions.
     pub(crate) fn has_any(&self) -> bool {
         !self.then.is_empty() || !self.otherwise.is_empty()
     }
@@ -167,7 +166,7 @@ impl Branches {
 }
 
 impl Action {
-    /// The account that it calls first; none for actions that send nothing.
+    /// The account that it calls first; `None` for actions that send nothing.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         match &self.step {
@@ -177,14 +176,14 @@ impl Action {
         }
     }
 
-    /// Whether later actions can use what it was answered.
+    /// Whether it has an answer that later actions can use.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         matches!(self.step, Step::Send(_) | Step::Delegate(_))
     }
 }
 
-/// The names of all accounts that actions use, at any depth, each once.
+/// Returns the names of all accounts that actions use, at any depth, without duplicates.
 #[must_use]
 pub fn account_names(actions: &[Action]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
@@ -202,8 +201,8 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
     names
 }
 
-/// Checks the templates and conditions of parsed actions, which needs the form. What they may refer
-/// to grows from action to action.
+/// Checks the templates and conditions of parsed actions. Each action adds its answer to the
+/// variables of the following ones.
 pub(crate) fn check(
     diagnostics: &mut Diagnostics,
     actions: &[Action],
@@ -223,7 +222,7 @@ pub(crate) fn check(
         if action.is_answered() {
             variables.add_answer(&action.id);
         }
-        // A run takes one branch only: what one answers, the other one does not know.
+        // A run takes only one branch, so neither can use the answers of the other.
         let before = variables.clone();
         for branch in Branch::ALL {
             let mut inside = before.clone();

@@ -1,4 +1,4 @@
-//! What every action that sends a request has in common: the request, and what its answer means.
+//! The common interface of actions that send a request: the request, and the meaning of its answer.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use crate::{
     template::{References, RenderError, Renderer, Variables},
 };
 
-/// An action that sends a request to a connected account. One implementation for each kind.
+/// An action that sends a request to a connected account.
 #[expect(
     private_interfaces,
     reason = "only this crate implements it, and only it checks"
 )]
 pub trait Outgoing: fmt::Debug + Send + Sync {
-    /// Name of the account that it calls.
+    /// The name of the account that it calls.
     fn account(&self) -> &str;
 
     /// The method of its request, in capital letters.
     fn method(&self) -> &str;
 
-    /// What gets into the request.
+    /// The values that the request uses.
     fn references(&self) -> References;
 
     /// Whether the definition sets this header.
@@ -31,43 +31,43 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Checks its templates, for a definition that is about to be deployed.
+    /// Checks its templates when a definition is deployed.
     fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables);
 
-    /// The request for the values of a run, to an account at `base_url`.
+    /// Renders the request with the values of a run, to an account at `base_url`.
     ///
     /// # Errors
-    /// When a value can't be inserted where it would be.
+    /// When a value can't be inserted in its place.
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError>;
 
-    /// What is recorded and shown of its request, where that is not the request itself; none where
-    /// it is, and later attempts send what was recorded.
+    /// The redacted request to record and show. `None` if the request itself is recorded, which
+    /// later attempts then send.
     fn shown(&self, _request: &Request) -> Option<Request> {
         None
     }
 
-    /// What a successful answer (2xx) means. `body` is what arrived of it, `is_complete` whether
-    /// that is all of it.
+    /// Concludes from a successful answer (2xx). `is_complete` is `false` if only a part of the
+    /// body arrived.
     fn conclude(&self, _body: &[u8], _is_complete: bool) -> Conclusion {
         Conclusion::Done
     }
 }
 
-/// What a successful answer means for its action.
+/// The conclusion from a successful answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conclusion {
     /// The action is done.
     Done,
     /// The action is done and has chosen this branch.
     Chose(Branch),
-    /// The action has failed, and would fail again.
+    /// The action has failed, and another attempt would fail as well.
     Failed(String),
-    /// The answer did not arrive as a whole: another attempt may succeed.
+    /// The answer did not arrive completely: another attempt may succeed.
     Incomplete,
 }
 
-/// A request as it is sent, but for the credential: what is recorded, shown to whoever approves it,
-/// and sent by every attempt.
+/// A request as it is recorded, shown for approval, and sent by every attempt, without the
+/// credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// In capital letters.
@@ -97,10 +97,10 @@ impl Request {
     }
 }
 
-/// The URL of `path` below an account's base URL.
+/// Returns the URL of `path` below an account's base URL.
 ///
 /// # Errors
-/// When the URL would not have this path, because `.` and `..` are segments of it.
+/// When the URL would have another path, because `path` has `.` or `..` segments.
 pub(super) fn join_path(base_url: &Url, path: &str) -> Result<Url, RenderError> {
     let whole = format!("{}{path}", base_url.path().trim_end_matches('/'));
     let mut url = base_url.clone();

@@ -1,4 +1,4 @@
-//! Parses lists of actions. What is wrong goes to the diagnostics.
+//! Parses lists of actions; adds problems to the diagnostics.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,7 @@ const MAX_ACTIONS: usize = 100;
 const MAX_DEPTH: usize = 10;
 const MAX_ID: usize = 100;
 
-/// Parses lists of actions, each with its path, that make up one release: no two of their actions
-/// have the same id.
+/// Parses the lists of actions of one release, each with its path. Ids are unique over all lists.
 pub(crate) fn parse<const N: usize>(
     diagnostics: &mut Diagnostics,
     lists: [(&str, Option<&Value>); N],
@@ -27,7 +26,7 @@ pub(crate) fn parse<const N: usize>(
     if number > MAX_ACTIONS {
         diagnostics.add(
             "actions",
-            format_args!("must be at most {MAX_ACTIONS} actions"),
+            format_args!("must have at most {MAX_ACTIONS} actions"),
         );
     }
     parsed
@@ -39,7 +38,7 @@ struct Parser<'d> {
 }
 
 impl Parser<'_> {
-    /// What an agent does is recorded under its id and a number.
+    /// Refuses ids of the form `agent/1` beside an agent, whose parts are recorded under such ids.
     fn check_ids(&mut self, lists: &[Vec<Action>]) {
         let is_part = |id: &str| {
             let part = id.rsplit_once('/');
@@ -49,7 +48,7 @@ impl Parser<'_> {
         let mut parts: Vec<_> = self.ids.iter().filter(|id| is_part(id)).cloned().collect();
         parts.sort_unstable();
         for id in parts.iter().filter(|_| has_agent) {
-            let problem = format_args!("the id {id:?} is one of those that parts of an agent have");
+            let problem = format_args!("the id {id:?} is reserved for a part of an agent");
             self.diagnostics.add("actions", problem);
         }
     }

@@ -9,7 +9,7 @@ use crate::diagnostics::Diagnostics;
 
 const MAX_TITLE: usize = 120;
 const MAX_DESCRIPTION: usize = 500;
-/// Maximum characters of texts without a limit of their own.
+/// Maximum characters of texts without their own limit.
 const MAX_TEXT: usize = 500;
 const MAX_KEY: usize = 100;
 const FIELDS: RangeInclusive<usize> = 1..=20;

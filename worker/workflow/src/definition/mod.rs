@@ -1,5 +1,5 @@
-//! What an owner deploys: `{"form": {…}, "actions": […], "on_failure": […], "page": {…},
-//! "spam_defence": {…}}`, checked as a whole, so that one try names every mistake.
+//! The definition that an owner deploys: `{"form": {…}, "actions": […], "on_failure": […], "page":
+//! {…}, "spam_defence": {…}}`, checked as a whole, so that one try reports every mistake.
 
 mod form;
 mod page;
@@ -15,25 +15,25 @@ use crate::{
     template::Variables,
 };
 
-/// Largest definition, in bytes.
+/// Maximum bytes of a definition.
 const MAX_BYTES: usize = 262_144;
 
-/// A definition without mistakes.
+/// A valid definition.
 #[derive(Debug, Clone)]
 pub struct Definition {
     pub(crate) form: Form,
     /// How the form's page looks.
     pub(crate) page: Page,
-    /// Seconds that filling in the form takes at least, where its submissions need a proof of
-    /// work; None where they do not.
+    /// Minimum seconds to fill in the form, if its submissions need a proof of work; `None` if
+    /// they don't.
     pub least_seconds: Option<i16>,
-    /// In their order; the actions of branches are inside their conditions.
+    /// In order; the actions of branches are inside their conditions.
     pub actions: Vec<Action>,
-    /// What follows when a run has failed.
+    /// The actions that follow when a run has failed.
     pub on_failure: Vec<Action>,
     /// The actions as JSON text, as they are in the definition.
     actions_json: String,
-    /// The same of what follows a failure; none where the definition has none.
+    /// The same for `on_failure`; `None` if the definition has none.
     on_failure_json: Option<String>,
 }
 
@@ -86,14 +86,14 @@ impl Definition {
         }
     }
 
-    /// What is allowed and hardly meant, one sentence for each.
+    /// Warnings about valid but probably unintended parts, one sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let all = [&self.actions[..], &self.on_failure[..]].concat();
         warnings::of_conditions(&self.form, &all)
     }
 
-    /// The form, as the public reads it.
+    /// The form as JSON, as the public reads it.
     #[must_use]
     #[expect(
         clippy::expect_used,
@@ -103,7 +103,7 @@ impl Definition {
         serde_json::to_string(&self.form).expect("text, booleans and lists always serialize")
     }
 
-    /// How the form's page looks, as JSON; None where nothing is said.
+    /// How the form's page looks, as JSON; `None` if nothing is set.
     #[must_use]
     #[expect(clippy::expect_used, reason = "a page is text and lists of it")]
     pub fn page_json(&self) -> Option<String> {
@@ -111,13 +111,13 @@ impl Definition {
         (!is_plain).then(|| serde_json::to_string(&self.page).expect("text always serializes"))
     }
 
-    /// The list of actions.
+    /// The list of actions, as JSON.
     #[must_use]
     pub fn actions_json(&self) -> &str {
         &self.actions_json
     }
 
-    /// The list of actions that follow when a run has failed, if the definition has one.
+    /// The list of actions that follow when a run has failed, as JSON, if the definition has one.
     #[must_use]
     pub fn on_failure_json(&self) -> Option<&str> {
         self.on_failure_json.as_deref()

@@ -1,4 +1,4 @@
-//! How the page of a form looks.
+//! The appearance of a form's page.
 
 use std::{collections::BTreeMap, fmt::Display};
 
@@ -23,18 +23,18 @@ const MEMBERS: [&str; 9] = [
 const MAX_ORGANIZATION: usize = 100;
 const MAX_BUTTON: usize = 40;
 const MAX_URL: usize = 2_000;
-/// Largest logo, in bytes of the picture.
+/// Maximum bytes of a decoded logo.
 const MAX_LOGO: usize = 32_768;
 const MAX_FRAME_ANCESTORS: usize = 10;
 
-/// The pictures that a logo may be: their media types, and how their files begin.
+/// The picture formats of a logo: the media type, and how a file begins.
 const PICTURES: [(&str, &[u8]); 3] = [
     ("image/png", b"\x89PNG\r\n\x1a\n"),
     ("image/jpeg", b"\xff\xd8\xff"),
     ("image/webp", b"RIFF"),
 ];
 
-/// What the HTML standard lets browsers fill in, less passwords and means of payment.
+/// The autofill names of the HTML standard, except passwords and means of payment.
 const AUTOFILL: [&str; 37] = [
     "off",
     "name",
@@ -102,7 +102,7 @@ pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>, form: 
     }
 }
 
-/// A member that is a text with more to it.
+/// Parses a member whose text has a format.
 fn parsed<T, E: Display>(
     diagnostics: &mut Diagnostics,
     members: &Map<String, Value>,
@@ -116,7 +116,7 @@ fn parsed<T, E: Display>(
         .ok()
 }
 
-/// A picture as a data URI.
+/// Checks a picture, given as a data URI.
 fn logo(text: &str) -> Result<String, String> {
     let expected = || {
         let types: Vec<_> = PICTURES.iter().map(|(media_type, _)| *media_type).collect();
@@ -137,21 +137,23 @@ fn logo(text: &str) -> Result<String, String> {
         return Err(format!("must have at most {MAX_LOGO} bytes, not {bytes}"));
     }
     let is_webp = media_type != "image/webp" || picture.get(8..12) == Some(b"WEBP");
-    match picture.starts_with(begin) && is_webp {
-        true => Ok(text.to_owned()),
-        false => Err(format!("is no {media_type}")),
+    if picture.starts_with(begin) && is_webp {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("is not a picture of the type {media_type}"))
     }
 }
 
-/// The address of a page: where a reader of the form may go.
+/// Checks the address of a page that the form links to.
 fn address(text: &str) -> Result<String, String> {
     let expected = || format!("must be an https address of at most {MAX_URL} characters");
     let url = Url::parse(text).map_err(|_| expected())?;
     let is_plain = url.scheme() == "https" && url.username().is_empty() && url.password().is_none();
-    // As it is parsed: nothing in it can end an attribute or a header.
-    match is_plain && url.as_str().len() <= MAX_URL {
-        true => Ok(url.into()),
-        false => Err(expected()),
+    if is_plain && url.as_str().len() <= MAX_URL {
+        // The normalized form: nothing in it can end an attribute or a header.
+        Ok(url.into())
+    } else {
+        Err(expected())
     }
 }
 
@@ -162,7 +164,7 @@ fn frame_ancestors(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<
     }
     let origins = diagnostics.list(value, PATH).unwrap_or_default();
     if origins.len() > MAX_FRAME_ANCESTORS {
-        let problem = format_args!("must be at most {MAX_FRAME_ANCESTORS} origins");
+        let problem = format_args!("must have at most {MAX_FRAME_ANCESTORS} origins");
         diagnostics.add(PATH, problem);
     }
     let mut found = Vec::new();
@@ -178,11 +180,11 @@ fn frame_ancestors(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<
     found
 }
 
-/// Of a site that speaks TLS, or of this machine.
+/// Parses the origin of an https site, or of this machine.
 fn origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_here = match url.host()? {
-        // A host may have stars and semicolons in it; an origin that is named has not.
+        // The URL standard permits `*` and `;` in a host, which would change the header.
         Host::Domain(name) if !name.bytes().all(is_plain) => return None,
         Host::Domain(name) => name == "localhost",
         Host::Ipv4(address) => address.is_loopback(),
@@ -208,7 +210,7 @@ fn autocomplete(
     for (key, word) in members.into_iter().flatten() {
         let path = format!("{PATH}.{key}");
         if !form.fields.iter().any(|field| field.key == *key) {
-            diagnostics.add(&path, "is no field of the form");
+            diagnostics.add(&path, "is not a field of the form");
         }
         let word = diagnostics.one_of(Some(word), &path, &AUTOFILL, |word| word);
         found.extend(word.map(|word| (key.clone(), (*word).to_owned())));

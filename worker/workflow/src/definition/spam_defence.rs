@@ -1,15 +1,15 @@
-//! The defence of a form against programs that fill it in.
+//! The spam defence of a form.
 
 use serde_json::Value;
 
 use crate::diagnostics::Diagnostics;
 
-/// Seconds that nobody needs less than to fill in a form.
+/// The default minimum: no person fills in a form faster.
 const USUAL_SECONDS: i16 = 2;
 const MOST_SECONDS: i16 = 60;
 
-/// Checks `spam_defence`. Gives the seconds that filling in the form takes at least; None where
-/// the form has no defence.
+/// Checks `spam_defence`. Returns the minimum seconds to fill in the form; `None` if the form has
+/// no defence.
 pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Option<i16> {
     let members = diagnostics.object(value?, "spam_defence")?;
     diagnostics.only(members, "spam_defence", &["least_seconds"]);

@@ -1,4 +1,4 @@
-//! What is allowed in a definition and hardly meant.
+//! Warnings about valid but probably unintended parts of a definition.
 
 use letterbox_common::form::{FieldType, Form};
 
@@ -6,7 +6,7 @@ use crate::actions::{Action, Branch, Step};
 
 const COMPARISONS: [&str; 6] = ["==", "!=", "<=", ">=", "<", ">"];
 
-/// One sentence for each condition that compares what a submission may leave out.
+/// Returns one sentence for each comparison of a value that a submission may leave out.
 pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
     let optional: Vec<_> = form
         .fields
@@ -29,7 +29,7 @@ fn walk(actions: &[Action], optional: &[&str], warnings: &mut Vec<String>) {
                 let value = written(key);
                 format!(
                     "the condition {:?} compares {value}, which a submission may leave out: begin \
-                     with '{value} is defined and'",
+                     it with '{value} is defined and'",
                     action.id
                 )
             }));
@@ -40,18 +40,19 @@ fn walk(actions: &[Action], optional: &[&str], warnings: &mut Vec<String>) {
     }
 }
 
-/// A value of the form, as an expression names it.
+/// The name of a form value in an expression.
 fn written(key: &str) -> String {
     let is_word = key
         .chars()
         .all(|one| one.is_ascii_alphanumeric() || one == '_');
-    match is_word {
-        true => format!("form.{key}"),
-        false => format!("form['{key}']"),
+    if is_word {
+        format!("form.{key}")
+    } else {
+        format!("form['{key}']")
     }
 }
 
-/// Whether an expression compares a value of which it does not ask whether it is there.
+/// Whether an expression compares a value without testing that it is present.
 fn compares_unasked(expression: &str, key: &str) -> bool {
     let ways = [
         format!("form.{key}"),

@@ -1,5 +1,5 @@
-//! What templates can refer to: the variables of a definition when it is checked, and their values
-//! when a run renders it.
+//! The names that templates can use: the variables of a definition when it is checked, and their
+//! values when a run renders it.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,24 +7,25 @@ use letterbox_common::form::{FieldType, Form};
 use minijinja::Value;
 use serde_json::value::RawValue;
 
-use super::{Renderer, insertions::AS_TYPED, references::AnswerName};
+use super::{
+    insertions::AS_TYPED,
+    references::{AnswerName, FAILURE},
+};
 use crate::json;
 
 /// The members of `run`.
 const RUN_MEMBERS: [&str; 2] = ["id", "received_at"];
-/// The member of `run` that only what follows a failure can use.
-pub(super) const FAILURE: &str = "failure";
 
 /// The variables that a template may use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Variables {
     /// Keys of the form's fields.
     form: Vec<(String, FieldType)>,
-    /// Ids of the actions before the template, whose answers are known.
+    /// Ids of earlier actions, whose answers are known.
     answers: Vec<String>,
-    /// Arguments of a tool, by name; none outside of tools.
+    /// Arguments of a tool, by name; `None` outside of tools.
     args: Option<Vec<(String, FieldType)>>,
-    /// The run has failed.
+    /// Whether the run has failed.
     failure: bool,
 }
 
@@ -39,19 +40,19 @@ impl Variables {
         }
     }
 
-    /// These, and the answer of one more action.
+    /// Adds the answer of an action.
     pub(crate) fn add_answer(&mut self, id: &str) {
         self.answers.push(id.to_owned());
     }
 
-    /// These, and the answers that `other` has in addition.
+    /// Adds the answers that only `other` has.
     pub(crate) fn add_answers_of(&mut self, other: Self) {
         let known: HashSet<_> = self.answers.iter().cloned().collect();
         let new = other.answers.into_iter();
         self.answers.extend(new.filter(|id| !known.contains(id)));
     }
 
-    /// These, and the arguments of a tool.
+    /// The variables with the arguments of a tool.
     pub(crate) fn with_args(&self, args: Vec<(String, FieldType)>) -> Self {
         Self {
             args: Some(args),
@@ -59,7 +60,7 @@ impl Variables {
         }
     }
 
-    /// These, after the run has failed.
+    /// The variables after the run has failed.
     pub(crate) fn after_failure(mut self) -> Self {
         self.failure = true;
         self
@@ -73,14 +74,14 @@ impl Variables {
             Some(("run", FAILURE)) => self.failure,
             Some(("run", member)) => RUN_MEMBERS.contains(&member),
             Some(("args", key)) => self.args.as_ref().is_some_and(|args| has(args, key)),
-            // Checked by themselves, because ids need not be names.
+            // Checked separately, because an id need not be a name.
             Some(("actions", _)) => true,
             None => name == "form" || name == "actions",
             Some(_) => false,
         }
     }
 
-    /// Whether a template may use this of an answer.
+    /// Whether a template may use this member of an answer.
     pub(super) fn has_answer(&self, name: &AnswerName) -> bool {
         let is_known = |id: &String| self.answers.contains(id);
         let members = ["status", "body"];
@@ -91,13 +92,14 @@ impl Variables {
                 .is_some_and(|member| members.contains(&member))
     }
 
-    /// The names that a template may use, for people.
+    /// The names that a template may use, for messages.
     pub(super) fn names(&self) -> String {
         let dotted = |object: &str, key: &str| {
             let is_name = |c: char| c.is_alphanumeric() || c == '_';
-            match key.chars().all(is_name) {
-                true => format!("{object}.{key}"),
-                false => format!("{object}['{key}']"),
+            if key.chars().all(is_name) {
+                format!("{object}.{key}")
+            } else {
+                format!("{object}['{key}']")
             }
         };
         let mut names: Vec<_> = RUN_MEMBERS.map(|member| dotted("run", member)).to_vec();
@@ -118,7 +120,7 @@ impl Variables {
         field.map(|(_, kind)| *kind)
     }
 
-    /// A context with a value in every field and argument, for trying templates.
+    /// A context with a sample value for every field and argument.
     pub(crate) fn sample(&self) -> TemplateContext {
         let value = |kind: FieldType| match kind {
             FieldType::Text | FieldType::Textarea => Value::from("text"),
@@ -149,19 +151,19 @@ impl Variables {
     }
 }
 
-/// The values that a run's templates see: `form`, what was submitted; `run`, its id and when it was
-/// received; `actions`, what earlier actions were answered; and in tools `args`.
+/// The values that a run's templates see: `form`, the submitted values; `run`, its id and the time
+/// of receipt; `actions`, the answers of earlier actions; and in tools `args`.
 #[derive(Debug, Clone)]
 pub struct TemplateContext {
     values: Values,
-    /// The same as one object.
+    /// The same values as one object.
     root: Value,
 }
 
 #[derive(Debug, Clone)]
 struct Values {
     form: Value,
-    /// What `form` holds, numbers as text.
+    /// The values of `form`, with numbers as text.
     typed: Value,
     run: BTreeMap<&'static str, String>,
     answers: BTreeMap<String, Value>,
@@ -174,7 +176,7 @@ impl TemplateContext {
         Self { values, root }.with_values()
     }
 
-    /// With the values as one object. What they hold is shared, not copied.
+    /// Updates the object of all values. Their contents are shared, not copied.
     fn with_values(mut self) -> Self {
         let values = &self.values;
         let run = values.run.iter();
@@ -195,14 +197,8 @@ impl TemplateContext {
         &self.root
     }
 
-    /// Renders the templates of one request.
-    #[must_use]
-    pub fn renderer(&self) -> Renderer<'_> {
-        Renderer::new(self)
-    }
-
-    /// The context of a run. `form` is the JSON text of an object. A number in it is computed with
-    /// as an integer of 128 bits where it is one, else as the nearest double.
+    /// The context of a run. `form` is the JSON text of an object. Expressions compute with its
+    /// numbers as 128-bit integers where they are integers, otherwise as the nearest doubles.
     ///
     /// # Errors
     /// When `form` is not a JSON object.
@@ -232,7 +228,7 @@ impl TemplateContext {
         }))
     }
 
-    /// With what an action was answered. `body` is JSON; anything else is undefined.
+    /// Adds the answer of an action. A `body` that isn't JSON is undefined.
     #[must_use]
     pub fn with_answer(mut self, id: &str, status: Option<u16>, body: &[u8]) -> Self {
         let body = json::parse(body).map_or(Value::UNDEFINED, Value::from_serialize);
@@ -242,14 +238,14 @@ impl TemplateContext {
         self.with_values()
     }
 
-    /// With the arguments of a tool.
+    /// Adds the arguments of a tool.
     #[must_use]
     pub(crate) fn with_args(mut self, args: &serde_json::Map<String, serde_json::Value>) -> Self {
         self.values.args = Value::from_serialize(args);
         self.with_values()
     }
 
-    /// After the run has failed, for this reason.
+    /// The context after the run has failed, for this reason.
     #[must_use]
     pub fn after_failure(mut self, reason: &str) -> Self {
         self.values.run.insert(FAILURE, reason.to_owned());
@@ -257,7 +253,7 @@ impl TemplateContext {
     }
 }
 
-/// What a JSON number is computed as; none where the text is no number.
+/// The value with which expressions compute for a JSON number; `None` if the text isn't a number.
 fn number(text: &str) -> Option<Value> {
     if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return None;

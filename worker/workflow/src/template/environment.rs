@@ -1,5 +1,5 @@
-//! The template engine: minijinja with a short list of filters and tests, and no access to anything
-//! but the context.
+//! The template engine: minijinja with a short list of filters and tests, which can access only the
+//! context.
 
 use std::{fmt, sync::LazyLock};
 
@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Steps that rendering one template may take.
 const FUEL: u64 = 50_000;
-/// What a path segment may hold unencoded (RFC 3986, unreserved).
+/// The characters to encode in a path segment: all but the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -27,7 +27,7 @@ pub(crate) enum Escape {
     PathSegment,
 }
 
-/// The environment for one way of escaping.
+/// The environment for one kind of escaping.
 pub(super) fn environment(escape: Escape) -> &'static Environment<'static> {
     static PLAIN: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::None));
     static PATH: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::PathSegment));
@@ -37,7 +37,7 @@ pub(super) fn environment(escape: Escape) -> &'static Environment<'static> {
     }
 }
 
-/// The same, but that a value that is not there is an error.
+/// The same, except that a missing value is an error.
 pub(super) fn strict(escape: Escape) -> Environment<'static> {
     let mut strict = environment(escape).clone();
     strict.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -70,7 +70,7 @@ fn build(escape: Escape) -> Environment<'static> {
     environment.add_test("odd", tests::is_odd);
     environment.add_test("startingwith", tests::is_startingwith);
     environment.add_test("undefined", tests::is_undefined);
-    // Every inserted value passes through here, whatever the template says of escaping.
+    // Every inserted value passes through here, so a template can't turn escaping off.
     environment.set_formatter(
         move |out: &mut Output<'_>, _: &State<'_, '_>, value: &Value| {
             let text = scalar_text(value)?;
@@ -86,8 +86,8 @@ fn build(escape: Escape) -> Environment<'static> {
     environment
 }
 
-/// Whether a number is a multiple of another one. By 0 nothing is divided; the engine's own test
-/// would panic.
+/// Whether a number is a multiple of another one. `false` for 0, for which the engine's own test
+/// panics.
 fn is_divisible_by(value: &Value, by: &Value) -> bool {
     let whole = |value: &Value| i128::try_from(value.clone()).ok();
     match (whole(value), whole(by)) {
@@ -101,7 +101,7 @@ fn is_divisible_by(value: &Value, by: &Value) -> bool {
     }
 }
 
-/// A single value as text; nothing where there is none.
+/// A single value as text; empty for an undefined value.
 pub(super) fn scalar_text(value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => Ok(String::new()),

@@ -1,15 +1,15 @@
-//! Insertions that are a field and nothing else, such as `{{ form.seats }}`: there a number is
-//! inserted digit for digit. Every other expression computes, with what a computer makes of it.
+//! Plain insertions, which are a field and nothing else, such as `{{ form.seats }}`: a number is
+//! inserted digit for digit. Every other expression computes with its machine representation.
 
 use minijinja::machinery::ast::Expr;
 
 use super::syntax::{Syntax, member, variable};
 
-/// The name of an object that holds what `form` holds, its numbers as the text that was typed. No
-/// definition can use it.
+/// The name of an object with the values of `form`, numbers as the submitted text. Definitions
+/// can't use it.
 pub(super) const AS_TYPED: &str = "form_as_typed";
 
-/// The source with its plain insertions taken from [`AS_TYPED`].
+/// Returns the source with its plain insertions taken from [`AS_TYPED`].
 pub(super) fn as_typed(source: &str, syntax: &Syntax<'_>) -> String {
     let mut places: Vec<_> = syntax.insertions().filter_map(plain_field).collect();
     places.sort_unstable();
@@ -22,8 +22,8 @@ pub(super) fn as_typed(source: &str, syntax: &Syntax<'_>) -> String {
     text + &source[copied..]
 }
 
-/// Where the `form` of a field stands; none unless the expression is a field and nothing else but,
-/// perhaps, `| string` or `| default(…)`.
+/// The position of `form` in an expression that is only a field, optionally with `| string` or
+/// `| default(…)`; `None` for any other expression.
 fn plain_field(expression: &Expr<'_>) -> Option<usize> {
     let field = match expression {
         Expr::Filter(filter) => match (filter.name, filter.args.len()) {

@@ -1,5 +1,5 @@
-//! What templates and expressions may be made of. Nothing that makes much of little, or that loops:
-//! so what a template costs is bounded by its length, whatever a submitter writes.
+//! The subset of the template language that definitions may use. It has no loops and nothing that
+//! makes a large value from a small one, so the cost of a template is bounded by its length.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,15 @@ use super::{
 };
 use crate::diagnostics::Diagnostics;
 
-/// How often `~` and `+` may stand in one template: each can copy all texts before it.
+/// Maximum number of `~` and `+` in one template: each can copy all texts before it.
 const MAX_JOINS: usize = 100;
-/// How deep an expression may be nested, each operator a level: the engine compiles by recursion.
+/// Maximum depth of an expression, each operator a level: the engine compiles by recursion.
 const MAX_DEPTH: usize = 200;
-/// Filters that give a number or an error.
+/// Filters whose result is a number or an error.
 const NUMERIC_FILTERS: [&str; 4] = ["abs", "float", "int", "round"];
 
-/// Refuses what a template must not contain, whatever it would mean there. False where something
-/// was refused: then it is not compiled either, because the engine computes what is constant as it
-/// compiles.
+/// Refuses syntax outside the subset. Returns `false` if something was refused: the source must not
+/// be compiled then, because the engine evaluates constant expressions when it compiles them.
 pub(super) fn check(
     diagnostics: &mut Diagnostics,
     path: &str,
@@ -39,7 +38,7 @@ pub(super) fn check(
     };
     let before = diagnostics.len();
     if !syntax.statements().iter().all(is_known) {
-        diagnostics.add(path, "must use no tags but if, elif, else, endif");
+        diagnostics.add(path, "must use no tags except if, elif, else, endif");
     }
 
     let outermost = syntax.expressions().into_iter();
@@ -79,17 +78,17 @@ fn problem(expression: &Expr<'_>, variables: &Variables) -> Option<&'static str>
     match expression {
         Expr::List(_) | Expr::Map(_) => Some("must not contain lists or objects"),
         Expr::Call(_) => Some("must not call functions"),
-        // Each can go through all that the ones inside it have gone through.
+        // Nested slices multiply their cost: each copies the result of the one inside it.
         Expr::Slice(_) => Some("must not contain slices"),
         Expr::BinOp(it) if matches!(it.op, BinOpKind::Mul | BinOpKind::Pow) => {
             let is_numeric = is_number(&it.left, variables) && is_number(&it.right, variables);
-            (!is_numeric).then_some("may multiply number fields and digits only")
+            (!is_numeric).then_some("must multiply only number fields and digits")
         }
         _ => None,
     }
 }
 
-/// Whether nothing but a number, true, false or nothing can come of it.
+/// Whether the value of an expression can only be a number, a boolean or none.
 fn is_number(expression: &Expr<'_>, variables: &Variables) -> bool {
     let is_number = |part: &Expr<'_>| is_number(part, variables);
     match expression {

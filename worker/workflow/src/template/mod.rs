@@ -1,8 +1,8 @@
-//! Templates and expressions in actions: text with `{{ form.name }}` in it, and `form.seats > 10`.
+//! Templates and expressions in actions: text such as `{{ form.name }}`, and `form.seats > 10`.
 //!
-//! What a submitter wrote is only ever a value: it is inserted, never parsed as a template, and the
-//! place where it is inserted decides how it is escaped. Names are checked when a definition is
-//! deployed, so a template that uses a name finds it in every run.
+//! Submitted text is only ever a value: it is inserted, never parsed as a template, and the place
+//! where it is inserted decides how it is escaped. Names are checked when a definition is deployed,
+//! so every name that a template uses exists in every run.
 
 mod context;
 mod environment;
@@ -29,7 +29,7 @@ use self::{
 /// Maximum characters of a template or an expression.
 pub(crate) const MAX_LENGTH: usize = 10_000;
 
-/// Why a template has no result for these values.
+/// Why a template can't be rendered with these values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RenderError(String);
@@ -41,7 +41,7 @@ impl RenderError {
 }
 
 impl From<Error> for RenderError {
-    /// Says what is wrong and where. Does not quote values.
+    /// Reports the problem and its line, without quoting values.
     fn from(error: Error) -> Self {
         let line = error
             .line()
@@ -55,11 +55,11 @@ impl From<Error> for RenderError {
     }
 }
 
-/// Text with values in it.
+/// Text with insertions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
     source: String,
-    /// The same, its plain insertions taken as they were typed.
+    /// The source with plain insertions as they were submitted.
     typed: String,
     references: References,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Template {
 impl Template {
     pub(crate) fn new(source: impl Into<String>) -> Self {
         let source = source.into();
-        // What is too long is refused, and not read.
+        // A source that is too long is refused by `check` and not parsed.
         let syntax = Some(&source).filter(|source| source.len() <= 4 * MAX_LENGTH);
         let (typed, references) = match syntax.map(|source| Syntax::of_template(source)) {
             Some(Ok(syntax)) => (as_typed(&source, &syntax), References::of(&syntax)),
@@ -84,13 +84,13 @@ impl Template {
         &self.source
     }
 
-    /// What gets into it.
+    /// The values that it refers to.
     pub(crate) fn references(&self) -> &References {
         &self.references
     }
 
-    /// Checks language and names, and renders it once with sample values. False where something is
-    /// wrong with it.
+    /// Checks language and names, and renders it once with sample values. Returns `false` if it has
+    /// a problem.
     pub(crate) fn check(
         &self,
         diagnostics: &mut Diagnostics,
@@ -121,10 +121,10 @@ impl Template {
         diagnostics.len() == before
     }
 
-    /// The text with its values.
+    /// Renders the template as text.
     ///
     /// # Errors
-    /// When a value can't be inserted where it would be, or the request becomes too much.
+    /// When a value can't be inserted in its place, or the request exceeds its limits.
     pub(crate) fn render(
         &self,
         escape: Escape,
@@ -132,11 +132,13 @@ impl Template {
     ) -> Result<String, RenderError> {
         renderer.render(environment(escape), &self.typed)
     }
-    /// As JSON text. A template that is one expression and nothing else gives the value itself, so
-    /// that a number stays a number, a field's digit for digit; any other gives a string.
+
+    /// Renders the template as JSON text. A template that is a single expression yields the value
+    /// itself, so that a number stays a number, and a field's number keeps its digits; any other
+    /// template yields a string.
     ///
     /// # Errors
-    /// When a value is a list or an object, or the request becomes too much.
+    /// When a value is a list or an object, or the request exceeds its limits.
     pub(crate) fn json(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
         let Some(expression) = self.expression() else {
             let text = self.render(Escape::None, renderer)?;
@@ -196,7 +198,7 @@ impl Condition {
         &self.source
     }
 
-    /// What decides it.
+    /// The values that it refers to.
     pub(crate) fn references(&self) -> &References {
         &self.references
     }
@@ -225,7 +227,7 @@ impl Condition {
     /// Whether it is true.
     ///
     /// # Errors
-    /// When the values can't be compared, or it takes too long.
+    /// When the values can't be compared, or the evaluation takes too long.
     pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
         let renderer = context.renderer();
         let compiled = environment(Escape::None).compile_expression(&self.source)?;
@@ -235,7 +237,7 @@ impl Condition {
     }
 }
 
-/// A source that is checked.
+/// A source to check.
 struct Source<'s> {
     text: &'s str,
     parse: fn(&'s str) -> Result<Syntax<'s>, Error>,
@@ -243,8 +245,8 @@ struct Source<'s> {
 }
 
 impl Source<'_> {
-    /// Checks length, language and names, and tries it with sample values. Nothing is compiled of
-    /// what is refused.
+    /// Checks length, language and names, and tries the source with sample values. A refused source
+    /// is not compiled.
     fn check(
         self,
         diagnostics: &mut Diagnostics,
@@ -271,7 +273,7 @@ impl Source<'_> {
             Err(error) => return diagnostics.add(path, RenderError::from(error)),
         }
         check_answers(diagnostics, path, self.references, variables);
-        // Tried where nothing is wrong yet; what accounts answer can't be guessed.
+        // Answers of accounts have no sample values, so a source that uses them can't be tried.
         if diagnostics.len() == before
             && !self.references.has_answers()
             && let Err(error) = try_with(variables.sample().value())
@@ -281,7 +283,7 @@ impl Source<'_> {
     }
 }
 
-/// Says which of the used names do not exist.
+/// Reports used names that don't exist.
 fn check_names(
     diagnostics: &mut Diagnostics,
     path: &str,
@@ -301,7 +303,7 @@ fn check_names(
     }
 }
 
-/// Says which of the used answers do not exist.
+/// Reports used answers that don't exist.
 fn check_answers(
     diagnostics: &mut Diagnostics,
     path: &str,
@@ -342,7 +344,7 @@ mod tests {
         diagnostics.into_list()
     }
 
-    /// Long chains would take the stack of whoever compiles them.
+    /// Compiling a long chain would overflow the stack.
     #[test]
     fn an_expression_is_not_nested_without_end() {
         for (first, more, last) in [
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(problems(&source), [""; 0]);
     }
 
-    /// The engine computes what is constant as it compiles.
+    /// The engine evaluates constant expressions when it compiles them.
     #[test]
     fn what_is_refused_is_not_compiled() {
         let refused = "2 in ([1] * 1000000000000000)";
@@ -375,7 +377,7 @@ mod tests {
         assert!(!problems(&format!("{{{{ {long} }}}}")).is_empty());
     }
 
-    /// A submitter chooses the divisor.
+    /// A submitter may choose the divisor.
     #[test]
     fn nothing_is_divisible_by_zero() {
         let condition = Condition::new("6 is divisibleby(form.n)");

@@ -1,26 +1,26 @@
-//! What a template refers to. Any mention in its expressions counts, however the name is used.
+//! The values that a template refers to. Any mention in its expressions counts, however it is used.
 
 use std::collections::BTreeSet;
 
 use minijinja::machinery::ast::Expr;
 
-use super::{
-    context::FAILURE,
-    syntax::{Syntax, member, parts, variable},
-};
+use super::syntax::{Syntax, member, parts, variable};
 
-/// What a template, or everything of an action, refers to.
+/// The member of `run` that only the actions of `on_failure` can use.
+pub(super) const FAILURE: &str = "failure";
+
+/// The values that a template, or all templates of an action, refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References {
-    /// Text that a submitter wrote.
+    /// Whether text from a submitter is referred to.
     pub form: bool,
-    /// Why the run has failed: both may have had a part in that, and in its words.
+    /// Whether `run.failure` is referred to, whose text submitters and accounts may influence.
     pub(crate) failure: bool,
     /// Answers of earlier actions.
     answers: BTreeSet<AnswerName>,
 }
 
-/// A use of `actions`: of which one, and what of its answer; none where that is not written out.
+/// A use of `actions`: the action's id, and the member of its answer; `None` if computed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AnswerName {
     pub(super) id: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct AnswerName {
 }
 
 impl References {
-    /// Those of a template or an expression.
+    /// The references of a template or an expression.
     pub(super) fn of(syntax: &Syntax<'_>) -> Self {
         let mut found = Self::default();
         let mut open = syntax.expressions();
@@ -46,7 +46,7 @@ impl References {
         found
     }
 
-    /// Any: of what can't be read, nothing is known.
+    /// All possible references, for a source that can't be parsed.
     pub(super) fn any() -> Self {
         Self {
             form: true,
@@ -55,7 +55,7 @@ impl References {
         }
     }
 
-    /// These and others.
+    /// The union with `others`.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.form |= others.form;
         self.failure |= others.failure;
@@ -67,19 +67,19 @@ impl References {
         self.answers.iter()
     }
 
-    /// Whether any of it is untrusted.
+    /// Whether any referenced value is untrusted.
     #[must_use]
     pub fn is_untrusted(&self) -> bool {
         self.form || self.failure || self.has_answers()
     }
 
-    /// Whether there is any answer among them.
+    /// Whether any answer is referred to.
     #[must_use]
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Whether the answer of the action with this id is among them.
+    /// Whether the answer of the action with this id may be referred to.
     #[must_use]
     pub fn has_answer_of(&self, id: &str) -> bool {
         let mut answers = self.answers.iter();
@@ -87,14 +87,14 @@ impl References {
     }
 }
 
-/// Whether it is `run.failure`, or may be.
+/// Whether the expression is `run.failure`, or may be.
 fn is_failure(expression: &Expr<'_>) -> bool {
     member(expression).is_some_and(|(object, name)| {
         variable(object, "run").is_some() && name.is_none_or(|name| name == FAILURE)
     })
 }
 
-/// The use of `actions` that an expression is, and what computes a name in it.
+/// Parses an expression as a use of `actions`; also returns the subexpressions that compute names.
 fn answer<'e, 's>(expression: &'e Expr<'s>) -> Option<(AnswerName, Vec<&'e Expr<'s>>)> {
     let (mut object, mut names, mut computed) = (expression, Vec::new(), Vec::new());
     while let Some((inner, name)) = member(object) {
@@ -163,7 +163,7 @@ mod tests {
         assert!(condition.form && condition.has_answer_of("a") && !condition.has_answer_of("b"));
     }
 
-    /// The values of a run, which notice what is asked of them.
+    /// The values of a run, which record the accesses to them.
     #[derive(Debug, Default)]
     struct Witness {
         form: AtomicBool,
@@ -185,7 +185,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Whatever is hidden how, the engine asks for nothing that was not found here.
+        /// The engine accesses no value that was not found as a reference.
         #[test]
         fn nothing_is_evaluated_that_was_not_found(pieces in prop::collection::vec(
             prop::sample::select(vec![

@@ -1,4 +1,4 @@
-//! Renders templates within bounds: so much text, so much time of the processor.
+//! Renders templates within limits on text and processor time.
 
 use std::{
     cell::Cell,
@@ -11,12 +11,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{RenderError, TemplateContext};
 
-/// Text of one request, in bytes.
+/// Maximum bytes of text of one request.
 const MAX_TEXT: usize = 1 << 20;
-/// Time of the processor that one request may take.
+/// Maximum processor time of one request.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
-/// Renders the templates of one request.
+/// Renders the templates of one request, within its limits.
 #[derive(Debug)]
 pub struct Renderer<'c> {
     pub(super) context: &'c TemplateContext,
@@ -24,16 +24,20 @@ pub struct Renderer<'c> {
     began: Duration,
 }
 
-impl<'c> Renderer<'c> {
-    pub(super) fn new(context: &'c TemplateContext) -> Self {
-        Self {
-            context,
+impl TemplateContext {
+    /// Returns a renderer for the templates of one request.
+    #[must_use]
+    pub fn renderer(&self) -> Renderer<'_> {
+        Renderer {
+            context: self,
             text_left: Cell::new(MAX_TEXT),
             began: thread_time(),
         }
     }
+}
 
-    /// The text of a template.
+impl Renderer<'_> {
+    /// Renders a template.
     pub(super) fn render(
         &self,
         environment: &Environment<'_>,
@@ -54,7 +58,7 @@ impl<'c> Renderer<'c> {
         String::from_utf8(text.text).map_err(|error| RenderError::new(error.to_string()))
     }
 
-    /// Counts text, and looks at the clock.
+    /// Charges `text` bytes, and checks the processor time.
     pub(super) fn spend(&self, text: usize) -> Result<(), RenderError> {
         let left = self.text_left.get().checked_sub(text);
         self.text_left.set(left.ok_or_else(too_long)?);
@@ -75,7 +79,7 @@ fn too_long() -> RenderError {
     ))
 }
 
-/// Time of the processor that this thread has had.
+/// Processor time used by this thread.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
@@ -84,7 +88,7 @@ fn thread_time() -> Duration {
     )
 }
 
-/// Text that ends with an error when it becomes longer than it may.
+/// A writer that fails when its text exceeds a limit.
 struct BoundedText {
     text: Vec<u8>,
     most: usize,

@@ -1,5 +1,5 @@
-//! What a template says: the syntax tree that the engine itself compiles, so that nothing is
-//! evaluated that was not checked here.
+//! The syntax tree of a template. It comes from the engine's own parser, so that the checks see
+//! exactly what the engine evaluates.
 
 use minijinja::{
     Error, ErrorKind,
@@ -9,10 +9,10 @@ use minijinja::{
     },
 };
 
-/// Minus signs in a row.
+/// Maximum number of consecutive minus signs.
 const MAX_SIGNS: usize = 100;
 
-/// Its text, its tags, and the expressions in them.
+/// A parsed template or expression.
 #[derive(Default)]
 pub(super) struct Syntax<'s> {
     statements: Vec<Stmt<'s>>,
@@ -20,10 +20,10 @@ pub(super) struct Syntax<'s> {
 }
 
 impl<'s> Syntax<'s> {
-    /// That of a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// When the engine can't read it.
+    /// When the engine can't parse it.
     pub(super) fn of_template(source: &'s str) -> Result<Self, Error> {
         check_signs(source, false)?;
         let parsed = machinery::parse(source, "<string>", Default::default(), Default::default())?;
@@ -33,10 +33,10 @@ impl<'s> Syntax<'s> {
         })
     }
 
-    /// That of an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// When the engine can't read it.
+    /// When the engine can't parse it.
     pub(super) fn of_expression(source: &'s str) -> Result<Self, Error> {
         check_signs(source, true)?;
         Ok(Self {
@@ -85,7 +85,7 @@ impl<'s> Syntax<'s> {
     }
 }
 
-/// Refuses a long row of signs: the engine's parser takes a piece of the stack for each.
+/// Refuses many consecutive signs: the engine's parser recurses for each.
 fn check_signs(source: &str, is_expression: bool) -> Result<(), Error> {
     let (syntax, whitespace) = (Default::default(), Default::default());
     let mut in_a_row = 0;
@@ -103,7 +103,7 @@ fn check_signs(source: &str, is_expression: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What an expression is made of, one level below it.
+/// The direct subexpressions of an expression.
 pub(super) fn parts<'e, 's>(expression: &'e Expr<'s>) -> Vec<&'e Expr<'s>> {
     let arguments = |args: &'e [CallArg<'s>]| {
         args.iter().map(|argument| match argument {
@@ -148,7 +148,8 @@ pub(super) fn parts<'e, 's>(expression: &'e Expr<'s>) -> Vec<&'e Expr<'s>> {
     }
 }
 
-/// Of `object.name` and `object['name']`: the object, and the name; none where it is computed.
+/// Splits `object.name` and `object['name']` into the object and the name; the name is `None` if it
+/// is computed.
 pub(super) fn member<'e, 's>(expression: &'e Expr<'s>) -> Option<(&'e Expr<'s>, Option<&'e str>)> {
     match expression {
         Expr::GetAttr(member) => Some((&member.expr, Some(member.name))),
@@ -163,7 +164,7 @@ pub(super) fn member<'e, 's>(expression: &'e Expr<'s>) -> Option<(&'e Expr<'s>, 
     }
 }
 
-/// Where a variable of this name stands, if the expression is it.
+/// The position of the expression, if it is the variable `name`.
 pub(super) fn variable(expression: &Expr<'_>, name: &str) -> Option<Span> {
     match expression {
         Expr::Var(variable) if variable.id == name => Some(variable.span()),

@@ -22,18 +22,17 @@ const COLUMNS: [&str; 5] = [
 
 #[derive(Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Connect an account: what the user's workflows may call, with a credential that is sealed at
-    /// once
+    /// Connect an account that the user's workflows may call; its credential is sealed at once
     Connect {
         #[arg(long)]
         workspace: Named<WorkspaceId>,
-        /// Whose account it is; nobody else's workflows use it
+        /// The user whose workflows may use it
         #[arg(long)]
         user: Named<UserId>,
-        /// By which actions know it
+        /// The name by which actions refer to it
         #[arg(long)]
         name: String,
-        /// What every request begins with; actions can't leave it
+        /// The URL that every request begins with; actions can't leave it
         #[arg(long)]
         base_url: Url,
         /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
@@ -59,7 +58,7 @@ pub(crate) enum AccountCommand {
     /// Disconnect an account; its credential is destroyed
     Disconnect {
         account_id: AccountId,
-        /// Without asking
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Subcommand;
 use letterbox_common::ids::{ApprovalId, WorkspaceId};
-use letterbox_operator::{ApprovalDetail, ApprovalRow, Named, WaitingApproval};
+use letterbox_operator::{ApprovalDetail, Named, SteeringAction, WaitingApproval};
 
 use crate::{
     Failure, Output, output,
@@ -15,25 +15,25 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum ApprovalCommand {
-    /// List what waits for an answer, by workflow, the oldest first
+    /// List requests that wait for an answer, by workflow, oldest first
     List {
-        /// Only that of one workspace
+        /// Only those of one workspace
         #[arg(long, value_name = "WORKSPACE_ID")]
         workspace: Option<Named<WorkspaceId>>,
         /// Most to list of each workflow
         #[arg(long, value_name = "N", default_value_t = 10)]
         limit: u32,
     },
-    /// Show a question with everything that its answer depends on: what would be sent, what was
-    /// submitted, what models were asked, and who may answer
+    /// Show a request with its context: the submission, the models that were asked, and who may
+    /// answer
     Show { approval_id: Named<ApprovalId> },
-    /// Let a request be sent, as it is shown
+    /// Approve a request exactly as it is shown
     ///
-    /// --by names who decides: an owner or editor of the workspace
+    /// --by names the user who decides: an owner or editor of the workspace
     Approve { approval_id: Named<ApprovalId> },
-    /// Let it not be sent; the run is over, unless an agent has called it
+    /// Deny a request; this ends the run, unless an agent has made the call
     ///
-    /// --by names who decides: an owner or editor of the workspace
+    /// --by names the user who decides: an owner or editor of the workspace
     Deny { approval_id: Named<ApprovalId> },
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: ApprovalCommand) -> Result
 /// A group for each workflow.
 fn list(waiting: &[WaitingApproval]) -> String {
     if waiting.is_empty() {
-        return "nothing waits for an answer".to_owned();
+        return "no request waits for an answer".to_owned();
     }
     let groups = waiting.chunk_by(|one, other| one.workflow_id == other.workflow_id);
     let groups = groups.filter_map(|group| {
@@ -108,71 +108,70 @@ fn list(waiting: &[WaitingApproval]) -> String {
     groups.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Everything that an answer depends on.
+/// A request with its context.
 fn show(approval: &ApprovalDetail) -> String {
-    let ApprovalRow {
-        approval_id,
-        run_id,
-        action_id,
-        state,
-        created_at,
-        expires_at,
-        ..
-    } = &approval.row;
-    let state = match approval.is_open {
-        true => "waits for an answer".to_owned(),
-        false => state.to_string(),
+    let row = &approval.row;
+    let mut lines = head(approval);
+    lines.extend([String::new(), "would be sent".to_owned()]);
+    lines.extend(story::whole_request(row.request.as_ref()));
+    let received_at = to_second(approval.received_at);
+    lines.extend([String::new(), format!("submitted  {received_at}")]);
+    lines.extend(story::submitted(approval.input.as_ref()));
+    if !approval.steered_through.is_empty() {
+        lines.extend([String::new(), "on the way here".to_owned()]);
+        lines.extend(approval.steered_through.iter().map(asked));
+    }
+    lines.extend([String::new(), format!("may answer {}", answerers(approval))]);
+    if approval.is_open {
+        let id = row.approval_id;
+        let commands = format!("letterbox approval approve|deny {id} --by USER");
+        lines.push(format!("           {commands}"));
+    }
+    lines.join("\n")
+}
+
+/// The question: for which run, and why it is asked.
+fn head(approval: &ApprovalDetail) -> Vec<String> {
+    let row = &approval.row;
+    let state = if approval.is_open {
+        "waits for an answer".to_owned()
+    } else {
+        row.state.to_string()
     };
     let mut lines = vec![
-        format!("{} {state}", story::word(action_id)),
+        format!("{} {state}", story::word(&row.action_id)),
         String::new(),
-        format!("approval   {approval_id}"),
+        format!("approval   {}", row.approval_id),
         format!(
             "workflow   {} of {}, as {}",
             story::word(&approval.workflow_name),
             story::word(&approval.workspace_name),
             story::word(&approval.owner_name)
         ),
-        format!("run        {run_id}"),
+        format!("run        {}", row.run_id),
         format!(
             "asked      {}, {} ago; until {}",
-            to_second(*created_at),
-            since(*created_at),
-            to_second(*expires_at)
+            to_second(row.created_at),
+            since(row.created_at),
+            to_second(row.expires_at)
         ),
     ];
-    let row = &approval.row;
     let why = story::taint(&row.untrusted, &row.steered_by);
     lines.extend(why.map(|why| format!("because    {why}")));
-    lines.push(String::new());
-    lines.push("would be sent".to_owned());
-    lines.extend(story::whole_request(row.request.as_ref()));
-    lines.push(String::new());
-    lines.push(format!("submitted  {}", to_second(approval.received_at)));
-    lines.extend(story::submitted(approval.input.as_ref()));
-    let asked = approval.steered_through.iter().map(|one| {
-        let outcome = one.outcome.as_deref().unwrap_or("-");
-        let (id, kind, asks) = (&one.action_id, &one.action_type, &one.asks);
-        format!("  {id} ({kind}): {asks} -> {outcome}")
-    });
-    let asked: Vec<_> = asked.collect();
-    if !asked.is_empty() {
-        lines.push(String::new());
-        lines.push("on the way here".to_owned());
-        lines.extend(asked);
+    lines
+}
+
+fn asked(steering: &SteeringAction) -> String {
+    let outcome = steering.outcome.as_deref().unwrap_or("-");
+    let (id, kind) = (&steering.action_id, &steering.action_type);
+    format!("  {id} ({kind}): {} -> {outcome}", steering.asks)
+}
+
+fn answerers(approval: &ApprovalDetail) -> String {
+    if approval.may_answer.is_empty() {
+        return "no one".to_owned();
     }
-    let may = approval.may_answer.iter();
-    let may = may.map(|member| format!("{} <{}>", member.name, member.email));
-    let may = match may.collect::<Vec<_>>() {
-        nobody if nobody.is_empty() => "nobody".to_owned(),
-        members => members.join(", "),
-    };
-    lines.push(String::new());
-    lines.push(format!("may answer {may}"));
-    if approval.is_open {
-        lines.push(format!(
-            "           letterbox approval approve|deny {approval_id} --by USER"
-        ));
-    }
-    lines.join("\n")
+    let members = approval.may_answer.iter();
+    let members = members.map(|member| format!("{} <{}>", member.name, member.email));
+    members.collect::<Vec<_>>().join(", ")
 }

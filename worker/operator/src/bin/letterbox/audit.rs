@@ -25,7 +25,7 @@ pub(crate) enum AuditCommand {
         /// Only those about one workspace
         #[arg(long)]
         workspace: Option<Named<WorkspaceId>>,
-        /// Only those about what has this id
+        /// Only those about the thing with this id
         #[arg(long, value_name = "ID")]
         subject: Option<String>,
         /// Only those since a time, such as 2026-01-31T08:00:00Z

@@ -34,9 +34,10 @@ pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Resul
 /// # Errors
 /// When the answer is no.
 pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
-    match yes || !stdin().is_terminal() {
-        true => Ok(()),
-        false => ask(&format!("this can't be undone: {what}")),
+    if yes || !stdin().is_terminal() {
+        Ok(())
+    } else {
+        ask(&format!("this can't be undone: {what}"))
     }
 }
 
@@ -44,9 +45,10 @@ fn ask(text: &str) -> Result<(), Failure> {
     let mut said = String::new();
     let asked = write!(stderr(), "{text}\nGo on? [y/N] ").and_then(|()| stderr().flush());
     let read = asked.and_then(|()| stdin().read_line(&mut said));
-    match read.is_ok() && matches!(said.trim(), "y" | "Y" | "yes") {
-        true => Ok(()),
-        false => Err(Failure::Declined),
+    if read.is_ok() && matches!(said.trim(), "y" | "Y" | "yes") {
+        Ok(())
+    } else {
+        Err(Failure::Declined)
     }
 }
 

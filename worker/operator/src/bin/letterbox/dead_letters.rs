@@ -18,40 +18,39 @@ const COLUMNS: [&str; 6] = [
 
 #[derive(Subcommand)]
 pub(crate) enum DeadLettersCommand {
-    /// List what could not be processed, the oldest first. It stays where it is
+    /// List dead letters, oldest first; they stay in their queue
     List {
         #[command(flatten)]
         which: Which,
-        /// Most of them to list
+        /// Most dead letters to list
         #[arg(long, default_value_t = 100)]
         limit: u32,
     },
-    /// Show one of them, with what was sent
+    /// Show one dead letter with its bodies
     Show {
-        /// Of the message, or of one of its entries; its beginning is enough
+        /// The id of the message or of one of its entries; its beginning is enough
         id: String,
     },
-    /// Have dead letters processed after all, the oldest first. What was processed before changes
-    /// nothing; what can't be processed still comes back
+    /// Process dead letters again, oldest first; each entry still takes effect once
     Redrive {
         #[command(flatten)]
         chosen: Chosen,
-        /// How many of them in each second [default: all at once]
+        /// Messages each second [default: all at once]
         #[arg(long, value_name = "PER_SECOND",
               value_parser = clap::value_parser!(u32).range(1..=1_000))]
         rate: Option<u32>,
     },
-    /// Throw dead letters away, such as what is none of ours. They can't be had back
+    /// Delete dead letters permanently
     Discard {
         #[command(flatten)]
         doomed: Doomed,
-        /// Without asking
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// Those that are thrown away.
+/// The dead letters to delete.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Doomed {
@@ -62,7 +61,7 @@ pub(crate) struct Doomed {
     reason: Option<String>,
 }
 
-/// Those that are redriven.
+/// The dead letters to redrive.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Chosen {
@@ -72,16 +71,15 @@ pub(crate) struct Chosen {
     /// Only those whose reason contains this text
     #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason, conflicts_with = "all")]
     reason: Option<String>,
-    /// All that somebody has claimed
+    /// All that have a claim
     #[arg(long, conflicts_with = "unclaimed")]
     all: bool,
-    /// Those that nobody has claimed, of these or of all, and no others: say so only if you know
-    /// that they are genuine, because the database was restored
+    /// Redrive only those without a claim, and claim them; use it only after a database restore
     #[arg(long)]
     unclaimed: bool,
 }
 
-/// Some of the dead letters.
+/// The dead letters to list.
 #[derive(Args)]
 pub(crate) struct Which {
     /// Only those whose reason contains this text
@@ -113,9 +111,10 @@ pub(crate) async fn run(
                 id: chosen.id,
                 reason: chosen.reason,
             };
-            Output::one(&match chosen.unclaimed {
-                true => operator.redrive_unclaimed(&broker, &filter, rate).await?,
-                false => operator.redrive(&broker, &filter, rate).await?,
+            Output::one(&if chosen.unclaimed {
+                operator.redrive_unclaimed(&broker, &filter, rate).await?
+            } else {
+                operator.redrive(&broker, &filter, rate).await?
             })
         }
         DeadLettersCommand::Discard { doomed, yes } => {
@@ -131,9 +130,10 @@ pub(crate) async fn run(
 }
 
 fn part_of_a_reason(text: &str) -> Result<String, &'static str> {
-    match text.trim().is_empty() {
-        true => Err("must not be blank"),
-        false => Ok(text.to_owned()),
+    if text.trim().is_empty() {
+        Err("must not be blank")
+    } else {
+        Ok(text.to_owned())
     }
 }
 

@@ -31,10 +31,10 @@ pub(crate) struct DemoCommand {
     /// Folder of demo.json and env
     #[arg(long, value_name = "FOLDER")]
     folder: PathBuf,
-    /// What the demo's workflow deploys
+    /// The definition that the demo's workflow deploys
     #[arg(long, value_name = "FILE")]
     definition: PathBuf,
-    /// What the demo's actions call
+    /// The address that the demo's actions call
     #[arg(long, value_name = "URL")]
     receiver_url: Url,
     /// The gateway's admin address, noted for programs
@@ -93,7 +93,7 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
     })
 }
 
-/// What opens the servers and the sealed values.
+/// The credentials of the servers, and the sealing keys.
 struct Secrets {
     database_url: SecretText,
     amqp_url: SecretText,
@@ -152,7 +152,7 @@ fn shell_exports(environment: &[(&str, &str)]) -> String {
     text
 }
 
-/// What a person can do now.
+/// The next steps, for people.
 fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo) -> String {
     let base = settings.base();
     let token = demo.form_token.as_deref().unwrap_or("(none)");

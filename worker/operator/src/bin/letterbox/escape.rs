@@ -1,4 +1,4 @@
-//! Text from outside, harmless to whoever looks at it: control characters steer a terminal,
+//! Text from outside, made harmless to readers: control characters steer a terminal,
 //! directional marks reorder a line, and what can't be seen hides in what a person approves.
 
 use std::fmt::Write as _;
@@ -48,10 +48,10 @@ pub(crate) fn json(text: &str) -> String {
 fn escape(text: &str, write: impl Fn(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match is_plain(c) {
-            true => out.push(c),
-            // Writing to a string does not fail.
-            false => write(c, &mut out),
+        if is_plain(c) {
+            out.push(c);
+        } else {
+            write(c, &mut out);
         }
     }
     out

@@ -92,9 +92,10 @@ fn add(command: Command, path: &str) -> Command {
         .collect();
     if names.is_empty() {
         let lines: Vec<String> = of(path).map(|line| format!("  {line}")).collect();
-        return match lines.is_empty() {
-            true => command,
-            false => command.after_help(format!("Examples:\n{}", lines.join("\n"))),
+        return if lines.is_empty() {
+            command
+        } else {
+            command.after_help(format!("Examples:\n{}", lines.join("\n")))
         };
     }
     names.into_iter().fold(command, |command, name| {

@@ -1,4 +1,4 @@
-//! What was submitted to a form, as CSV for its owner's spreadsheet.
+//! Submissions to a form, as CSV for its owner's spreadsheet.
 
 use std::collections::HashMap;
 
@@ -65,16 +65,17 @@ fn cell(json: &str) -> String {
     }
 }
 
-/// A text in a cell. A stranger's text must not become a formula of whoever opens the file, and
+/// A text in a cell. A stranger's text must not become a formula for the person who opens the file, and
 /// must not steer a terminal.
 fn text(text: &str) -> String {
     let plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     let text = text.replace("\r\n", "\n");
     let text = text.chars().map(|c| if plain(c) { c } else { '\u{fffd}' });
     let text: String = text.collect();
-    match text.starts_with(['=', '+', '-', '@', '\t', '\n', '\u{fffd}']) {
-        true => format!("'{text}"),
-        false => text,
+    if text.starts_with(['=', '+', '-', '@', '\t', '\n', '\u{fffd}']) {
+        format!("'{text}")
+    } else {
+        text
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a command failed, as people and programs are told: in words, by a kind, by the exit code.
+//! Why a command failed: in words for people; by a kind and an exit code for programs.
 
 use std::{net::SocketAddr, process::ExitCode};
 
@@ -23,13 +23,13 @@ pub(crate) enum Failure {
     Receive(SocketAddr, std::io::Error),
     #[error(transparent)]
     Send(#[from] send::PostError),
-    #[error("a run or --workspace is required")]
+    #[error("name a run, or give --workspace")]
     NoSubject,
-    #[error("--closes-at and --max-answers are about the link of --new-link")]
+    #[error("--closes-at and --max-answers require --new-link")]
     NoNewLink,
-    #[error("--by USER is required: a person answers for this")]
-    NobodyAnswers,
-    #[error("no admin address of a gateway or a worker")]
+    #[error("give --by USER: a person must answer for this order")]
+    NoOrderer,
+    #[error("not a Letterbox admin address: give that of a gateway or a worker")]
     NoAddress,
     #[error("not ready: {0}")]
     NotReady(String),
@@ -43,10 +43,10 @@ pub(crate) enum Failure {
     Undeclared { version: i32, error: BrokerError },
 }
 
-/// What can be done about a failure.
+/// Failures by what can be done about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The order can't be carried out as things are.
+    /// The order is impossible as things are.
     Refused,
     /// The command itself makes no sense, or a setting is missing.
     Misused,
@@ -55,11 +55,12 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
-    /// Of a server that did not do what it was asked.
+    /// The kind of a server's failure.
     fn of_server(is_transient: bool) -> Self {
-        match is_transient {
-            true => Self::TryAgain,
-            false => Self::Refused,
+        if is_transient {
+            Self::TryAgain
+        } else {
+            Self::Refused
         }
     }
 
@@ -81,7 +82,7 @@ impl FailureKind {
         })
     }
 
-    /// What programs are told.
+    /// The failure as JSON for programs.
     pub(crate) fn told(self, message: &str) -> Value {
         json!({"error": {"kind": self.as_str(), "message": message}})
     }
@@ -91,7 +92,7 @@ impl Failure {
     pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Setting(_)
-            | Self::NobodyAnswers
+            | Self::NoOrderer
             | Self::NoSubject
             | Self::NoNewLink
             | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,

@@ -12,7 +12,7 @@ pub(crate) const MAX_FOLLOWED: u32 = 1_000;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Prints the newest `limit`, the oldest first, and goes on until nobody reads it. `read` gives the
+/// Prints the newest `limit`, oldest first, and goes on until standard output is closed. `read` gives the
 /// newest ones first; `known` tells one from another and says how it stands; ids sort by time.
 ///
 /// # Errors
@@ -36,9 +36,10 @@ pub(crate) async fn follow<T: Serialize, Id: Copy + Eq + Hash + Ord, State: Eq>(
             if first.is_some_and(|first| id < first) || printed.get(&id) == Some(&state) {
                 continue;
             }
-            let is_read = match json {
-                true => output::line(&output::value(one)),
-                false => output::text_line(&line(one)),
+            let is_read = if json {
+                output::line(&output::value(one))
+            } else {
+                output::text_line(&line(one))
             };
             if !is_read {
                 return Ok(Output::Nothing);

@@ -58,7 +58,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result
     let operator = settings.operator().await?;
     let workflow = operator.id(&workflow_id).await?;
     confirm(&operator, Losing::Workflow(workflow), yes).await?;
-    let creating = operator.create_closing_form_link(workflow, closing.into());
+    let creating = operator.create_form_link(workflow, closing.into());
     Ok(Output::one(&shown(settings, &creating.await?)))
 }
 

@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Seal every secret again with the first key; everything may go on running
+    /// Seal every secret again with the first key, while everything goes on running
     Rotate,
 }
 

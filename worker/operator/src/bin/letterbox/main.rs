@@ -50,8 +50,8 @@ use url::Url;
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
 ///
-/// Wherever an id is wanted, its beginning is enough, or a name or e-mail address; but what can't
-/// be undone takes a whole id.
+/// An id can be given by its beginning, or by the name or e-mail address of what it names; orders
+/// that can't be undone take a whole id.
 #[derive(Parser)]
 #[command(name = "letterbox", version, after_help = help(&SECRETS))]
 struct Cli {
@@ -66,65 +66,65 @@ struct Cli {
 enum Command {
     /// Bring the database's schema up to date and, where AMQP_URL is set, declare the queues
     Migrate,
-    /// Tenants
+    /// Workspaces: tenants with their settings
     #[command(subcommand)]
     Workspace(workspace::WorkspaceCommand),
     /// People
     #[command(subcommand)]
     User(user::UserCommand),
-    /// Who belongs to a workspace, and as what
+    /// The members of workspaces and their roles
     #[command(subcommand)]
     Member(member::MemberCommand),
-    /// What public forms start
+    /// Workflows, which public forms start
     #[command(subcommand)]
     Workflow(workflow::WorkflowCommand),
     /// Links to public forms
     #[command(subcommand)]
     FormLink(form_link::FormLinkCommand),
-    /// What workflows may call, and with which credential
+    /// Connected accounts: the servers that workflows call, and their credentials
     #[command(subcommand)]
     Account(account::AccountCommand),
     /// Requests that wait for a person's approval
     #[command(subcommand)]
     Approval(approval::ApprovalCommand),
-    /// What actions may do, and since when
+    /// Policies and their history
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Who ordered what
+    /// The audit log: who ordered what
     #[command(subcommand)]
     Audit(audit::AuditCommand),
-    /// Addresses that other tools send signed events to
+    /// Webhooks: addresses that other tools send signed events to
     #[command(subcommand)]
     Webhook(webhook::WebhookCommand),
-    /// What became of form submissions
+    /// Runs, one for each submission of a form
     #[command(subcommand)]
     Run(run::RunCommand),
-    /// What is ready, what waits and for how long; exit code 3 where something is late
+    /// Show what is ready, what waits and for how long; exit code 3 if something is late
     Status(status::StatusCommand),
-    /// Ask a gateway or a worker whether it is ready; exit code 75 where it is not
+    /// Ask a gateway or a worker whether it is ready; exit code 75 if it is not
     Ready {
         /// Its admin address, such as http://127.0.0.1:9080
         url: Url,
     },
-    /// What became of deliveries
+    /// Signals, one for each delivery to a webhook
     #[command(subcommand)]
     Signal(signal::SignalCommand),
-    /// What could not be processed
+    /// Messages that could not be processed
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLettersCommand),
-    /// Try an endpoint
+    /// Send a form or a signed event, to try an endpoint
     #[command(subcommand)]
     Send(send::SendCommand),
-    /// Answer 200 to whatever actions send, and print it: for trying them
+    /// Answer 200 to every request of an action and print it, to try actions
     Receive {
-        /// Where actions connect
+        /// The address to listen on
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9099")]
         listen: SocketAddr,
     },
     /// Keys that seal secrets
     #[command(subcommand)]
     Keys(keys::KeysCommand),
-    /// Create the demo workspace, or repair it, and say how to use it
+    /// Create or repair the demo workspace, and show how to use it
     Demo(demo::DemoCommand),
     /// Print the script by which a shell completes commands
     ///
@@ -134,7 +134,7 @@ enum Command {
     ///
     /// To read one: man FOLDER/letterbox-run-cancel.1
     Man {
-        /// Where they are written
+        /// The folder for the pages
         folder: PathBuf,
     },
 }
@@ -171,9 +171,10 @@ async fn main() -> ExitCode {
 
 /// Says why a command was not carried out.
 fn fail(kind: FailureKind, message: &str, json: bool) -> ExitCode {
-    match json {
-        true => output::error_line(&kind.told(message)),
-        false => output::error(message),
+    if json {
+        output::error_line(&kind.told(message))
+    } else {
+        output::error(message)
     }
     kind.exit_code()
 }

@@ -1,4 +1,4 @@
-//! What shells and readers are told of the commands: completion scripts and man pages, made of the
+//! Completion scripts and man pages, made of the
 //! same definitions as `--help`.
 
 use std::path::Path;

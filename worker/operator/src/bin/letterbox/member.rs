@@ -20,10 +20,10 @@ pub(crate) enum MemberCommand {
         /// A viewer may not run workflows
         #[arg(long, value_name = "owner|editor|runner|viewer")]
         role: MemberRole,
-        /// The member may do nothing until it is set again without this
+        /// The member has no rights until it is set again without this
         #[arg(long)]
         deactivated: bool,
-        /// Do not ask before form links end
+        /// Do not ask for confirmation before form links end
         #[arg(long)]
         yes: bool,
     },
@@ -33,7 +33,7 @@ pub(crate) enum MemberCommand {
         workspace: Named<WorkspaceId>,
         #[arg(long)]
         user: Named<UserId>,
-        /// Do not ask before form links end
+        /// Do not ask for confirmation before form links end
         #[arg(long)]
         yes: bool,
     },

@@ -1,4 +1,4 @@
-//! What people usually do next, said to whoever sits at a terminal.
+//! The usual next step, told to people at a terminal.
 
 use std::io::{IsTerminal, stderr};
 

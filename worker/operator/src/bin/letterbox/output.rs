@@ -1,6 +1,6 @@
 //! Results: tables for people, JSON for programs. The only file of the command line that prints.
 //!
-//! What came from outside may contain anything: it is escaped before a terminal sees it.
+//! Text from outside may contain anything: it is escaped before a terminal sees it.
 
 use std::{
     io::{self, Write},
@@ -29,7 +29,7 @@ pub(crate) enum Output {
     One(Value),
     /// JSON, for people and for programs.
     Json(Value),
-    /// What was printed already.
+    /// The output was printed already.
     Nothing,
     Many {
         rows: Vec<Value>,
@@ -155,17 +155,18 @@ fn plain(value: &Value) -> String {
     escape::line(&text)
 }
 
-/// Prints one line of JSON to standard output. False where nobody reads it.
+/// Prints one line of JSON to standard output. Returns `false` if standard output is closed.
 pub(crate) fn line(value: &Value) -> bool {
     writeln!(io::stdout(), "{}", escape::json(&value.to_string())).is_ok()
 }
 
-/// Prints one line for people to standard output. False where nobody reads it.
+/// Prints one line for people to standard output. Returns `false` if standard output is closed.
 pub(crate) fn text_line(text: &str) -> bool {
     writeln!(io::stdout(), "{}", escape::line(text)).is_ok()
 }
 
-/// Writes bytes to standard output as they are. False where nobody reads them.
+/// Writes bytes to standard output as they are. Returns
+/// `false` if standard output is closed.
 ///
 /// # Errors
 /// When they can't be written for another reason.
@@ -177,7 +178,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Shows a text instead of what the screen has shown before. False where nobody reads it.
+/// Shows a text instead of what the screen has shown before. Returns `false` if standard output is closed.
 pub(crate) fn screen(text: &str) -> bool {
     writeln!(io::stdout(), "\x1b[H\x1b[2J{}", escape::lines(text)).is_ok()
 }
@@ -192,12 +193,12 @@ pub(crate) fn error_line(value: &Value) {
     let _ = writeln!(io::stderr(), "{}", escape::json(&value.to_string()));
 }
 
-/// Says what may come next.
+/// Prints the usual next step to standard error.
 pub(crate) fn hint(step: &str) {
     let _ = writeln!(io::stderr(), "next: {step}");
 }
 
-/// Says what is not refused, and should be known.
+/// Prints a warning to standard error.
 pub(crate) fn warning(message: &str) {
     let _ = writeln!(
         io::stderr(),

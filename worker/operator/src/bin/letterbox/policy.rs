@@ -18,7 +18,7 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "N")]
         version: Option<i32>,
     },
-    /// List the versions of a policy, the newest first, with who has set them
+    /// List the versions of a policy, newest first, with their authors
     History {
         workspace_id: Named<WorkspaceId>,
         #[arg(long, value_name = "N", default_value_t = 100)]
@@ -58,7 +58,7 @@ pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Outp
     })
 }
 
-/// The policy that holds, or what it is set to.
+/// Shows the current policy, or sets it.
 pub(crate) async fn show_or_set(
     operator: &Operator,
     workspace: WorkspaceId,
@@ -83,9 +83,10 @@ async fn set(
         workspace_id,
         version,
         policy,
-    } = match dry_run {
-        true => operator.policy(workspace).await?,
-        false => operator.set_policy(workspace, policy).await?,
+    } = if dry_run {
+        operator.policy(workspace).await?
+    } else {
+        operator.set_policy(workspace, policy).await?
     };
     Ok(Output::one(&json!({
         "workspace_id": workspace_id,

@@ -50,9 +50,10 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
         "method": head.method.as_str(), "target": target, "idempotency_key": key,
             "body": String::from_utf8_lossy(&body),
     }));
-    let answer = match head.uri.path().ends_with("/chat/completions") {
-        true => model::answer(&body).into(),
-        false => Bytes::from_static(br#"{"ok":true}"#),
+    let answer = if head.uri.path().ends_with("/chat/completions") {
+        model::answer(&body).into()
+    } else {
+        Bytes::from_static(br#"{"ok":true}"#)
     };
     Ok(Response::new(Full::new(answer)))
 }

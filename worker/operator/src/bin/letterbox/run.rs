@@ -39,40 +39,39 @@ pub(crate) enum RunCommand {
     List {
         #[command(flatten)]
         which: Which,
-        /// Only those before this run, the last one of the page before
+        /// Only those before this run, the last one of the previous page
         #[arg(long, value_name = "RUN_ID")]
         before: Option<Named<RunId>>,
         /// Most runs to list
         #[arg(long, default_value_t = 100, value_parser =
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
-        /// Go on, until interrupted: print what is new, and what changes among the newest 1,000
+        /// Go on until interrupted: print new runs, and changes among the newest 1,000
         #[arg(long, conflicts_with = "before")]
         follow: bool,
     },
-    /// Tell the story of one run: how it stands and why, what a stranger has submitted, and what
-    /// was done of it, by whose leave
+    /// Show the story of one run: its state and why, the submission, each action and who allowed it
     ///
-    /// --json shows everything, also what accounts have answered, where it is kept and
-    /// LETTERBOX_ACCOUNT_KEYS opens it.
+    /// --json shows everything, also the responses of accounts, if they are kept and
+    /// LETTERBOX_ACCOUNT_KEYS opens them.
     Show { run_id: Named<RunId> },
-    /// Cancel a run, or all that a filter lets through: what was sent stays sent
+    /// Cancel a run, or all that match a filter; requests that were sent stay sent
     Cancel {
         #[command(flatten)]
         subjects: Subjects,
     },
-    /// Let a run go on at the action that failed or was denied, or all that a filter lets through
+    /// Let a run, or all that match a filter, go on at the action that failed or was denied
     Retry {
         #[command(flatten)]
         subjects: Subjects,
-        /// How many of them in each second [default: all at once]
+        /// Runs each second [default: all at once]
         #[arg(long, value_name = "PER_SECOND")]
         rate: Option<u32>,
     },
-    /// Forget what was submitted to a run that is over, and what it has sent
+    /// Forget the submission of a run that is over, and the requests that it sent
     Erase {
         run_id: RunId,
-        /// Without asking
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -87,7 +86,7 @@ pub(crate) struct Which {
     narrowed: Narrowed,
 }
 
-/// What makes of all runs of a workspace some of them.
+/// The filters of `run list`, `run cancel` and `run retry`.
 #[derive(Args)]
 pub(crate) struct Narrowed {
     /// Only those of one workflow
@@ -108,7 +107,7 @@ pub(crate) struct Narrowed {
     /// Only those whose failure contains this text
     #[arg(long, value_name = "TEXT")]
     failure: Option<String>,
-    /// Only those to which exactly this was submitted, such as email=ada@example.com
+    /// Only those with exactly this value in a field, such as email=ada@example.com
     #[arg(long, value_name = "KEY=VALUE")]
     field: Option<FieldValue>,
 }
@@ -163,7 +162,7 @@ pub(crate) struct Subjects {
     workspace: Option<Named<WorkspaceId>>,
     #[command(flatten)]
     narrowed: Narrowed,
-    /// Do it: without this, a filter only shows what it would be done to
+    /// Do it; without this, a filter only shows the runs that match
     #[arg(long)]
     yes: bool,
 }
@@ -274,7 +273,7 @@ async fn retry(
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
 }
 
-/// What a filter lets through.
+/// The runs that a filter lets through.
 struct Found {
     workspace: WorkspaceId,
     /// Newest first.
@@ -292,16 +291,17 @@ async fn found(
     let workspace = subjects.workspace.ok_or(Failure::NoSubject)?;
     let workspace = operator.id(&workspace).await?;
     let mut filter = subjects.narrowed.filter(operator, workspace).await?;
-    match filter.states.is_empty() {
-        true => filter.states = states.to_vec(),
-        false => filter.states.retain(|state| states.contains(state)),
+    if filter.states.is_empty() {
+        filter.states = states.to_vec();
+    } else {
+        filter.states.retain(|state| states.contains(state));
     }
     let mut found = Found {
         workspace,
         runs: Vec::new(),
         shown: Vec::new(),
     };
-    // In none of them: not in any.
+    // No state is left: no run matches.
     let mut is_last = filter.states.is_empty();
     while !is_last {
         let before = found.runs.last().copied();
@@ -314,12 +314,10 @@ async fn found(
     Ok(found)
 }
 
-/// What would be done, and how to have it done.
+/// A preview of the order, and how to carry it out.
 fn would(done: &str, found: &Found) -> Output {
     let count = found.runs.len();
-    let mut lines = vec![format!(
-        "{count} runs would be {done}; give --yes to have it done"
-    )];
+    let mut lines = vec![format!("{count} runs would be {done}: give --yes to do it")];
     lines.extend_from_slice(&found.shown);
     if count > found.shown.len() {
         lines.push(format!("and {} older ones", count - found.shown.len()));

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use letterbox_common::{
     sealing::Secret,
-    webhook::{InvalidSecret, Rules, Scheme, SecretText, Signed},
+    webhook::{InvalidSecret, Rules, Scheme, SecretEncoding, Signed},
 };
 use letterbox_operator::{OperatorError, rules_of};
 use serde_json::{json, value::RawValue};
@@ -37,7 +37,7 @@ pub(crate) enum SendCommand {
         /// A file that holds the webhook's secret [default: LETTERBOX_WEBHOOK_SECRET]
         #[arg(long)]
         secret_file: Option<PathBuf>,
-        /// How it is signed
+        /// The scheme that signs it
         #[arg(
             long,
             default_value = "letterbox",
@@ -47,7 +47,7 @@ pub(crate) enum SendCommand {
         /// A file with the rules of a custom scheme, as JSON
         #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
         rules: Option<PathBuf>,
-        /// Show what is hashed, with which key, and the headers; send nothing
+        /// Show the signed content, the key and the headers; send nothing
         #[arg(long)]
         explain: bool,
         /// The body, byte for byte; - reads standard input
@@ -55,12 +55,12 @@ pub(crate) enum SendCommand {
     },
 }
 
-/// Why nothing was sent, or what the answer was.
+/// Why nothing was sent, or the response to it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
     #[error("the payload is not JSON: {0}")]
     NotJson(serde_json::Error),
-    #[error("a form link must be …/forms?token=…")]
+    #[error("not a form link: give …/forms?token=…")]
     NotAFormLink,
     #[error(transparent)]
     Secret(InvalidSecret),
@@ -124,16 +124,16 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
     }
 }
 
-/// What is hashed, and where the result stands.
+/// The signed content, and the place of the signature.
 fn explained(scheme: Scheme, rules: &Rules, signed: &Signed, body: &[u8]) -> Output {
     let shown = String::from_utf8_lossy(body);
     let hashed = format!("{}{shown}{}", signed.before, signed.after);
     let mut told = json!({
         "scheme": scheme,
         "key": match rules.secret {
-            SecretText::Text => "the bytes of the secret's text",
-            SecretText::Hex => "the bytes that the secret's hexadecimal digits stand for",
-            SecretText::Base64 => "the bytes that the secret's base64 stands for, without whsec_",
+            SecretEncoding::Text => "the bytes of the secret's text",
+            SecretEncoding::Hex => "the bytes that the secret's hexadecimal digits stand for",
+            SecretEncoding::Base64 => "the bytes that the secret's base64 stands for, without whsec_",
         },
         "hash": "HMAC-SHA256",
         "hashed": hashed,
@@ -209,7 +209,7 @@ async fn exchange(
     Ok((response.status().as_u16(), response.text().await?))
 }
 
-/// What sends. An answer that leads elsewhere is an answer.
+/// The HTTP client. Redirects are not followed: they are an answer, too.
 pub(crate) fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
     // Fails where it is installed already, which is as good.
     let _ =

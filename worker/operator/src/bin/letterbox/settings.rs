@@ -98,10 +98,10 @@ impl CliSettings {
     /// As [`Self::operator`], for orders that a person must answer for; gives who does.
     pub(crate) async fn operator_by(&self) -> Result<(Operator, UserId), Failure> {
         if self.by.is_none() {
-            return Err(Failure::NobodyAnswers);
+            return Err(Failure::NoOrderer);
         }
         let operator = self.operator().await?;
-        let by = operator.ordered_by().ok_or(Failure::NobodyAnswers)?;
+        let by = operator.ordered_by().ok_or(Failure::NoOrderer)?;
         Ok((operator, by))
     }
 

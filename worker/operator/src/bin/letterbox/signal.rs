@@ -28,7 +28,7 @@ pub(crate) enum SignalCommand {
     List {
         #[command(flatten)]
         which: Which,
-        /// Only those before this signal, the last one of the page before
+        /// Only those before this signal, the last one of the previous page
         #[arg(long, value_name = "SIGNAL_ID")]
         before: Option<Named<DeliveryId>>,
         /// Most signals to list
@@ -36,7 +36,7 @@ pub(crate) enum SignalCommand {
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
-    /// Print the newest signals of a workspace, and what comes, until interrupted
+    /// Print the newest signals of a workspace, then new ones as they come, until interrupted
     Follow {
         #[command(flatten)]
         which: Which,
@@ -54,7 +54,7 @@ pub(crate) enum SignalCommand {
         /// A login that is a member of letterbox_reader
         #[arg(long, value_name = "NAME")]
         login: String,
-        /// Take that back
+        /// Revoke this right
         #[arg(long)]
         remove: bool,
     },
@@ -65,7 +65,7 @@ pub(crate) enum SignalCommand {
     },
 }
 
-/// Which signals are wanted.
+/// Which signals to list.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Which {
     #[arg(long)]
@@ -76,13 +76,13 @@ pub(crate) struct Which {
     /// Only of this kind: generic, or the type of the event
     #[arg(long)]
     kind: Option<SignalKind>,
-    /// Only what was received since a time, such as 2026-01-31T08:00:00Z
+    /// Only those received since a time, such as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
     /// Only with this eventId
     #[arg(long, value_name = "ID")]
     event_id: Option<String>,
-    /// Only what was answered with this X-Request-Id
+    /// Only those answered with this X-Request-Id
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
 }

@@ -8,12 +8,12 @@ use letterbox_operator::{Operator, Status};
 
 use crate::{Failure, Output, output, times::age};
 
-/// Pause between two looks.
+/// Pause between two refreshes.
 const PAUSE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub(crate) struct StatusCommand {
-    /// Look again and again, until interrupted
+    /// Refresh until interrupted
     #[arg(long)]
     watch: bool,
 }
@@ -37,9 +37,10 @@ pub(crate) async fn run(
                 is_late,
             });
         }
-        let is_read = match json {
-            true => output::line(&output::value(&status)),
-            false => output::screen(&text(&status)),
+        let is_read = if json {
+            output::line(&output::value(&status))
+        } else {
+            output::screen(&text(&status))
         };
         if !is_read {
             return Ok(Output::Nothing);

@@ -138,12 +138,12 @@ fn permission(action: &RunAction) -> Option<String> {
 
 fn answer(approval: &ActionApproval) -> String {
     let name = approval.decided_by_name.as_deref().map(word);
-    let name = name.unwrap_or_else(|| "somebody who is gone".to_owned());
+    let name = name.unwrap_or_else(|| "a deleted user".to_owned());
     let at = approval.decided_at.map(to_second).unwrap_or_default();
     match approval.state {
         ApprovalState::Approved => format!(": approved by {name}, {at}"),
         ApprovalState::Denied => format!(": denied by {name}, {at}"),
-        ApprovalState::Expired => ": nobody answered".to_owned(),
+        ApprovalState::Expired => ": not answered in time".to_owned(),
         ApprovalState::Withdrawn => String::new(),
         ApprovalState::Pending => {
             let until = to_second(approval.expires_at);
@@ -155,7 +155,7 @@ fn answer(approval: &ActionApproval) -> String {
     }
 }
 
-/// What untrusted text has to do with an action; None where it has nothing.
+/// How untrusted text reaches an action; `None` if it does not.
 pub(crate) fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String> {
     let fills = untrusted.iter().filter_map(|kind| match kind {
         Untrusted::Data => Some("the submission"),
@@ -201,7 +201,7 @@ fn indented(text: &str) -> String {
     text.replace('\n', "\n    ")
 }
 
-/// What was submitted, each value in whole.
+/// The submission, each value in whole.
 pub(crate) fn submitted(input: Option<&Value>) -> Vec<String> {
     let Some(Value::Object(values)) = input else {
         return vec!["  (not kept)".to_owned()];

@@ -1,59 +1,41 @@
 //! `letterbox webhook …`
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::{SealedColumn, Secret, key_ring},
     webhook::Scheme,
 };
-use letterbox_operator::{Named, Sender};
-use serde_json::json;
+use letterbox_operator::{Named, NewWebhook, Sender};
+use serde_json::{Value, json};
 
 use crate::{Failure, Output, confirm::confirm_loss, file, settings::CliSettings};
+
+const COLUMNS: [&str; 6] = [
+    "webhook_id",
+    "name",
+    "scheme",
+    "created_at",
+    "ends_at",
+    "deleted_at",
+];
 
 #[derive(Subcommand)]
 pub(crate) enum WebhookCommand {
     /// Create a webhook; its secret is shown this once
-    Create {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
-        /// Which tool will send to it
-        #[arg(long)]
-        name: String,
-        /// How that tool signs
-        #[arg(
-            long,
-            default_value = "letterbox",
-            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
-        )]
-        scheme: Scheme,
-        /// A file with the rules of a custom scheme, as JSON
-        #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
-        rules: Option<PathBuf>,
-        /// A file with the secret that the tool has given you; without it, one is made
-        #[arg(long, value_name = "FILE")]
-        secret_file: Option<PathBuf>,
-        /// Networks that the tool sends from; who sends from elsewhere gets a 401 [default: any]
-        #[arg(long, value_name = "CIDR[,CIDR...]")]
-        allow_from: Option<String>,
-    },
+    Create(Creation),
     /// Create the successor of a webhook, with an address and a secret of its own; both remember
-    /// what either has received
+    /// the deliveries of either
     ///
     /// The former one ends when the successor gets its first signed delivery, or after --overlap:
-    /// so change the address and the secret of everything that sends before the first of them
-    /// sends. If the successor is deleted before, the former one goes on.
-    Replace {
-        webhook_id: WebhookId,
-        /// How long the former one goes on at most, such as 24h or 30m
-        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = overlap)]
-        overlap: Duration,
-        /// A file with the secret that the tool has given you; without it, one is made
-        #[arg(long, value_name = "FILE")]
-        secret_file: Option<PathBuf>,
-    },
+    /// so change the address and the secret in every sender before the first of them sends. If the
+    /// successor is deleted before that, the former one goes on.
+    Replace(Replacement),
     /// Show why the last deliveries of a webhook were refused, at most 100; senders are never told
     Log {
         webhook_id: Named<WebhookId>,
@@ -67,13 +49,51 @@ pub(crate) enum WebhookCommand {
         #[arg(long)]
         workspace: Named<WorkspaceId>,
     },
-    /// Delete a webhook: its deliveries are refused from now on; what it has received stays
+    /// Delete a webhook: its deliveries are refused from now on; its signals stay
     Delete {
         webhook_id: WebhookId,
-        /// Without asking
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// The arguments of `webhook create`.
+#[derive(Args)]
+pub(crate) struct Creation {
+    #[arg(long)]
+    workspace: Named<WorkspaceId>,
+    /// The tool that will send to it
+    #[arg(long)]
+    name: String,
+    /// The scheme by which that tool signs
+    #[arg(
+        long,
+        default_value = "letterbox",
+        value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
+    )]
+    scheme: Scheme,
+    /// A file with the rules of a custom scheme, as JSON
+    #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
+    rules: Option<PathBuf>,
+    /// A file with the secret that the tool gave you; without it, a new one is made
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
+    #[arg(long, value_name = "CIDR[,CIDR...]")]
+    allow_from: Option<String>,
+}
+
+/// The arguments of `webhook replace`.
+#[derive(Args)]
+pub(crate) struct Replacement {
+    webhook_id: WebhookId,
+    /// The longest time that the former one goes on, such as 24h or 30m
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = overlap)]
+    overlap: Duration,
+    /// A file with the secret that the tool gave you; without it, a new one is made
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
 }
 
 /// A time as `24h`, `30m` or `90s`; a month at most.
@@ -97,82 +117,68 @@ fn overlap(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
+    let operator = async || settings.operator().await;
     Ok(match verb {
-        WebhookCommand::Create {
-            workspace,
-            name,
-            scheme,
-            rules,
-            secret_file,
-            allow_from,
-        } => {
-            // First, so that nothing is created without keys.
-            let keys = key_ring(SealedColumn::WebhookSecret)?;
-            let secret = secret_file.map(|file| file::read(&file)).transpose()?;
-            let secret = secret.map(|text| Secret::new(text.trim_ascii().to_vec()));
-            let sender = Sender {
-                scheme,
-                rules: rules.map(|file| file::read_text(&file)).transpose()?,
-                secret,
-                allow_from,
-            };
-            let operator = settings.operator().await?;
-            let workspace = operator.id(&workspace).await?;
-            let creating = operator.create_webhook_for(&keys, workspace, &name, &sender);
-            let created = creating.await?;
-            Output::one(&json!({
-                "webhook_id": created.address.webhook,
-                "workspace_id": created.address.workspace,
-                "name": name,
-                "scheme": scheme,
-                "url": settings.webhook_url(created.address),
-                "secret": String::from_utf8_lossy(created.secret.expose()),
-            }))
-        }
+        WebhookCommand::Create(new) => create(settings, new).await?,
+        WebhookCommand::Replace(new) => replace(settings, new).await?,
         WebhookCommand::List { workspace } => {
-            let operator = settings.operator().await?;
+            let operator = operator().await?;
             let webhooks = operator.webhooks(operator.id(&workspace).await?).await?;
-            Output::many(
-                &webhooks,
-                &[
-                    "webhook_id",
-                    "name",
-                    "scheme",
-                    "created_at",
-                    "ends_at",
-                    "deleted_at",
-                ],
-            )
-        }
-        WebhookCommand::Replace {
-            webhook_id,
-            overlap,
-            secret_file,
-        } => {
-            let keys = key_ring(SealedColumn::WebhookSecret)?;
-            let secret = secret_file.map(|file| file::read(&file)).transpose()?;
-            let secret = secret.map(|text| Secret::new(text.trim_ascii().to_vec()));
-            let operator = settings.operator().await?;
-            let replacing = operator.replace_webhook(&keys, webhook_id, secret, overlap);
-            let made = replacing.await?;
-            Output::one(&json!({
-                "webhook_id": made.address.webhook,
-                "workspace_id": made.address.workspace,
-                "replaces": webhook_id,
-                "url": settings.webhook_url(made.address),
-                "secret": String::from_utf8_lossy(made.secret.expose()),
-            }))
+            Output::many(&webhooks, &COLUMNS)
         }
         WebhookCommand::Log { webhook_id, limit } => {
-            let operator = settings.operator().await?;
+            let operator = operator().await?;
             let webhook = operator.id(&webhook_id).await?;
             let refusals = operator.refusals(webhook, limit).await?;
             Output::many(&refusals, &["refused_at", "reason", "request_id"])
         }
         WebhookCommand::Delete { webhook_id, yes } => {
             confirm_loss("the webhook's address and secret end", yes)?;
-            let operator = settings.operator().await?;
-            Output::one(&operator.delete_webhook(webhook_id).await?)
+            Output::one(&operator().await?.delete_webhook(webhook_id).await?)
         }
+    })
+}
+
+async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
+    // First, so that nothing is created without keys.
+    let keys = key_ring(SealedColumn::WebhookSecret)?;
+    let sender = Sender {
+        scheme: new.scheme,
+        rules: new.rules.map(|file| file::read_text(&file)).transpose()?,
+        secret: read_secret(new.secret_file.as_deref())?,
+        allow_from: new.allow_from,
+    };
+    let operator = settings.operator().await?;
+    let workspace = operator.id(&new.workspace).await?;
+    let creating = operator.create_webhook(&keys, workspace, &new.name, &sender);
+    let created = creating.await?;
+    let mut shown = shown(settings, &created);
+    shown["name"] = new.name.into();
+    shown["scheme"] = new.scheme.to_string().into();
+    Ok(Output::One(shown))
+}
+
+async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Failure> {
+    let keys = key_ring(SealedColumn::WebhookSecret)?;
+    let secret = read_secret(new.secret_file.as_deref())?;
+    let operator = settings.operator().await?;
+    let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
+    let mut shown = shown(settings, &replacing.await?);
+    shown["replaces"] = json!(new.webhook_id);
+    Ok(Output::One(shown))
+}
+
+fn read_secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
+    let text = file.map(file::read).transpose()?;
+    Ok(text.map(|text| Secret::new(text.trim_ascii().to_vec())))
+}
+
+/// A new webhook, at the only time that its secret is shown.
+fn shown(settings: &CliSettings, new: &NewWebhook) -> Value {
+    json!({
+        "webhook_id": new.address.webhook,
+        "workspace_id": new.address.workspace,
+        "url": settings.webhook_url(new.address),
+        "secret": String::from_utf8_lossy(new.secret.expose()),
     })
 }

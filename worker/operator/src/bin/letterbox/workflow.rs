@@ -34,19 +34,7 @@ pub(crate) enum WorkflowCommand {
         definition: PathBuf,
     },
     /// Make a release of the definition and deploy it; ends the form link
-    Deploy {
-        workflow_id: Named<WorkflowId>,
-        /// A new definition; without it, the one that the workflow has
-        #[arg(long, value_name = "FILE")]
-        definition: Option<PathBuf>,
-        /// Create the new form link in the same step; its token is shown this once
-        #[arg(long)]
-        new_link: bool,
-        #[command(flatten)]
-        closing: ClosingArguments,
-        #[command(flatten)]
-        said: Said,
-    },
+    Deploy(Deployment),
     /// Take no more submissions; ends the form link
     Pause(Moved),
     /// Deploy the last release again; ends the form link
@@ -61,15 +49,15 @@ pub(crate) enum WorkflowCommand {
     },
     /// Show one workflow with its definition
     Show { workflow_id: Named<WorkflowId> },
-    /// Write what was submitted as CSV to standard output, oldest first, a column for each field
+    /// Write submissions as CSV to standard output, oldest first, with a column for each field
     ///
-    /// A text that a spreadsheet would take for a formula begins with an apostrophe.
+    /// Text that a spreadsheet would take for a formula is preceded by an apostrophe.
     Export {
         workflow_id: Named<WorkflowId>,
-        /// Only what was received since a time, such as 2026-01-31T08:00:00Z
+        /// Only submissions received since a time, such as 2026-01-31T08:00:00Z
         #[arg(long, value_name = "TIME")]
         since: Option<Timestamp>,
-        /// Only what was received before a time
+        /// Only submissions received before a time
         #[arg(long, value_name = "TIME")]
         until: Option<Timestamp>,
     },
@@ -80,10 +68,26 @@ pub(crate) enum WorkflowCommand {
     },
 }
 
-/// What is said beforehand.
+/// The arguments of `workflow deploy`.
+#[derive(Args)]
+pub(crate) struct Deployment {
+    workflow_id: Named<WorkflowId>,
+    /// A new definition; without it, the workflow's own is used
+    #[arg(long, value_name = "FILE")]
+    definition: Option<PathBuf>,
+    /// Create the new form link in the same step; its token is shown this once
+    #[arg(long)]
+    new_link: bool,
+    #[command(flatten)]
+    closing: ClosingArguments,
+    #[command(flatten)]
+    said: Said,
+}
+
+/// Consent that is given beforehand.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Said {
-    /// Do not ask before a form link ends
+    /// Do not ask for confirmation before a form link ends
     #[arg(long)]
     yes: bool,
 }
@@ -110,29 +114,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             let creating = operator.create_workflow(workspace, user, &name, &definition);
             return Ok(Output::one(&creating.await?));
         }
-        WorkflowCommand::Deploy {
-            workflow_id,
-            definition,
-            new_link,
-            closing,
-            said,
-        } => {
-            if closing.is_given() && !new_link {
-                return Err(Failure::NoNewLink);
-            }
-            let definition = definition.map(|file| file::read_text(&file)).transpose()?;
-            let workflow = operator.id(&workflow_id).await?;
-            confirm(operator, Losing::Workflow(workflow), said.yes).await?;
-            let definition = definition.as_deref();
-            if !new_link {
-                return Ok(Output::one(&operator.deploy(workflow, definition).await?));
-            }
-            let deploying = operator.deploy_with_link(workflow, definition, closing.into());
-            let (deployed, link) = deploying.await?;
-            let mut shown = json!(deployed);
-            shown["form_link"] = form_link::shown(settings, &link);
-            return Ok(Output::one(&shown));
-        }
+        WorkflowCommand::Deploy(new) => return deploy(settings, operator, new).await,
         WorkflowCommand::Show { workflow_id } => {
             let workflow = operator.id(&workflow_id).await?;
             return Ok(Output::one(&operator.workflow(workflow).await?));
@@ -168,4 +150,27 @@ async fn move_to(
 ) -> Result<Output, Failure> {
     confirm(operator, Losing::Workflow(workflow), said.yes).await?;
     Ok(Output::one(&operator.move_workflow(workflow, to).await?))
+}
+
+async fn deploy(
+    settings: &CliSettings,
+    operator: &Operator,
+    new: Deployment,
+) -> Result<Output, Failure> {
+    if new.closing.is_given() && !new.new_link {
+        return Err(Failure::NoNewLink);
+    }
+    let definition = new.definition.map(|file| file::read_text(&file));
+    let definition = definition.transpose()?;
+    let workflow = operator.id(&new.workflow_id).await?;
+    confirm(operator, Losing::Workflow(workflow), new.said.yes).await?;
+    if !new.new_link {
+        let deployed = operator.deploy(workflow, definition.as_deref()).await?;
+        return Ok(Output::one(&deployed));
+    }
+    let deploying = operator.deploy_with_link(workflow, definition.as_deref(), new.closing.into());
+    let (deployed, link) = deploying.await?;
+    let mut shown = json!(deployed);
+    shown["form_link"] = form_link::shown(settings, &link);
+    Ok(Output::One(shown))
 }

@@ -2,12 +2,20 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{Named, Operator, Retries};
 use serde_json::json;
 
 use crate::{Failure, Output, policy};
+
+const COLUMNS: [&str; 5] = [
+    "workspace_id",
+    "name",
+    "run_allowance",
+    "held_at",
+    "created_at",
+];
 
 #[derive(Subcommand)]
 pub(crate) enum WorkspaceCommand {
@@ -21,57 +29,44 @@ pub(crate) enum WorkspaceCommand {
     },
     /// List all workspaces
     List,
-    /// Show how many runs may start in a calendar month (UTC) and have started in this one, or set
-    /// it
+    /// Show or set how many runs may start in a calendar month (UTC)
     Allowance {
         workspace_id: Named<WorkspaceId>,
         /// Runs that may start, or 'unlimited'
         #[arg(long, value_name = "N")]
         set: Option<RunLimit>,
     },
-    /// Show how often an action is tried, or set it
-    Retries {
-        workspace_id: Named<WorkspaceId>,
-        /// Attempts, the first included
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=30))]
-        attempts: Option<i32>,
-        /// Pause before the second attempt, doubled for each further one, up to an hour
-        #[arg(long, value_name = "MS",
-              value_parser = clap::value_parser!(i32).range(1..=3_600_000))]
-        first_pause_milliseconds: Option<i32>,
-        /// Back to what workers are set to
-        #[arg(long, conflicts_with_all = ["attempts", "first_pause_milliseconds"])]
-        default: bool,
-    },
-    /// Keep what accounts answer, sealed, after their runs have succeeded; or drop it then
+    /// Show or set how often an action is tried
+    Retries(RetryArguments),
+    /// Keep the responses of accounts, sealed, after their runs have succeeded; or drop them then
     Answers {
         workspace_id: Named<WorkspaceId>,
-        /// Keep it
+        /// Keep them
         #[arg(long, required_unless_present = "drop")]
         keep: bool,
-        /// Drop it when a run has succeeded, as is the default
+        /// Drop them when a run has succeeded (the default)
         #[arg(long, conflicts_with = "keep")]
         drop: bool,
     },
-    /// Let new runs be found by what is submitted to them (run list --field); or take that back for
-    /// all runs
+    /// Let runs be found by submitted values (run list --field), from now on; or turn that off and
+    /// delete what is stored for it
     Search {
         workspace_id: Named<WorkspaceId>,
-        /// As is the default
+        /// Index new submissions (the default)
         #[arg(long, required_unless_present = "off")]
         on: bool,
-        /// Nothing is stored to find them by, and what is stored is deleted
+        /// Index nothing, and delete what was indexed
         #[arg(long, conflicts_with = "on")]
         off: bool,
     },
-    /// Show what a workspace uses: runs of this month, what was stored today and by which webhooks
+    /// Show the usage of a workspace: runs of this month, bytes stored today, and by which webhooks
     Usage { workspace_id: Named<WorkspaceId> },
-    /// Let runs begin no action until they are released: forms go on, nothing is denied
+    /// Keep runs from beginning actions until they are released; forms and webhooks go on
     Hold {
         /// A workspace, or 'all'
         workspace: WorkspaceOrAll,
     },
-    /// Let runs that were held begin actions again
+    /// Let held runs begin actions again
     Release {
         /// A workspace, or 'all'
         workspace: WorkspaceOrAll,
@@ -79,21 +74,37 @@ pub(crate) enum WorkspaceCommand {
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
     Delete {
         workspace_id: WorkspaceId,
-        /// Its name, so that it is not another one
+        /// Its name, as a safeguard
         #[arg(long)]
         name: String,
     },
-    /// Show what actions may do, need approval for, or may not; or set it
+    /// Show or set the policy: what actions may do, need approval for, or may not do
     Policy {
         workspace_id: Named<WorkspaceId>,
         /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
         /// "default": ...}; - reads standard input
         #[arg(long, value_name = "FILE")]
         set: Option<PathBuf>,
-        /// Say what would change, and set nothing
+        /// Show what would change, without setting it
         #[arg(long, requires = "set")]
         dry_run: bool,
     },
+}
+
+/// The arguments of `workspace retries`.
+#[derive(Args)]
+pub(crate) struct RetryArguments {
+    workspace_id: Named<WorkspaceId>,
+    /// Attempts, the first included
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=30))]
+    attempts: Option<i32>,
+    /// Pause before the second attempt, doubled for each further one, up to an hour
+    #[arg(long, value_name = "MS",
+          value_parser = clap::value_parser!(i32).range(1..=3_600_000))]
+    first_pause_milliseconds: Option<i32>,
+    /// Back to the setting of the workers
+    #[arg(long, conflicts_with_all = ["attempts", "first_pause_milliseconds"])]
+    default: bool,
 }
 
 /// A workspace, or 'all'.
@@ -138,51 +149,15 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             let workspace = operator.id(&workspace_id).await?;
             Output::one(&operator.usage(workspace).await?)
         }
-        WorkspaceCommand::List => Output::many(
-            &operator.workspaces().await?,
-            &[
-                "workspace_id",
-                "name",
-                "run_allowance",
-                "held_at",
-                "created_at",
-            ],
-        ),
-        WorkspaceCommand::Allowance {
-            workspace_id,
-            set: None,
-        } => Output::one(
-            &operator
-                .allowance(operator.id(&workspace_id).await?)
-                .await?,
-        ),
-        WorkspaceCommand::Allowance {
-            workspace_id,
-            set: Some(runs),
-        } => {
+        WorkspaceCommand::List => Output::many(&operator.workspaces().await?, &COLUMNS),
+        WorkspaceCommand::Allowance { workspace_id, set } => {
             let workspace = operator.id(&workspace_id).await?;
-            Output::one(&operator.set_allowance(workspace, runs.0).await?)
+            Output::one(&match set {
+                Some(runs) => operator.set_allowance(workspace, runs.0).await?,
+                None => operator.allowance(workspace).await?,
+            })
         }
-        WorkspaceCommand::Retries {
-            workspace_id,
-            attempts,
-            first_pause_milliseconds,
-            default,
-        } => {
-            let workspace_id = operator.id(&workspace_id).await?;
-            let former = operator.retries(workspace_id).await?;
-            let wanted = Retries {
-                workspace_id,
-                attempts: attempts.or(former.attempts).filter(|_| !default),
-                first_pause_milliseconds: first_pause_milliseconds
-                    .or(former.first_pause_milliseconds)
-                    .filter(|_| !default),
-            };
-            match wanted == former {
-                true => Output::one(&former),
-                false => Output::one(&operator.set_retries(&wanted).await?),
-            }
-        }
+        WorkspaceCommand::Retries(arguments) => retries(operator, arguments).await?,
         WorkspaceCommand::Answers {
             workspace_id, keep, ..
         } => {
@@ -220,4 +195,23 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             policy::show_or_set(operator, workspace, set.as_deref(), dry_run).await?
         }
     })
+}
+
+/// Sets what is given; shows the rest.
+async fn retries(operator: &Operator, given: RetryArguments) -> Result<Output, Failure> {
+    let workspace_id = operator.id(&given.workspace_id).await?;
+    let former = operator.retries(workspace_id).await?;
+    let attempts = given.attempts.or(former.attempts);
+    let first_pause = given.first_pause_milliseconds;
+    let first_pause = first_pause.or(former.first_pause_milliseconds);
+    let wanted = Retries {
+        workspace_id,
+        attempts: attempts.filter(|_| !given.default),
+        first_pause_milliseconds: first_pause.filter(|_| !given.default),
+    };
+    // Nothing is written, and so nothing is audited, unless something changes.
+    if wanted == former {
+        return Ok(Output::one(&former));
+    }
+    Ok(Output::one(&operator.set_retries(&wanted).await?))
 }

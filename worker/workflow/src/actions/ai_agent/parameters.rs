@@ -1,5 +1,5 @@
-//! The parameters of a tool: an object of texts, numbers and booleans, as JSON Schema writes it.
-//! What a model gives for them is checked like what a submitter gives for a form.
+//! The parameters of a tool: an object of strings, numbers and booleans, described by a JSON
+//! Schema. Arguments from a model are checked like submitted values of a form.
 
 use letterbox_common::form::FieldType;
 use serde_json::{Map, Value, json};
@@ -9,13 +9,13 @@ use crate::{diagnostics::Diagnostics, template::TemplateContext};
 const MAX_PARAMETERS: usize = 50;
 const MAX_DESCRIPTION: usize = 1_000;
 const MAX_CHOICES: usize = 100;
-/// Characters of an argument.
+/// Maximum characters of an argument.
 const MAX_TEXT: usize = 5_000;
 const TYPES: [&str; 4] = ["string", "number", "integer", "boolean"];
 
 /// The parameters of a tool.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parameters(Vec<Parameter>);
+pub(super) struct ToolParameters(Vec<Parameter>);
 
 #[derive(Debug, Clone)]
 struct Parameter {
@@ -27,19 +27,19 @@ struct Parameter {
     is_required: bool,
 }
 
-/// What a model has given, checked.
+/// The checked arguments of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arguments(pub(super) Map<String, Value>);
 
 impl Arguments {
-    /// The context of a run, with these.
+    /// The context of a run with these arguments.
     #[must_use]
     pub fn with(&self, context: &TemplateContext) -> TemplateContext {
         context.clone().with_args(&self.0)
     }
 }
 
-impl Parameters {
+impl ToolParameters {
     pub(super) fn parse(diagnostics: &mut Diagnostics, value: Option<&Value>, path: &str) -> Self {
         let null = Value::Null;
         let Some(schema) = diagnostics.object(value.unwrap_or(&null), path) else {
@@ -54,7 +54,7 @@ impl Parameters {
             .get("additionalProperties")
             .is_some_and(|given| given != &json!(false))
         {
-            let problem = "must be false: a model gives what is named, and nothing else";
+            let problem = "must be false, because a model may pass only the named properties";
             diagnostics.add(&format!("{path}.additionalProperties"), problem);
         }
         let empty = Map::new();
@@ -65,7 +65,7 @@ impl Parameters {
                 .unwrap_or(&empty),
         };
         if properties.len() > MAX_PARAMETERS {
-            let problem = format_args!("must be at most {MAX_PARAMETERS}");
+            let problem = format_args!("must have at most {MAX_PARAMETERS} members");
             diagnostics.add(&format!("{path}.properties"), problem);
         }
         let required = required(diagnostics, schema.get("required"), path, properties);
@@ -77,7 +77,7 @@ impl Parameters {
         Self(parameters.collect())
     }
 
-    /// The same, as it is given to a model.
+    /// The schema that is passed to a model.
     pub(super) fn schema(&self) -> Value {
         let properties = self.0.iter().map(|parameter| {
             let mut property = Map::new();
@@ -100,7 +100,7 @@ impl Parameters {
         })
     }
 
-    /// Names and types, as templates know them.
+    /// The names and types for templates.
     pub(super) fn variables(&self) -> Vec<(String, FieldType)> {
         let kind = |parameter: &Parameter| match parameter.kind {
             "string" => FieldType::Text,
@@ -113,10 +113,10 @@ impl Parameters {
             .collect()
     }
 
-    /// What a model has given, if it fits. `text` is JSON.
+    /// Checks the JSON text of the arguments from a model.
     ///
     /// # Errors
-    /// Says what does not fit, in words for the model.
+    /// Returns the first problem, worded for the model.
     pub(super) fn check(&self, text: &str) -> Result<Arguments, String> {
         let given: Value = serde_json::from_str(text)
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
@@ -142,7 +142,7 @@ impl Parameters {
     }
 }
 
-/// The names of what must be given.
+/// Parses the names of required properties.
 fn required<'v>(
     diagnostics: &mut Diagnostics,
     value: Option<&'v Value>,
@@ -177,7 +177,7 @@ impl Parameter {
         let members = diagnostics.object(value, path)?;
         diagnostics.only(members, path, &["type", "description", "enum"]);
         if !is_name(name) {
-            let problem = "the name must be letters, digits and _, and begin with a letter";
+            let problem = "the name must consist of letters, digits and _, with a letter first";
             diagnostics.add(path, problem);
         }
         let place = format!("{path}.type");
@@ -244,9 +244,9 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn parse(schema: &Value) -> Result<Parameters, Vec<String>> {
+    fn parse(schema: &Value) -> Result<ToolParameters, Vec<String>> {
         let mut diagnostics = Diagnostics::default();
-        let parameters = Parameters::parse(&mut diagnostics, Some(schema), "p");
+        let parameters = ToolParameters::parse(&mut diagnostics, Some(schema), "p");
         match diagnostics.into_list() {
             problems if problems.is_empty() => Ok(parameters),
             problems => Err(problems),
@@ -323,7 +323,7 @@ mod tests {
                 "{refusal}"
             );
         }
-        // What the model is given says the same.
+        // The schema for the model says the same.
         let schema = parameters.schema();
         assert_eq!(
             schema["properties"]["name"]["description"],
@@ -341,8 +341,8 @@ mod tests {
             (json!({}), "p.type: must be \"object\""),
             (
                 json!({"type": "object", "additionalProperties": true}),
-                "p.additionalProperties: must be false: a model gives what is named, and nothing \
-                 else",
+                "p.additionalProperties: must be false, because a model may pass only the named \
+                 properties",
             ),
             (
                 json!({"type": "object", "required": ["b"]}),
@@ -366,7 +366,8 @@ mod tests {
             ),
             (
                 json!({"type": "object", "properties": {"a-b": {"type": "string"}}}),
-                "p.properties.a-b: the name must be letters, digits and _, and begin with a letter",
+                "p.properties.a-b: the name must consist of letters, digits and _, with a letter \
+                 first",
             ),
         ] {
             assert_eq!(parse(&schema).unwrap_err(), [problem], "{schema}");

@@ -1,4 +1,4 @@
-//! An agent against what a model may answer: pure, part by part.
+//! Agents with scripted answers of the model, part by part, without I/O.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn agent() -> Arc<Agent> {
     }
 }
 
-/// A model's answer with these calls: names and arguments.
+/// A model's answer with these calls, each a name and arguments.
 fn calling(calls: &[(&str, &str)]) -> Vec<u8> {
     let calls: Vec<_> = calls
         .iter()
@@ -66,7 +66,7 @@ fn answered(body: &[u8]) -> PartOutcome<'_> {
     }
 }
 
-/// The body of the question that comes next.
+/// The body of the next question.
 fn question(over: &[PartOutcome<'_>]) -> Value {
     let AgentPart::Ask(outgoing) = agent().next(over) else {
         panic!("{:?}", agent().next(over));
@@ -162,26 +162,20 @@ fn nothing_goes_on_for_ever() {
         .collect();
     assert_eq!(
         failure(&over),
-        "it is not done after 6 steps, the most it may take"
+        "it is not done after its maximum of 6 steps"
     );
     let mut greedy: Value = crate::json::parse(&calls).unwrap();
     greedy["usage"]["total_tokens"] = 1000.into();
     let greedy = greedy.to_string();
     let over = [answered(greedy.as_bytes()), answered(b"")];
-    assert_eq!(
-        failure(&over),
-        "it has used up the 1000 tokens that it may use"
-    );
-    // Without a word about tokens, bytes count.
+    assert_eq!(failure(&over), "it has used its maximum of 1000 tokens");
+    // If the model reports no usage, bytes count.
     let mut silent: Value = crate::json::parse(&calls).unwrap();
     silent["usage"] = Value::Null;
     silent["padding"] = "x".repeat(4_000).into();
     let silent = silent.to_string();
     let over = [answered(silent.as_bytes()), answered(b"")];
-    assert_eq!(
-        failure(&over),
-        "it has used up the 1000 tokens that it may use"
-    );
+    assert_eq!(failure(&over), "it has used its maximum of 1000 tokens");
 }
 
 #[test]
@@ -246,7 +240,7 @@ fn a_definition_names_its_mistakes() {
         ),
         (
             &|agent| agent["tools"] = json!([]),
-            "actions[0].tools: must be 1 to 20 tools",
+            "actions[0].tools: must have 1 to 20 tools",
         ),
         (
             &|agent| agent["goal"] = "{{ form.email }}".into(),

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::check_fixed_name;
 use crate::{
     diagnostics::Diagnostics,
     template::{Escape, References, RenderError, Renderer, Template, Variables},
@@ -66,7 +65,7 @@ impl Body {
             }
             Self::Object(members) => {
                 for (name, value) in members {
-                    check_fixed_name(diagnostics, path, name);
+                    diagnostics.check_fixed_name(path, name);
                     value.check(diagnostics, &format!("{path}.{name}"), variables);
                 }
             }
@@ -86,7 +85,7 @@ impl Body {
         }
     }
 
-    /// As JSON text.
+    /// Renders the body as JSON text.
     pub(super) fn render(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
         let joined = |parts: Result<Vec<String>, RenderError>| parts.map(|parts| parts.join(","));
         Ok(match self {

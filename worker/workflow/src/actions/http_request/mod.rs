@@ -1,6 +1,6 @@
 //! `http.request`: calls a connected account. The account fixes scheme, host, port and the
 //! beginning of the path; the definition fixes method, path, names of query parameters and headers,
-//! and the structure of the body. Values only fill in.
+//! and the structure of the body. Values are inserted and change none of these.
 
 mod body;
 
@@ -31,8 +31,8 @@ pub(super) const KIND: ActionKind = ActionKind {
 pub(super) const MEMBERS: [&str; 6] = ["account", "method", "path", "query", "headers", "body"];
 /// The methods that a request may have.
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-/// Headers that only the connection, the account and the executor set, and those that would make
-/// the request another one than the policy was asked about.
+/// Headers that are set by the connection, the account or the executor, and headers that could turn
+/// the request into another one than the policy decided about.
 pub const RESERVED_HEADERS: [&str; 25] = [
     "authorization",
     "connection",
@@ -93,7 +93,7 @@ pub(super) fn parse(
     Some(Arc::new(request))
 }
 
-/// An object of strings, each a template.
+/// Parses an object of strings, each a template.
 fn named_templates(
     diagnostics: &mut Diagnostics,
     members: &Map<String, Value>,
@@ -118,13 +118,6 @@ fn named_templates(
     templates
 }
 
-/// Names are sent as they are: a template in one would not be filled in.
-fn check_fixed_name(diagnostics: &mut Diagnostics, path: &str, name: &str) {
-    if name.contains("{{") || name.contains("{%") {
-        diagnostics.add(path, "must not contain values in its name");
-    }
-}
-
 fn is_header_value(text: &str) -> bool {
     HeaderValue::from_bytes(text.as_bytes()).is_ok()
 }
@@ -146,7 +139,7 @@ impl HttpRequest {
         if !is_fine {
             return;
         }
-        // With every field filled in, it must be a path as it is sent.
+        // The path with sample values must be a valid path.
         let sample = self
             .path
             .render(Escape::PathSegment, &variables.sample().renderer());
@@ -161,7 +154,7 @@ impl HttpRequest {
         let place = format!("{path}.headers");
         let mut seen = HashSet::new();
         for (name, template) in &self.headers {
-            check_fixed_name(diagnostics, &format!("{place}.{name}"), name);
+            diagnostics.check_fixed_name(&format!("{place}.{name}"), name);
             let its_place = format!("{place}.{name}");
             let is_fine = template.check(diagnostics, &its_place, variables, Escape::None);
             let lower = name.to_ascii_lowercase();
@@ -210,7 +203,7 @@ impl Outgoing for HttpRequest {
         self.check_path(diagnostics, path, variables);
         for (name, template) in &self.query {
             let place = format!("{path}.query.{name}");
-            check_fixed_name(diagnostics, &place, name);
+            diagnostics.check_fixed_name(&place, name);
             template.check(diagnostics, &place, variables, Escape::None);
         }
         self.check_headers(diagnostics, path, variables);

@@ -1,4 +1,4 @@
-//! What an `http.request` becomes, whatever a submitter writes.
+//! Rendering of `http.request` with arbitrary submitted values.
 
 use letterbox_common::form::{Field, FieldType, Form};
 use proptest::prelude::*;
@@ -71,8 +71,8 @@ fn shape(value: &Value) -> Value {
 }
 
 proptest! {
-    /// Whatever a submitter writes: method, host, structure of the path, names and structure of
-    /// the body stay.
+    /// No submitted value changes the method, the host, the structure of the path, or the names
+    /// and structure of the body.
     #[test]
     fn values_never_leave_their_places(
         a in r#"(\PC|[/\\.%?#@:&=+ {}"'<>\r\n\t\x00]|\{\{|\.\.|%2e){0,40}"#,
@@ -81,7 +81,7 @@ proptest! {
         let base: Url = "https://user.example:8443/base/v1/".parse().unwrap();
         let request = check(&action()).unwrap();
         let Ok(rendered) = request.render(&base, &context(&a, &b).renderer()) else {
-            // Refused is safe, and only for a reason.
+            // A refusal is safe, but must have a reason.
             let control = a.chars().any(|c| c.is_ascii_control() && c != '\t');
             let dots = a == "." || a == "..";
             prop_assert!(a.is_empty() || b.is_empty() || dots || control, "{a:?} {b:?}");

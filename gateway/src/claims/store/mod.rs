@@ -1,95 +1,30 @@
-//! The statements behind claims, the same for every kind of claim. Each serves a whole batch.
+//! The steps of a claim, one statement each.
 //!
-//! Keys are sorted within a statement, so that two batches can't wait for each other in a circle.
-//! Claims are durable when they return.
+//! Keys are sorted within a statement, so that two batches can't deadlock. Claims are durable when
+//! the statement returns.
 
-use std::collections::{HashMap, HashSet};
+pub(super) mod statements;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{DatabaseError, Statement, statements};
+use letterbox_database::{Database, DatabaseError};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{ClaimKey, Claims, SubmissionKey};
-use crate::open_batches::BatchId;
+use self::statements::COUNT_CHANGED;
+use super::key::{ClaimKey, SubmissionKey};
+use crate::open_batches::{BatchId, Settlements};
 
-statements! {
-    /// Claims bodies that have no row yet, and opens the batches that this needs; where all rows
-    /// exist, nothing is written. Keys whose door is gone, and rows that exist, are not returned.
-    /// Closes, on the way, batches that are known to be confirmed.
-    CLAIM_DELIVERIES = claim_new_deliveries "
-SELECT id FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9) AS id";
-
-    /// The same for idempotency keys. $10 are the hashes of their payloads.
-    CLAIM_SUBMISSIONS = claim_new_submissions "
-SELECT id FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS id";
-
-    /// What is known of keys whose doors are open: nothing is returned for the others. A statement
-    /// of its own, because only a new one sees a row that was committed while claiming waited for
-    /// it. A claim whose batch has no row is recorded.
-    FIND_DELIVERIES = find_deliveries "
-SELECT wanted.ordinal, d.delivery_id AS id,
-       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) AS settled,
-       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
-     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
-JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
-    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
-LEFT JOIN webhook_deliveries d ON d.workspace_id = wanted.workspace_id
-    AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
-LEFT JOIN open_batches b ON b.batch_id = d.batch_id";
-
-    /// The same. A link that is closed is open for what it knows.
-    FIND_SUBMISSIONS = find_submissions "
-SELECT wanted.ordinal, s.submission_id AS id,
-       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) AS settled,
-       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
-     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
-JOIN live_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id
-LEFT JOIN form_submissions s ON s.workspace_id = wanted.workspace_id
-    AND s.key_high = wanted.key_high AND s.key_low = wanted.key_low
-LEFT JOIN open_batches b ON b.batch_id = s.batch_id
-WHERE s.submission_id IS NOT NULL OR l.is_open";
-
-    /// Moves claims whose lease is over into new batches, unless somebody else is doing it.
-    TAKE_OVER_DELIVERIES = take_over_deliveries "
-SELECT id FROM take_over_deliveries($1, $2, $3, $4, $5, $6, $7) AS id";
-
-    /// The same.
-    TAKE_OVER_SUBMISSIONS = take_over_submissions "
-SELECT id FROM take_over_submissions($1, $2, $3, $4, $5, $6, $7) AS id";
-
-    /// Counts repeats with another payload than the first, by a function of the database.
-    COUNT_CHANGED_REPEATS = count_changed_repeats "
-SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
-}
-
-/// The statements of one kind of claim.
-#[derive(Debug, Clone, Copy)]
-pub struct ClaimStatements {
-    claim: &'static Statement,
-    find: &'static Statement,
-    take_over: &'static Statement,
-}
-
-pub(super) const DELIVERIES: ClaimStatements = ClaimStatements {
-    claim: &CLAIM_DELIVERIES,
-    find: &FIND_DELIVERIES,
-    take_over: &TAKE_OVER_DELIVERIES,
-};
-
-pub(super) const SUBMISSIONS: ClaimStatements = ClaimStatements {
-    claim: &CLAIM_SUBMISSIONS,
-    find: &FIND_SUBMISSIONS,
-    take_over: &TAKE_OVER_SUBMISSIONS,
-};
-
-/// A key that shall be claimed into a batch.
+/// A key to claim into a batch.
 pub(super) struct Wanted<K: ClaimKey> {
     pub(super) key: K,
     pub(super) batch: BatchId,
-    /// Used if the key has no id yet.
+    /// The id of the claim if it is new.
     pub(super) id: K::Id,
 }
 
@@ -100,20 +35,20 @@ impl<K: ClaimKey> Wanted<K> {
     }
 }
 
-/// What the database knows of a key.
+/// The state of a key in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found<Id> {
-    /// Its door, the webhook or the form link, is not there any more.
+    /// Its door, the webhook or the form link, no longer exists.
     Gone,
-    /// Nobody has claimed it.
+    /// It has no claim.
     Unclaimed,
-    /// It is claimed into a batch that is open; others may take it over once the lease is over.
+    /// It is claimed into an open batch, and can be taken over once the lease is over.
     Open { id: Id, lease_is_over: bool },
     /// Its batch is closed or spilled: it is recorded.
     Settled,
 }
 
-/// Keys, by column.
+/// Keys as one array for each column.
 struct Columns<'a, K: ClaimKey> {
     workspaces: Vec<WorkspaceId>,
     highs: Vec<Uuid>,
@@ -146,8 +81,26 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
     }
 }
 
+/// Makes claims in batches. Cheap to clone.
+#[derive(Clone)]
+pub struct Claims {
+    database: Database,
+    lease: Duration,
+    settlements: Arc<Settlements>,
+}
+
 impl Claims {
-    /// Claims what has no row, and gives the ids of what was claimed.
+    /// Creates claims that hold for `lease`, by the database's clock.
+    #[must_use]
+    pub fn new(database: Database, lease: Duration, settlements: Arc<Settlements>) -> Self {
+        Self {
+            database,
+            lease,
+            settlements,
+        }
+    }
+
+    /// Claims keys that have no row, and returns the ids of the new claims.
     pub(super) async fn claim_new<K: ClaimKey>(
         &self,
         wanted: &[Wanted<K>],
@@ -168,15 +121,17 @@ impl Claims {
             /* $8 lease_seconds */ &lease,
             /* $9 closing */ &closing_ids,
         ];
+        // Only submissions have payload hashes; the statement of deliveries ends with $9.
         if !columns.payloads.is_empty() {
             values.push(/* $10 payload_hash */ &columns.payloads);
         }
         let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
+        // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
     }
 
-    /// What is known of keys; nothing of those whose door is gone.
+    /// Finds the state of keys; those whose door is gone are missing.
     pub(super) async fn find_claims<K: ClaimKey>(
         &self,
         keys: impl Iterator<Item = &K> + Clone,
@@ -197,6 +152,7 @@ impl Claims {
             .await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
+            // Ordinals count from 1.
             let ordinal: i64 = row.try_get("ordinal")?;
             let key = usize::try_from(ordinal - 1)
                 .ok()
@@ -214,7 +170,7 @@ impl Claims {
         Ok(found)
     }
 
-    /// Takes over what is open with its lease over, and gives the ids of what was taken.
+    /// Takes over open claims whose lease is over, and returns the ids of those that were taken.
     pub(super) async fn take_over<K: ClaimKey>(
         &self,
         wanted: impl Iterator<Item = &Wanted<K>> + Clone,
@@ -239,8 +195,7 @@ impl Claims {
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
     }
 
-    /// Counts, of keys that were known, those that came with another payload than the first; gives
-    /// how many they were.
+    /// Counts the repeats whose payload differs from the first, and returns their number.
     ///
     /// # Errors
     /// When the database did not answer.
@@ -252,7 +207,7 @@ impl Claims {
         let row = self
             .database
             .query_one(
-                &COUNT_CHANGED_REPEATS,
+                COUNT_CHANGED,
                 &[
                     /* $1 workspace_id */ &columns.workspaces,
                     /* $2 key_high */ &columns.highs,

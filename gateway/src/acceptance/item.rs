@@ -1,0 +1,31 @@
+//! The items that acceptance records, one type for each door.
+
+use bytes::Bytes;
+use letterbox_broker::{Entry, Receipt};
+use letterbox_common::ids::WorkspaceId;
+
+use crate::claims::ClaimKey;
+
+/// An item that passed every check and is about to be recorded.
+pub(crate) trait IntakeItem: Send + Sync + 'static {
+    type Key: ClaimKey;
+    type Entry: Entry + Send + Sync;
+
+    /// The name of the batcher in metrics.
+    const NAME: &'static str;
+
+    /// The key to claim.
+    fn key(&self) -> Self::Key;
+
+    /// The workspace that it belongs to.
+    fn workspace(&self) -> WorkspaceId;
+
+    /// When and how its request arrived.
+    fn receipt(&self) -> &Receipt;
+
+    /// The length of its body.
+    fn length(&self) -> usize;
+
+    /// The entry to publish, and its body. `id` is the id of the claim.
+    fn into_entry(self, id: <Self::Key as ClaimKey>::Id) -> (Self::Entry, Bytes);
+}

@@ -1,0 +1,78 @@
+//! The statements behind claims, alike for every kind of claim. Each serves a whole batch.
+
+use letterbox_database::{Statement, statements};
+
+statements! {
+    /// Claims bodies that have no row yet, opens the batches that they go into, and returns the ids
+    /// of the new claims: none for keys that have a row or whose door is gone. Also closes batches
+    /// that are known to be confirmed.
+    CLAIM_DELIVERIES = claim_new_deliveries "
+SELECT id FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9) AS id";
+
+    /// The same for idempotency keys. $10 holds the hashes of their payloads.
+    CLAIM_SUBMISSIONS = claim_new_submissions "
+SELECT id FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS id";
+
+    /// The state of keys whose doors are open; the others are not returned. A statement of its own,
+    /// because only a new one sees a row that was committed while claiming waited for it. A claim
+    /// whose batch has no row is recorded.
+    FIND_DELIVERIES = find_deliveries "
+SELECT wanted.ordinal, d.delivery_id AS id,
+       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) AS settled,
+       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
+JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
+    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
+LEFT JOIN webhook_deliveries d ON d.workspace_id = wanted.workspace_id
+    AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
+LEFT JOIN open_batches b ON b.batch_id = d.batch_id";
+
+    /// The same for idempotency keys. A closed link still finds the keys that it has.
+    FIND_SUBMISSIONS = find_submissions "
+SELECT wanted.ordinal, s.submission_id AS id,
+       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) AS settled,
+       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
+JOIN live_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id
+LEFT JOIN form_submissions s ON s.workspace_id = wanted.workspace_id
+    AND s.key_high = wanted.key_high AND s.key_low = wanted.key_low
+LEFT JOIN open_batches b ON b.batch_id = s.batch_id
+WHERE s.submission_id IS NOT NULL OR l.is_open";
+
+    /// Moves claims whose lease is over into new batches, unless another gateway is doing it.
+    TAKE_OVER_DELIVERIES = take_over_deliveries "
+SELECT id FROM take_over_deliveries($1, $2, $3, $4, $5, $6, $7) AS id";
+
+    /// The same for idempotency keys.
+    TAKE_OVER_SUBMISSIONS = take_over_submissions "
+SELECT id FROM take_over_submissions($1, $2, $3, $4, $5, $6, $7) AS id";
+
+    /// Counts repeats whose payload differs from the first.
+    COUNT_CHANGED_REPEATS = count_changed_repeats "
+SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
+}
+
+/// The statements of one kind of claim.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimStatements {
+    pub(super) claim: &'static Statement,
+    pub(super) find: &'static Statement,
+    pub(super) take_over: &'static Statement,
+}
+
+pub(in crate::claims) const DELIVERIES: ClaimStatements = ClaimStatements {
+    claim: &CLAIM_DELIVERIES,
+    find: &FIND_DELIVERIES,
+    take_over: &TAKE_OVER_DELIVERIES,
+};
+
+pub(in crate::claims) const SUBMISSIONS: ClaimStatements = ClaimStatements {
+    claim: &CLAIM_SUBMISSIONS,
+    find: &FIND_SUBMISSIONS,
+    take_over: &TAKE_OVER_SUBMISSIONS,
+};
+
+/// For repeats of submissions.
+pub(super) const COUNT_CHANGED: &Statement = &COUNT_CHANGED_REPEATS;

@@ -1,0 +1,321 @@
+//! One run: its submission and everything that it has done; cancel it, retry it, or forget what was
+//! submitted.
+
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{ApprovalId, RunId, UserId, WorkspaceId},
+    sealing::{KeyRing, Place},
+    states::{ActionState, ApprovalState, InputTrust},
+};
+use letterbox_database::{FromRow, Row, RowError, statements};
+use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow};
+
+statements! {
+    /// One run with its input.
+    RUN = run "
+SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
+       r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust,
+       convert_from(r.input, 'UTF8')::json AS input,
+       coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
+       l.number AS release_number, u.name AS owner_name, r.request_id,
+       nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
+       r.finished_at IS NULL AND r.workspace_id IN (SELECT workspace_id FROM held_workspaces)
+           AS is_held
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
+JOIN users u ON u.user_id = r.run_as
+JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
+JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
+    AND l.release_id = r.release_id
+LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission_id = r.run_id";
+
+    /// The actions of a run, in order.
+    RUN_ACTIONS = run_actions "
+SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a.decision,
+       a.decision_rule, a.policy_version, a.part_of, a.is_told, a.answer_sealed,
+       a.request::json AS request, a.idempotency_key, a.attempts, a.response_status, a.branch,
+       a.error, a.retry_at, a.started_at, a.finished_at,
+       p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
+       u.name AS decided_by_name
+FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
+LEFT JOIN users u ON u.user_id = p.decided_by
+WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
+
+    /// The workspace of a run.
+    RUN_WORKSPACE = run_workspace "
+SELECT r.workspace_id
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
+
+    /// Forgets the input and the requests of a run, if it is over.
+    ERASE_RUN = erase_run "
+SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
+       AND erase_run(r.workspace_id, r.run_id) AS erased
+FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
+}
+
+/// An action as far as a run has executed it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunAction {
+    /// The id of the action in the run's release.
+    pub action_id: String,
+    /// The kind of the action, such as `http.request`.
+    #[serde(rename = "type")]
+    pub action_type: String,
+    /// The agent whose question or call it is; `None` for actions of the release.
+    pub part_of: Option<String>,
+    /// Its state.
+    pub state: ActionState,
+    /// Whether it failed or was denied and its agent was told so.
+    pub is_told: bool,
+    /// How text that a submitter wrote reaches it; empty if it does not.
+    pub untrusted: Vec<Untrusted>,
+    /// The kinds of decisions by which such text led to it; empty if it did not.
+    pub steered_by: Vec<Steering>,
+    /// The last decision of the policy; `None` if it was not asked.
+    pub decision: Option<Decision>,
+    /// The rule that decided, from 1; `None` if the default did.
+    pub decision_rule: Option<i32>,
+    /// The version of the policy that was asked; 0 is the default policy, `None` if none was asked.
+    pub policy_version: Option<i32>,
+    /// The question that people were asked, and their answer.
+    pub approval: Option<ActionApproval>,
+    /// The request, without the credential.
+    pub request: Option<Value>,
+    /// The `Idempotency-Key` of every attempt, by which the account recognizes it.
+    pub idempotency_key: Uuid,
+    /// How many attempts have begun; 0 where it sends nothing.
+    pub attempts: i32,
+    /// HTTP status of the last response; `None` if there was none.
+    pub response_status: Option<i32>,
+    /// Whether its response is kept, sealed.
+    pub is_answer_kept: bool,
+    /// Its response, or the beginning of it, if it is kept and was opened.
+    pub answer: Option<String>,
+    #[serde(skip)]
+    pub(crate) answer_sealed: Option<Vec<u8>>,
+    /// The branch that a condition took.
+    #[serde(rename = "outcome")]
+    pub branch: Option<Branch>,
+    /// Why it failed, was denied, or must be tried again.
+    pub error: Option<String>,
+    /// When the next attempt is due; `None` unless it waits for one.
+    pub retry_at: Option<Timestamp>,
+    /// From start to finish, with all waiting; `None` while it is not over.
+    pub duration_milliseconds: Option<i64>,
+    /// When the run came to it, by the database's clock.
+    pub started_at: Timestamp,
+    /// When it ended; `None` while it is not over.
+    pub finished_at: Option<Timestamp>,
+}
+
+impl FromRow for RunAction {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        let started_at: Timestamp = row.try_get("started_at")?;
+        let finished_at: Option<Timestamp> = row.try_get("finished_at")?;
+        let duration = finished_at.map(|end| end.duration_since(started_at));
+        let answer_sealed: Option<Vec<u8>> = row.try_get("answer_sealed")?;
+        Ok(Self {
+            action_id: row.try_get("action_id")?,
+            action_type: row.try_get("action_type")?,
+            part_of: row.try_get("part_of")?,
+            state: row.try_get("state")?,
+            is_told: row.try_get("is_told")?,
+            is_answer_kept: answer_sealed.is_some(),
+            answer: None,
+            answer_sealed,
+            untrusted: row.try_get("untrusted")?,
+            steered_by: row.try_get("steered_by")?,
+            decision: row.try_get("decision")?,
+            decision_rule: row.try_get("decision_rule")?,
+            policy_version: row.try_get("policy_version")?,
+            approval: ActionApproval::decode(row)?,
+            request: row.try_get("request")?,
+            idempotency_key: row.try_get("idempotency_key")?,
+            attempts: row.try_get("attempts")?,
+            response_status: row.try_get("response_status")?,
+            branch: row.try_get("branch")?,
+            error: row.try_get("error")?,
+            retry_at: row.try_get("retry_at")?,
+            duration_milliseconds: duration.map(|duration| duration.as_millis() as i64),
+            started_at,
+            finished_at,
+        })
+    }
+}
+
+/// An approval as part of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct ActionApproval {
+    /// The id by which it is answered.
+    pub approval_id: ApprovalId,
+    /// The answer so far.
+    pub state: ApprovalState,
+    /// Who answered; `None` while it is open, and if it expired.
+    pub decided_by: Option<UserId>,
+    /// The name of that user.
+    pub decided_by_name: Option<String>,
+    /// When it was answered or closed; `None` while it is open.
+    pub decided_at: Option<Timestamp>,
+    /// From this time on it can't be answered.
+    pub expires_at: Timestamp,
+}
+
+impl ActionApproval {
+    /// `None` if no person was asked.
+    fn decode(row: &Row) -> Result<Option<Self>, RowError> {
+        let Some(approval_id) = row.try_get("approval_id")? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            approval_id,
+            state: row.try_get("approval_state")?,
+            decided_by: row.try_get("decided_by")?,
+            decided_by_name: row.try_get("decided_by_name")?,
+            decided_at: row.try_get("decided_at")?,
+            expires_at: row.try_get("expires_at")?,
+        }))
+    }
+}
+
+/// A run with its input and everything that it has done.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunDetail {
+    /// The run as in a list.
+    #[serde(flatten)]
+    pub row: RunRow,
+    /// The name of the workflow.
+    pub workflow_name: String,
+    /// Counts the releases of the workflow.
+    pub release_number: i32,
+    /// The `X-Request-Id` that its submitter was answered; `None` if it is not known.
+    pub request_id: Option<String>,
+    /// Its trace, if it is traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// Whether it is not over and its workspace, or all, are held: no action of it begins.
+    pub is_held: bool,
+    /// The name of the user as whom it runs.
+    pub owner_name: String,
+    /// Its actions so far, in order.
+    pub actions: Vec<RunAction>,
+    /// Always untrusted: a submitter wrote the input.
+    pub input_trust: InputTrust,
+    /// The validated payload: values by the keys of their fields; `None` if it was refused
+    /// or forgotten.
+    pub input: Option<Value>,
+    /// How often its idempotency key came back with another payload, which changed nothing.
+    pub changed_repeats: i32,
+}
+
+impl FromRow for RunDetail {
+    /// Its actions are read by another statement.
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        Ok(Self {
+            row: RunRow::from_row(row)?,
+            workflow_name: row.try_get("workflow_name")?,
+            release_number: row.try_get("release_number")?,
+            request_id: row.try_get("request_id")?,
+            trace_id: row.try_get("trace_id")?,
+            is_held: row.try_get("is_held")?,
+            owner_name: row.try_get("owner_name")?,
+            actions: Vec::new(),
+            input_trust: row.try_get("input_trust")?,
+            input: row.try_get("input")?,
+            changed_repeats: row.try_get("changed_repeats")?,
+        })
+    }
+}
+
+impl Operator {
+    /// Gives one run with its input and its actions.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+        let found = self.database.fetch_optional(&RUN, &[&id]).await?;
+        let mut run: RunDetail = found.ok_or(Reason::NotFound("run"))?;
+        let workspace = run.row.workspace_id;
+        let actions = self
+            .database
+            .fetch_all(&RUN_ACTIONS, &[&workspace, &id])
+            .await?;
+        run.actions = actions;
+        Ok(run)
+    }
+
+    /// As [`Self::run`], with the responses to its actions, as far as they are kept and can be
+    /// opened.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn run_with_answers(
+        &self,
+        id: RunId,
+        keys: &KeyRing,
+    ) -> Result<RunDetail, OperatorError> {
+        let mut run = self.run(id).await?;
+        for action in &mut run.actions {
+            let place = Place::ActionAnswer {
+                workspace: run.row.workspace_id,
+                run: id,
+                action: &action.action_id,
+            };
+            let sealed = action.answer_sealed.as_deref();
+            let opened = sealed.and_then(|sealed| keys.open(place, sealed).ok());
+            action.answer =
+                opened.map(|answer| String::from_utf8_lossy(answer.expose()).into_owned());
+        }
+        Ok(run)
+    }
+    /// Cancels one run, in whichever workspace it is.
+    ///
+    /// # Errors
+    /// When there is no such run, or it is over.
+    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome, OperatorError> {
+        let workspace = self.workspace_of_run(run).await?;
+        let cancelled = self.cancel_runs(workspace, &[run]).await?;
+        let outcome = cancelled.first().and_then(|one| one.outcome);
+        outcome.ok_or(Reason::RunOver.into())
+    }
+
+    /// Lets one run go on.
+    ///
+    /// # Errors
+    /// When there is no such run, it did not end in a way that can be retried, or its input was
+    /// forgotten.
+    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail, OperatorError> {
+        let workspace = self.workspace_of_run(run).await?;
+        let retried = self.retry_runs(workspace, &[run], None).await?;
+        match retried.first().and_then(|one| one.outcome) {
+            Some(RetryOutcome::Queued) => self.run(run).await,
+            Some(RetryOutcome::Forgotten) => Err(Reason::InputForgotten.into()),
+            Some(RetryOutcome::NotEnded) | None => Err(Reason::NotRetryable.into()),
+        }
+    }
+
+    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
+        let found = self
+            .database
+            .fetch_optional(&RUN_WORKSPACE, &[&run])
+            .await?;
+        let (workspace,) = found.ok_or(Reason::NotFound("run"))?;
+        Ok(workspace)
+    }
+
+    /// Forgets the submission of a run that is over, and the requests that were sent from it. The
+    /// run itself stays known.
+    ///
+    /// # Errors
+    /// When there is no such run, or it is not over.
+    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+        match self.database.fetch_optional(&ERASE_RUN, &[&id]).await? {
+            None => Err(Reason::NotFound("run").into()),
+            Some((false,)) => Err(Reason::RunNotOver.into()),
+            Some((true,)) => self.run(id).await,
+        }
+    }
+}
