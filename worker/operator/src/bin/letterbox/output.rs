@@ -178,7 +178,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Shows a text instead of what the screen has shown before. Returns `false` if standard output is closed.
+/// Clears the screen and shows a text. Returns `false` if standard output is closed.
 pub(crate) fn screen(text: &str) -> bool {
     writeln!(io::stdout(), "\x1b[H\x1b[2J{}", escape::lines(text)).is_ok()
 }
