@@ -18,7 +18,7 @@ use letterbox_common::{
 };
 use letterbox_database::Role;
 use letterbox_operator::Move;
-use letterbox_tests::{Form, Peer, Process, Reply, World, payload, post};
+use letterbox_tests::{Form, Peer, Process, Reply, World, eventually, payload, post};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 

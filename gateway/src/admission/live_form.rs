@@ -1,7 +1,7 @@
 //! The live form behind a token, and what is remembered of it.
 //!
-//! Whether a form is live is asked every time. Its content is asked for once, because a link has one
-//! release for life, and a release never changes.
+//! Whether a form is live is asked every time. Its content is asked for once, because a link has
+//! one release for life, and a release never changes.
 
 use std::sync::Arc;
 
