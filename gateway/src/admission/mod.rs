@@ -21,7 +21,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     exhausted::Exhausted,
-    live_form::Contents,
     store::{Admittance, Admitted, Requests, sweep},
     subject::Subject,
 };
@@ -58,7 +57,6 @@ pub(crate) enum NotAdmitted {
 pub(crate) struct Admission {
     requests: Batcher<LookUps<Requests>>,
     exhausted: Exhausted,
-    contents: Contents,
 }
 
 impl Admission {
@@ -75,7 +73,6 @@ impl Admission {
         Self {
             requests: Batcher::start("admission", REQUESTS, requests, tasks),
             exhausted: Exhausted::default(),
-            contents: Contents::default(),
         }
     }
 
@@ -123,37 +120,23 @@ impl Admission {
         token: Option<TokenHash>,
         closed_too: bool,
     ) -> Result<Option<LiveForm>, NotAdmitted> {
-        let known = token.and_then(|token| self.contents.get(token));
         let counting = Admittance::Count {
             client,
             token,
             closed_too,
-            known: known.as_ref().map(|content| content.release),
         };
         let admitted = self.ask(counting).await?;
-        let by_client = Some(Subject::Client(client)).zip(admitted.client_next_in);
-        let by_token = token.map(Subject::Token).zip(admitted.token_next_in);
-        let refusing = [by_token, by_client].into_iter().flatten();
+        let client = Some(Subject::Client(client)).zip(admitted.client_next_in);
+        let token = token.map(Subject::Token).zip(admitted.token_next_in);
+        let refusing = [token, client].into_iter().flatten();
         for (subject, next_in) in refusing.clone() {
             self.exhausted.insert(subject, next_in);
         }
         // A retry passes only when both limits allow it.
-        if let Some((subject, next_in)) = refusing.max_by_key(|(_, next_in)| *next_in) {
-            return Err(refuse(subject, next_in));
+        match refusing.max_by_key(|(_, next_in)| *next_in) {
+            Some((subject, next_in)) => Err(refuse(subject, next_in)),
+            None => Ok(admitted.form),
         }
-        let (Some(token), Some(live)) = (token, admitted.live) else {
-            return Ok(None);
-        };
-        let content = match live.definition {
-            Some(definition) => self.contents.insert(token, live.release, definition),
-            // Not sent again, because it is known.
-            None => known.ok_or(NotAdmitted::Unavailable)?,
-        };
-        Ok(Some(LiveForm {
-            release: live.release,
-            content,
-            least_seconds: live.least_seconds,
-        }))
     }
 
     async fn ask(&self, request: Admittance) -> Result<Admitted, NotAdmitted> {

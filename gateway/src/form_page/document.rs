@@ -99,10 +99,11 @@ impl Documents {
         challenge: Option<Challenge>,
     ) -> Result<Response, Refusal> {
         let unavailable = |_| Refusal::temporarily_unavailable();
-        let form = live.content.form();
-        let form = form.map_err(|_| Refusal::temporarily_unavailable())?;
+        let form = live
+            .parse()
+            .map_err(|_| Refusal::temporarily_unavailable())?;
         let told = Told {
-            form: serde_json::from_slice(&live.content.definition).map_err(unavailable)?,
+            form: serde_json::from_str(&live.definition).map_err(unavailable)?,
             page,
             colors: page.color.map(Colors::of),
             challenge,
@@ -115,7 +116,7 @@ impl Documents {
             .replace("{state}", "")
             // From the end to the beginning, so that nothing is replaced in the owner's texts.
             .replacen("{told}", &escape(&told), 1)
-            .replacen("{title}", &head(form, page), 1);
+            .replacen("{title}", &head(&form, page), 1);
         let ancestors = if page.frame_ancestors.is_empty() {
             "'none'".to_owned()
         } else {

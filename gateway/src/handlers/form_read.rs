@@ -36,7 +36,7 @@ pub(crate) async fn handle(
     let challenge = form
         .least_seconds
         .map(|seconds| gateway.proofs.challenge(hash, seconds));
-    let mut response = response::json(StatusCode::OK, form.content.definition.clone());
+    let mut response = response::json(StatusCode::OK, form.definition);
     if let Some(challenge) = challenge.and_then(|one| HeaderValue::try_from(one.0).ok()) {
         response.headers_mut().insert(CHALLENGE_HEADER, challenge);
     }

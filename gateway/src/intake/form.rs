@@ -1,7 +1,7 @@
 //! The stages of reading and submitting a public form, in the order of the contract.
 //!
-//! Every request asks the database whether the form is live. Only the content of a release, which
-//! never changes, is remembered.
+//! Every request asks the database whether the form is live; nothing about links or forms is cached
+//! here.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, pin::pin, time::Duration};
 
@@ -177,9 +177,10 @@ fn members(payload: &RawValue) -> Vec<u8> {
 
 /// The payload, if it fits the form.
 fn validated(form: &LiveForm, payload: &RawValue) -> Result<Bytes, Refusal> {
-    let form = form.content.form();
-    let form = form.map_err(|_| Refusal::temporarily_unavailable())?;
-    validation::validate(form, payload)
+    let form = form
+        .parse()
+        .map_err(|_| Refusal::temporarily_unavailable())?;
+    validation::validate(&form, payload)
         .map_err(|invalid| Refusal::invalid_input(invalid.to_string()))
 }
 

@@ -4,25 +4,27 @@ pub(super) mod sweep;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use letterbox_common::{form::TokenHash, ids::ReleaseId};
+use letterbox_common::form::TokenHash;
 use letterbox_database::{Database, DatabaseError, statements};
 use tokio_postgres::Row;
 
-use super::{live_form::LiveRelease, subject::Subject};
+use super::{
+    live_form::{LiveForm, LiveRelease},
+    subject::Subject,
+};
 use crate::{batcher::LookUp, client_address::ClientAddress};
 
 statements! {
-    /// For every request, in order: its live form, with the definition unless its release is known,
-    /// and when the limits that refuse it would let it pass. Only an open token counts; client and token are places of keys in $1. Rows are placed
+    /// For every request, in order: its live form, and when the limits that refuse it would let it
+    /// pass. Only an open token counts; client and token are places of keys in $1. Rows are placed
     /// side by side instead of joined, because the gateway's sessions have no hash joins.
     ADMIT = admit "
 WITH asked AS MATERIALIZED (
     SELECT asked.ordinal, asked.client, asked.token, coalesce(l.is_open, false) AS is_open,
            l.workspace_id, l.workflow_id, l.release_id, l.least_seconds,
-           CASE WHEN asked.client IS NOT NULL AND l.release_id IS DISTINCT FROM asked.known
-                THEN l.form END AS form
-    FROM unnest($3::int[], $4::int[], $5::bytea[], $6::bool[], $7::uuid[])
-         WITH ORDINALITY AS asked (client, token, token_sha256, closed_too, known, ordinal)
+           CASE WHEN asked.client IS NOT NULL THEN l.form END AS form
+    FROM unnest($3::int[], $4::int[], $5::bytea[], $6::bool[])
+         WITH ORDINALITY AS asked (client, token, token_sha256, closed_too, ordinal)
     LEFT JOIN live_form_links l
         ON l.token_sha256 = asked.token_sha256 AND (l.is_open OR asked.closed_too)
 )
@@ -51,8 +53,6 @@ pub(super) enum Admittance {
         token: Option<TokenHash>,
         /// Find the form even if it is closed.
         closed_too: bool,
-        /// The release whose definition is known.
-        known: Option<ReleaseId>,
     },
     /// Only say whether the token is open.
     Find { token: Option<TokenHash> },
@@ -72,13 +72,6 @@ impl Admittance {
         }
     }
 
-    fn known(self) -> Option<ReleaseId> {
-        match self {
-            Self::Count { known, .. } => known,
-            Self::Find { .. } => None,
-        }
-    }
-
     /// The subjects that it may count against: its client and its token.
     fn subjects(self) -> [Option<Subject>; 2] {
         match self {
@@ -94,21 +87,12 @@ impl Admittance {
 #[derive(Debug, Clone)]
 pub(super) struct Admitted {
     pub(super) is_open: bool,
-    /// The form of a live token.
-    pub(super) live: Option<FoundForm>,
+    /// The form of a live token; `None` for a request that only finds.
+    pub(super) form: Option<LiveForm>,
     /// When the limit of the client would let it pass, if it does not now.
     pub(super) client_next_in: Option<Duration>,
     /// When the limit of the token would let it pass, if it does not now.
     pub(super) token_next_in: Option<Duration>,
-}
-
-/// A live form, as the database gives it.
-#[derive(Debug, Clone)]
-pub(super) struct FoundForm {
-    pub(super) release: LiveRelease,
-    /// `None` if the release is known, and for a request that only finds.
-    pub(super) definition: Option<String>,
-    pub(super) least_seconds: Option<i16>,
 }
 
 /// Admits requests.
@@ -146,7 +130,6 @@ impl LookUp for Requests {
             .collect();
         let closed_too = requests.iter().map(|request| request.closed_too());
         let closed_too: Vec<bool> = closed_too.collect();
-        let known: Vec<_> = requests.iter().map(|request| request.known()).collect();
         let rows = self
             .database
             .query(
@@ -158,7 +141,6 @@ impl LookUp for Requests {
                     /* $4 token */ &tokens,
                     /* $5 token_sha256 */ &hashes,
                     /* $6 closed_too */ &closed_too,
-                    /* $7 known */ &known,
                 ],
             )
             .await?;
@@ -173,21 +155,22 @@ fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
         let next_in = seconds.map(Duration::try_from_secs_f64);
         Ok(next_in.map(Result::unwrap_or_default))
     };
-    let live = match row.try_get("workspace_id")? {
-        Some(workspace) => Some(FoundForm {
+    let definition: Option<String> = row.try_get("form")?;
+    let form = match definition {
+        Some(definition) => Some(LiveForm {
             release: LiveRelease {
-                workspace,
+                workspace: row.try_get("workspace_id")?,
                 workflow: row.try_get("workflow_id")?,
                 release: row.try_get("release_id")?,
             },
-            definition: row.try_get("form")?,
+            definition,
             least_seconds: row.try_get("least_seconds")?,
         }),
         None => None,
     };
     Ok(Admitted {
         is_open: row.try_get("is_open")?,
-        live,
+        form,
         client_next_in: next_in("client_next_in")?,
         token_next_in: next_in("token_next_in")?,
     })
