@@ -374,7 +374,7 @@ async fn a_policy_can_want_another_person() {
     let operator = world.operator().await;
     let own = operator.approve(approval, form.owner).await.unwrap_err();
     assert!(
-        own.to_string().contains("a second person must approve"),
+        own.to_string().contains("a second person must answer"),
         "{own}"
     );
     let other = operator

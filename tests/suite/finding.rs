@@ -381,6 +381,23 @@ async fn answers_are_exported_as_csv() {
     assert_eq!(read(world, &none).lines().count(), 1);
 }
 
+/// A gateway that was taken over can have anything stored: operators see it as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_that_is_not_json_is_shown() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    submit(form, "a", json!({})).await;
+    world.await_state("succeeded", 1).await;
+    let spoil = "UPDATE runs SET input = '\\x7bff'";
+    world.database.batch_execute(spoil).await.unwrap();
+    let id = scene.the_run().await.row.run_id;
+    let shown = world.order(format!("run show {id}"));
+    assert_eq!(shown["input"], "{\u{fffd}");
+    let csv = read(world, &format!("workflow export {}", form.workflow));
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+}
+
 /// A command that goes on until somebody ends it.
 struct Following {
     child: Child,

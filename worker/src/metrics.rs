@@ -29,7 +29,7 @@ letterbox_common::metrics! {
     SIGNALS_REPEATED: Counter = "letterbox_signals_repeated_total" [];
     /// Submissions recorded as runs, by outcome: queued, refused or repeated
     RUNS: Counter = "letterbox_runs_total" [outcome];
-    /// Finished runs, by state: succeeded, failed, denied or cancelled
+    /// Runs that workers have finished, by state: succeeded, failed, denied or cancelled
     RUNS_FINISHED: Counter = "letterbox_runs_finished_total" [state];
     /// Wakes of runs published to the broker
     RUN_WAKES: Counter = "letterbox_run_wakes_total" [];

@@ -19,24 +19,26 @@ impl<T: FromSqlOwned> FromRow for (T,) {
     }
 }
 
-/// Reads a struct from a row, each field from the column of its name. A field behind `..` is itself
-/// a struct that is read from the same row:
+/// Reads a struct from a row, each field from the column of its name, through a function if one is
+/// named. A field behind `..` is itself a struct that is read from the same row:
 ///
 /// ```
 /// struct Named { name: String }
 /// letterbox_database::from_row!(Named { name });
 ///
-/// struct Counted { named: Named, count: i64 }
-/// letterbox_database::from_row!(Counted { ..named, count });
+/// struct Counted { named: Named, count: u64 }
+/// letterbox_database::from_row!(Counted { ..named, count: i64::unsigned_abs });
 /// ```
 #[macro_export]
 macro_rules! from_row {
-    ($name:ident { $(..$inner:ident,)? $($field:ident),* $(,)? }) => {
+    (@read $row:ident $field:ident) => { $row.try_get(stringify!($field))? };
+    (@read $row:ident $field:ident $read:path) => { $read($row.try_get(stringify!($field))?) };
+    ($name:ident { $(..$inner:ident,)? $($field:ident $(: $read:path)?),* $(,)? }) => {
         impl $crate::FromRow for $name {
             fn from_row(row: &$crate::Row) -> Result<Self, $crate::RowError> {
                 Ok(Self {
                     $($inner: $crate::FromRow::from_row(row)?,)?
-                    $($field: row.try_get(stringify!($field))?,)*
+                    $($field: $crate::from_row!(@read row $field $($read)?),)*
                 })
             }
         }

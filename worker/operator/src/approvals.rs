@@ -11,7 +11,9 @@ use letterbox_workflow::{Steering, Untrusted};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Member, Operator, OperatorError, Reason, json, members::member_columns};
+use crate::{
+    Member, Operator, OperatorError, Reason, json, members::member_columns, optional_json,
+};
 
 /// Questions of one workflow that are counted for a list.
 const MOST_COUNTED: i64 = 10_000;
@@ -21,7 +23,7 @@ macro_rules! columns {
     () => {
         "p.approval_id, p.workspace_id, p.run_id, p.action_id, p.state, p.expires_at, p.decided_by,
     p.decided_at, p.created_at, a.type AS action_type, a.untrusted, a.steered_by, a.decision_rule,
-    a.policy_version, a.request::json AS request"
+    a.policy_version, a.request"
     };
 }
 
@@ -140,7 +142,7 @@ from_row!(ApprovalRow {
     action_id,
     action_type,
     state,
-    request,
+    request: optional_json,
     untrusted,
     steered_by,
     decision_rule,

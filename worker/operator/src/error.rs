@@ -101,19 +101,19 @@ pub enum Reason {
     #[error("an allowance must be at most 2,147,483,647 runs")]
     AllowanceTooLarge,
     /// A user who is not a member can't be removed and can't have an account.
-    #[error("the user is not a member of this workspace: run 'letterbox member set' first")]
+    #[error("the user is not a member of this workspace")]
     NotAMember,
     /// A workflow can't be created for this owner.
     #[error("the owner must be a member of the workspace who may run workflows")]
     OwnerMustRun,
     /// A form link needs an owner who is an active member and not a viewer.
     #[error(
-        "the workflow's owner may not run workflows here: give them the role owner, editor or \
+        "the workflow's owner may not run workflows here: make them an active owner, editor or \
          runner"
     )]
     OwnerCannotRun,
     /// Only a deployed workflow can have a form link.
-    #[error("the workflow is not deployed: run 'letterbox workflow deploy' first")]
+    #[error("the workflow is not deployed: deploy or activate it first")]
     NotDeployed,
     /// A form link that closes must do so later.
     #[error("a form link can't close in the past: give a later time")]
@@ -151,7 +151,7 @@ pub enum Reason {
     #[error("the base URL must not contain a user, a password, a query or a fragment")]
     BaseUrlWithExtras,
     /// The header for a credential has an invalid name.
-    #[error("the header name must consist of letters, digits and hyphens")]
+    #[error("that is not a header name: use letters, digits and hyphens")]
     InvalidHeader,
     /// The header belongs to the connection or to Letterbox.
     #[error("that header is reserved: give another one for the credential")]
@@ -178,7 +178,7 @@ pub enum Reason {
     #[error("the approval is {0} already")]
     AlreadyAnswered(ApprovalState),
     /// The policy wants a second person to answer.
-    #[error("a second person must approve: the run acts as this user")]
+    #[error("a second person must answer: the run acts as this user")]
     NeedsAnother,
     /// The order is for runs that are not over.
     #[error("the run is over already")]

@@ -186,7 +186,13 @@ fn check_name(name: &str) -> Result<(), OperatorError> {
     }
 }
 
-/// JSON text that Letterbox stored, as a value.
+/// JSON text that was stored, as a value. What is not JSON is shown as a text: an operator must be
+/// able to look at it, and to repair it.
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+/// As [`json`], of a column that may be null.
+fn optional_json(text: Option<&str>) -> Option<Value> {
+    text.map(json)
 }

@@ -11,23 +11,23 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Reason, error::Explain};
+use crate::{Operator, OperatorError, Reason, error::Explain, json};
 
 statements! {
     /// The policy of a workspace that holds now.
     POLICY = policy "
-SELECT workspace_id, version, policy::json AS policy FROM policies
+SELECT workspace_id, version, policy FROM policies
 WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
 
     /// One version of a policy.
     POLICY_VERSION = policy_version "
-SELECT workspace_id, version, policy::json AS policy FROM policies
+SELECT workspace_id, version, policy FROM policies
 WHERE workspace_id = $1 AND version = $2";
 
     /// The versions of a policy, newest first, with who has set them.
     POLICY_HISTORY = policy_history "
 SELECT p.version, p.created_at AS set_at, a.ordered_by AS set_by, u.name AS set_by_name, a.reason,
-       p.policy::json AS policy
+       p.policy
 FROM policies p
 LEFT JOIN audit_log a ON a.workspace_id = p.workspace_id AND a.subject = 'policies'
     AND a.subject_id = p.version::text
@@ -46,7 +46,7 @@ WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.workflow_id";
     SET_POLICY = set_policy "
 INSERT INTO policies (workspace_id, version, policy)
 SELECT $1, coalesce(max(version), 0) + 1, $2 FROM policies WHERE workspace_id = $1
-RETURNING workspace_id, version, policy::json AS policy";
+RETURNING workspace_id, version, policy";
 }
 
 /// A workspace's policy.
@@ -63,7 +63,7 @@ pub struct PolicyRow {
 from_row!(PolicyRow {
     workspace_id,
     version,
-    policy
+    policy: json
 });
 
 /// A version of a policy, with its author.
@@ -89,7 +89,7 @@ from_row!(PolicyVersion {
     set_by,
     set_by_name,
     reason,
-    policy
+    policy: json
 });
 
 /// The actions of a deployed workflow, as JSON text.
@@ -110,7 +110,7 @@ from_row!(DeployedActions {
 /// The effect that a new policy would have.
 #[derive(Debug, Clone, Serialize)]
 pub struct PolicyChange {
-    /// Rules that can match nothing, each with the reason.
+    /// Rules without effect, each with the reason.
     pub warnings: Vec<String>,
     /// Actions of deployed workflows about which it decides otherwise than the policy that holds
     /// now, where untrusted text has as much to do with them as it can.

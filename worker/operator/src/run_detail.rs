@@ -13,14 +13,16 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow};
+use crate::{
+    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, json, optional_json,
+};
 
 statements! {
     /// One run with its input.
     RUN = run "
 SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
        r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust,
-       convert_from(r.input, 'UTF8')::json AS input,
+       r.input,
        coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
        l.number AS release_number, u.name AS owner_name, r.request_id,
        nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
@@ -37,7 +39,7 @@ LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission
     RUN_ACTIONS = run_actions "
 SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a.decision,
        a.decision_rule, a.policy_version, a.part_of, a.is_told, a.answer_sealed,
-       a.request::json AS request, a.idempotency_key, a.attempts, a.response_status, a.branch,
+       a.request, a.idempotency_key, a.attempts, a.response_status, a.branch,
        a.error, a.retry_at, a.started_at, a.finished_at,
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
        u.name AS decided_by_name
@@ -133,7 +135,7 @@ impl FromRow for RunAction {
             decision_rule: row.try_get("decision_rule")?,
             policy_version: row.try_get("policy_version")?,
             approval: ActionApproval::decode(row)?,
-            request: row.try_get("request")?,
+            request: optional_json(row.try_get("request")?),
             idempotency_key: row.try_get("idempotency_key")?,
             attempts: row.try_get("attempts")?,
             response_status: row.try_get("response_status")?,
@@ -214,6 +216,7 @@ pub struct RunDetail {
 impl FromRow for RunDetail {
     /// Its actions are read by another statement.
     fn from_row(row: &Row) -> Result<Self, RowError> {
+        let input: Option<&[u8]> = row.try_get("input")?;
         Ok(Self {
             row: RunRow::from_row(row)?,
             workflow_name: row.try_get("workflow_name")?,
@@ -224,7 +227,7 @@ impl FromRow for RunDetail {
             owner_name: row.try_get("owner_name")?,
             actions: Vec::new(),
             input_trust: row.try_get("input_trust")?,
-            input: row.try_get("input")?,
+            input: input.map(|input| json(&String::from_utf8_lossy(input))),
             changed_repeats: row.try_get("changed_repeats")?,
         })
     }
@@ -271,6 +274,7 @@ impl Operator {
         }
         Ok(run)
     }
+
     /// Cancels one run, in whichever workspace it is.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ ORDER BY run_id DESC LIMIT $10";
 
     /// The submissions to a workflow, oldest first, between two ids.
     ANSWERS = answers_of_form "
-SELECT run_id, state, received_at, convert_from(input, 'UTF8') AS input FROM runs
+SELECT run_id, state, received_at, input FROM runs
 WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::timestamptz IS NULL OR received_at >= $3)
   AND ($4::timestamptz IS NULL OR received_at < $4)
@@ -204,7 +204,7 @@ from_row!(FormAnswer {
     run_id,
     state,
     received_at,
-    input
+    input: lossy
 });
 
 /// How long before it was received a run may have got its id, if its claim was taken over.
@@ -347,4 +347,9 @@ impl Operator {
             .await?;
         Ok(retried)
     }
+}
+
+/// Text that was stored; what is not UTF-8 is replaced.
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
 }

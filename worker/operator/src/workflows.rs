@@ -28,6 +28,7 @@ use url::Url;
 use crate::{
     Closing, NewFormLink, Operator, OperatorError, Reason, check_name,
     form_links::{self, PlannedLink},
+    optional_json,
 };
 
 /// The columns of a [`WorkflowRow`]: of a workflow `f`.
@@ -89,7 +90,7 @@ RETURNING ", columns!());
     WORKFLOW = workflow concat!("
 SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, l.closes_at,
     l.max_answers, CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
-    f.draft::json AS definition
+    f.draft AS definition
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
@@ -197,7 +198,7 @@ from_row!(WorkflowDetail {
     closes_at,
     max_answers,
     answers,
-    definition
+    definition: optional_json
 });
 
 /// A deployed workflow, with what its owner may want to fix.

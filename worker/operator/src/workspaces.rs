@@ -381,8 +381,7 @@ impl Operator {
     }
 
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
-    /// go on. Returns `false`
-    /// if it was held already.
+    /// go on. Returns `false` if it was held already.
     ///
     /// # Errors
     /// When there is no such workspace.

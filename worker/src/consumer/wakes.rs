@@ -74,7 +74,10 @@ impl WakeConsumer<'_> {
         let _taken = metrics::PLACES_TAKEN.hold();
         let ended = match RunWake::decode(&message.properties) {
             Ok(wake) => {
-                let advanced = self.advance(wake, stop).await?;
+                // Every line that is logged meanwhile names the run, whatever the level.
+                let (run_id, workspace_id) = (wake.run, wake.workspace);
+                let span = tracing::error_span!("run", %run_id, %workspace_id);
+                let advanced = self.advance(wake, stop).instrument(span).await?;
                 // A place is free: the relay may hand over the next run.
                 self.executor.relay.look();
                 advanced
@@ -115,14 +118,12 @@ impl WakeConsumer<'_> {
             let (executor, RunWake { workspace, run }) = (self.executor.clone(), wake.clone());
             let token = FencingToken::default();
             let held = token.clone();
-            // Every line that is logged meanwhile names the run.
-            let span = tracing::info_span!("run", run_id = %run, workspace_id = %workspace);
             let advancing = async move { executor.advance(workspace, run, &held).await };
-            let task = tokio::spawn(advancing.instrument(span));
+            let task = tokio::spawn(advancing.in_current_span());
             let fault = match task.await {
                 Ok(Ok(())) => return Ok(Ended::Advanced),
                 Ok(Err(error)) => {
-                    tracing::warn!(run_id = %wake.run, %error, "the run could not be advanced");
+                    tracing::warn!(%error, "the run could not be advanced");
                     error.fault
                 }
                 // The task panicked, and would panic again.

@@ -181,7 +181,7 @@ impl Policy {
                 }
             }
             let mut before = self.rules[..index].iter();
-            if let Some(earlier) = before.position(|earlier| earlier.when.covers(&rule.when)) {
+            if let Some(earlier) = before.position(|earlier| earlier.hides(rule)) {
                 add(format!("never applies, because rules[{earlier}] covers it"));
             }
         }
@@ -201,6 +201,19 @@ impl Policy {
         };
         let is_call = facts.action == actions::TOOL_CALL.name && facts.method != READING;
         is_unsettled(Steering::AiCondition) || is_call && is_unsettled(Steering::AiAgent)
+    }
+}
+
+impl Rule {
+    /// Whether a later rule has no effect because of this one. One that allows what a model steered
+    /// has: it lifts the safeguard for what this one allows.
+    fn hides(&self, later: &Self) -> bool {
+        let by_model = [Steering::AiCondition, Steering::AiAgent].map(Some);
+        let lifts = later.decision == Decision::Allow
+            && by_model.contains(&later.when.steered_by)
+            && self.decision == Decision::Allow
+            && self.when.steered_by.is_none();
+        self.when.covers(&later.when) && !lifts
     }
 }
 
@@ -443,6 +456,12 @@ mod tests {
             "default":"deny"}"#;
         assert_eq!(decide(speaking, by_condition), (Decision::Allow, Some(1)));
         assert_eq!(decide(speaking, by_agent), (Decision::Approve, Some(1)));
+        let policy = Policy::parse(speaking).unwrap();
+        assert!(
+            policy
+                .useless_rules(&[("crm".into(), String::new())])
+                .is_empty()
+        );
         let shadowed = speaking.replace(
             r#"account":"crm"},"decision":"allow"}],"#,
             r#"account":"crm"},"decision":"approve"}],"#,

@@ -65,8 +65,8 @@ fn cell(json: &str) -> String {
     }
 }
 
-/// A text in a cell. A stranger's text must not become a formula for the person who opens the file, and
-/// must not steer a terminal.
+/// A text in a cell. A stranger's text must not become a formula for the person who opens the file,
+/// and must not steer a terminal.
 fn text(text: &str) -> String {
     let plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     let text = text.replace("\r\n", "\n");

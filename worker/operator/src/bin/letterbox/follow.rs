@@ -12,8 +12,9 @@ pub(crate) const MAX_FOLLOWED: u32 = 1_000;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Prints the newest `limit`, oldest first, and goes on until standard output is closed. `read` gives the
-/// newest ones first; `known` tells one from another and says how it stands; ids sort by time.
+/// Prints the newest `limit`, oldest first, and goes on until standard output is closed. `read`
+/// gives the newest ones first; `known` tells one from another and gives its state; ids sort by
+/// time.
 ///
 /// # Errors
 /// When the list can't be read.

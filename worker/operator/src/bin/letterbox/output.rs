@@ -165,8 +165,7 @@ pub(crate) fn text_line(text: &str) -> bool {
     writeln!(io::stdout(), "{}", escape::line(text)).is_ok()
 }
 
-/// Writes bytes to standard output as they are. Returns
-/// `false` if standard output is closed.
+/// Writes bytes to standard output as they are. Returns `false` if standard output is closed.
 ///
 /// # Errors
 /// When they can't be written for another reason.
