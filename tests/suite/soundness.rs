@@ -238,17 +238,28 @@ fn ruling(policy: &Value, sent: &Sent, method: &str) -> String {
             .is_some_and(|w| list.iter().any(|one| one == w))
     };
     let rules = policy["rules"].as_array().unwrap();
-    let matching = rules.iter().find(|rule| {
+    let matches = |rule: &&Value| {
         let when = &rule["when"];
         let methods = when["method"].as_array();
         (when["untrusted"].is_null() || has(&sent.untrusted, &when["untrusted"]))
             && (when["steered_by"].is_null() || has(&sent.steered_by, &when["steered_by"]))
             && (when["action"].is_null() || when["action"] == sent.kind)
             && methods.is_none_or(|methods| methods.contains(&method.into()))
-    });
-    let decided = matching.map_or(&policy["default"], |rule| &rule["decision"]);
-    let speaks_of = |word: &str| rules.iter().any(|rule| rule["when"]["steered_by"] == word);
-    let steered = |word: &str| has(&sent.steered_by, &word.into()) && !speaks_of(word);
+    };
+    let decided = rules
+        .iter()
+        .find(matches)
+        .map_or(&policy["default"], |rule| &rule["decision"]);
+    // A model's part needs a rule that matches, names it and allows it.
+    let is_allowed = |word: &str| {
+        let mut naming = rules
+            .iter()
+            .filter(|rule| rule["when"]["steered_by"] == word);
+        naming
+            .find(matches)
+            .is_some_and(|rule| rule["decision"] == "allow")
+    };
+    let steered = |word: &str| has(&sent.steered_by, &word.into()) && !is_allowed(word);
     let is_call = sent.kind == "http.request" && method != "GET";
     match decided.as_str().unwrap() {
         "allow" if steered("ai.condition") || is_call && steered("ai.agent") => "approve".into(),

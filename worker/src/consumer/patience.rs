@@ -12,8 +12,9 @@ use crate::outcome;
 /// which the broker takes back every unacknowledged message.
 pub(super) const MAX_HOLD: Duration = Duration::from_secs(1_500);
 /// Why a consumer that held messages ended.
-pub(super) const AWAY_TOO_LONG: &str = "the database was unavailable for too long";
-pub(super) const STOPPED_WHILE_AWAY: &str = "stopped while the database was unavailable";
+pub(super) const AWAY_TOO_LONG: &str = "the database or the broker was unavailable for too long";
+pub(super) const STOPPED_WHILE_AWAY: &str =
+    "stopped while the database or the broker was unavailable";
 
 /// Paces retries against an unavailable server, for as long as a message may be held. After that
 /// the message returns to its queue.

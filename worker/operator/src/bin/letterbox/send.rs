@@ -133,7 +133,7 @@ fn explained(scheme: Scheme, rules: &Rules, signed: &Signed, body: &[u8]) -> Out
         "key": match rules.secret {
             SecretEncoding::Text => "the bytes of the secret's text",
             SecretEncoding::Hex => "the bytes that the secret's hexadecimal digits stand for",
-            SecretEncoding::Base64 => "the bytes that the secret's base64 stands for, without whsec_",
+            SecretEncoding::Base64 => "the bytes that the base64 after whsec_ stands for",
         },
         "hash": "HMAC-SHA256",
         "hashed": hashed,
