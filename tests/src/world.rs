@@ -77,7 +77,11 @@ impl World {
             mark(keys);
         }
         let declaring = amqp_url.parse().unwrap();
-        declare(&declaring, "test").await.unwrap();
+        // Beside other tests a broker can take longer for a new vhost than a process would wait.
+        eventually("the broker has declared its queues", async || {
+            declare(&declaring, "test").await.is_ok()
+        })
+        .await;
         Self {
             database_url,
             process_amqp_urls: [amqp_url.clone(), amqp_url.clone()],
