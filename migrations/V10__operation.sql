@@ -6,37 +6,30 @@
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
-CREATE FUNCTION cancel_run(tenant uuid, cancelled uuid, why text, holder integer) RETURNS text
+CREATE FUNCTION cancel_run(tenant uuid, cancelled uuid, why text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-    run runs;
+    active active_runs;
 BEGIN
-    SELECT * INTO run FROM runs WHERE workspace_id = tenant AND run_id = cancelled FOR UPDATE;
-    IF run.run_id IS NULL OR run.state NOT IN ('queued', 'running', 'waiting_approval')
-        OR (holder IS NOT NULL AND (run.turn <> holder OR run.cancel_reason IS NULL)) THEN
+    SELECT * INTO active FROM active_runs WHERE workspace_id = tenant AND run_id = cancelled
+        FOR UPDATE;
+    IF active.run_id IS NULL THEN
         RETURN NULL;
     END IF;
-    -- The worker that holds the run first records the outcome of its current action.
-    IF holder IS NULL AND run.lease_until > clock_timestamp() THEN
+    -- The worker that has the run first records the outcome of its current action.
+    IF active.state = 'taken' AND active.due_at > clock_timestamp() THEN
+        UPDATE active_runs SET is_cancelled = true
+        WHERE workspace_id = tenant AND run_id = cancelled;
         UPDATE runs SET cancel_reason = why WHERE workspace_id = tenant AND run_id = cancelled;
         RETURN 'requested';
     END IF;
-    UPDATE runs SET state = 'cancelled', cancel_reason = coalesce(cancel_reason, why),
-        failure = coalesce(cancel_reason, why),
-        turn = turn + 1, lease_until = NULL, finished_at = clock_timestamp()
-    WHERE workspace_id = tenant AND run_id = cancelled;
-    UPDATE run_actions SET state = 'cancelled', retry_at = NULL, finished_at = clock_timestamp()
-    WHERE workspace_id = tenant AND run_id = cancelled AND state IN ('retrying', 'waiting',
-        'waiting_approval');
-    UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
-    WHERE workspace_id = tenant AND run_id = cancelled AND state = 'pending';
-    DELETE FROM run_wakes WHERE workspace_id = tenant AND run_id = cancelled;
+    PERFORM end_runs(ARRAY[tenant], ARRAY[cancelled], ARRAY[NULL::integer], ARRAY['cancelled'],
+        ARRAY[why]);
     RETURN 'cancelled';
 END
 $$;
 COMMENT ON FUNCTION cancel_run IS
-    'Cancels a run: cancelled, or requested while a worker holds it; null if it has finished. '
-    '`holder`: the turn of the worker that holds it, which carries out a requested cancellation';
+    'Cancels a run: cancelled, or requested while a worker has it; null if it has finished';
 
 CREATE FUNCTION retry_run(tenant uuid, retried uuid, due_in double precision) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -55,8 +48,7 @@ BEGIN
         RETURN 'forgotten';
     END IF;
     UPDATE runs SET state = 'queued', failure = NULL, failing = NULL, cancel_reason = NULL,
-        finished_at = NULL, turn = turn + 1,
-        idle_turns = 0, lease_until = NULL
+        finished_at = NULL
     WHERE workspace_id = tenant AND run_id = retried;
     -- A new key if all attempts were answered, because an answer might be repeated under the former
     -- key. The request is rendered again if its account is gone.
@@ -79,10 +71,10 @@ BEGIN
     FROM again
     WHERE p.workspace_id = tenant AND p.run_id = retried AND p.action_id = again.action_id
       AND (p.state IN ('denied', 'expired') OR again.is_new);
-    INSERT INTO run_wakes (workspace_id, run_id, due_at)
-    VALUES (tenant, retried, clock_timestamp() + due_in * interval '1 second')
-    ON CONFLICT (workspace_id, run_id) DO UPDATE
-    SET due_at = EXCLUDED.due_at, state = 'scheduled', handovers = 0;
+    -- The turns count on, so that no worker that had the run before can take it for its own.
+    INSERT INTO active_runs (workspace_id, run_id, turn, due_at, state)
+    VALUES (tenant, retried, run.turn, clock_timestamp() + due_in * interval '1 second',
+        CASE WHEN due_in > 0 THEN 'scheduled' ELSE 'ready' END);
     RETURN 'queued';
 END
 $$;
@@ -147,7 +139,7 @@ BEGIN
             USING ERRCODE = 'restrict_violation';
     END IF;
     -- Referring tables come before the tables that they refer to.
-    FOREACH emptied IN ARRAY ARRAY['approvals', 'run_actions', 'run_wakes', 'runs', 'erased_runs',
+    FOREACH emptied IN ARRAY ARRAY['approvals', 'run_actions', 'active_runs', 'runs', 'erased_runs',
         'run_usage',
         'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'form_links',
             'workflows',
@@ -213,6 +205,5 @@ COMMENT ON FUNCTION stop_search IS
     'null when there are no more';
 REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, release_hold, close_workspace, empty_workspace,
     stop_search FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cancel_run TO letterbox_worker, letterbox_operator;
-GRANT EXECUTE ON FUNCTION retry_run, release_hold, close_workspace, empty_workspace, stop_search
-    TO letterbox_operator;
+GRANT EXECUTE ON FUNCTION cancel_run, retry_run, release_hold, close_workspace, empty_workspace,
+    stop_search TO letterbox_operator;

@@ -1,8 +1,9 @@
 -- Runs. A run executes the actions of its release; the progress is recorded here before and after
--- each, so that another worker can continue from the record at any time. A worker that executes a
--- run holds its lease and increments its turn; only the holder of the last turn may write. Work for
--- later, or for another worker, is put into run_wakes in the transaction that makes it necessary; a
--- relay hands it to RabbitMQ when it is due.
+-- each, so that another worker can continue from the record at any time. A run that is not over has
+-- a row in active_runs: when it is due, and whose turn it is. Workers take due runs from there. Each
+-- time one is taken its turn is incremented, and only the worker of the last turn decides what
+-- becomes of it. The answer to an attempt counts if that attempt is the latest, whoever has the run
+-- meanwhile.
 
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
@@ -72,10 +73,8 @@ CREATE TABLE runs (
     created_at     timestamptz NOT NULL DEFAULT now(),
     failure        text,
     turn           integer NOT NULL DEFAULT 0,
-    lease_until    timestamptz,
     started_at     timestamptz,
     finished_at    timestamptz,
-    idle_turns     integer NOT NULL DEFAULT 0,
     cancel_reason  text,
     failing        text,
     found_by       uuid[],
@@ -101,8 +100,9 @@ COMMENT ON COLUMN runs.workflow_id IS 'The workflow that runs';
 COMMENT ON COLUMN runs.release_id IS 'The release that the submission was validated against';
 COMMENT ON COLUMN runs.run_as IS 'The workflow''s owner when the run started';
 COMMENT ON COLUMN runs.state IS
-    'queued: waits for a worker; running; waiting_approval; succeeded, failed, denied, cancelled: '
-    'finished; refused: never started';
+    'queued: not over, and taken by a worker or not (see visible_runs); running: continues after '
+    'an approval; waiting_approval; succeeded, failed, denied, cancelled: finished; refused: never '
+    'started';
 COMMENT ON COLUMN runs.refused_reason IS 'Why it was refused; null when it was not';
 COMMENT ON COLUMN runs.input IS
     'JSON text of the submission, validated; null for a refused run, and after it was deleted';
@@ -111,13 +111,9 @@ COMMENT ON COLUMN runs.received_at IS 'When the gateway received it, by the gate
 COMMENT ON COLUMN runs.created_at IS 'When the worker recorded it, by the database''s clock';
 COMMENT ON COLUMN runs.failure IS 'Why it failed, was denied or was cancelled';
 COMMENT ON COLUMN runs.turn IS
-    'Fencing token, incremented by each holder of the lease; only the last one may write';
-COMMENT ON COLUMN runs.lease_until IS
-    'Until then one worker holds the run, by the database''s clock';
-COMMENT ON COLUMN runs.started_at IS 'When a worker first took it';
+    'Number of its turns, written when it ends; a retry counts on from there';
+COMMENT ON COLUMN runs.started_at IS 'When a worker first took it; written when it ends';
 COMMENT ON COLUMN runs.finished_at IS 'When it finished';
-COMMENT ON COLUMN runs.idle_turns IS
-    'Consecutive holders that have recorded nothing but the beginning of an attempt';
 COMMENT ON COLUMN runs.cancel_reason IS
     'Why it is to be cancelled; null if its cancellation was not requested';
 COMMENT ON COLUMN runs.failing IS 'Why it fails, once the actions that follow a failure have begun';
@@ -132,7 +128,6 @@ CREATE INDEX runs_by_value ON runs USING gin (found_by) WHERE found_by IS NOT NU
 CREATE INDEX runs_by_workflow ON runs (workspace_id, workflow_id, run_id);
 CREATE INDEX runs_that_went_wrong ON runs (workspace_id, run_id) WHERE failure IS NOT NULL
     OR refused_reason IS NOT NULL;
-CREATE INDEX runs_under_way ON runs (workspace_id, run_id) WHERE finished_at IS NULL;
 
 CREATE TABLE run_actions (
     workspace_id    uuid NOT NULL,
@@ -162,6 +157,8 @@ CREATE TABLE run_actions (
     answer_sealed   bytea,
     part_of         text,
     is_told         boolean NOT NULL DEFAULT false,
+    begun           integer NOT NULL DEFAULT 0,
+    answered        integer NOT NULL DEFAULT 0 CHECK (answered <= begun),
     PRIMARY KEY (workspace_id, run_id, action_id),
     CONSTRAINT only_parts_are_told CHECK (part_of IS NOT NULL OR (NOT is_told)),
     FOREIGN KEY (workspace_id, run_id) REFERENCES runs (workspace_id, run_id)
@@ -205,6 +202,11 @@ COMMENT ON COLUMN run_actions.part_of IS
     'The agent of which it is a question or call; null for actions of the release';
 COMMENT ON COLUMN run_actions.is_told IS
     'It failed or was denied, and its agent was told so: the run continues';
+COMMENT ON COLUMN run_actions.begun IS
+    'The number of the latest attempt that has begun; never reset';
+COMMENT ON COLUMN run_actions.answered IS
+    'The number of the latest attempt whose end is recorded: less than begun while its outcome is '
+    'unknown';
 CREATE INDEX run_actions_answered ON run_actions (workspace_id, run_id, action_id)
     WHERE answer_sealed IS NOT NULL;
 
@@ -253,22 +255,6 @@ REVOKE EXECUTE ON FUNCTION drop_answers FROM PUBLIC;
 CREATE TRIGGER drop_answers_of_forgotten AFTER UPDATE OF input ON runs
     FOR EACH ROW WHEN (NEW.input IS NULL AND OLD.input IS NOT NULL) EXECUTE FUNCTION drop_answers();
 
-CREATE FUNCTION end_agents()
-    RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-BEGIN
-    UPDATE run_actions SET state = NEW.state, finished_at = clock_timestamp()
-    WHERE workspace_id = NEW.workspace_id AND run_id = NEW.run_id AND type = 'ai.agent'
-        AND part_of IS NULL
-      AND state IN ('running', 'retrying');
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION end_agents IS 'Ends agents in progress when their run ends';
-REVOKE EXECUTE ON FUNCTION end_agents FROM PUBLIC;
-CREATE TRIGGER end_agents AFTER UPDATE OF state ON runs
-    FOR EACH ROW WHEN (NEW.state IN ('failed', 'denied', 'cancelled')
-        AND OLD.state <> NEW.state) EXECUTE FUNCTION end_agents();
-
 CREATE TABLE approvals (
     workspace_id uuid NOT NULL,
     approval_id  uuid NOT NULL,
@@ -289,7 +275,8 @@ CREATE TABLE approvals (
 COMMENT ON TABLE approvals IS
     'Approvals of requests by people. The request is in run_actions, exactly as it will be sent';
 COMMENT ON COLUMN approvals.workspace_id IS 'Tenant';
-COMMENT ON COLUMN approvals.approval_id IS 'Identity';
+COMMENT ON COLUMN approvals.approval_id IS
+    'Identity of the question; one that is asked again has a new one';
 COMMENT ON COLUMN approvals.run_id IS 'The run that waits';
 COMMENT ON COLUMN approvals.action_id IS 'The action that waits';
 COMMENT ON COLUMN approvals.state IS 'Decided at most once';
@@ -314,6 +301,8 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF TG_OP = 'UPDATE' AND NEW.state = 'pending' AND OLD.state <> 'pending' THEN
+        -- Whoever answers under the former id was shown the former question.
+        NEW.approval_id := gen_random_uuid();
         NEW.decided_by := NULL;
         NEW.decided_at := NULL;
         NEW.created_at := clock_timestamp();
@@ -321,20 +310,10 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION worker_only_asks IS 'People approve and deny';
+COMMENT ON FUNCTION worker_only_asks IS
+    'People approve and deny; a question that is asked again has a new id';
 CREATE TRIGGER worker_only_asks BEFORE INSERT OR UPDATE ON approvals
     FOR EACH ROW EXECUTE FUNCTION worker_only_asks();
-
-CREATE FUNCTION name_workflow() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    SELECT workflow_id INTO NEW.workflow_id FROM runs WHERE workspace_id = NEW.workspace_id
-        AND run_id = NEW.run_id;
-    RETURN NEW;
-END
-$$;
-COMMENT ON FUNCTION name_workflow IS 'An approval belongs to the workflow of its run';
-CREATE TRIGGER name_workflow BEFORE INSERT ON approvals
-    FOR EACH ROW EXECUTE FUNCTION name_workflow();
 
 CREATE FUNCTION needs_another(tenant uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT policy::json ->> 'approve_by' = 'another' FROM policies
@@ -376,77 +355,144 @@ $$;
 COMMENT ON FUNCTION question_clock IS
     'The clock of a workspace''s approvals, which stands still while the workspace is held';
 
-CREATE TABLE run_wakes (
+-- Runs that are not over. This table is written at every turn, so it is narrow.
+
+CREATE TABLE active_runs (
     workspace_id uuid NOT NULL,
     run_id       uuid NOT NULL,
-    due_at       timestamptz NOT NULL,
-    state        text NOT NULL DEFAULT 'scheduled'
-        CHECK (state IN ('scheduled', 'ready', 'handed_over')),
     account_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
-    handovers    integer NOT NULL DEFAULT 0 CHECK (handovers >= 0),
+    due_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at   timestamptz,
+    turn         integer NOT NULL DEFAULT 0,
+    idle_turns   integer NOT NULL DEFAULT 0,
+    is_cancelled boolean NOT NULL DEFAULT false,
+    state        text NOT NULL DEFAULT 'ready' CHECK (state IN ('scheduled', 'ready', 'taken')),
     PRIMARY KEY (workspace_id, run_id),
     FOREIGN KEY (workspace_id, run_id) REFERENCES runs (workspace_id, run_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-COMMENT ON TABLE run_wakes IS
-    'Outbox: runs that a worker has to look at, and when. At most one row per run';
-COMMENT ON COLUMN run_wakes.workspace_id IS 'Tenant';
-COMMENT ON COLUMN run_wakes.run_id IS 'The run';
-COMMENT ON COLUMN run_wakes.due_at IS
-    'When it is due; once handed over, when it is due again: a worker that holds the run sets the '
-    'end of its lease';
-COMMENT ON COLUMN run_wakes.state IS
-    'scheduled: waits for its time; ready: waits for its turn; handed_over: the broker or a '
-    'worker has it';
-COMMENT ON COLUMN run_wakes.account_id IS
+COMMENT ON TABLE active_runs IS
+    'Runs that are not over: when each is due, and which worker''s turn it is. One row per run';
+COMMENT ON COLUMN active_runs.workspace_id IS 'Tenant';
+COMMENT ON COLUMN active_runs.run_id IS 'The run';
+COMMENT ON COLUMN active_runs.account_id IS
     'The account that the run calls next, or is calling; nil if unknown';
-COMMENT ON COLUMN run_wakes.handovers IS
-    'How often it was handed over in a row without a worker taking the run';
-CREATE INDEX run_wakes_by_time ON run_wakes (due_at) WHERE state <> 'ready';
-CREATE INDEX run_wakes_handed_over ON run_wakes (workspace_id) WHERE state = 'handed_over';
-CREATE INDEX run_wakes_ready ON run_wakes (workspace_id, account_id, due_at) WHERE state = 'ready';
+COMMENT ON COLUMN active_runs.due_at IS
+    'When it is due; once taken, the end of the lease, after which another worker may take it';
+COMMENT ON COLUMN active_runs.started_at IS 'When a worker first took it';
+COMMENT ON COLUMN active_runs.turn IS
+    'Fencing token, incremented by each worker that takes it; only the last one decides about it';
+COMMENT ON COLUMN active_runs.idle_turns IS
+    'Consecutive turns, this one included, that recorded nothing but the beginning of an attempt';
+COMMENT ON COLUMN active_runs.is_cancelled IS
+    'Its cancellation was ordered while a worker had it; runs.cancel_reason says why';
+COMMENT ON COLUMN active_runs.state IS
+    'scheduled: waits for its time; ready: waits for its turn; taken: a worker has it';
+CREATE INDEX active_runs_by_time ON active_runs (due_at) WHERE state <> 'ready';
+CREATE INDEX active_runs_ready ON active_runs (workspace_id, account_id, due_at)
+    WHERE state = 'ready';
+
+CREATE FUNCTION ready_lanes(behind uuid, most integer)
+    RETURNS TABLE (workspace_id uuid, account_id uuid, due_at timestamptz) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE lane AS (
+        (SELECT workspace_id, account_id, due_at, 1 AS number FROM active_runs
+         WHERE state = 'ready' AND workspace_id > behind
+         ORDER BY workspace_id, account_id, due_at LIMIT 1)
+        UNION ALL
+        SELECT next.*, number + 1 FROM lane CROSS JOIN LATERAL (
+            SELECT workspace_id, account_id, due_at FROM active_runs
+            WHERE state = 'ready'
+              AND (workspace_id, account_id) > (lane.workspace_id, lane.account_id)
+            ORDER BY workspace_id, account_id, due_at LIMIT 1) AS next
+        WHERE number < most
+    )
+    SELECT workspace_id, account_id, due_at FROM lane
+$$;
+COMMENT ON FUNCTION ready_lanes IS
+    'Lanes with ready runs behind a workspace, at most `most`: a workspace, the account that its '
+    'runs wait for (zeros if not known yet), and since when the first of them has been due. Skips '
+    'from lane to lane by the index, so the number of runs in each costs nothing';
 
 CREATE TABLE workers (
-    worker_id uuid PRIMARY KEY,
-    name      text NOT NULL,
-    places    integer NOT NULL CHECK (places > 0),
-    seen_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+    worker_id  uuid PRIMARY KEY,
+    name       text NOT NULL,
+    places     integer NOT NULL CHECK (places > 0),
+    seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    workspaces uuid[] NOT NULL DEFAULT '{}',
+    runs       uuid[] NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE workers IS
-    'The live workers; no more wakes are handed over than they have places for';
-COMMENT ON COLUMN workers.worker_id IS 'New at each start';
+    'The live workers and what each has taken: fairness is decided on what all of them have';
+COMMENT ON COLUMN workers.worker_id IS 'New at each start; sorts by time';
 COMMENT ON COLUMN workers.name IS 'Name of its connections to the database and the broker';
 COMMENT ON COLUMN workers.places IS 'Maximum runs that it executes at once';
 COMMENT ON COLUMN workers.seen_at IS 'Time of its last report';
+COMMENT ON COLUMN workers.workspaces IS 'The workspaces of `runs`';
+COMMENT ON COLUMN workers.runs IS
+    'The runs that it had when it last took some; those that it let go of since are not taken';
 
-CREATE TABLE relay_lease (
-    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
-    worker_id uuid,
-    until_at  timestamptz NOT NULL DEFAULT '-infinity'
-);
-COMMENT ON TABLE relay_lease IS
-    'The worker whose relay currently hands over: it remembers what is in flight';
-COMMENT ON COLUMN relay_lease.one IS 'There is one row';
-COMMENT ON COLUMN relay_lease.worker_id IS 'The worker; null before the first one';
-COMMENT ON COLUMN relay_lease.until_at IS 'Until then no other relay takes over';
-INSERT INTO relay_lease DEFAULT VALUES;
+CREATE VIEW visible_runs AS
+SELECT r.workspace_id, r.run_id, r.workflow_id, r.release_id, r.run_as,
+       CASE WHEN r.state = 'queued' AND a.turn > r.turn THEN 'running' ELSE r.state END AS state,
+       r.refused_reason, r.failure, r.received_at, r.created_at,
+       coalesce(r.started_at, a.started_at) AS started_at, r.finished_at, r.input_trust, r.input,
+       r.found_by, r.request_id, r.traceparent, a.run_id IS NOT NULL AS is_active
+FROM runs r LEFT JOIN active_runs a USING (workspace_id, run_id);
+COMMENT ON VIEW visible_runs IS
+    'Runs as people see them: a queued one that a worker has taken is running';
 
-CREATE VIEW ready_lanes AS
-WITH RECURSIVE lane AS (
-    (SELECT workspace_id, account_id, due_at FROM run_wakes WHERE state = 'ready'
-     ORDER BY workspace_id, account_id, due_at LIMIT 1)
-    UNION ALL
-    SELECT next.* FROM lane CROSS JOIN LATERAL (
-        SELECT workspace_id, account_id, due_at FROM run_wakes
-        WHERE state = 'ready' AND (workspace_id, account_id) > (lane.workspace_id, lane.account_id)
-        ORDER BY workspace_id, account_id, due_at LIMIT 1) AS next
-)
-SELECT workspace_id, account_id, due_at FROM lane;
-COMMENT ON VIEW ready_lanes IS
-    'Every lane with ready wakes. Skips from lane to lane by the index, so the number of wakes in '
-    'each costs nothing';
-COMMENT ON COLUMN ready_lanes.account_id IS
-    'The account that its runs wait for; zeros if not known yet';
-COMMENT ON COLUMN ready_lanes.due_at IS 'Time since which the first of them has been due';
+-- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
+
+CREATE FUNCTION end_runs(tenants uuid[], ended uuid[], turns integer[], states text[],
+    reasons text[])
+    RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    WITH finished AS (
+        SELECT a.workspace_id, a.run_id, a.turn, a.started_at, e.state, e.reason
+        FROM unnest(tenants, ended, turns, states, reasons)
+             AS e (workspace_id, run_id, turn, state, reason)
+        JOIN active_runs a ON a.workspace_id = e.workspace_id AND a.run_id = e.run_id
+            AND (e.turn IS NULL OR a.state = 'taken' AND a.turn = e.turn)
+        ORDER BY a.workspace_id, a.run_id FOR UPDATE OF a
+    ), inactive AS (
+        DELETE FROM active_runs a USING finished o
+        WHERE a.workspace_id = o.workspace_id AND a.run_id = o.run_id
+    ), ended_run AS (
+        UPDATE runs r SET state = o.state, turn = o.turn,
+            started_at = coalesce(r.started_at, o.started_at), finished_at = clock_timestamp(),
+            cancel_reason = CASE WHEN o.state = 'cancelled'
+                THEN coalesce(r.cancel_reason, o.reason) ELSE r.cancel_reason END,
+            failure = CASE WHEN o.state = 'cancelled'
+                THEN coalesce(r.cancel_reason, o.reason) ELSE o.reason END
+        FROM finished o WHERE r.workspace_id = o.workspace_id AND r.run_id = o.run_id
+        RETURNING r.run_id
+    ), ended_action AS (
+        -- An agent ends as its run does. What has begun stays: its outcome is unknown.
+        UPDATE run_actions a SET retry_at = NULL, finished_at = clock_timestamp(),
+            state = CASE WHEN a.type = 'ai.agent' AND a.part_of IS NULL THEN o.state
+                ELSE 'cancelled' END
+        FROM finished o WHERE o.state <> 'succeeded'
+          AND a.workspace_id = o.workspace_id AND a.run_id = o.run_id
+          AND (a.state IN ('retrying', 'waiting', 'waiting_approval')
+               OR a.state = 'running' AND a.type = 'ai.agent' AND a.part_of IS NULL)
+    ), unneeded_answer AS (
+        UPDATE run_actions a SET answer_sealed = NULL
+        FROM finished o JOIN workspaces w ON w.workspace_id = o.workspace_id AND NOT w.keep_answers
+        WHERE o.state = 'succeeded' AND a.workspace_id = o.workspace_id AND a.run_id = o.run_id
+          AND a.answer_sealed IS NOT NULL
+    ), closed_question AS (
+        UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
+        FROM finished o WHERE p.workspace_id = o.workspace_id AND p.run_id = o.run_id
+          AND p.state = 'pending'
+    )
+    SELECT run_id FROM ended_run;
+END
+$$;
+COMMENT ON FUNCTION end_runs IS
+    'Ends runs, each in a state and for a reason: of a turn, if one is given, only while it lasts. '
+    'Closes their questions, ends what waits, drops the answers of succeeded ones unless their '
+    'workspace keeps them. Returns those that it has ended';
+REVOKE EXECUTE ON FUNCTION end_runs FROM PUBLIC;
 
 CREATE TABLE run_usage (
     workspace_id uuid NOT NULL REFERENCES workspaces,
@@ -462,12 +508,11 @@ COMMENT ON COLUMN run_usage.started IS 'Runs that have started in it; refused on
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
     disconnected_at) ON connected_accounts TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON connected_accounts TO letterbox_operator;
-GRANT SELECT ON runs, run_usage TO letterbox_operator;
-GRANT SELECT ON policies, all_workspaces, held_workspaces, ready_lanes TO letterbox_worker;
+GRANT SELECT ON runs, visible_runs, run_usage TO letterbox_operator;
+GRANT SELECT ON policies, all_workspaces, held_workspaces TO letterbox_worker;
 GRANT SELECT ON held_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT ON policies TO letterbox_operator;
-GRANT SELECT, INSERT, UPDATE (state, failure, turn, lease_until, started_at, finished_at,
-    idle_turns, failing) ON runs TO letterbox_worker;
+GRANT SELECT, INSERT, UPDATE (state, failing) ON runs TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON run_actions, run_usage TO letterbox_worker;
 GRANT SELECT, UPDATE (answer_sealed) ON run_actions TO letterbox_operator;
 GRANT INSERT, SELECT (workspace_id, approval_id, run_id, action_id, state, expires_at, decided_by,
@@ -475,8 +520,8 @@ GRANT INSERT, SELECT (workspace_id, approval_id, run_id, action_id, state, expir
     ON approvals TO letterbox_worker;
 GRANT SELECT, UPDATE (state, decided_by, decided_at) ON approvals TO letterbox_operator;
 GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;
-GRANT SELECT, INSERT, UPDATE, DELETE ON run_wakes TO letterbox_worker;
-GRANT SELECT, INSERT, UPDATE ON run_wakes TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE ON active_runs TO letterbox_worker;
+GRANT SELECT, UPDATE (due_at, state) ON active_runs TO letterbox_operator;
+GRANT EXECUTE ON FUNCTION end_runs TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO letterbox_worker;
-GRANT SELECT ON workers, relay_lease TO letterbox_operator;
-GRANT SELECT, UPDATE (worker_id, until_at) ON relay_lease TO letterbox_worker;
+GRANT SELECT ON workers TO letterbox_operator;

@@ -93,8 +93,6 @@ BEGIN
         WHERE p.workspace_id = old.workspace_id AND p.run_id = old.run_id;
         DELETE FROM run_actions a USING unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE a.workspace_id = old.workspace_id AND a.run_id = old.run_id;
-        DELETE FROM run_wakes w USING unnest(tenants, ids) AS old (workspace_id, run_id)
-        WHERE w.workspace_id = old.workspace_id AND w.run_id = old.run_id;
         DELETE FROM runs r USING unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id;
     END IF;

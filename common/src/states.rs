@@ -54,14 +54,14 @@ text_enum! {
 }
 
 text_enum! {
-    /// The state of the wake of a run.
-    pub enum WakeState {
+    /// The state of a run that is not over.
+    pub enum ActiveState {
         /// Waits for its time
         Scheduled = "scheduled",
         /// Due; waits for its turn
         Ready = "ready",
-        /// The broker or a worker has it
-        HandedOver = "handed_over",
+        /// A worker has it
+        Taken = "taken",
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod acceptance;
 mod admission;
-mod batcher;
 mod body;
 mod ceilings;
 pub mod claims;

@@ -10,10 +10,6 @@ letterbox_common::metrics! {
     /// Deliveries and submissions that passed every check, by kind and outcome: first, repeat,
     /// in_progress, gone or unavailable
     INTAKE: Counter = "letterbox_intake_total" [kind, outcome];
-    /// Longest time that an item has waited for its batch, by batcher
-    BATCH_WAIT: Seconds = "letterbox_batch_wait_seconds" [batcher];
-    /// Items handled at once, by batcher
-    BATCH_SIZE: Sizes = "letterbox_batch_size" [batcher];
     /// Messages that could not be published, by reason
     PUBLISH_FAILURES: Counter = "letterbox_publish_failures_total" [reason];
     /// Deliveries and submissions that were spilled because the broker was away

@@ -6,10 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{Form, Peer, Process, Received, Reply, World, definition_with};
 
-/// Ends every lease, and wakes every run.
-pub const EXPIRE: &str = "
-    UPDATE runs SET lease_until = clock_timestamp();
-    UPDATE run_wakes SET due_at = clock_timestamp()";
+/// Ends every lease, and every time that a run waits for.
+pub const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp()";
 
 /// Where a model is asked.
 pub const CHAT: &str = "/chat/completions";

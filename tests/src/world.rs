@@ -211,8 +211,8 @@ impl World {
         while self.count(&counted).await != expected {
             if tokio::time::Instant::now() > deadline {
                 let runs = "SELECT coalesce(string_agg(concat_ws(' ', r.state, r.failure, 'turn',
-                        r.turn, 'wake', w.state, w.handovers, w.due_at - now()), '; '), '')
-                    FROM runs r LEFT JOIN run_wakes w USING (run_id)";
+                        a.turn, a.state, a.due_at - now()), '; '), '')
+                    FROM runs r LEFT JOIN active_runs a USING (run_id)";
                 let runs: String = self.database.query_one(runs, &[]).await.unwrap().get(0);
                 panic!("waited in vain for {expected} runs {state}: {runs}");
             }

@@ -63,7 +63,7 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     );
     assert_eq!(approval.steered_by, [Steering::AiAgent]);
     assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT]);
-    let leased = "SELECT count(*) FROM runs WHERE lease_until IS NOT NULL";
+    let leased = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
     eventually("no worker has it", async || world.count(leased).await == 0).await;
 
     let operator = world.operator().await;

@@ -160,7 +160,7 @@ async fn a_denied_or_unanswered_action_is_not_sent() {
     scene.form.assert_accepts("b").await;
     let approval = scene.the_approval().await;
     let expire = "UPDATE approvals SET expires_at = clock_timestamp() WHERE state = 'pending';
-                  UPDATE run_wakes SET due_at = clock_timestamp()";
+                  UPDATE active_runs SET due_at = clock_timestamp()";
     scene.world.database.batch_execute(expire).await.unwrap();
     let late = operator
         .approve(approval.approval_id, scene.form.owner)
@@ -274,7 +274,8 @@ async fn a_waiting_run_survives_its_worker() {
     let form = world.acting_form(&gateway, &peer.url, asking()).await;
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
-    world.await_messages("letterbox.v1.runs", 0).await;
+    let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
+    eventually("no worker has it", async || world.count(taken).await == 0).await;
     worker.kill().await;
     let operator = world.operator().await;
     let approval = world.waiting(form.workspace).await.remove(0);
@@ -302,11 +303,11 @@ async fn an_answer_counts_whenever_it_comes() {
     let operator = scene.world.operator().await;
     for approval in scene.world.waiting(scene.form.workspace).await {
         let wake = format!(
-            "UPDATE run_wakes SET due_at = clock_timestamp() WHERE run_id = '{}'",
+            "UPDATE active_runs SET due_at = clock_timestamp() WHERE run_id = '{}'",
             approval.run_id
         );
         let looked_at = format!(
-            "SELECT turn::bigint FROM runs WHERE run_id = '{}'",
+            "SELECT turn::bigint FROM active_runs WHERE run_id = '{}'",
             approval.run_id
         );
         let before = scene.world.count(&looked_at).await;
@@ -325,7 +326,10 @@ async fn an_answer_counts_whenever_it_comes() {
     }
     scene.world.await_state("succeeded", 15).await;
     peer.await_received(15).await;
-    assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
+    assert_eq!(
+        scene.world.count("SELECT count(*) FROM active_runs").await,
+        0
+    );
 }
 
 /// A policy that meanwhile lets it through: the question is closed, and answering it does nothing.
@@ -344,7 +348,7 @@ async fn a_question_that_is_no_longer_needed_is_closed() {
     scene
         .world
         .database
-        .batch_execute("UPDATE run_wakes SET due_at = clock_timestamp()")
+        .batch_execute("UPDATE active_runs SET due_at = clock_timestamp()")
         .await
         .unwrap();
     scene.world.await_state("succeeded", 1).await;
@@ -356,7 +360,10 @@ async fn a_question_that_is_no_longer_needed_is_closed() {
     ] {
         assert!(answer.unwrap_err().to_string().contains("withdrawn"));
     }
-    assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
+    assert_eq!(
+        scene.world.count("SELECT count(*) FROM active_runs").await,
+        0
+    );
     peer.await_received(1).await;
 }
 

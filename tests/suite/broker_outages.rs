@@ -196,7 +196,7 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
         .unwrap();
 }
 
-/// Somebody takes the queue of wakes from the exchange, and then the exchange away: both come back,
+/// Somebody takes the queue of forms from the exchange, and then the exchange away: both come back,
 /// and nothing is lost meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_unbound_or_deleted_comes_back() {
@@ -206,11 +206,11 @@ async fn what_is_unbound_or_deleted_comes_back() {
     let actions = serde_json::json!([letterbox_tests::post("send")]);
     let form = world.acting_form(&gateway, &peer.url, actions).await;
     let channel = world.broker().await.create_channel().await.unwrap();
-    let (queue, exchange) = ("letterbox.v1.runs", "letterbox.v1");
+    let (queue, exchange) = ("letterbox.v1.forms", "letterbox.v1");
     let unbinding = channel.queue_unbind(
         queue.into(),
         exchange.into(),
-        "runs".into(),
+        "forms".into(),
         Default::default(),
     );
     unbinding.await.unwrap();

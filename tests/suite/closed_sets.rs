@@ -11,8 +11,8 @@ use letterbox_common::{
     process::metrics::Metric,
     sealing::SealedColumn,
     states::{
-        ActionState, ApprovalState, Forgotten, InputTrust, MemberRole, RefusedReason, RunState,
-        SignalKind, WakeState, WorkflowState,
+        ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole, RefusedReason,
+        RunState, SignalKind, WorkflowState,
     },
     webhook::{DeliveryFault, Scheme},
 };
@@ -98,7 +98,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("members", "role"), MemberRole::WORDS),
         (("workflows", "state"), WorkflowState::WORDS),
         (("runs", "state"), RunState::WORDS),
-        (("run_wakes", "state"), WakeState::WORDS),
+        (("active_runs", "state"), ActiveState::WORDS),
         (("runs", "refused_reason"), RefusedReason::WORDS),
         (("runs", "input_trust"), InputTrust::WORDS),
         (("forgotten", "what"), Forgotten::WORDS),

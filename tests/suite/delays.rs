@@ -12,22 +12,21 @@ async fn a_delay_takes_nobodys_place() {
     let scene = Scene::new(&peer, json!([post("first"), delay, post("second")])).await;
     let world = &scene.world;
     scene.form.assert_accepts("k").await;
-    let waiting = "SELECT count(*) FROM runs r JOIN run_wakes w USING (run_id)
-        JOIN run_actions a USING (run_id)
-        WHERE r.lease_until IS NULL AND w.state = 'scheduled' AND a.state = 'waiting'
+    let waiting = "SELECT count(*) FROM active_runs w JOIN run_actions a USING (run_id)
+        WHERE w.state = 'scheduled' AND a.state = 'waiting'
           AND w.due_at BETWEEN now() + interval '119 min' AND now() + interval '121 min'";
     eventually("it waits", async || world.count(waiting).await == 1).await;
     assert_eq!(peer.received().len(), 1);
 
     // Woken too early, it waits for the rest.
-    let early = "UPDATE run_wakes SET due_at = clock_timestamp()";
+    let early = "UPDATE active_runs SET due_at = clock_timestamp()";
     world.database.execute(early, &[]).await.unwrap();
     eventually("it waits on", async || world.count(waiting).await == 1).await;
     assert_eq!(peer.received().len(), 1);
 
     let two_hours = "
         UPDATE run_actions SET retry_at = clock_timestamp() WHERE state = 'waiting';
-        UPDATE run_wakes SET due_at = clock_timestamp()";
+        UPDATE active_runs SET due_at = clock_timestamp()";
     world.database.batch_execute(two_hours).await.unwrap();
     world.await_state("succeeded", 1).await;
     peer.await_received(2).await;

@@ -11,8 +11,6 @@ use letterbox_tests::{Form, Peer, Received, Reply, World, definition_with, event
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-const RUNS: &str = "letterbox.v1.runs";
-
 /// Adds many runs at once.
 struct Crowd<'w>(&'w World);
 
@@ -30,9 +28,10 @@ impl Crowd<'_> {
                 FROM like_it, generate_series(1, {runs})
                 RETURNING workspace_id, run_id
             )
-            INSERT INTO run_wakes (workspace_id, run_id, due_at, account_id)
+            INSERT INTO active_runs (workspace_id, run_id, due_at, account_id, state)
             SELECT a.workspace_id, a.run_id,
-                   now() + row_number() OVER () * interval '1 microsecond', c.account_id
+                   now() + row_number() OVER () * interval '1 microsecond', c.account_id,
+                   'scheduled'
             FROM added a JOIN connected_accounts c USING (workspace_id)",
             form.workflow
         );
@@ -55,7 +54,7 @@ async fn tried(world: &World, form: Form) -> Form {
 }
 
 /// Thousands of runs of one workspace wait for an account that does not answer. A run of another
-/// one has its turn, the queue stays short, and the account is not asked more than it may be.
+/// one has its turn, few are taken, and the account is not asked more than it may be.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_account_holds_up_its_own_runs_only() {
     let world = World::new().await;
@@ -82,11 +81,12 @@ async fn a_silent_account_holds_up_its_own_runs_only() {
     })
     .await;
     assert_eq!(silent.received().len(), 9);
+    let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
     assert!(
-        world.messages(RUNS).await <= 32,
+        world.count(taken).await <= 32,
         "more than workers have places for"
     );
-    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     assert!(world.count(ready).await > 1_900);
 }
 
@@ -126,7 +126,7 @@ async fn requests_to_an_account_are_bounded_exactly() {
     for n in 0..12 {
         form.assert_accepts(&n.to_string()).await;
     }
-    let waiting = "SELECT count(*) FROM run_wakes w JOIN connected_accounts USING (account_id)
+    let waiting = "SELECT count(*) FROM active_runs w JOIN connected_accounts USING (account_id)
         WHERE w.state = 'ready' AND name = 'other'";
     for (round, gate) in (0_i64..).zip(&gates) {
         eventually("three are asked, the others wait for it", async || {
@@ -171,39 +171,4 @@ async fn workspaces_take_turns() {
             .filter(|one| **one == forms[0].workflow.to_string());
         assert!((3..=7).contains(&first.count()), "{order:#?}");
     }
-}
-
-/// A wake that the queue still holds, because every place is taken, is not handed over again and
-/// again.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_queue_holds_is_not_handed_over_again() {
-    let world = World::new().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let peer = Peer::start(move |_, _| Reply::When(held.clone(), 200)).await;
-    let gateway = world.gateway().await;
-    let worker = world
-        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
-        .await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    form.assert_accepts("first").await;
-    peer.await_received(1).await;
-    form.assert_accepts("second").await;
-    world.await_messages(RUNS, 1).await;
-    let published = async || worker.metric("letterbox_run_wakes_total").await;
-    // The relay learns every few seconds what the queue holds.
-    eventually("put off without being published", async || {
-        let before = published().await;
-        let due = "UPDATE run_wakes SET due_at = now() WHERE handovers > 0";
-        world.database.execute(due, &[]).await.unwrap();
-        let put_off = "SELECT count(*) FROM run_wakes WHERE handovers > 0 AND due_at > now()";
-        eventually("put off", async || world.count(put_off).await == 1).await;
-        published().await == before
-    })
-    .await;
-    gate.add_permits(2);
-    world.await_state("succeeded", 2).await;
-    peer.await_received(2).await;
 }

@@ -188,7 +188,7 @@ async fn a_hold_stops_what_is_prepared() {
     stop_at_gate(&scene, "members").await;
     operator.hold(Some(workspace)).await.unwrap();
     open_gate(&scene).await;
-    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     eventually("it waits", async || world.count(ready).await == 1).await;
     assert_eq!(peer.received(), []);
     operator.release(Some(workspace)).await.unwrap();

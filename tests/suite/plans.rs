@@ -41,45 +41,47 @@ async fn execute(world: &World, name: &str, arguments: &str) -> Executed {
 }
 
 /// What waits costs nothing: however many runs are ready or scheduled, and however many were before
-/// an old snapshot, each statement of the relay looks at few pages.
+/// an old snapshot, each statement that looks for runs looks at few pages.
 #[tokio::test]
 async fn waiting_runs_cost_nothing() {
     let world = World::new().await;
-    let of_any_run = "ALTER TABLE run_wakes DROP CONSTRAINT run_wakes_workspace_id_run_id_fkey";
+    let of_any_run = "ALTER TABLE active_runs DROP CONSTRAINT active_runs_workspace_id_run_id_fkey";
     world.database.batch_execute(of_any_run).await.unwrap();
     let old = world.session(Role::Login).await;
     old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM runs")
         .await
         .unwrap();
     let crowd = "
-        INSERT INTO run_wakes (workspace_id, run_id, due_at, state)
-        SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 second', 'handed_over'
+        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
+        SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 second', 'taken'
         FROM generate_series(400, 30000) AS n;
-        DELETE FROM run_wakes;
-        INSERT INTO run_wakes (workspace_id, run_id, due_at, state)
+        DELETE FROM active_runs;
+        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
         SELECT md5((n % 5)::text)::uuid, gen_random_uuid(), now() - n * interval '1 second', 'ready'
         FROM generate_series(1, 60000) AS n;
-        INSERT INTO run_wakes (workspace_id, run_id, due_at)
-        SELECT md5((n % 5)::text)::uuid, gen_random_uuid(), now() + n * interval '1 second'
+        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
+        SELECT md5((n % 5)::text)::uuid, gen_random_uuid(), now() + n * interval '1 second',
+               'scheduled'
         FROM generate_series(60, 60000) AS n;
-        INSERT INTO run_wakes (workspace_id, run_id, due_at)
-        SELECT md5('6')::uuid, gen_random_uuid(), now();
-        ANALYZE run_wakes";
+        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
+        SELECT md5('6')::uuid, gen_random_uuid(), now(), 'scheduled';
+        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
+        SELECT md5('7')::uuid, md5('7')::uuid, now() + interval '1 minute', 'taken';
+        INSERT INTO workers (worker_id, name, places, workspaces, runs)
+        SELECT gen_random_uuid(), 'other', 1, ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid];
+        ANALYZE active_runs";
     world.database.batch_execute(crowd).await.unwrap();
     let lane = "ARRAY[md5('1')::uuid], ARRAY[NULL::uuid]";
+    let behind = "'00000000-0000-0000-0000-000000000000'";
     let cases = [
-        ("due_wakes", "1000, false".to_owned(), 1),
+        ("runs_by_time", "1000, false".to_owned(), 1),
+        ("taken_by_others", behind.to_owned(), 1),
         (
-            "landed_wakes",
-            "ARRAY[md5('1')::uuid], ARRAY[md5('1')::uuid]".into(),
-            1,
-        ),
-        (
-            "ready_wakes",
+            "ready_runs",
             format!("{lane}, ARRAY['-infinity'::timestamptz], ARRAY[24]"),
             24,
         ),
-        ("ready_lanes", String::new(), 5),
+        ("ready_lanes", format!("{behind}, 256"), 5),
     ];
     for (statement, arguments, rows) in cases {
         let executed = execute(&world, statement, &arguments).await;

@@ -3,8 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use lapin::options::BasicPublishOptions;
-use letterbox_broker::{BatchBody, FormSubmission, Receipt, RunWake};
+use letterbox_broker::{BatchBody, FormSubmission, Receipt};
 use letterbox_common::ids::RunId;
 use letterbox_tests::{
     EXPIRE, Peer, Received, Reply, World, definition_with, eventually, payload, post,
@@ -109,8 +108,13 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
     doomed.kill().await;
     let heir = world.worker().await;
     heir.await_ready().await;
-    // Nobody touches it while its lease lasts: its message has come back and gone.
-    world.await_messages("letterbox.v1.runs", 0).await;
+    // Nobody touches it while its lease lasts, however often they look.
+    let looks = async || {
+        heir.metric(r#"letterbox_statement_duration_seconds_count{statement="take_runs"}"#)
+            .await
+    };
+    let before = looks().await;
+    eventually("looked for runs", async || looks().await >= before + 3.0).await;
     assert_eq!(peer.received().len(), 2);
     world.database.batch_execute(EXPIRE).await.unwrap();
     world.await_state("succeeded", 1).await;
@@ -266,85 +270,5 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
             .await,
         0
     );
-    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
-}
-
-/// Somebody empties the queue of wakes: the outbox still knows of them.
-#[tokio::test]
-async fn a_wake_that_the_broker_has_lost_comes_again() {
-    let world = World::new().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let script = move |_: &Received, before| {
-        if before == 0 {
-            Reply::When(held.clone(), 200)
-        } else {
-            Reply::Status(200)
-        }
-    };
-    let peer = Peer::start(script).await;
-    let gateway = world.gateway().await;
-    // One place, taken by a run that waits for its answer: the next one's wake stays in the queue.
-    let _worker = world
-        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
-        .await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    form.assert_accepts("a").await;
-    peer.await_received(1).await;
-    form.assert_accepts("b").await;
-    world.await_messages("letterbox.v1.runs", 1).await;
-    let channel = world.broker().await.create_channel().await.unwrap();
-    channel
-        .queue_purge("letterbox.v1.runs".into(), Default::default())
-        .await
-        .unwrap();
-    gate.add_permits(1);
-    world.await_state("succeeded", 1).await;
-    let later = "
-        UPDATE run_wakes SET due_at = clock_timestamp()
-        WHERE due_at > clock_timestamp() + interval '10 seconds'";
-    assert_eq!(
-        world.database.execute(later, &[]).await.unwrap(),
-        1,
-        "put off, not forgotten"
-    );
-    world.await_state("succeeded", 2).await;
-    peer.await_received(2).await;
-}
-
-/// A wake whose queue was deleted comes where no executor is, and is handed on.
-#[tokio::test]
-async fn a_wake_in_the_wrong_queue_is_handed_on() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    form.assert_accepts("a").await;
-    world.await_state("succeeded", 1).await;
-    let again = "UPDATE runs SET state = 'queued', finished_at = NULL; DELETE FROM run_actions";
-    world.database.batch_execute(again).await.unwrap();
-    let run = world.run_of(&form).await.row.run_id;
-    let wake = RunWake {
-        workspace: form.workspace,
-        run,
-    };
-    let wake = wake.message("test").properties;
-    let channel = world.broker().await.create_channel().await.unwrap();
-    let options = BasicPublishOptions::default();
-    channel
-        .basic_publish(
-            "".into(),
-            "letterbox.v1.unrouted".into(),
-            options,
-            b"{}",
-            wake,
-        )
-        .await
-        .unwrap();
-    world.await_state("succeeded", 1).await;
-    peer.await_received(2).await;
+    assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
 }

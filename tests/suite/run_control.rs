@@ -41,7 +41,7 @@ async fn a_waiting_run_is_cancelled_at_once() {
     scene.form.assert_accepts("k").await;
     let approval = scene.the_approval().await;
     eventually("nobody has it", async || {
-        let leased = "SELECT count(*) FROM runs WHERE lease_until IS NOT NULL";
+        let leased = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
         world.count(leased).await == 0
     })
     .await;
@@ -55,7 +55,7 @@ async fn a_waiting_run_is_cancelled_at_once() {
     assert_eq!(states(&run), [ActionState::Cancelled]);
     let question = run.actions[0].approval.as_ref().unwrap();
     assert_eq!(question.state, ApprovalState::Expired);
-    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
+    assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
     let operator = world.operator().await;
     let late = operator.approve(approval.approval_id, scene.form.owner);
     assert!(late.await.is_err(), "the question is closed");
@@ -85,7 +85,10 @@ async fn a_run_in_hand_is_cancelled_after_its_action() {
         "what was sent is known"
     );
     assert_eq!(peer.received().len(), 1);
-    assert_eq!(scene.world.count("SELECT count(*) FROM run_wakes").await, 0);
+    assert_eq!(
+        scene.world.count("SELECT count(*) FROM active_runs").await,
+        0
+    );
 }
 
 /// The worker that has the run dies: whoever takes it next cancels it.
@@ -298,7 +301,7 @@ async fn a_filter_says_which_and_yes_does_it() {
     let shown = world.order(format!("run retry {which}"));
     assert_eq!(shown["would_be"], "retried");
     assert_eq!(shown["runs"].as_array().unwrap().len(), 3);
-    assert_eq!(world.count("SELECT count(*) FROM run_wakes").await, 0);
+    assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
     let none = world.order(format!(
         "run retry --workspace {workspace} --failure nothing --yes"
     ));
@@ -338,7 +341,7 @@ async fn a_filter_says_which_and_yes_does_it() {
         .retry_runs(workspace, &cancelled, pace)
         .await
         .unwrap();
-    let later = "SELECT count(*) FROM run_wakes
+    let later = "SELECT count(*) FROM active_runs
         WHERE due_at BETWEEN now() + interval '59 minutes' AND now() + interval '61 minutes'";
     assert_eq!(world.count(later).await, 2);
     operator.cancel_runs(workspace, &cancelled).await.unwrap();
@@ -370,7 +373,7 @@ async fn what_is_held_waits() {
     );
     gate.add_permits(1);
     form.assert_accepts("new").await;
-    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     eventually("both wait", async || world.count(ready).await == 2).await;
     assert_eq!(
         peer.received().len(),
@@ -414,9 +417,9 @@ async fn no_question_expires_while_it_is_held() {
         UPDATE workspaces SET held_at = held_at - interval '1 hour' WHERE held_at IS NOT NULL;
         UPDATE approvals SET created_at = created_at - interval '1 hour',
             expires_at = clock_timestamp() - interval '1 second';
-        UPDATE run_wakes SET due_at = clock_timestamp()";
+        UPDATE active_runs SET due_at = clock_timestamp()";
     world.database.batch_execute(an_hour).await.unwrap();
-    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     eventually("it waits", async || world.count(ready).await == 1).await;
     // It is open: who must answer sees it, and may.
     assert_eq!(world.waiting(form.workspace).await.len(), 1);

@@ -52,9 +52,9 @@ async fn one_look_shows_what_is_late() {
     // Held is not late, however long it waits.
     world.order(format!("workspace hold {}", form.workspace));
     form.assert_accepts("b").await;
-    let ready = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     eventually("it waits", async || world.count(ready).await == 1).await;
-    let long_ago = "UPDATE run_wakes SET due_at = now() - interval '2 hours'";
+    let long_ago = "UPDATE active_runs SET due_at = now() - interval '2 hours'";
     world.database.execute(long_ago, &[]).await.unwrap();
     let (code, held) = status(&world);
     assert_eq!((code, &kind(&held, "due runs")["count"]), (0, &1.into()));

@@ -95,11 +95,11 @@ async fn turns_that_come_to_nothing_end() {
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     dying.kill().await;
-    let idle = "SELECT idle_turns::bigint FROM runs";
+    let idle = "SELECT idle_turns::bigint FROM active_runs";
     assert_eq!(world.count(idle).await, 1);
     world
         .database
-        .execute("UPDATE runs SET idle_turns = 20", &[])
+        .execute("UPDATE active_runs SET idle_turns = 20", &[])
         .await
         .unwrap();
     world.database.batch_execute(EXPIRE).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_denial_at_the_last_moment_counts() {
     world.await_state("waiting_approval", 1).await;
     eventually("nobody looks at it", async || {
         world
-            .count("SELECT count(*) FROM runs WHERE lease_until IS NOT NULL")
+            .count("SELECT count(*) FROM active_runs WHERE state = 'taken'")
             .await
             == 0
     })
@@ -140,7 +140,7 @@ async fn a_denial_at_the_last_moment_counts() {
         .batch_execute("BEGIN; SELECT FROM run_actions FOR UPDATE")
         .await
         .unwrap();
-    let wake = "UPDATE run_wakes SET due_at = clock_timestamp()";
+    let wake = "UPDATE active_runs SET due_at = clock_timestamp()";
     world.database.batch_execute(wake).await.unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND datname = current_database()";

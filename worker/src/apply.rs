@@ -6,12 +6,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use letterbox_broker::{Content, ReceivedEntry, RunWake};
+use letterbox_broker::{Content, ReceivedEntry};
 use letterbox_database::{Database, DatabaseError, Fault};
-use tokio_postgres::error::SqlState;
 
 use crate::{
-    claims, executor,
+    claims,
+    halves::may_be_one_of,
     outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
     runs::{self, NewRun},
@@ -22,8 +22,6 @@ use crate::{
 enum Wish {
     Signal(Signal),
     Run(NewRun),
-    /// The wake of a run that was routed to a batch queue because its own queue was deleted.
-    Wake(RunWake),
 }
 
 /// An entry with the effect it asks for, or why it can't be decoded.
@@ -46,7 +44,6 @@ fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
     let decoding = || match content {
         Content::Delivery(delivery) => Wish::Signal(Signal::of_delivery(delivery, body)),
         Content::Submission(submission) => Wish::Run(NewRun::of_submission(submission, body)),
-        Content::Wake(wake) => Wish::Wake(wake.clone()),
     };
     // A panic rejects this entry alone instead of killing the worker.
     catch_unwind(AssertUnwindSafe(decoding))
@@ -93,31 +90,15 @@ impl StoredInBatches for NewRun {
     }
 }
 
-impl StoredInBatches for RunWake {
-    /// A wake needs no claim: it only makes a worker look at a run.
-    async fn unclaimed(_: &Database, _: &[&Self]) -> Result<HashSet<usize>, DatabaseError> {
-        Ok(HashSet::new())
-    }
-
-    async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
-        let wakes: Vec<_> = batch
-            .iter()
-            .map(|wake| (wake.workspace, wake.run))
-            .collect();
-        executor::wake_again(&recorder.database, &wakes).await
-    }
-}
-
 /// Applies entries. Returns one outcome per entry, in their order; all but undecodable entries are
 /// `Retry` while the database is unavailable.
 pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<EntryOutcome> {
     let mut outcomes = vec![EntryOutcome::Retry; entries.len()];
-    let (mut signals, mut runs, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut signals, mut runs) = (Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&mut outcomes) {
         match &entry.wish {
             Ok(Wish::Signal(signal)) => signals.push((signal, outcome)),
             Ok(Wish::Run(run)) => runs.push((run, outcome)),
-            Ok(Wish::Wake(wake)) => wakes.push((wake, outcome)),
             Err(reason) => {
                 *outcome = EntryOutcome::Reject(Rejection {
                     cause: Cause::Malformed,
@@ -128,7 +109,6 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
     }
     store_all(recorder, signals).await;
     store_all(recorder, runs).await;
-    store_all(recorder, wakes).await;
     outcomes
 }
 
@@ -142,23 +122,17 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
             Ok(()) => part
                 .into_iter()
                 .for_each(|(_, outcome)| *outcome = EntryOutcome::Done),
-            // The batch may be too large for the time limit: store its halves.
-            Err(error) if is_too_slow(&error) && part.len() > 1 => {
+            // Some item may be at fault: halve the part until that item is alone.
+            Err(error) if part.len() > 1 && may_be_one_of(&error) => {
                 let second = part.split_off(part.len() / 2);
                 parts.extend([second, part]);
             }
             // The database is unavailable: every item left keeps its initial `Retry`.
             Err(error) if error.fault == Fault::Transient => return,
             // A permanent failure of one item: the item is at fault.
-            Err(error) if part.len() == 1 => {
-                part.into_iter()
-                    .for_each(|(_, outcome)| *outcome = EntryOutcome::from(&error));
-            }
-            // Some item is at fault: halve the part until that item is alone.
-            Err(_) => {
-                let second = part.split_off(part.len() / 2);
-                parts.extend([second, part]);
-            }
+            Err(error) => part
+                .into_iter()
+                .for_each(|(_, outcome)| *outcome = EntryOutcome::from(&error)),
         }
     }
 }
@@ -183,9 +157,4 @@ async fn store_claimed<T: StoredInBatches>(
         return Ok(());
     }
     T::store(recorder, &claimed).await
-}
-
-/// Whether the server cancelled the statement at its time limit.
-fn is_too_slow(error: &DatabaseError) -> bool {
-    error.code.as_ref() == Some(&SqlState::QUERY_CANCELED)
 }

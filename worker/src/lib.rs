@@ -2,10 +2,10 @@
 //! the runs, and acknowledges after each commit.
 //!
 //! ```text
-//! consumer ── apply ──> claims             was it claimed?
-//!          │        └──> signals, runs     stored in one transaction
-//!          └─ executor ──> egress          a run's actions, one after the other, under the policy
-//!                       └─ outbox          wakes a run later, or on another worker
+//! consumer ── apply ──> claims            was it claimed?
+//!                  └──> signals, runs     stored in one transaction
+//! executor ── turns ──> active runs       takes due runs, many at once
+//!          └──────────> egress            a run's actions, one after the other, under the policy
 //! ```
 //!
 //! `outcome` defines how a message ends, `dead_letters` publishes entries that can't be processed.
@@ -18,6 +18,7 @@ mod consumer;
 mod dead_letters;
 mod egress;
 mod executor;
+mod halves;
 mod metrics;
 mod outcome;
 mod program;

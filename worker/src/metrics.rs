@@ -4,15 +4,15 @@ letterbox_common::metrics! {
     /// Age of the oldest entry that a worker holds and has not processed yet, by queue; 0 if there
     /// is none
     OLDEST_ENTRY: Gauge = "letterbox_oldest_entry_seconds" [queue];
-    /// How long the oldest run not yet handed over to the workers' queue has been due, reported by
-    /// the worker that hands over; 0 if there is none
+    /// How long the oldest run that no worker has taken has been due, reported by one of the
+    /// workers; 0 if there is none
     OLDEST_DUE_RUN: Gauge = "letterbox_oldest_due_run_seconds" [];
     /// Age of the oldest pending approval; 0 if there is none
     OLDEST_APPROVAL: Gauge = "letterbox_oldest_approval_seconds" [];
     /// Pending approvals, counted up to 10,000
     APPROVALS: Gauge = "letterbox_pending_approvals" [];
-    /// Waiting runs, by state: scheduled for later, ready for their turn, or handed_over to
-    /// workers; each counted up to 10,000
+    /// Runs that are not over, by state: scheduled for later, ready for their turn, or taken by
+    /// workers; each counted up to 10,000, reported by one of the workers
     WAITING_RUNS: Gauge = "letterbox_waiting_runs" [state];
     /// Entries stored in one transaction, by queue
     CONSUMED_BATCH_SIZE: Sizes = "letterbox_consumed_batch_size" [queue];
@@ -31,8 +31,8 @@ letterbox_common::metrics! {
     RUNS: Counter = "letterbox_runs_total" [outcome];
     /// Runs that workers have finished, by state: succeeded, failed, denied or cancelled
     RUNS_FINISHED: Counter = "letterbox_runs_finished_total" [state];
-    /// Wakes of runs published to the broker
-    RUN_WAKES: Counter = "letterbox_run_wakes_total" [];
+    /// Runs taken by workers: turns that runs were given
+    RUNS_TAKEN: Counter = "letterbox_runs_taken_total" [];
     /// Maximum number of runs that this worker executes at once
     PLACES: Gauge = "letterbox_run_places" [];
     /// Runs that this worker executes now

@@ -1,8 +1,8 @@
 //! Starts the worker's parts, keeps them running and shuts them down in order.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use letterbox_broker::{Publisher, publisher, supervise};
+use letterbox_broker::{publisher, supervise};
 use letterbox_common::process::{
     admin,
     readiness::Readiness,
@@ -14,20 +14,19 @@ use letterbox_database::health;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
 
 use crate::{
     config::Config,
     consumer::{Consumer, InHand},
-    executor::{Executor, Relay, RelayHints},
-    metrics,
+    executor::{Executor, Hand, Turns},
     recorder::Recorder,
     stored_bytes::StoredBytes,
     waiting,
 };
 
-/// One channel is enough: only wakes and dead letters are published.
+/// One channel is enough: only dead letters are published.
 const PUBLISH_CHANNELS: u16 = 1;
-/// Shorter than the time after which the relay hands over an unanswered wake again.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Runs until `stop`, then shuts down in order.
@@ -39,7 +38,7 @@ pub(crate) async fn run(
 ) {
     let (readiness, background) = (Readiness::default(), TaskTracker::new());
     let process = readiness.component("process");
-    // Cancelled after the consumer and the relay have finished, so later than `stop`.
+    // Cancelled after the consumer and the runs have finished, so later than `stop`.
     let (stop_publishing, stop_background) = (CancellationToken::new(), CancellationToken::new());
     background.spawn(admin::serve(
         admin_socket,
@@ -64,22 +63,33 @@ pub(crate) async fn run(
             supervise(target, &name, broker, session, stop).await;
         })
     };
-    let (database, hints) = (config.database.clone(), RelayHints::default());
-    let relay = Relay {
+    let database = config.database.clone();
+    let (worker, hand) = (Uuid::now_v7(), Hand::new(config.run_concurrency));
+    // What writes for the runs outlasts them; both outlast the taking of further ones.
+    let (runs, writing) = (TaskTracker::new(), TaskTracker::new());
+    let turns = Turns {
         database: database.clone(),
-        publisher: publisher.clone(),
+        executor: Arc::new(Executor::new(
+            database.clone(),
+            config.keys.clone(),
+            config.egress.clone(),
+            config.timeouts,
+            stop.clone(),
+            &writing,
+        )),
+        worker,
         name: config.name.clone(),
-        places: config.run_concurrency,
         limits: config.limits,
-        hints: hints.clone(),
+        hand: hand.clone(),
+        tasks: runs.clone(),
     };
-    let relaying = spawn_vital("relay", relay.run(stop.clone()));
+    let taking = spawn_vital("turns", turns.run(stop.clone()));
     let shutdown_timeout = config.shutdown_timeout;
     let recorder = Recorder {
         database: database.clone(),
         stored_bytes: StoredBytes::default(),
         max_daily_bytes: config.max_daily_bytes,
-        relay: hints,
+        hand,
     };
     let stored_bytes = recorder.stored_bytes.clone();
     let note = stored_bytes.note(database.clone(), stop_publishing.clone());
@@ -87,13 +97,24 @@ pub(crate) async fn run(
     let retention = config.retention.keep(database.clone(), stop.clone());
     background.spawn(vital("retention", retention));
     let in_hand = InHand::default();
-    let (watched, relayed) = (database.clone(), recorder.relay.clone());
-    let waiting = waiting::watch(watched, in_hand.clone(), relayed, stop_background.clone());
+    let waiting = waiting::watch(
+        database.clone(),
+        worker,
+        in_hand.clone(),
+        stop_background.clone(),
+    );
     background.spawn(vital("waiting", waiting));
     let consuming = {
         let broker = readiness.component("consumer");
         let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
-        let consumer = assemble(config, recorder, publisher, in_hand, stop.clone());
+        let consumer = Consumer {
+            recorder,
+            publisher,
+            in_hand,
+            prefetch: config.prefetch,
+            max_batch: config.max_batch,
+            name: config.name,
+        };
         spawn_vital("consumer", async move {
             supervise(target, &name, broker, consumer, stop).await;
         })
@@ -101,14 +122,22 @@ pub(crate) async fn run(
     process.ready();
     stop.cancelled().await;
 
-    // Stop fetching, finish what was fetched, then close the connections.
+    // Stop fetching and taking, finish what was fetched and taken, then close the connections.
     let deadline = Deadline::after(shutdown_timeout);
     process.not_ready("stopping");
     let consuming = async { drop(consuming.await) };
     let mut in_order = deadline.step("consumer", consuming).await;
-    let relaying = async { drop(relaying.await) };
-    in_order &= deadline.step("relay", relaying).await;
-    // Only now: the consumer publishes dead letters, and the relay wakes, until they end.
+    // Whatever has become of the broker: a request in flight is awaited, and its answer written.
+    let finishing = async {
+        drop(taking.await);
+        runs.close();
+        runs.wait().await;
+        writing.close();
+        writing.wait().await;
+        Turns::forget(&database, worker).await;
+    };
+    in_order &= deadline.step("runs", finishing).await;
+    // Only now: the consumer publishes dead letters until it ends.
     stop_publishing.cancel();
     let publishing = async { drop(publishing.await) };
     in_order &= deadline.step("publisher", publishing).await;
@@ -119,33 +148,4 @@ pub(crate) async fn run(
     background.close();
     in_order &= deadline.step("admin", background.wait()).await;
     tracing::info!(in_order, "stopped");
-}
-
-/// The consumer of every work queue, with the executor of runs.
-fn assemble(
-    config: Config,
-    recorder: Recorder,
-    publisher: Publisher,
-    in_hand: InHand,
-    stop: CancellationToken,
-) -> Consumer {
-    metrics::PLACES.set(config.run_concurrency.into());
-    let relay = recorder.relay.clone();
-    Consumer {
-        recorder,
-        publisher,
-        executor: Executor {
-            database: config.database,
-            keys: config.keys,
-            egress: config.egress,
-            timeouts: config.timeouts,
-            relay,
-            stop,
-        },
-        in_hand,
-        prefetch: config.prefetch,
-        max_batch: config.max_batch,
-        run_concurrency: config.run_concurrency,
-        name: config.name,
-    }
 }

@@ -22,8 +22,8 @@ use lapin::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Entry, FormSubmission, MalformedMessage, Message, MessageType, RunWake, WebhookDelivery,
-    message::{self, COUNT_HEADER, message_type, properties, republished},
+    Entry, FormSubmission, MalformedMessage, Message, MessageType, WebhookDelivery,
+    message::{COUNT_HEADER, message_type, properties, republished},
     topology::EXCHANGE,
 };
 
@@ -105,8 +105,6 @@ pub enum Content {
     Delivery(WebhookDelivery),
     /// Becomes a run.
     Submission(FormSubmission),
-    /// Lets a worker continue a run.
-    Wake(RunWake),
 }
 
 /// One entry of a received message.
@@ -123,23 +121,22 @@ pub struct ReceivedEntry {
 }
 
 impl ReceivedEntry {
-    /// When a gateway received it, by that gateway's clock; `None` for wakes and malformed entries.
+    /// When a gateway received it, by that gateway's clock; `None` for malformed entries.
     #[must_use]
     pub fn received_at(&self) -> Option<Timestamp> {
         match &self.content {
             Ok(Content::Delivery(delivery)) => Some(delivery.receipt.received_at),
             Ok(Content::Submission(submission)) => Some(submission.receipt.received_at),
-            Ok(Content::Wake(_)) | Err(_) => None,
+            Err(_) => None,
         }
     }
 
-    /// The id of the signal or run that it becomes, or whose wake it is.
+    /// The id of the signal or run that it becomes.
     #[must_use]
     pub fn id(&self) -> Option<String> {
         match &self.content {
             Ok(Content::Delivery(delivery)) => Some(delivery.id()),
             Ok(Content::Submission(submission)) => Some(submission.id()),
-            Ok(Content::Wake(wake)) => Some(wake.run.to_string()),
             Err(_) => None,
         }
     }
@@ -150,7 +147,7 @@ impl ReceivedEntry {
         let id = self.id();
         let mut properties = republished(&self.properties);
         let mut headers = properties.headers().clone().unwrap_or_default();
-        // The header counts entries, and wakes have none: only batches get it.
+        // A message that Letterbox did not write may lack it.
         if headers.contains_key(COUNT_HEADER) {
             headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
             properties = properties.with_headers(headers);
@@ -182,13 +179,7 @@ pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
     match kind.parse() {
         Ok(MessageType::WebhookDeliveries) => decode_entries(&shared, body, Content::Delivery),
         Ok(MessageType::FormSubmissions) => decode_entries(&shared, body, Content::Submission),
-        Err(_) => {
-            let content = match kind {
-                message::RUN_WAKE => RunWake::decode(properties).map(Content::Wake),
-                _ => Err(MalformedMessage::Type),
-            };
-            vec![whole(&shared, body, content)]
-        }
+        Err(_) => vec![whole(&shared, body, Err(MalformedMessage::Type))],
     }
 }
 

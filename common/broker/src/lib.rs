@@ -18,7 +18,7 @@ pub use connection::{Session, declare, queue_lengths, retry_delays, supervise};
 pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, TIME_HEADER, UNCLAIMED};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::{BrokerError, close_channel, with_timeout};
-pub use message::{MalformedMessage, Message, MessageType, RunWake, republished};
+pub use message::{MalformedMessage, Message, MessageType, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{AMQP_URL, BrokerTarget};
 pub use topology::QueueLength;

@@ -33,7 +33,7 @@ pub fn processing<'e>(
     let contexts = entries.clone().filter_map(|entry| match &entry.content {
         Ok(Content::Delivery(delivery)) => Some(delivery.receipt.traceparent.as_str()),
         Ok(Content::Submission(submission)) => Some(submission.receipt.traceparent.as_str()),
-        Ok(Content::Wake(_)) | Err(_) => None,
+        Err(_) => None,
     });
     let mut span = batch(SpanKind::Consumer, || format!("process {queue}"), contexts)?;
     say(&mut span, ("process", "process"), entries.count());

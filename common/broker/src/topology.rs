@@ -7,7 +7,6 @@
 //! ```text
 //! letterbox.v1 ──webhooks──> letterbox.v1.webhooks ──┐
 //!      │       ──forms─────> letterbox.v1.forms ─────┤ returned more than DELIVERY_LIMIT times
-//!      │       ──runs──────> letterbox.v1.runs ──────┤
 //!      └─no such queue─────> letterbox.v1.unrouted ──┴─> letterbox.v1.dead
 //!                                                         └─> letterbox.v1.dead-letters
 //! ```
@@ -40,15 +39,6 @@ pub const DEAD_EXCHANGE: &str = "letterbox.v1.dead";
 /// Holds messages that can't be processed until an operator handles them.
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How workers consume a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consumption {
-    /// Many messages in one transaction.
-    Batches,
-    /// One by one, each as long as its run takes.
-    Wakes,
-}
 
 /// Queues that share one kind of entries; each workspace uses one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +81,7 @@ impl QueueFamily {
     /// The queue with a number, counted from 1.
     #[must_use]
     pub fn queue(self, number: u16) -> WorkQueue {
-        WorkQueue::bound(self.routing_key(number), Consumption::Batches)
+        WorkQueue::bound(self.routing_key(number))
     }
 }
 
@@ -102,24 +92,18 @@ pub struct WorkQueue {
     pub name: String,
     exchange: &'static str,
     routing_key: String,
-    /// Whether workers take its messages in batches or one by one.
-    pub consumption: Consumption,
 }
 
 impl WorkQueue {
     /// A queue of [`EXCHANGE`], named after its routing key.
-    fn bound(routing_key: String, consumption: Consumption) -> Self {
+    fn bound(routing_key: String) -> Self {
         Self {
             name: format!("{EXCHANGE}.{routing_key}"),
             exchange: EXCHANGE,
             routing_key,
-            consumption,
         }
     }
 }
-
-/// Routing key of wakes.
-pub const RUNS: &str = "runs";
 
 /// Every work queue, with `queues` queues in each family: declared, and consumed by workers.
 #[must_use]
@@ -127,17 +111,13 @@ pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
     let families = QueueFamily::ALL
         .into_iter()
         .flat_map(|family| (1..=queues.max(1)).map(move |number| family.queue(number)));
-    let others = [
-        WorkQueue::bound(RUNS.to_owned(), Consumption::Wakes),
-        // Messages of any kind whose queue does not exist.
-        WorkQueue {
-            name: UNROUTED_EXCHANGE.to_owned(),
-            exchange: UNROUTED_EXCHANGE,
-            routing_key: String::new(),
-            consumption: Consumption::Batches,
-        },
-    ];
-    families.chain(others).collect()
+    // Messages of any kind whose queue does not exist.
+    let unrouted = WorkQueue {
+        name: UNROUTED_EXCHANGE.to_owned(),
+        exchange: UNROUTED_EXCHANGE,
+        routing_key: String::new(),
+    };
+    families.chain([unrouted]).collect()
 }
 
 /// How often a message may return to its queue (its worker died, its connection broke) before it is
@@ -146,11 +126,10 @@ pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
 const DELIVERY_LIMIT: i64 = 50;
 
 /// Declares everything, with `queues` queues in each family; what exists already stays as it is.
-/// Returns the number of wakes that are ready in their queue.
 ///
 /// # Errors
 /// When something of the same name has other properties (406), or the connection breaks.
-async fn declare(channel: &Channel, queues: u16) -> lapin::Result<u32> {
+async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
     exchange(
         channel,
         DEAD_EXCHANGE,
@@ -170,26 +149,22 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<u32> {
     .await?;
     let alternate = arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]);
     exchange(channel, EXCHANGE, ExchangeKind::Direct, alternate).await?;
-    let mut ready_wakes = 0;
     for work in work_queues(queues) {
-        let ready = queue(channel, &work.name, work_arguments()).await?;
-        if work.consumption == Consumption::Wakes {
-            ready_wakes += ready;
-        }
+        queue(channel, &work.name, work_arguments()).await?;
         bind(channel, &work.name, work.exchange, &work.routing_key).await?;
     }
-    Ok(ready_wakes)
+    Ok(())
 }
 
 /// Like [`declare`], on a channel of its own: a refusal (406) closes the channel it happens on.
 ///
 /// # Errors
 /// When something of the same name has other properties, or the broker does not answer.
-pub async fn declare_on(connection: &Connection, queues: u16) -> Result<u32, BrokerError> {
+pub async fn declare_on(connection: &Connection, queues: u16) -> Result<(), BrokerError> {
     let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
-    let ready_wakes = with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
+    with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
     close_channel(&channel).await;
-    Ok(ready_wakes)
+    Ok(())
 }
 
 /// Checks that [`EXCHANGE`] exists, which needs no rights.
@@ -266,8 +241,7 @@ async fn exchange(
         .await
 }
 
-/// Declares a queue and returns the number of messages that are ready in it.
-async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::Result<u32> {
+async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::Result<()> {
     let durable = QueueDeclareOptions {
         durable: true,
         ..Default::default()
@@ -275,7 +249,7 @@ async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::R
     channel
         .queue_declare(name.into(), durable, arguments)
         .await
-        .map(|queue| queue.message_count())
+        .map(drop)
 }
 
 /// A queue and its length.

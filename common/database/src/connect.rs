@@ -46,14 +46,15 @@ impl Role {
         }
     }
 
-    /// The gateway finds rows by their keys and never scans a table. Its sessions tell the planner
-    /// so, because a plan that was made and kept while a table was small would scan it for every
-    /// batch. Generic plans do not depend on the arguments, so no statement is planned twice.
+    /// Gateways and workers find rows by their keys and never scan a table. Their sessions tell the
+    /// planner so, because a plan that was made and kept while a table was small would scan it for
+    /// every batch. Generic plans do not depend on the arguments, so no statement is planned twice.
+    /// Compiling a plan would take longer than executing it.
     fn planner_options(self) -> &'static str {
         match self {
-            Self::Gateway => {
+            Self::Gateway | Self::Worker => {
                 " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
-                 -c plan_cache_mode=force_generic_plan"
+                 -c plan_cache_mode=force_generic_plan -c jit=off"
             }
             _ => "",
         }

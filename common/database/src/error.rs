@@ -75,7 +75,9 @@ impl DatabaseError {
         Self::without_code(Fault::Transient, message)
     }
 
-    pub(crate) fn no_row(name: &str) -> Self {
+    /// A statement returned no row although there must be one.
+    #[must_use]
+    pub fn no_row(name: &str) -> Self {
         Self::without_code(Fault::Permanent, &format!("{name} returned no row"))
     }
 

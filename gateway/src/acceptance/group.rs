@@ -9,10 +9,10 @@ use letterbox_traces::Span;
 
 use super::item::IntakeItem;
 use crate::{
-    batcher::{Answer, Asked},
     claims::{Answers, Outcome},
     open_batches::{BatchId, Spillable},
 };
+use letterbox_common::batcher::{Answer, Asked};
 
 /// Maximum entries of a message. More would gain little, and messages should stay readable in the
 /// dashboard.

@@ -14,11 +14,11 @@ use super::{
     item::IntakeItem,
 };
 use crate::{
-    batcher::{Asked, BatchWork},
     claims::{Claims, Outcome},
     open_batches::{BatchId, Outlet, Settlements, Spill},
     work_queues::WorkQueues,
 };
+use letterbox_common::batcher::{Asked, BatchWork};
 
 /// The parts that all lanes share.
 #[derive(Clone)]

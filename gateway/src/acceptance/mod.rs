@@ -18,11 +18,8 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::{delivery::Delivery, lane::LaneParts, submission::Submission};
 use self::{item::IntakeItem, lane::Lane};
-use crate::{
-    batcher::{BatchLimits, Batcher},
-    claims::Outcome,
-    metrics,
-};
+use crate::{claims::Outcome, metrics};
+use letterbox_common::batcher::{BatchLimits, Batcher};
 
 /// Maximum items that one lane takes at once: the size that suits PostgreSQL and RabbitMQ best.
 const MAX_BATCH: usize = 256;

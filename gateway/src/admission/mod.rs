@@ -29,11 +29,8 @@ pub(crate) use self::{
     store::STATEMENTS,
     store::sweep::STATEMENTS as SWEEPING_STATEMENTS,
 };
-use crate::{
-    batcher::{BatchLimits, Batcher, LookUps},
-    client_address::ClientAddress,
-    metrics,
-};
+use crate::{client_address::ClientAddress, metrics};
+use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 /// One batch at a time, because two would wait for each other's rows.
 const REQUESTS: BatchLimits = BatchLimits {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use self::store::FullWebhooks;
 pub(crate) use self::store::{DailyBytes, STATEMENTS};
-use crate::batcher::{BatchLimits, Batcher, LookUps};
+use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
 /// How long an answer is cached. Deliveries are taken meanwhile, even beyond the ceiling.

@@ -6,7 +6,7 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
-use crate::batcher::LookUp;
+use letterbox_common::batcher::LookUp;
 
 statements! {
     /// For each webhook, whether it ($3) or its workspace ($4) has reached its ceiling today.

@@ -19,7 +19,8 @@ use super::{
     store::{self, StoredSecret},
     verifier::Verifier,
 };
-use crate::{batcher::LookUp, metrics};
+use crate::metrics;
+use letterbox_common::batcher::LookUp;
 
 /// The decoy could not be created.
 #[derive(Debug, thiserror::Error)]

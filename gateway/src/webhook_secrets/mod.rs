@@ -28,10 +28,8 @@ pub(crate) use self::{
     store::STATEMENTS,
     verifier::{Presented, Proven},
 };
-use crate::{
-    batcher::{BatchLimits, Batcher, LookUps},
-    faults::WebhookFault,
-};
+use crate::faults::WebhookFault;
+use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
 const CACHE_TTL: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use letterbox_common::{
     ids::{ApprovalId, RunId, UserId, WorkflowId, WorkspaceId},
     states::ApprovalState,
 };
-use letterbox_database::{FromRow, from_row, statements};
+use letterbox_database::{DatabaseError, FromRow, Transaction, Work, from_row, statements};
 use letterbox_workflow::{Steering, Untrusted};
 use serde::Serialize;
 use serde_json::Value;
@@ -77,7 +77,14 @@ SELECT r.run_as = $2 AND needs_another(r.workspace_id) AS needs_another
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
 
-    /// Answers a question that is still open, for a member who may, and wakes the run.
+    /// Locks the run that waits for an answer.
+    LOCK_ASKED_RUN = lock_asked_run "
+SELECT FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
+FOR NO KEY UPDATE OF a";
+
+    /// Answers a question that is still open, for a member who may, and lets the run go on. A worker
+    /// that has the run looks for the answer when it lets go of it.
     ANSWER_APPROVAL = answer_approval concat!("
 WITH answered AS (
     UPDATE approvals p SET state = $3, decided_by = m.user_id, decided_at = clock_timestamp()
@@ -89,14 +96,37 @@ WITH answered AS (
                     AND r.state = 'waiting_approval'
                     AND approval_stands(r.workspace_id, m.user_id, r.run_as))
     RETURNING p.*
-), wake AS (
-    INSERT INTO run_wakes (workspace_id, run_id, due_at)
-    SELECT workspace_id, run_id, clock_timestamp() FROM answered
-    ON CONFLICT (workspace_id, run_id) DO UPDATE
-    SET due_at = EXCLUDED.due_at, state = 'scheduled', handovers = 0
+), due AS (
+    UPDATE active_runs a SET state = 'ready', due_at = clock_timestamp()
+    FROM answered p
+    WHERE a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.state = 'scheduled'
 )
 SELECT ", columns!(), "
 FROM answered p JOIN run_actions a USING (workspace_id, run_id, action_id)");
+}
+
+/// The answer of a person, in a transaction that locks the run first, as everybody does.
+struct AnswerApproval {
+    approval: ApprovalId,
+    by: UserId,
+    answer: ApprovalState,
+}
+
+impl Work for AnswerApproval {
+    type Output = ApprovalRow;
+
+    async fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<Option<ApprovalRow>, DatabaseError> {
+        transaction
+            .query_opt(&LOCK_ASKED_RUN, &[&self.approval])
+            .await?;
+        let answered = transaction
+            .query_opt(&ANSWER_APPROVAL, &[&self.approval, &self.by, &self.answer])
+            .await?;
+        Ok(answered.as_ref().map(ApprovalRow::from_row).transpose()?)
+    }
 }
 
 /// A question whether a request may be sent.
@@ -313,11 +343,13 @@ impl Operator {
         by: UserId,
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
-        let answered = self
-            .database
-            .fetch_optional(&ANSWER_APPROVAL, &[&approval, &by, &answer])
-            .await?;
-        if let Some(answered) = answered {
+        let answering = AnswerApproval {
+            approval,
+            by,
+            answer,
+        };
+        let answered = self.database.transaction("answer_approval", &answering);
+        if let Some(answered) = answered.await? {
             return Ok(answered);
         }
         let found = self.approval(approval).await?;

@@ -108,16 +108,16 @@ pub struct DeadLetterRow {
     pub dead_since: Option<Timestamp>,
     /// Why it could not be processed.
     pub reason: String,
-    /// The deliveries, submissions or wakes in it.
+    /// The deliveries or submissions in it.
     pub entries: Vec<DeadEntry>,
 }
 
 /// An entry of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadEntry {
-    /// The id of the signal or run that it would become; of a wake the run.
+    /// The id of the signal or run that it would become.
     pub id: Option<String>,
-    /// `delivery`, `submission`, `wake` or `unreadable`.
+    /// `delivery`, `submission` or `unreadable`.
     pub kind: &'static str,
     /// Its tenant.
     pub workspace_id: Option<WorkspaceId>,
@@ -150,7 +150,6 @@ impl DeadEntry {
         let (kind, workspace_id) = match &entry.content {
             Ok(Content::Delivery(delivery)) => ("delivery", Some(delivery.workspace)),
             Ok(Content::Submission(submission)) => ("submission", Some(submission.workspace)),
-            Ok(Content::Wake(wake)) => ("wake", Some(wake.workspace)),
             Err(_) => ("unreadable", None),
         };
         let text = || match std::str::from_utf8(&entry.body) {

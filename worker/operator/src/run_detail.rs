@@ -28,7 +28,7 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
        nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
        r.finished_at IS NULL AND r.workspace_id IN (SELECT workspace_id FROM held_workspaces)
            AS is_held
-FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
+FROM workspaces w JOIN visible_runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
 JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
 JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id

@@ -37,16 +37,15 @@ text_enum! {
 statements! {
     /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt:
     /// only those from $7 to below $8 are looked at; $4 are two times. The lines about states let
-    /// the planner use partial indexes.
+    /// the planner use partial indexes, and the table of active runs.
     RUNS = runs "
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
        received_at, created_at, started_at, finished_at
-FROM runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
+FROM visible_runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
   AND ($3::text[] IS NULL OR state = ANY ($3))
   AND (NOT coalesce($3::text[] <@ '{failed,denied,cancelled,refused}', false)
        OR failure IS NOT NULL OR refused_reason IS NOT NULL)
-  AND (NOT coalesce($3::text[] <@ '{queued,running,waiting_approval}', false)
-       OR finished_at IS NULL)
+  AND (NOT coalesce($3::text[] <@ '{queued,running,waiting_approval}', false) OR is_active)
   AND (($4::timestamptz[])[1] IS NULL OR received_at >= ($4::timestamptz[])[1] AND run_id >= $7)
   AND (($4::timestamptz[])[2] IS NULL OR received_at < ($4::timestamptz[])[2])
   AND ($5::text IS NULL OR request_id = $5)
@@ -57,7 +56,7 @@ ORDER BY run_id DESC LIMIT $10";
 
     /// The submissions to a workflow, oldest first, between two ids.
     ANSWERS = answers_of_form "
-SELECT run_id, state, received_at, input FROM runs
+SELECT run_id, state, received_at, input FROM visible_runs
 WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::timestamptz IS NULL OR received_at >= $3)
   AND ($4::timestamptz IS NULL OR received_at < $4)
@@ -66,7 +65,7 @@ ORDER BY run_id LIMIT $7";
 
     /// Cancels runs, or orders their workers to.
     CANCEL_RUNS = cancel_runs "
-SELECT run_id, cancel_run($1, run_id, $3, NULL) AS outcome
+SELECT run_id, cancel_run($1, run_id, $3) AS outcome
 FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
 
     /// Lets runs go on, one after the other.

@@ -21,14 +21,14 @@ const UNCONSUMED: &str = "no worker consumes this queue";
 const DEAD: &str = "could not be processed: see dead-letters list";
 
 statements! {
-    /// Runs that are due and have no worker yet: those that are ready, and those whose time has
-    /// come. Held workspaces are not late.
+    /// Runs that are due and that no worker has taken: those that are ready, and those whose time
+    /// has come. Held workspaces are not late.
     DUE_RUNS = due_runs "
 WITH due AS (
-    (SELECT workspace_id, due_at FROM run_wakes WHERE state = 'ready' LIMIT 1000000)
+    (SELECT workspace_id, due_at FROM active_runs WHERE state = 'ready' LIMIT 1000000)
     UNION ALL
-    (SELECT workspace_id, due_at FROM run_wakes
-     WHERE state = 'scheduled' AND due_at <= now() LIMIT 1000000)
+    (SELECT workspace_id, due_at FROM active_runs
+     WHERE state <> 'ready' AND state = 'scheduled' AND due_at <= now() LIMIT 1000000)
 )
 SELECT count(*) AS count, extract(epoch FROM now() - min(due_at))::float8 AS oldest_seconds,
        extract(epoch FROM now() - min(due_at) FILTER (WHERE workspace_id NOT IN (
@@ -53,17 +53,17 @@ FROM open_batches WHERE spilled_at IS NOT NULL";
 
     /// Runs that are not over, by state.
     RUNS_UNDER_WAY = runs_under_way "
-SELECT state, count(*) AS count FROM runs WHERE finished_at IS NULL GROUP BY state";
+SELECT r.state, count(*) AS count
+FROM active_runs a JOIN visible_runs r USING (workspace_id, run_id) GROUP BY r.state";
 
     /// Runs that ended in the last hour, by state.
     RUNS_ENDED = runs_ended "
 SELECT state, count(*) AS count FROM runs
 WHERE finished_at > now() - interval '1 hour' GROUP BY state";
 
-    /// Workers that are alive, their places, and whether one of them hands over runs.
+    /// Workers that are alive, and their places.
     LIVING_WORKERS = living_workers "
-SELECT count(*) AS workers, coalesce(sum(places), 0) AS places,
-       (SELECT until_at > now() - interval '10 seconds' FROM relay_lease) AS has_relay
+SELECT count(*) AS workers, coalesce(sum(places), 0) AS places
 FROM workers WHERE seen_at > now() - interval '30 seconds'";
 
     /// The workspaces that are held.
@@ -160,14 +160,9 @@ from_row!(DueRuns { ..all, late_seconds });
 struct Workers {
     workers: i64,
     places: i64,
-    has_relay: bool,
 }
 
-from_row!(Workers {
-    workers,
-    places,
-    has_relay
-});
+from_row!(Workers { workers, places });
 
 impl Operator {
     /// Gives the state of everything; of the queues only if a broker is given.
@@ -253,11 +248,10 @@ impl Operator {
 fn workers(known: &Workers) -> Part {
     Part {
         part: "workers",
-        is_ready: known.workers > 0 && known.has_relay,
-        detail: match (known.workers, known.has_relay) {
-            (0, _) => "none is alive: runs wait".to_owned(),
-            (_, false) => "none hands over runs".to_owned(),
-            (workers, true) => format!("{workers} alive, {} places", known.places),
+        is_ready: known.workers > 0,
+        detail: match known.workers {
+            0 => "none is alive: runs wait".to_owned(),
+            workers => format!("{workers} alive, {} places", known.places),
         },
     }
 }

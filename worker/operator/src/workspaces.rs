@@ -294,9 +294,7 @@ impl Operator {
             .await?;
         self.allowance(workspace).await
     }
-}
 
-impl Operator {
     /// Tells how often actions of a workspace are tried.
     ///
     /// # Errors

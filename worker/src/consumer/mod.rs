@@ -1,19 +1,17 @@
 //! The consumer: receive, process, acknowledge, in that order, so that a crash at any point causes
 //! a redelivery and never a loss.
 //!
-//! It consumes every work queue that a gateway has ever used, each on a channel of its own:
-//! `batches` stores the entries of messages in batches, `wakes` executes runs one by one. While the
-//! database is unavailable, messages are held unacknowledged for as long as the broker allows, and
-//! the consumer doesn't subscribe until the database answers. When the broker cancels a consumer
-//! (its queue was deleted), the session ends and the next one declares the queue again. The
-//! topology is also declared again every few seconds.
+//! It consumes every work queue that a gateway has ever used, each on a channel of its own, and
+//! stores the entries of messages in batches. While the database is unavailable, messages are held
+//! unacknowledged for as long as the broker allows, and the consumer doesn't subscribe until the
+//! database answers. When the broker cancels a consumer (its queue was deleted), the session ends
+//! and the next one declares the queue again. The topology is also declared again every few seconds.
 
 mod batches;
 mod in_hand;
 mod patience;
 mod store;
 mod subscription;
-mod wakes;
 
 use std::{pin::pin, time::Duration};
 
@@ -21,15 +19,15 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::Connection;
 use letterbox_broker::{
     BrokerError, Publisher, Session,
-    topology::{self, Consumption, WorkQueue, work_queues},
+    topology::{self, WorkQueue, work_queues},
 };
 use letterbox_common::process::readiness::Component;
 use letterbox_database::health;
 use tokio_util::sync::CancellationToken;
 
-use self::{batches::BatchConsumer, subscription::Subscription, wakes::WakeConsumer};
+use self::{batches::BatchConsumer, subscription::Subscription};
 pub(crate) use self::{in_hand::InHand, store::STATEMENTS};
-use crate::{executor::Executor, outcome, recorder::Recorder};
+use crate::{outcome, recorder::Recorder};
 
 /// How often to check whether a gateway uses more queues, and to declare again whatever was deleted
 /// or unbound.
@@ -39,13 +37,10 @@ pub(crate) struct Consumer {
     pub(crate) recorder: Recorder,
     /// For dead letters and separated entries; on another connection.
     pub(crate) publisher: Publisher,
-    pub(crate) executor: Executor,
     pub(crate) in_hand: InHand,
     /// Maximum number of unacknowledged messages from one queue.
     pub(crate) prefetch: u16,
     pub(crate) max_batch: usize,
-    /// Maximum number of runs that are executed at once.
-    pub(crate) run_concurrency: u16,
     pub(crate) name: String,
 }
 
@@ -66,16 +61,15 @@ impl Session for Consumer {
         loop {
             tokio::select! {
                 (known, queues) = &mut looking, if !stop.is_cancelled() => {
-                    let ready_wakes = topology::declare_on(connection, queues).await?;
-                    self.executor.relay.note_backlog(ready_wakes);
+                    topology::declare_on(connection, queues).await?;
                     // The number of queues only grows; subscribe to the new ones.
                     let former = if known == 0 { Vec::new() } else { work_queues(known) };
                     let new = work_queues(queues)
                         .into_iter()
                         .filter(|queue| !former.contains(queue));
                     for queue in new {
-                        let (opened, how) = self.subscribe(connection, queue).await?;
-                        consuming.push(self.consume(opened, how, stop));
+                        let opened = self.subscribe(connection, queue).await?;
+                        consuming.push(self.consume(opened, stop));
                     }
                     looking.set(self.queues(queues));
                     component.ready();
@@ -132,43 +126,23 @@ impl Consumer {
         &self,
         connection: &Connection,
         queue: WorkQueue,
-    ) -> Result<(Subscription, Consumption), BrokerError> {
-        let (prefetch, max_batch) = match queue.consumption {
-            Consumption::Batches => (self.prefetch, self.max_batch),
-            // The prefetch bounds the runs in progress; a wake is handled as soon as it arrives.
-            Consumption::Wakes => (self.run_concurrency, 1),
-        };
-        let opening = Subscription::open(connection, queue.name, prefetch, max_batch, &self.name);
-        Ok((opening.await?, queue.consumption))
+    ) -> Result<Subscription, BrokerError> {
+        let (prefetch, max_batch) = (self.prefetch, self.max_batch);
+        Subscription::open(connection, queue.name, prefetch, max_batch, &self.name).await
     }
 
     /// Consumes until `stop`, then fetches nothing more and finishes the fetched messages.
     async fn consume(
         &self,
         mut subscription: Subscription,
-        consumption: Consumption,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let (recorder, publisher) = (&self.recorder, &self.publisher);
-        match consumption {
-            Consumption::Batches => {
-                BatchConsumer {
-                    recorder,
-                    publisher,
-                    in_hand: &self.in_hand,
-                }
-                .consume(&mut subscription, stop)
-                .await?;
-            }
-            Consumption::Wakes => {
-                WakeConsumer {
-                    executor: &self.executor,
-                    publisher,
-                }
-                .consume(&mut subscription, stop)
-                .await?;
-            }
-        }
+        let consumer = BatchConsumer {
+            recorder: &self.recorder,
+            publisher: &self.publisher,
+            in_hand: &self.in_hand,
+        };
+        consumer.consume(&mut subscription, stop).await?;
         subscription.close().await;
         Ok(())
     }

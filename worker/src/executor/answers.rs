@@ -2,22 +2,17 @@
 
 use letterbox_common::sealing::Place;
 
-use super::{Executor, run_in_progress::RunInProgress, store::Lease};
+use super::{Executor, record::Turn};
 
 /// How much of an answer is kept that made an action fail, in bytes.
 const MAX_EXCERPT: usize = 2 * 1024;
 
 impl Executor {
     /// Seals what an action was answered. None where that can't be done: then it is not kept.
-    pub(super) fn seal_answer(
-        &self,
-        run: &RunInProgress,
-        action: &str,
-        answer: &[u8],
-    ) -> Option<Vec<u8>> {
-        let sealed = self.keys.seal(place(&run.lease, action), answer);
+    pub(super) fn seal_answer(&self, turn: Turn, action: &str, answer: &[u8]) -> Option<Vec<u8>> {
+        let sealed = self.keys.seal(place(turn, action), answer);
         let logged = sealed.inspect_err(|error| {
-            tracing::error!(run_id = %run.lease.run, %error, "an answer can't be sealed");
+            tracing::error!(%error, "an answer can't be sealed");
         });
         logged.ok()
     }
@@ -25,24 +20,24 @@ impl Executor {
     /// Opens what an action was answered; or says why that can't be done.
     pub(super) fn open_answer(
         &self,
-        lease: &Lease,
+        turn: Turn,
         action: &str,
         sealed: &[u8],
     ) -> Result<Vec<u8>, String> {
-        let opened = self.keys.open(place(lease, action), sealed);
+        let opened = self.keys.open(place(turn, action), sealed);
         opened
             .map(|answer| answer.expose().to_vec())
             .map_err(|error| {
-                tracing::error!(run_id = %lease.run, %error, "an answer does not open");
+                tracing::error!(%error, "an answer does not open");
                 format!("the answer of {action} does not open: {error}")
             })
     }
 }
 
-fn place<'a>(lease: &Lease, action: &'a str) -> Place<'a> {
+fn place(turn: Turn, action: &str) -> Place<'_> {
     Place::ActionAnswer {
-        workspace: lease.workspace,
-        run: lease.run,
+        workspace: turn.workspace,
+        run: turn.run,
         action,
     }
 }

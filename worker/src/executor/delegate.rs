@@ -4,7 +4,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use letterbox_common::states::ActionState;
 use letterbox_database::DatabaseError;
 use letterbox_workflow::actions::{
     AGENT, Action, Agent, AgentPart, Branches, PartOutcome, Step, TOOL_CALL,
@@ -14,8 +13,8 @@ use serde_json::json;
 use super::{
     Executor, Progress,
     plan::Next,
+    record::{ActionKey, ActionRecord, Answer, Change, Failure},
     run_in_progress::RunInProgress,
-    store::{ActionRecord, ActionUpdate},
 };
 
 /// How long an agent may take, with all waiting for people.
@@ -25,21 +24,19 @@ impl Executor {
     /// Does the next part of an agent, or ends it.
     pub(super) async fn delegate(
         &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         next: &Next<'_>,
         agent: &Arc<Agent>,
     ) -> Result<Progress, DatabaseError> {
         let id = &next.action.id;
         let Some(begun) = run.records.get(id) else {
             // Its own record comes before those of its parts.
-            let update = next.update(ActionState::Running);
-            return self.go_on(run, &update, ActionRecord::default()).await;
+            let record = ActionRecord::default();
+            return self.go_on(run, next.key(), Change::Opened, record).await;
         };
         if begun.age > MAX_TIME {
             let reason = "it has taken more than 30 days".to_owned();
-            return self
-                .fail(run, next.update(ActionState::Failed), reason, None)
-                .await;
+            return self.fail(run, next.key(), reason, None).await;
         }
         let part_id = |number: usize| format!("{id}/{number}");
         let parts = (1..).map_while(|number| {
@@ -92,43 +89,52 @@ impl Executor {
                     part_of: Some(id),
                     arguments: None,
                 };
-                self.tell(run, refused.update(ActionState::Failed), reason)
-                    .await
+                self.tell(run, refused.key(), reason, None).await
             }
             AgentPart::Done(said) => {
                 let answer = json!({ "content": said }).to_string().into_bytes();
-                let update = ActionUpdate {
-                    status: Some(200),
-                    ..next.update(ActionState::Succeeded)
+                let answer = Some(answer).filter(|_| run.release.uses_answer_of(id));
+                let sealed = answer.as_deref();
+                let change = Change::Concluded {
+                    status: 200,
+                    sealed: sealed.and_then(|answer| self.seal_answer(run.turn, id, answer)),
                 };
-                self.done(run, update, Some(answer)).await
+                let record = ActionRecord {
+                    answer,
+                    status: Some(200),
+                    ..ActionRecord::done(None)
+                };
+                self.go_on(run, next.key(), change, record).await
             }
-            AgentPart::Fail(reason) => {
-                self.fail(run, next.update(ActionState::Failed), reason, None)
-                    .await
-            }
+            AgentPart::Fail(reason) => self.fail(run, next.key(), reason, None).await,
         }
     }
 
-    /// A call of an agent failed or was denied: its model is told, and the run goes on.
+    /// A call of an agent failed, with this answer if there was one: its model is told, and the run
+    /// goes on.
     pub(super) async fn tell(
         &self,
-        run: &RunInProgress,
-        update: ActionUpdate<'_>,
+        run: &RunInProgress<'_>,
+        key: ActionKey,
         reason: String,
+        answer: Option<(Answer, Option<Vec<u8>>)>,
     ) -> Result<Progress, DatabaseError> {
+        let (answer, body) = answer.unzip();
+        let body = body.flatten();
         let record = ActionRecord {
             is_done: true,
-            status: update.status,
-            refused: Some(reason.clone()),
+            status: answer.as_ref().and_then(|answer| answer.status),
+            // An answer is an answer: the model is told what it says.
+            refused: body.is_none().then(|| reason.clone()),
+            answer: body,
             ..ActionRecord::default()
         };
-        let update = ActionUpdate {
-            error: Some(reason),
+        let failure = Failure {
+            reason,
+            answer,
             is_told: true,
-            ..update
         };
-        self.go_on(run, &update, record).await
+        self.go_on(run, key, Change::Failed(failure), record).await
     }
 }
 

@@ -1,63 +1,72 @@
-//! Loads a leased run: its release, its values and its records.
-
-use std::collections::HashMap;
+//! A run that was taken, with everything that executing it needs: its release, its values and its
+//! records.
 
 use letterbox_database::DatabaseError;
-use letterbox_traces::Span;
-use letterbox_workflow::{TemplateContext, release::Release};
+use letterbox_traces::{SpanKind, child};
+use letterbox_workflow::TemplateContext;
 
 use super::{
     Executor,
+    record::TakenRun,
     run_in_progress::RunInProgress,
-    store::{self, LeasedRun},
+    store::load::{self, Loaded},
+    turns::Place,
 };
 
 impl Executor {
-    /// The actions, values and records of a run; or why it can't be executed.
-    pub(super) async fn load(
+    /// The run in hand, or why it can't be executed. `loaded` is what was loaded for many runs at
+    /// once.
+    pub(super) async fn load<'p>(
         &self,
-        leased: LeasedRun,
-        span: Option<&Span>,
-    ) -> Result<Result<RunInProgress, String>, DatabaseError> {
-        let run = leased.lease.run;
-        let release = match Release::load(&leased.actions, leased.on_failure.as_deref()) {
-            Ok(release) => release,
-            Err(error) => {
-                let release_id = leased.release;
-                tracing::error!(run_id = %run, %release_id, %error, "a release can't be loaded");
-                return Ok(Err(error.to_string()));
-            }
+        taken: TakenRun,
+        loaded: Option<Loaded>,
+        place: &'p Place,
+    ) -> Result<Result<RunInProgress<'p>, String>, DatabaseError> {
+        let turn = taken.turn;
+        let (facts, records) = match loaded {
+            Some(loaded) => loaded,
+            None => self.load_again(taken).await?,
         };
-        let input = String::from_utf8_lossy(&leased.input);
-        let received_at = format!("{:.3}", leased.received_at);
-        let context = match TemplateContext::of_run(&input, &run.to_string(), &received_at) {
+        let (workflow, release) = (facts.workflow, facts.release);
+        let release = || self.parsed.release(turn.workspace, workflow, release);
+        let release = match self.persist(release).await? {
+            Ok(release) => release,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let input = String::from_utf8_lossy(&facts.input);
+        let received_at = format!("{:.3}", facts.received_at);
+        let context = match TemplateContext::of_run(&input, &turn.run.to_string(), &received_at) {
             Ok(context) => context,
             Err(error) => return Ok(Err(format!("the input can't be read: {error}"))),
         };
-        let mut run = RunInProgress {
-            lease: leased.lease,
-            owner: leased.owner,
-            account: leased.account,
-            context,
-            release,
-            records: HashMap::new(),
-            failing: None,
-            traceparent: span.map(Span::traceparent),
-        };
-        let lease = leased.lease;
-        let records = store::action_records(&self.database, &lease, run.owner).await?;
+
+        let parent = facts.traceparent.as_deref();
+        let mut span = parent.and_then(|parent| child(SpanKind::Internal, "run", parent));
+        if let Some(span) = &mut span {
+            span.set("letterbox.run_id", turn.run.to_string());
+            span.set("letterbox.turn", i64::from(turn.number));
+        }
+        let mut run = RunInProgress::new(taken, facts, release, context, span, place);
         for (action, mut record) in records {
             if let Some(sealed) = record.answer.take() {
-                match self.open_answer(&lease, &action, &sealed) {
+                match self.open_answer(turn, &action, &sealed) {
                     Ok(answer) => record.answer = Some(answer),
                     Err(reason) => return Ok(Err(reason)),
                 }
             }
             run.note(action, record);
         }
-        if let Some(reason) = leased.failing {
-            run.begin_failing(reason);
-        }
+        run.go_on_failing();
         Ok(Ok(run))
+    }
+
+    /// Loads one run by itself.
+    async fn load_again(&self, taken: TakenRun) -> Result<Loaded, DatabaseError> {
+        let one = [taken];
+        let load = || load::load_runs(&self.database, &one);
+        let mut loaded = self.persist(load).await?;
+        loaded
+            .remove(&taken.turn.run)
+            .ok_or_else(|| DatabaseError::no_row("load_runs"))
     }
 }

@@ -1,75 +1,84 @@
-//! The executor: takes a run, continues where its record says that it is, and does one action after
-//! the other, each recorded before and after. Whatever ends an executor, the next one continues
-//! from the record: with the same request, under the same key.
+//! The executor: executes the runs that `turns` takes. It continues where the record of a run says
+//! that it is, and does one action after the other, each recorded before and after. Whatever ends an
+//! executor, the next one continues from the record: with the same request, under the same key.
+//! `README.md` beside this file is the protocol on one page.
 //!
-//! Nothing is waited for while a run is leased. A retry, a person's answer, and the end of a dead
-//! worker's lease each have a row in the outbox, whose relay wakes the run when it is time.
+//! Nothing is waited for while a run is in hand. A retry, a delay, a person's answer and the end of a
+//! dead worker's lease each have a time in `active_runs`, at which the run is taken again.
 //!
 //! ```text
-//! take the lease ─> plan: the next action ─┬─ choose: evaluate it, record it ──────────┐
-//!        ^                 ^               ├─ send: facts, policy, approval, request ──┤
-//!        │                 │               ├─ delegate: ask, call, as a model says ────┤
-//!        │                 │               └─ wait: woken when it is time ─────────────┤
-//!        └── woken later   └──────────────── recorded: continue ───────────────────────┘
+//! turns ─> load ─> plan: the next action ─┬─ choose: evaluate it, write it ────────────┐
+//!   ^                 ^                   ├─ send: facts, policy, approval, request ───┤
+//!   │                 │                   ├─ delegate: ask, call, as a model says ─────┤
+//!   │                 │                   └─ wait: taken again when it is time ────────┤
+//!   └── let go of     └─────────────────── written: continue ──────────────────────────┘
 //! ```
 
 mod answers;
+mod approvals;
 mod delegate;
 mod evaluate;
 mod load;
-mod outbox;
-mod permission;
+mod parsed;
 mod plan;
 mod prepare;
+mod record;
 mod run_in_progress;
 mod send;
+mod steps;
 mod store;
+mod turns;
 mod verdict;
 
 use std::{
-    sync::{Arc, OnceLock},
+    panic::AssertUnwindSafe,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use futures_util::FutureExt;
 use letterbox_common::{
-    ids::{RunId, WorkspaceId},
     sealing::KeyRing,
     states::{ActionState, RunState},
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
-use letterbox_traces::{SpanKind, child};
-use letterbox_workflow::{Condition, actions::Step};
-use tokio_util::sync::CancellationToken;
+use letterbox_workflow::{Condition, actions::Step as Kind};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::outbox::{Limits, Relay, RelayHints, wake_again};
+pub(crate) use self::turns::{Hand, Limits, Turns};
 use self::{
     evaluate::evaluate,
+    parsed::Parsed,
     plan::Next,
+    record::{
+        ActionKey, ActionRecord, Answer, Change, End, Failure, Step, TakenRun, Then, Turn, Written,
+    },
     run_in_progress::RunInProgress,
-    store::{ActionRecord, ActionUpdate, Lease, Transition, Written},
+    steps::Steps,
+    store::load::Loaded,
+    turns::Place,
 };
-use crate::{egress::Egress, metrics};
+use crate::{egress::Egress, metrics, outcome};
 
-/// How long one executor works on a run without a break: the broker does not wait forever for an
-/// acknowledgement.
+/// How long one worker works on a run without a break: others wait for its place.
 const TIME_SLICE: Duration = Duration::from_secs(300);
-/// Longest pause before another try to record what became of a request: to forget it would mean to
-/// send it again.
-const MAX_RECORD_PAUSE: Duration = Duration::from_secs(1);
-/// Holders in a row that may record nothing before a run is given up: what its turns come to is
-/// always the same then, or ends their worker.
+/// Longest pause before another try while the database is unavailable: what became of a request is
+/// known here and nowhere else.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Turns in a row that may record nothing before a run is given up: what they come to is always the
+/// same then, or ends their worker.
 const MAX_IDLE_TURNS: i32 = 20;
 
 /// Every statement of the executor.
 pub(crate) fn statements() -> impl Iterator<Item = &'static [&'static Statement]> {
-    store::statements().chain([outbox::STATEMENTS])
+    store::statements().chain([turns::STATEMENTS])
 }
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
-    /// How long a worker may be silent about a run before another one takes it over. Longer than
-    /// any request takes.
+    /// How long a worker may be silent about a run before another one takes it. Longer than any
+    /// request takes.
     pub lease: Duration,
     /// Pause before the second attempt at an action; doubled for each further one.
     pub retry: Duration,
@@ -77,24 +86,19 @@ pub(crate) struct Timeouts {
     pub approval: Duration,
 }
 
-/// Executes runs. Cheap to clone.
-#[derive(Clone)]
+/// Executes runs.
 pub(crate) struct Executor {
-    pub(crate) database: Database,
-    pub(crate) keys: KeyRing,
-    pub(crate) egress: Egress,
-    pub(crate) timeouts: Timeouts,
-    /// Told when a run is let go of: there is room for another one.
-    pub(crate) relay: RelayHints,
+    database: Database,
+    keys: KeyRing,
+    egress: Egress,
+    timeouts: Timeouts,
+    parsed: Parsed,
+    steps: Steps,
     /// Cancelled when the process is told to stop: no action begins any more.
-    pub(crate) stop: CancellationToken,
+    stop: CancellationToken,
 }
 
-/// The fencing token of whoever advances a run, once it has the lease. Known outside, so that a run
-/// whose holder has panicked is given up for that holder only.
-pub(crate) type FencingToken = Arc<OnceLock<i32>>;
-
-/// What a step leaves to do for the holder of the lease.
+/// What a step leaves to do for the worker that has the run.
 enum Progress {
     /// Something is recorded of an action: continue.
     Recorded {
@@ -107,51 +111,66 @@ enum Progress {
         record: ActionRecord,
         reason: String,
     },
-    /// The run is over, waits, or belongs to another holder.
+    /// The run is over, waits, or belongs to another turn.
     Stop,
 }
 
 impl Executor {
-    /// Advances a run as far as it can come now. Does nothing when it is over, or leased by
-    /// somebody else.
-    ///
-    /// # Errors
-    /// When the database does not answer: trying again is safe.
-    pub(crate) async fn advance(
-        &self,
-        workspace: WorkspaceId,
-        run: RunId,
-        token: &FencingToken,
-    ) -> Result<(), DatabaseError> {
-        // Lease.
-        let taking = store::take_run(&self.database, workspace, run, self.timeouts.lease);
-        let Some(leased) = taking.await? else {
-            return Ok(());
+    /// An executor that writes with tasks of `writing`, which end when it is dropped.
+    pub(crate) fn new(
+        database: Database,
+        keys: KeyRing,
+        egress: Egress,
+        timeouts: Timeouts,
+        stop: CancellationToken,
+        writing: &TaskTracker,
+    ) -> Self {
+        Self {
+            parsed: Parsed::new(database.clone()),
+            steps: Steps::start(&database, timeouts.lease, writing),
+            database,
+            keys,
+            egress,
+            timeouts,
+            stop,
+        }
+    }
+
+    /// Executes a run that was taken as far as it can come now. A run that can't be executed fails;
+    /// a panic is the failure of this run alone.
+    async fn execute(self: Arc<Self>, taken: TakenRun, loaded: Option<Loaded>, place: Place) {
+        let executing = self.advance(taken, loaded, &place);
+        let error = match AssertUnwindSafe(executing).catch_unwind().await {
+            Ok(Ok(())) => return,
+            // Told to stop while the database is unavailable: the lease ends by itself.
+            Ok(Err(error)) if error.fault == Fault::Transient => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it panicked".to_owned(),
         };
+        tracing::error!(%error, "the run can't be executed");
+        let reason = "the run can't continue: this is a bug in Letterbox".to_owned();
+        // Another turn would end the same way, until the run is given up.
+        let _ = self.end(taken.turn, End::Failed(reason)).await;
+    }
 
-        let lease = leased.lease;
-        // Nobody else sets it.
-        let _ = token.set(lease.fencing_token);
-        if leased.is_cancelled {
-            // Whatever is recorded, it is cancelled with it.
-            return self.end(&lease, Transition::Pause(Duration::ZERO)).await;
+    async fn advance(
+        &self,
+        taken: TakenRun,
+        loaded: Option<Loaded>,
+        place: &Place,
+    ) -> Result<(), DatabaseError> {
+        if taken.is_cancelled {
+            // Whatever is written, it is cancelled with it.
+            let step = Step::of_run(taken.turn, Then::let_go());
+            return self.write(step).await.map(drop);
         }
-        if leased.idle_turns > MAX_IDLE_TURNS {
+        if taken.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
-            return self.end(&lease, Transition::Fail(reason)).await;
+            return self.end(taken.turn, End::Failed(reason)).await;
         }
-
-        let parent = leased.traceparent.as_deref();
-        let mut span = parent.and_then(|parent| child(SpanKind::Internal, "run", parent));
-        if let Some(span) = &mut span {
-            span.set("letterbox.run_id", run.to_string());
-            span.set("letterbox.turn", i64::from(lease.fencing_token));
-        }
-
-        // Release and input.
-        let mut run = match self.load(leased, span.as_ref()).await? {
+        let mut run = match self.load(taken, loaded, place).await? {
             Ok(run) => run,
-            Err(reason) => return self.end(&lease, Transition::Fail(reason)).await,
+            Err(reason) => return self.end(taken.turn, End::Failed(reason)).await,
         };
 
         // One action after the other. When the process stops, another one goes on at once.
@@ -170,64 +189,34 @@ impl Executor {
                 Progress::Stop => return Ok(()),
             }
         }
-        self.end(&lease, Transition::Pause(Duration::ZERO)).await
-    }
-
-    /// Ends this holder's turn.
-    async fn end(&self, lease: &Lease, transition: Transition) -> Result<(), DatabaseError> {
-        let written = store::write_step(&self.database, lease, None, &transition).await?;
-        note(lease, written, &transition);
-        Ok(())
-    }
-
-    /// Marks a run as failed that can't be advanced, ever: because of a bug, or because the
-    /// database refuses what would be recorded. Does nothing to a run that somebody else has.
-    ///
-    /// # Errors
-    /// When not even that can be recorded.
-    pub(crate) async fn abandon(
-        &self,
-        workspace: WorkspaceId,
-        run: RunId,
-        token: &FencingToken,
-    ) -> Result<(), DatabaseError> {
-        let (reason, token) = (
-            "the run can't continue: this is a bug in Letterbox",
-            token.get(),
-        );
-        store::abandon_run(&self.database, workspace, run, token.copied(), reason).await
+        self.let_go(&run, Then::let_go()).await.map(drop)
     }
 
     /// Does the next action, or ends the run.
-    async fn step(&self, run: &RunInProgress) -> Result<Progress, DatabaseError> {
+    async fn step(&self, run: &RunInProgress<'_>) -> Result<Progress, DatabaseError> {
         let next = match run.next(None) {
             Ok(next) => next,
-            Err(end) => return self.record(run, None, &end).await.map(|_| Progress::Stop),
+            Err(end) => return self.let_go(run, Then::End(end)).await,
         };
         match &next.action.step {
-            Step::Choose(condition) => match holds(condition, run).await {
+            Kind::Choose(condition) => match holds(condition, run).await {
                 Ok(holds) => {
-                    let update = ActionUpdate {
-                        branch: Some(holds.into()),
-                        ..next.update(ActionState::Succeeded)
-                    };
-                    self.done(run, update, None).await
+                    let record = ActionRecord::done(Some(holds.into()));
+                    let change = Change::Chose(holds.into());
+                    self.go_on(run, next.key(), change, record).await
                 }
-                Err(reason) => {
-                    let update = next.update(ActionState::Failed);
-                    self.fail(run, update, reason, None).await
-                }
+                Err(reason) => self.fail(run, next.key(), reason, None).await,
             },
-            Step::Send(outgoing) => self.send(run, &next, outgoing).await,
-            Step::Delegate(agent) => self.delegate(run, &next, agent).await,
-            Step::Wait(time) => self.wait(run, &next, *time).await,
+            Kind::Send(outgoing) => self.send(run, &next, outgoing).await,
+            Kind::Delegate(agent) => self.delegate(run, &next, agent).await,
+            Kind::Wait(time) => self.wait(run, &next, *time).await,
         }
     }
 
     /// Lets go of the run until its time has come.
     async fn wait(
         &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         next: &Next<'_>,
         time: Duration,
     ) -> Result<Progress, DatabaseError> {
@@ -238,159 +227,198 @@ impl Executor {
         };
         match time_left {
             None => {
-                self.done(run, next.update(ActionState::Succeeded), None)
-                    .await
+                let record = ActionRecord::done(None);
+                self.go_on(run, next.key(), Change::Waited, record).await
             }
-            Some(time_left) => {
-                let update = next.update(ActionState::Waiting);
-                self.pause(run, &update, time_left).await
+            Some(time) => {
+                let change = Change::Waiting(time);
+                self.pause(run, next.key(), change, Then::Release(time, None))
+                    .await
             }
         }
     }
 
-    /// The action succeeded: continue with the next one. `answer` is kept where somebody may use
-    /// it.
-    async fn done(
-        &self,
-        run: &RunInProgress,
-        update: ActionUpdate<'_>,
-        answer: Option<Vec<u8>>,
-    ) -> Result<Progress, DatabaseError> {
-        let id = &update.action.id;
-        let is_kept = update.part_of.is_some() || run.release.uses_answer_of(id);
-        let answer = answer.filter(|_| is_kept);
-        let sealed = answer
-            .as_deref()
-            .map(|answer| self.seal_answer(run, id, answer));
-        let update = ActionUpdate {
-            answer: sealed.flatten(),
-            ..update
-        };
-        let record = ActionRecord {
-            answer,
-            status: update.status,
-            ..ActionRecord::done(update.branch)
-        };
-        self.go_on(run, &update, record).await
-    }
-
-    /// Records something of an action that the run goes on after; ends the run where that was the
-    /// last one.
+    /// Writes what has happened to an action that the run goes on after; ends the run if that was
+    /// the last one.
     async fn go_on(
         &self,
-        run: &RunInProgress,
-        update: &ActionUpdate<'_>,
+        run: &RunInProgress<'_>,
+        key: ActionKey,
+        change: Change,
         record: ActionRecord,
     ) -> Result<Progress, DatabaseError> {
-        let id = update.action.id.as_str();
-        let end = run.next(Some((id, &record))).err();
-        let transition = end.unwrap_or(Transition::Continue(self.timeouts.lease));
-        let goes_on = self.record(run, Some(update), &transition).await? && !transition.is_end();
-        Ok(match goes_on {
-            true => Progress::Recorded {
-                action: id.to_owned(),
-                record,
-            },
-            false => Progress::Stop,
-        })
-    }
-
-    /// The action failed, and the run with it; what follows a failure comes next, once.
-    async fn fail(
-        &self,
-        run: &RunInProgress,
-        update: ActionUpdate<'_>,
-        reason: String,
-        answer: Option<Vec<u8>>,
-    ) -> Result<Progress, DatabaseError> {
-        let id = &update.action.id;
-        let why = format!("{id}: {reason}");
-        // The beginning, for whoever looks why.
-        let answer = answer.map(answers::excerpt);
-        let sealed = answer
-            .as_deref()
-            .and_then(|answer| self.seal_answer(run, id, answer));
-        let update = ActionUpdate {
-            error: Some(reason),
-            answer: sealed,
-            ..update
+        let action = key.id.clone();
+        let then = match run.next(Some((&action, &record))) {
+            Ok(_) => Then::Continue,
+            Err(end) => Then::End(end),
         };
-        let transition = match &run.failing {
-            Some(first) => Transition::Fail(format!("{first}; after that, {why}")),
-            None if run.release.on_failure.is_empty() => Transition::Fail(why),
-            None => Transition::BeginFailing(self.timeouts.lease, why),
-        };
-        let holds_lease = self.record(run, Some(&update), &transition).await?;
-        Ok(match transition {
-            Transition::BeginFailing(_, reason) if holds_lease => Progress::Failing {
-                action: id.clone(),
-                record: ActionRecord {
-                    status: update.status,
-                    answer,
-                    ..ActionRecord::default()
-                },
-                reason,
-            },
+        let goes_on = matches!(then, Then::Continue);
+        let written = self.write_of(run, Some((key, change)), then).await?;
+        Ok(match written {
+            Written::Recorded if goes_on => Progress::Recorded { action, record },
             _ => Progress::Stop,
         })
     }
 
-    /// Records the action and lets go of the run; the outbox wakes it.
-    async fn pause(
+    /// Writes that an action failed, and the run with it; what follows a failure comes next, once.
+    async fn fail(
         &self,
-        run: &RunInProgress,
-        update: &ActionUpdate<'_>,
-        pause: Duration,
+        run: &RunInProgress<'_>,
+        key: ActionKey,
+        reason: String,
+        answer: Option<(Answer, Vec<u8>)>,
     ) -> Result<Progress, DatabaseError> {
-        let later = Transition::Pause(pause);
-        let recording = self.record(run, Some(update), &later);
-        recording.await.map(|_| Progress::Stop)
+        let action = key.id.clone();
+        let (answer, body) = answer.unzip();
+        let record = ActionRecord {
+            status: answer.as_ref().and_then(|answer| answer.status),
+            answer: body,
+            ..ActionRecord::default()
+        };
+        let why = format!("{action}: {reason}");
+        let failure = Failure {
+            reason,
+            answer,
+            is_told: false,
+        };
+        let change = Some((key, Change::Failed(failure)));
+        self.fail_run(run, change, why, (action, record)).await
     }
 
-    /// Records a step, and tries again for as long as the database is away: what became of a
-    /// request is known here and nowhere else. False when the lease is lost, or the run was
-    /// cancelled meanwhile.
-    async fn record(
+    /// Writes that the run fails for this reason, with what has happened to the action that `record`
+    /// is of.
+    async fn fail_run(
         &self,
-        run: &RunInProgress,
-        update: Option<&ActionUpdate<'_>>,
-        transition: &Transition,
-    ) -> Result<bool, DatabaseError> {
-        let mut pause = MAX_RECORD_PAUSE / 16;
+        run: &RunInProgress<'_>,
+        change: Option<(ActionKey, Change)>,
+        why: String,
+        (action, record): (String, ActionRecord),
+    ) -> Result<Progress, DatabaseError> {
+        let then = match &run.failing {
+            Some(first) => Then::End(End::Failed(format!("{first}; after that, {why}"))),
+            None if run.release.on_failure.is_empty() => Then::End(End::Failed(why)),
+            None => {
+                let begin = Then::BeginFailing(why.clone());
+                return Ok(match self.write_of(run, change, begin).await? {
+                    Written::Recorded => Progress::Failing {
+                        action,
+                        record,
+                        reason: why,
+                    },
+                    Written::Cancelled | Written::NotOurs => Progress::Stop,
+                });
+            }
+        };
+        self.write_of(run, change, then)
+            .await
+            .map(|_| Progress::Stop)
+    }
+
+    /// Writes what has happened to an action, and lets go of the run.
+    async fn pause(
+        &self,
+        run: &RunInProgress<'_>,
+        key: ActionKey,
+        change: Change,
+        then: Then,
+    ) -> Result<Progress, DatabaseError> {
+        let written = self.write_of(run, Some((key, change)), then);
+        written.await.map(|_| Progress::Stop)
+    }
+
+    /// Lets go of the run, or ends it, without another word about its actions.
+    async fn let_go(&self, run: &RunInProgress<'_>, then: Then) -> Result<Progress, DatabaseError> {
+        self.write_of(run, None, then).await.map(|_| Progress::Stop)
+    }
+
+    async fn end(&self, turn: Turn, end: End) -> Result<(), DatabaseError> {
+        let step = Step::of_run(turn, Then::End(end));
+        self.write(step).await.map(drop)
+    }
+
+    /// Writes a step of a run in hand, and says what that changes for others.
+    async fn write_of(
+        &self,
+        run: &RunInProgress<'_>,
+        action: Option<(ActionKey, Change)>,
+        then: Then,
+    ) -> Result<Written, DatabaseError> {
+        let goes_on = matches!(then, Then::Continue | Then::BeginFailing(_));
+        if !goes_on {
+            // From here on another run may call its account: this one asks nothing any more.
+            run.place.calls_no_more();
+        }
+        let is_due = matches!(&then, Then::Release(after, _) if after.is_zero());
+        let written = self
+            .write(Step {
+                turn: run.turn,
+                action,
+                then,
+            })
+            .await?;
+        if is_due {
+            run.place.look_again();
+        }
+        Ok(written)
+    }
+
+    /// Writes a step, and tries again for as long as the database is unavailable.
+    async fn write(&self, step: Step) -> Result<Written, DatabaseError> {
+        let step = Arc::new(step);
+        let mut pauses = outcome::pauses();
         let written = loop {
-            let written = store::write_step(&self.database, &run.lease, update, transition).await;
-            match written {
+            match self.steps.write(&step).await {
                 Err(error) if error.fault == Fault::Transient => {
-                    tracing::warn!(run_id = %run.lease.run, %error, "a step is not recorded yet");
+                    tracing::warn!(%error, "a step is not recorded yet");
                 }
                 written => break written?,
             }
+            let pause = pauses.next().unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_RECORD_PAUSE);
         };
-        Ok(note(&run.lease, written, transition))
+        count_end(written, &step.then);
+        Ok(written)
+    }
+
+    /// Asks the database, again for as long as it is unavailable: a run that was taken stays in
+    /// hand. Gives up when the process is told to stop.
+    async fn persist<T, F>(&self, ask: impl Fn() -> F) -> Result<T, DatabaseError>
+    where
+        F: Future<Output = Result<T, DatabaseError>>,
+    {
+        let mut pauses = outcome::pauses();
+        loop {
+            match ask().await {
+                Err(error) if error.fault == Fault::Transient && !self.stop.is_cancelled() => {}
+                result => return result,
+            }
+            let pause = pauses.next().unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
     }
 }
 
 /// Whether a condition is true for the values of the run.
-async fn holds(condition: &Condition, run: &RunInProgress) -> Result<bool, String> {
+async fn holds(condition: &Condition, run: &RunInProgress<'_>) -> Result<bool, String> {
     let (condition, context) = (condition.clone(), run.context.clone());
     evaluate(move || condition.holds(&context)).await
 }
 
-/// Counts a run that is over, and says why it failed. Gives whether the caller still has the run.
-fn note(lease: &Lease, written: Option<Written>, transition: &Transition) -> bool {
-    let Some(written) = written else { return false };
-    let state = match written.is_cancelled {
-        true => RunState::Cancelled,
-        false => transition.run_state(),
+/// Counts a run that is over, and says why it failed.
+fn count_end(written: Written, then: &Then) {
+    let state = match (written, then) {
+        (Written::NotOurs, _) => return,
+        (Written::Cancelled, _) => RunState::Cancelled,
+        (Written::Recorded, Then::End(End::Succeeded)) => RunState::Succeeded,
+        (Written::Recorded, Then::End(End::Failed(_))) => RunState::Failed,
+        (Written::Recorded, Then::End(End::Denied(_))) => RunState::Denied,
+        (Written::Recorded, _) => return,
     };
-    if written.is_cancelled || transition.is_end() {
-        metrics::RUNS_FINISHED.add([state.as_str()], 1);
+    metrics::RUNS_FINISHED.add([state.as_str()], 1);
+    if let Then::End(End::Failed(reason) | End::Denied(reason)) = then {
+        tracing::info!(%state, %reason, "a run has ended");
     }
-    if let Transition::Fail(reason) | Transition::Deny(reason) = transition {
-        let workspace_id = lease.workspace;
-        tracing::info!(run_id = %lease.run, %workspace_id, %state, %reason, "a run has ended");
-    }
-    !written.is_cancelled
 }

@@ -1,14 +1,13 @@
 //! Where a run is: which of its actions comes next, and what untrusted text steered it there. Pure:
 //! it depends on the release and the records only.
 
-use letterbox_common::states::ActionState;
 use letterbox_workflow::{
     Taint, Trail,
     actions::{Action, Arguments},
     release::Release,
 };
 
-use super::store::{ActionRecord, ActionUpdate};
+use super::record::{ActionKey, ActionRecord};
 
 /// The next action of a run.
 #[derive(Debug, Clone)]
@@ -21,26 +20,14 @@ pub(super) struct Next<'a> {
     pub(super) arguments: Option<Arguments>,
 }
 
-impl<'a> Next<'a> {
-    /// An update that moves the action into this state and says nothing else of it.
-    pub(super) fn update<'u>(&self, state: ActionState) -> ActionUpdate<'u>
-    where
-        'a: 'u,
-    {
-        ActionUpdate {
-            action: self.action,
-            part_of: self.part_of,
+impl Next<'_> {
+    /// Which action is written about.
+    pub(super) fn key(&self) -> ActionKey {
+        ActionKey {
+            id: self.action.id.clone(),
+            kind: self.action.kind.name,
+            part_of: self.part_of.map(str::to_owned),
             taint: self.taint,
-            state,
-            decided: None,
-            begins: None,
-            was_asked: false,
-            ended: None,
-            branch: None,
-            status: None,
-            error: None,
-            answer: None,
-            is_told: false,
         }
     }
 

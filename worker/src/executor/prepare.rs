@@ -14,8 +14,8 @@ use url::Url;
 use super::{
     evaluate::evaluate,
     plan::Next,
+    record::{Account, ActionRecord, Circumstances, Decided},
     run_in_progress::RunInProgress,
-    store::{Account, ActionRecord, Circumstances, Decided},
 };
 
 /// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
@@ -33,18 +33,17 @@ pub(super) struct Prepared {
     pub(super) account: Account,
     pub(super) rendered: RenderedRequest,
     /// What is recorded and shown of it.
-    pub(super) shown: RenderedRequest,
+    shown: RenderedRequest,
     ruling: Ruling,
     policy_version: i32,
 }
 
 impl Prepared {
-    /// `request` is the rendered one, as JSON.
-    pub(super) fn decided<'r>(&self, request: &'r str) -> Decided<'r> {
+    pub(super) fn decided(&self) -> Decided {
         Decided {
             ruling: self.ruling,
             policy_version: self.policy_version,
-            request,
+            request: self.shown.to_json(),
         }
     }
 }
@@ -61,11 +60,12 @@ impl RenderedRequest {
 
 /// The account, the request and the policy's ruling; or why the action fails.
 pub(super) async fn prepare(
-    run: &RunInProgress,
+    run: &RunInProgress<'_>,
     next: &Next<'_>,
     outgoing: &Arc<dyn Outgoing>,
     record: &ActionRecord,
     circumstances: Circumstances,
+    policy: &Policy,
 ) -> Result<Prepared, String> {
     if !circumstances.owner_may_run {
         return Err(RefusedReason::OwnerCannotRun.to_string());
@@ -101,16 +101,6 @@ pub(super) async fn prepare(
             }
         },
     };
-    let (policy_version, policy) = match circumstances.policy {
-        None => (0, Policy::default()),
-        Some((version, text)) => {
-            let policy = Policy::parse(&text);
-            (
-                version,
-                policy.map_err(|error| format!("the policy can't be read: {error}"))?,
-            )
-        }
-    };
     let url: Url = rendered
         .request
         .url
@@ -128,7 +118,7 @@ pub(super) async fn prepare(
         rendered,
         shown,
         ruling,
-        policy_version,
+        policy_version: circumstances.policy_version,
     })
 }
 
@@ -155,7 +145,7 @@ fn recorded_request(
 
 /// The request, and what is shown of it where that is another.
 async fn render(
-    run: &RunInProgress,
+    run: &RunInProgress<'_>,
     next: &Next<'_>,
     outgoing: &Arc<dyn Outgoing>,
     account: &Account,

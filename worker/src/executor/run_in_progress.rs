@@ -1,32 +1,66 @@
 //! A run that a worker has in hand: its release, its values, and what is recorded of it.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use letterbox_common::ids::{AccountId, UserId};
+use letterbox_traces::Span;
 use letterbox_workflow::{TemplateContext, actions::Action, release::Release};
 
 use super::{
     plan::{self, Next},
-    store::{ActionRecord, Lease, Transition},
+    record::{ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
+    turns::Place,
 };
 
-/// A run that this executor holds the lease of.
-pub(super) struct RunInProgress {
-    pub(super) lease: Lease,
-    /// The user under whose identity it runs.
+/// A run in this worker's turn.
+pub(super) struct RunInProgress<'p> {
+    pub(super) turn: Turn,
+    pub(super) place: &'p Place,
+    /// The user as whom it runs.
     pub(super) owner: UserId,
-    /// The account that it may call: the relay counts how many do.
+    /// The account that it may call in this turn.
     pub(super) account: Option<AccountId>,
     pub(super) context: TemplateContext,
-    pub(super) release: Release,
+    pub(super) release: Arc<Release>,
     pub(super) records: HashMap<String, ActionRecord>,
     /// Why it fails, while what follows a failure is under way.
     pub(super) failing: Option<String>,
-    /// The context of this turn, where its trace is followed.
-    pub(super) traceparent: Option<String>,
+    /// What held when it was taken.
+    pub(super) circumstances: Circumstances,
+    /// The trace of this turn, if it is followed.
+    span: Option<Span>,
 }
 
-impl RunInProgress {
+impl<'p> RunInProgress<'p> {
+    pub(super) fn new(
+        taken: TakenRun,
+        facts: RunFacts,
+        release: Arc<Release>,
+        context: TemplateContext,
+        span: Option<Span>,
+        place: &'p Place,
+    ) -> Self {
+        Self {
+            turn: taken.turn,
+            place,
+            owner: facts.owner,
+            account: taken.account,
+            context,
+            release,
+            records: HashMap::new(),
+            failing: facts.failing,
+            circumstances: facts.circumstances,
+            span,
+        }
+    }
+
+    pub(super) fn traceparent(&self) -> Option<String> {
+        self.span.as_ref().map(Span::traceparent)
+    }
+
     /// What is recorded of an action; an empty record before its first step.
     pub(super) fn record_of(&self, action: &Action) -> &ActionRecord {
         static EMPTY: LazyLock<ActionRecord> = LazyLock::new(ActionRecord::default);
@@ -40,7 +74,7 @@ impl RunInProgress {
         self.records.insert(action, record);
     }
 
-    /// The context with what an action was answered, where later ones may use it.
+    /// The context with what an action was answered, if later ones may use it.
     fn with_answer(&self, action: &str, record: &ActionRecord) -> Option<TemplateContext> {
         let is_used = record.status.is_some() && self.release.uses_answer_of(action);
         is_used.then(|| {
@@ -52,12 +86,19 @@ impl RunInProgress {
     }
 
     pub(super) fn begin_failing(&mut self, reason: String) {
-        self.context = self.context.clone().after_failure(&reason);
         self.failing = Some(reason);
+        self.go_on_failing();
+    }
+
+    /// Lets the actions that follow a failure know why the run fails, if it does.
+    pub(super) fn go_on_failing(&mut self) {
+        if let Some(reason) = &self.failing {
+            self.context = self.context.clone().after_failure(reason);
+        }
     }
 
     /// What comes next, after this record of an action, or how the run ends.
-    pub(super) fn next(&self, last: Option<(&str, &ActionRecord)>) -> Result<Next<'_>, Transition> {
+    pub(super) fn next(&self, last: Option<(&str, &ActionRecord)>) -> Result<Next<'_>, End> {
         let record_of = |id: &str| match last {
             Some((last, record)) if last == id => Some(record),
             _ => self.records.get(id),
@@ -65,13 +106,9 @@ impl RunInProgress {
         if let Some(next) = plan::next(&self.release, &record_of, self.failing.is_some()) {
             return Ok(next);
         }
-        let last = last.map(|(_, record)| record);
-        let mut records = self.records.values().chain(last);
         Err(match &self.failing {
-            None => Transition::Succeed {
-                has_answers: records.any(|record| record.answer.is_some()),
-            },
-            Some(reason) => Transition::Fail(reason.clone()),
+            None => End::Succeeded,
+            Some(reason) => End::Failed(reason.clone()),
         })
     }
 }

@@ -1,27 +1,29 @@
-//! An action that sends a request, stage by stage. The first stage that says no ends it.
+//! An action that sends a request, stage by stage: what holds, what exactly is sent and what the
+//! policy says of it, whether a person must approve it, the beginning, the exchange, and what came of
+//! it. The first stage that says no ends it.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use letterbox_common::{
-    ids::AccountId,
-    sealing::{OpenError, Place},
-    states::ActionState,
-};
+use letterbox_common::sealing::{OpenError, Place};
 use letterbox_database::DatabaseError;
 use letterbox_traces::{Span, SpanKind, child};
-use letterbox_workflow::actions::Outgoing;
+use letterbox_workflow::actions::{Branch, Outgoing};
 use uuid::Uuid;
 
 use super::{
-    Executor, Progress,
-    permission::{Permission, permission},
+    Executor, Progress, answers,
+    approvals::{Permission, permission},
     plan::Next,
-    prepare::prepare,
+    prepare::{Prepared, prepare},
+    record::{
+        Account, ActionRecord, Answer, AttemptEnd, Beginning, Change, Circumstances, Decided, End,
+        Failure, Retries, Then,
+    },
     run_in_progress::RunInProgress,
-    store::{self, Account, ActionRecord, ActionUpdate, AttemptEnd, Decided, Transition},
+    store,
     verdict::{Verdict, judge},
 };
 use crate::{
@@ -33,146 +35,232 @@ use crate::{
 const MAX_ATTEMPTS: i32 = 11;
 /// Longest pause between two attempts, whether an account asks for it or not.
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
+/// How long what is known to hold is relied on. An attempt begins only if it still holds.
+const CIRCUMSTANCES_LAST: Duration = Duration::from_secs(1);
 
 /// Methods that change nothing.
 const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
 
-/// An action that has failed.
-struct Failed<'a> {
-    update: ActionUpdate<'a>,
-    reason: String,
-    /// What it was answered.
-    answer: Option<Vec<u8>>,
-    /// Of how many attempts it is not known what came of them.
-    unanswered: i32,
+/// An attempt that has begun.
+struct Attempt {
+    number: i32,
+    /// The idempotency key.
+    key: Uuid,
+}
+
+/// What was sent, and what came back.
+struct Exchange {
+    attempt: i32,
+    took: Duration,
+    answered: Result<HttpResponse, EgressError>,
+    retries: Retries,
 }
 
 impl Executor {
     pub(super) async fn send(
         &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         next: &Next<'_>,
         outgoing: &Arc<dyn Outgoing>,
     ) -> Result<Progress, DatabaseError> {
         let record = run.record_of(next.action);
-
-        // Circumstances: asked for every action, because they may have changed since the last one.
-        let (workspace, account) = (run.lease.workspace, outgoing.account());
-        let circumstances =
-            store::circumstances(&self.database, workspace, run.owner, account).await?;
-
-        // Held: what is to be sent waits until it is released.
-        if circumstances.is_held {
-            return self.let_go(run, Transition::Pause(Duration::ZERO)).await;
+        // It failed, which was answered only after another worker had taken the run.
+        if let Some(reason) = &record.failed {
+            let why = format!("{}: {reason}", next.action.id);
+            let failed = (next.action.id.clone(), record.clone());
+            return self.fail_run(run, None, why, failed).await;
         }
 
-        // Account, request, policy.
+        // What holds now. What is to be sent from a held workspace waits until it is released.
+        let circumstances = self.circumstances(run, outgoing.account()).await?;
+        if circumstances.is_held {
+            return self.let_go(run, Then::let_go()).await;
+        }
+
+        // The account, the exact request, and what the policy says of it.
         let retries = circumstances.retries;
-        let prepared = match prepare(run, next, outgoing, record, circumstances).await {
+        let prepared = match self.prepare(run, next, outgoing, circumstances).await? {
             Ok(prepared) => prepared,
-            Err(reason) => {
-                let failed = Failed {
-                    update: next.update(ActionState::Failed),
-                    reason,
-                    answer: None,
-                    unanswered: record.unanswered,
-                };
+            Err(reason) => return self.refuse(run, next, outgoing.as_ref(), reason).await,
+        };
+        let decided = prepared.decided();
+
+        // The permission of a person, if the policy wants that.
+        let (decision, limit) = (decided.ruling.decision, self.timeouts.approval);
+        match permission(decision, record.approval, limit) {
+            Permission::Granted => {}
+            Permission::Awaited(limit) => {
+                let change = Change::AwaitsApproval(decided);
+                let then = Then::AwaitApproval(limit);
+                return self.pause(run, next.key(), change, then).await;
+            }
+            Permission::Denied(reason) => {
                 return self
-                    .record_failure(run, next, outgoing.as_ref(), failed)
+                    .deny(run, next, outgoing.as_ref(), decided, reason)
                     .await;
             }
+        }
+
+        // The beginning: recorded before the request leaves, so that after a crash its outcome is
+        // known to be unknown.
+        let attempt = match self.begin(run, next, &prepared, decided).await? {
+            Ok(attempt) => attempt,
+            Err(then) => return self.let_go(run, then).await,
         };
+
+        // The exchange.
+        let asked = Instant::now();
         let outgoing = outgoing.as_ref();
-        let request = prepared.shown.to_json();
-        let decided = prepared.decided(&request);
+        let answered = self
+            .exchange(run, next, outgoing, &prepared, &attempt)
+            .await;
+        let exchange = Exchange {
+            attempt: attempt.number,
+            took: asked.elapsed(),
+            answered,
+            retries,
+        };
 
-        // Approval.
-        let decision = decided.ruling.decision;
-        let approval = permission(decision, record.approval, self.timeouts.approval);
-        if let Some(stop) = self
-            .held_back(run, next, outgoing, decided, approval)
-            .await?
-        {
-            return Ok(stop);
+        // What came of it.
+        self.conclude(run, next, outgoing, exchange).await
+    }
+
+    /// What holds for an action that calls this account.
+    async fn circumstances(
+        &self,
+        run: &RunInProgress<'_>,
+        account: &str,
+    ) -> Result<Circumstances, DatabaseError> {
+        let known = &run.circumstances;
+        let is_of_account = known
+            .account
+            .as_ref()
+            .is_some_and(|known| known.name == account);
+        if is_of_account && known.since.elapsed() < CIRCUMSTANCES_LAST {
+            return Ok(known.clone());
         }
+        let (workspace, owner) = (run.turn.workspace, run.owner);
+        let ask = || store::load::circumstances(&self.database, workspace, owner, account);
+        self.persist(ask).await
+    }
 
-        // Due: a run may be woken before its retry is.
+    /// What would be sent, and what the policy says of it; or why the action fails.
+    async fn prepare(
+        &self,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+        outgoing: &Arc<dyn Outgoing>,
+        circumstances: Circumstances,
+    ) -> Result<Result<Prepared, String>, DatabaseError> {
+        let (workspace, version) = (run.turn.workspace, circumstances.policy_version);
+        let policy = || self.parsed.policy(workspace, version);
+        let policy = match self.persist(policy).await? {
+            Ok(policy) => policy,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let record = run.record_of(next.action);
+        Ok(prepare(run, next, outgoing, record, circumstances, &policy).await)
+    }
+
+    /// Begins an attempt; or says how the run is let go of, because it may not begin now.
+    async fn begin(
+        &self,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+        prepared: &Prepared,
+        decided: Decided,
+    ) -> Result<Result<Attempt, Then>, DatabaseError> {
+        let record = run.record_of(next.action);
+        // A run may be taken before its retry is due.
         if let Some(pause) = record.retry_in {
-            let mut update = next.update(ActionState::Retrying);
-            update.decided = Some(decided);
-            return self.pause(run, &update, pause).await;
+            return Ok(Err(Then::Release(pause, None)));
         }
-
-        // A place at the account: the relay gives it, when it is this run's turn.
+        // Only so many runs at once may call an account: it is counted when the run is taken.
         let account = prepared.account.id;
         if run.account != Some(account) {
-            return self.let_go(run, Transition::AwaitAccount(account)).await;
+            return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
         }
-
-        // Record: before the request leaves, so that after a crash its outcome is known to be
-        // unknown.
-        let recorded = Instant::now();
-        let Some(key) = self.begin_attempt(run, next, account, decided).await? else {
-            // Something does not hold any more, and the next turn sees what. Or the lease is lost.
-            return self.let_go(run, Transition::Pause(Duration::ZERO)).await;
+        let beginning = Arc::new(Beginning {
+            turn: run.turn,
+            action: next.key(),
+            account,
+            decided,
+            was_asked: record.approval.is_some(),
+            begun: record.begun,
+            answered: record.answered,
+        });
+        let begin = || async {
+            let asked = Instant::now();
+            Ok((asked, self.steps.begin(&beginning).await?))
         };
+        let (asked, begun) = self.persist(begin).await?;
+        let number = beginning.attempt();
+        // A process that was paused meanwhile may have lost its turn to another one.
+        let is_in_time = asked.elapsed() < self.timeouts.lease / 2;
+        // Otherwise something does not hold any more, and the next turn sees what.
+        let attempt = begun.map(|key| Attempt { number, key });
+        Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
+    }
 
-        // A process that was paused meanwhile may have lost the lease to another holder.
-        if recorded.elapsed() > self.timeouts.lease / 2 {
-            return Ok(Progress::Stop);
-        }
-
-        // Send. The credential is opened now and not kept.
-        let asked = Instant::now();
-        let request = &prepared.rendered.request;
-        let mut span = request_span(run, next, outgoing, record.attempts);
-        let sent = match self.open_credential(run, &prepared.account) {
+    /// Sends the request. The credential is opened for it and not kept.
+    async fn exchange(
+        &self,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+        outgoing: &dyn Outgoing,
+        prepared: &Prepared,
+        attempt: &Attempt,
+    ) -> Result<HttpResponse, EgressError> {
+        let mut span = request_span(run, next, outgoing);
+        let answered = match self.open_credential(run, &prepared.account) {
             Ok(credential) => {
+                let request = &prepared.rendered.request;
                 let traceparent = span.as_ref().map(Span::traceparent);
-                let sending = self.egress.send(request, &credential, key, traceparent);
+                let sending = self
+                    .egress
+                    .send(request, &credential, attempt.key, traceparent);
                 sending.await
             }
             Err(error) => Err(error),
         };
-        note_answer(&mut span, &sent);
+        note_answer(&mut span, &answered);
+        answered
+    }
 
-        // Verdict.
-        let attempt = record.attempts + 1;
-        let max_attempts = retries.attempts.unwrap_or(MAX_ATTEMPTS);
-        let verdict = judge(outgoing, &sent, attempt, max_attempts);
-        metrics::ACTION_DURATION.record([verdict.label()], asked.elapsed());
-        let answer = sent.ok().map(|response| response.body);
-        let first_pause = retries.first_pause.unwrap_or(self.timeouts.retry);
-        let pause = retry_pause(first_pause, attempt);
-
-        // Record.
+    /// Judges what came back, and writes what that means.
+    async fn conclude(
+        &self,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+        outgoing: &dyn Outgoing,
+        exchange: Exchange,
+    ) -> Result<Progress, DatabaseError> {
+        let record = run.record_of(next.action);
+        let attempts = record.attempts + 1;
+        let max_attempts = exchange.retries.attempts.unwrap_or(MAX_ATTEMPTS);
+        let verdict = judge(outgoing, &exchange.answered, attempts, max_attempts);
+        metrics::ACTION_DURATION.record([verdict.label()], exchange.took);
+        let body = exchange.answered.ok().map(|response| response.body);
+        let answer = |end, status| Answer {
+            attempt: exchange.attempt,
+            end,
+            status,
+            sealed: None,
+        };
         match verdict {
             Verdict::Done { branch, status } => {
-                let update = ActionUpdate {
-                    ended: Some(AttemptEnd::Answered),
-                    branch,
-                    status: Some(status),
-                    ..next.update(ActionState::Succeeded)
-                };
-                self.done(run, update, answer).await
+                let answer = answer(AttemptEnd::Answered, Some(status));
+                self.done(run, next, (answer, body), branch).await
             }
             Verdict::Fail {
                 reason,
                 status,
                 end,
             } => {
-                let update = ActionUpdate {
-                    ended: Some(end),
-                    status,
-                    ..next.update(ActionState::Failed)
-                };
-                let failed = Failed {
-                    update,
-                    reason,
-                    answer,
-                    unanswered: end.left_unanswered(record.unanswered + 1),
-                };
-                self.record_failure(run, next, outgoing, failed).await
+                let left = end.left_unanswered(record.unanswered + 1);
+                let answered = Some((answer(end, status), body));
+                self.fail_action(run, next, outgoing, reason, answered, left)
+                    .await
             }
             Verdict::Retry {
                 error,
@@ -181,144 +269,140 @@ impl Executor {
                 end,
             } => {
                 // An account may ask for patience, within limits.
+                let first = exchange.retries.first_pause.unwrap_or(self.timeouts.retry);
                 let after = after.map(|after| after.min(MAX_PAUSE));
-                let pause = after.unwrap_or(pause);
-                let update = ActionUpdate {
-                    status,
-                    error: Some(error),
-                    ended: Some(end),
-                    ..next.update(ActionState::Retrying)
+                let pause = after.unwrap_or_else(|| retry_pause(first, attempts));
+                let change = Change::Retry {
+                    answer: answer(end, status),
+                    error,
+                    pause,
                 };
-                self.pause(run, &update, pause).await
+                let then = Then::Release(pause, None);
+                self.pause(run, next.key(), change, then).await
             }
         }
     }
 
-    /// Lets go of the run before anything was sent.
-    async fn let_go(
+    /// The action succeeded: continue with the next one. Its answer is kept if somebody may use it.
+    async fn done(
         &self,
-        run: &RunInProgress,
-        waiting: Transition,
-    ) -> Result<Progress, DatabaseError> {
-        let recording = self.record(run, None, &waiting);
-        recording.await.map(|_| Progress::Stop)
-    }
-
-    /// The action has failed. The model that has called it is told, and may try something else;
-    /// but not where what it has called may have been done: it would be done twice.
-    async fn record_failure(
-        &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         next: &Next<'_>,
-        outgoing: &dyn Outgoing,
-        failed: Failed<'_>,
+        (answer, body): (Answer, Option<Vec<u8>>),
+        branch: Option<Branch>,
     ) -> Result<Progress, DatabaseError> {
-        let Failed {
-            update,
-            reason,
-            answer,
-            unanswered,
-        } = failed;
-        let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&outgoing.method());
-        if !next.is_tool_call() || may_be_done {
-            return self.fail(run, update, reason, answer).await;
-        }
-        // An answer is an answer: the model is told what it says.
-        let Some(answer) = answer.filter(|_| update.status.is_some()) else {
-            return self.tell(run, update, reason).await;
-        };
-        let update = ActionUpdate {
-            answer: self.seal_answer(run, &next.action.id, &answer),
-            error: Some(reason),
-            is_told: true,
-            ..update
-        };
+        let id = &next.action.id;
+        let body = body.filter(|_| next.part_of.is_some() || run.release.uses_answer_of(id));
+        let sealed = body.as_deref();
+        let sealed = sealed.and_then(|body| self.seal_answer(run.turn, id, body));
         let record = ActionRecord {
-            is_done: true,
-            status: update.status,
-            answer: Some(answer),
-            ..ActionRecord::default()
+            answer: body,
+            status: answer.status,
+            ..ActionRecord::done(branch)
         };
-        self.go_on(run, &update, record).await
+        let change = Change::Answered {
+            answer: Answer { sealed, ..answer },
+            branch,
+        };
+        self.go_on(run, next.key(), change, record).await
     }
 
-    /// Records that an action must wait for a person, or must not be sent. None when it may be.
-    async fn held_back(
+    /// The action can't be sent, for this reason.
+    async fn refuse(
         &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         next: &Next<'_>,
         outgoing: &dyn Outgoing,
-        decided: Decided<'_>,
-        approval: Permission,
-    ) -> Result<Option<Progress>, DatabaseError> {
-        let (state, error, transition) = match approval {
-            Permission::Granted => return Ok(None),
-            Permission::Awaited(time_left) => (
-                ActionState::WaitingApproval,
-                None,
-                Transition::AwaitApproval(time_left),
-            ),
-            Permission::Denied(reason) => {
-                let (denied, reason) = (ActionState::Denied, reason.to_owned());
-                let update = ActionUpdate {
-                    decided: Some(decided),
-                    ..next.update(denied)
-                };
-                // What follows a failure does not make it a denial.
-                if next.is_tool_call() || run.failing.is_some() {
-                    let failed = Failed {
-                        update,
-                        reason,
-                        answer: None,
-                        unanswered: run.record_of(next.action).unanswered,
-                    };
-                    let recording = self.record_failure(run, next, outgoing, failed);
-                    return recording.await.map(Some);
-                }
-                (denied, Some(reason.clone()), Transition::Deny(reason))
-            }
-        };
-        let update = ActionUpdate {
-            decided: Some(decided),
-            error,
-            ..next.update(state)
-        };
-        self.record(run, Some(&update), &transition)
+        reason: String,
+    ) -> Result<Progress, DatabaseError> {
+        let unanswered = run.record_of(next.action).unanswered;
+        self.fail_action(run, next, outgoing, reason, None, unanswered)
             .await
-            .map(|_| Some(Progress::Stop))
     }
 
-    /// Counts and records an attempt, and renews the lease. Gives the idempotency key to send; none
-    /// where it may not begin: the lease is lost, or something that it was decided by has changed.
-    async fn begin_attempt(
+    /// The action has failed, with this answer if there was one. The model that has called it is
+    /// told, and may try something else; but not if what it has called may have been done
+    /// (`unanswered` attempts): it would be done twice.
+    async fn fail_action(
         &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         next: &Next<'_>,
-        account: AccountId,
-        decided: Decided<'_>,
-    ) -> Result<Option<Uuid>, DatabaseError> {
-        let state = ActionState::Running;
-        let decided = Some(decided);
-        let begun = ActionUpdate {
-            decided,
-            begins: Some(account),
-            was_asked: run.record_of(next.action).approval.is_some(),
-            ..next.update(state)
+        outgoing: &dyn Outgoing,
+        reason: String,
+        answered: Option<(Answer, Option<Vec<u8>>)>,
+        unanswered: i32,
+    ) -> Result<Progress, DatabaseError> {
+        let id = &next.action.id;
+        let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&outgoing.method());
+        let seal = |answer: Answer, body: &Vec<u8>| Answer {
+            sealed: self.seal_answer(run.turn, id, body),
+            ..answer
         };
-        let holding = Transition::Continue(self.timeouts.lease);
-        let written = store::write_step(&self.database, &run.lease, Some(&begun), &holding).await?;
-        Ok(written.and_then(|written| written.idempotency_key))
+        if next.is_tool_call() && !may_be_done {
+            let answered = answered.map(|(answer, body)| {
+                let body = body.filter(|_| answer.status.is_some());
+                match body {
+                    Some(body) => (seal(answer, &body), Some(body)),
+                    None => (answer, None),
+                }
+            });
+            return self.tell(run, next.key(), reason, answered).await;
+        }
+        // The beginning of the answer, for whoever looks why.
+        let answered = answered.map(|(answer, body)| match body.map(answers::excerpt) {
+            Some(body) => (seal(answer, &body), body),
+            None => (answer, Vec::new()),
+        });
+        self.fail(run, next.key(), reason, answered).await
+    }
+
+    /// The policy or a person denies the action. The model that has called it is told; otherwise the
+    /// run ends, but what follows a failure does not make it a denial.
+    async fn deny(
+        &self,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+        outgoing: &dyn Outgoing,
+        decided: Decided,
+        reason: &str,
+    ) -> Result<Progress, DatabaseError> {
+        let unanswered = run.record_of(next.action).unanswered;
+        let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&outgoing.method());
+        let is_told = next.is_tool_call() && !may_be_done;
+        let failure = Failure {
+            reason: reason.to_owned(),
+            answer: None,
+            is_told,
+        };
+        let change = Change::Denied(failure, decided);
+        let id = &next.action.id;
+        if is_told {
+            let record = ActionRecord {
+                is_done: true,
+                refused: Some(reason.to_owned()),
+                ..ActionRecord::default()
+            };
+            return self.go_on(run, next.key(), change, record).await;
+        }
+        if next.is_tool_call() || run.failing.is_some() {
+            let why = format!("{id}: {reason}");
+            let failed = (id.clone(), ActionRecord::default());
+            let change = Some((next.key(), change));
+            return self.fail_run(run, change, why, failed).await;
+        }
+        let then = Then::End(End::Denied(reason.to_owned()));
+        self.pause(run, next.key(), change, then).await
     }
 
     /// Opens a credential, for the moment of its use. A missing key may come back; what was altered
     /// stays so.
     fn open_credential(
         &self,
-        run: &RunInProgress,
+        run: &RunInProgress<'_>,
         account: &Account,
     ) -> Result<Credential, EgressError> {
         let place = Place::AccountCredential {
-            workspace: run.lease.workspace,
+            workspace: run.turn.workspace,
             account: account.id,
             user: run.owner,
             header: &account.header,
@@ -345,18 +429,10 @@ impl Executor {
 
 /// The step of a trace that a request is. Neither its address nor what it carries is told: a
 /// stranger may have written it.
-fn request_span(
-    run: &RunInProgress,
-    next: &Next<'_>,
-    outgoing: &dyn Outgoing,
-    attempts: i32,
-) -> Option<Span> {
+fn request_span(run: &RunInProgress<'_>, next: &Next<'_>, outgoing: &dyn Outgoing) -> Option<Span> {
     let method = outgoing.method();
-    let mut span = child(
-        SpanKind::Client,
-        method.to_owned(),
-        run.traceparent.as_deref()?,
-    )?;
+    let mut span = child(SpanKind::Client, method.to_owned(), &run.traceparent()?)?;
+    let attempts = run.record_of(next.action).attempts;
     span.set("http.request.method", method.to_owned());
     span.set("http.request.resend_count", i64::from(attempts));
     span.set("letterbox.action_id", next.action.id.clone());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
 
-use super::store::AttemptEnd;
+use super::record::AttemptEnd;
 use crate::egress::{EgressError, HttpResponse};
 
 /// What becomes of an action after an attempt.

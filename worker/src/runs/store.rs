@@ -1,5 +1,5 @@
 //! Records runs: one transaction per batch queues or refuses each new submission, charges the
-//! workspaces' allowances, and puts queued runs into the outbox.
+//! workspaces' allowances, and lets queued runs wait for their turn.
 //!
 //! The transaction first locks the usage of every workspace it touches, in order of id: two workers
 //! can't both use the last run of an allowance, and of two workers with the same message the second
@@ -84,9 +84,9 @@ WITH found AS (
     ON CONFLICT (workspace_id, run_id) DO NOTHING
     RETURNING workspace_id, run_id, workflow_id, release_id, run_as, state,
         coalesce(octet_length(input), 0) AS bytes
-), wakes AS (
-    INSERT INTO run_wakes (workspace_id, run_id, due_at, account_id)
-    SELECT i.workspace_id, i.run_id, clock_timestamp(),
+), active AS (
+    INSERT INTO active_runs (workspace_id, run_id, account_id)
+    SELECT i.workspace_id, i.run_id,
            coalesce(a.account_id, '00000000-0000-0000-0000-000000000000')
     FROM inserted i
     LEFT JOIN releases r USING (workspace_id, workflow_id, release_id)
@@ -126,7 +126,7 @@ pub(crate) async fn store(recorder: &Recorder, runs: &[&NewRun]) -> Result<(), D
         recorder.stored_bytes.add(workspace, None, bytes);
     }
     if queued > 0 {
-        recorder.relay.look();
+        recorder.hand.look();
     }
     let repeated = batch.runs.len() as u64 - queued - refused;
     for (outcome, count) in [

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use letterbox_database::Database;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use self::store::Backlog;
 pub(crate) use self::store::STATEMENTS;
-use crate::{consumer::InHand, executor::RelayHints, metrics};
+use crate::{consumer::InHand, metrics};
 
 /// How often the entries held by this worker are examined.
 const EVERY: Duration = Duration::from_secs(5);
@@ -20,12 +21,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// worker may report by now.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// Refreshes the gauges until `stop`. Only the worker whose relay is active queries the database:
-/// every worker would see the same.
+/// Refreshes the gauges until `stop`. Only the worker that has been alive for longest reports what
+/// waits in the database: every worker would see the same.
 pub(crate) async fn watch(
     database: Database,
+    worker: Uuid,
     in_hand: InHand,
-    relay: RelayHints,
     stop: CancellationToken,
 ) {
     let looking = async {
@@ -37,23 +38,25 @@ pub(crate) async fn watch(
                 // Two machines' clocks may differ: a negative age counts as 0.
                 metrics::OLDEST_ENTRY.set_under([queue], age.max(0.0));
             }
-            let stands_by = relay.stands_by();
-            if !stands_by && seen.is_none_or(|seen| seen.at.elapsed() > LOOK_EVERY) {
-                // The database crate logs the failure.
-                if let Ok(waiting) = store::waiting(&database).await {
-                    tell(&waiting);
-                    seen = Some(Seen {
-                        at: Instant::now(),
-                        oldest_due_run: waiting.oldest_due_run,
-                    });
+            if seen.is_none_or(|seen| seen.at.elapsed() > LOOK_EVERY) {
+                match store::waiting(&database, worker).await {
+                    Ok(Some(waiting)) => {
+                        tell(&waiting);
+                        seen = Some(Seen {
+                            at: Instant::now(),
+                            oldest_due_run: waiting.oldest_due_run,
+                        });
+                    }
+                    Ok(None) => seen = None,
+                    // The database crate logs the failure.
+                    Err(_) => {}
                 }
             }
-            seen = seen.filter(|seen| !stands_by && seen.at.elapsed() < FORGET_AFTER);
+            seen = seen.filter(|seen| seen.at.elapsed() < FORGET_AFTER);
             if seen.is_none() {
                 tell(&Backlog::NOTHING);
             }
-            let refused = relay.refused_for().as_secs_f64();
-            let due_age = |seen: Seen| seen.due_age(seen.at.elapsed()).max(refused);
+            let due_age = |seen: Seen| seen.due_age(seen.at.elapsed());
             metrics::OLDEST_DUE_RUN.set(seen.map_or(0.0, due_age));
             tokio::time::sleep(EVERY).await;
         }
@@ -72,7 +75,7 @@ struct Seen {
 impl Seen {
     /// How long the oldest run has been due.
     fn due_age(self, since: Duration) -> f64 {
-        // A due query has failed: without the database no run is handed over, so the age grows.
+        // A due query has failed: without the database no run is taken, so the age grows.
         if self.oldest_due_run > 0.0 && since > LOOK_EVERY {
             self.oldest_due_run + since.as_secs_f64()
         } else {

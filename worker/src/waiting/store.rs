@@ -1,20 +1,28 @@
 //! Statements that measure waiting work. They use the indexes and count up to 10,000. Index entries
 //! kept by an old snapshot still cost time, so only one worker runs them, and not often.
 
-use letterbox_common::states::WakeState;
+use letterbox_common::states::ActiveState;
 use letterbox_database::{Database, DatabaseError, statements};
+use uuid::Uuid;
 
 statements! {
-    /// How long the oldest run not yet handed over has been due, in seconds; 0 if there is none.
-    /// Examines the first ready run of each lane, and the first runs that the relay has not seen
-    /// yet. Runs of held workspaces are not late.
+    /// Whether no other worker has been alive for longer: ids of workers sort by their start.
+    IS_OLDEST = is_oldest_worker "
+SELECT NOT EXISTS (SELECT FROM workers
+                   WHERE seen_at > now() - interval '15 seconds' AND worker_id < $1) AS is_oldest";
+
+    /// How long the oldest run that no worker has taken has been due, in seconds; 0 if there is
+    /// none. Examines the first ready run of each lane, and the first runs whose time has come. Runs
+    /// of held workspaces are not late.
     OLDEST_DUE_RUN = oldest_due_run "
 WITH unseen AS (
-    SELECT workspace_id, due_at FROM run_wakes
+    SELECT workspace_id, due_at FROM active_runs
     WHERE state <> 'ready' AND state = 'scheduled' AND due_at <= now()
     ORDER BY due_at LIMIT 1000
 ), due AS (
-    SELECT workspace_id, due_at FROM ready_lanes UNION ALL SELECT workspace_id, due_at FROM unseen
+    SELECT workspace_id, due_at
+    FROM ready_lanes('00000000-0000-0000-0000-000000000000', 10000)
+    UNION ALL SELECT workspace_id, due_at FROM unseen
 )
 SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
 FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h)";
@@ -26,13 +34,13 @@ SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMI
        coalesce(extract(epoch FROM now() - (SELECT created_at FROM approvals
            WHERE state = 'pending' ORDER BY created_at LIMIT 1)), 0)::float8 AS seconds";
 
-    /// The number of waiting runs, by the state of their wakes.
+    /// The number of runs that are not over, by state.
     WAITING_RUNS = waiting_runs "
-SELECT (SELECT count(*) FROM (SELECT FROM run_wakes WHERE state = 'ready' LIMIT 10000) AS few)
+SELECT (SELECT count(*) FROM (SELECT FROM active_runs WHERE state = 'ready' LIMIT 10000) AS few)
            AS ready,
-       (SELECT count(*) FROM (SELECT FROM run_wakes WHERE state = 'handed_over' LIMIT 10000)
-           AS few) AS handed_over,
-       (SELECT count(*) FROM (SELECT FROM run_wakes
+       (SELECT count(*) FROM (SELECT FROM active_runs
+           WHERE state <> 'ready' AND state = 'taken' LIMIT 10000) AS few) AS taken,
+       (SELECT count(*) FROM (SELECT FROM active_runs
            WHERE state <> 'ready' AND state = 'scheduled' LIMIT 10000) AS few) AS scheduled";
 }
 
@@ -43,7 +51,7 @@ pub(super) struct Backlog {
     /// In seconds.
     pub(super) oldest_approval: f64,
     pub(super) approvals: i64,
-    pub(super) runs: [(WakeState, i64); 3],
+    pub(super) runs: [(ActiveState, i64); 3],
 }
 
 impl Backlog {
@@ -53,29 +61,36 @@ impl Backlog {
         oldest_approval: 0.0,
         approvals: 0,
         runs: [
-            (WakeState::Ready, 0),
-            (WakeState::HandedOver, 0),
-            (WakeState::Scheduled, 0),
+            (ActiveState::Ready, 0),
+            (ActiveState::Taken, 0),
+            (ActiveState::Scheduled, 0),
         ],
     };
 }
 
-/// Measures waiting work.
+/// Measures waiting work; `None` if another worker reports it.
 ///
 /// # Errors
 /// When the database did not answer.
-pub(super) async fn waiting(database: &Database) -> Result<Backlog, DatabaseError> {
+pub(super) async fn waiting(
+    database: &Database,
+    worker: Uuid,
+) -> Result<Option<Backlog>, DatabaseError> {
+    let oldest = database.query_one(&IS_OLDEST, &[&worker]).await?;
+    if !oldest.try_get::<_, bool>("is_oldest")? {
+        return Ok(None);
+    }
     let due = database.query_one(&OLDEST_DUE_RUN, &[]).await?;
     let approvals = database.query_one(&PENDING_APPROVALS, &[]).await?;
     let runs = database.query_one(&WAITING_RUNS, &[]).await?;
-    Ok(Backlog {
+    Ok(Some(Backlog {
         oldest_due_run: due.try_get("seconds")?,
         oldest_approval: approvals.try_get("seconds")?,
         approvals: approvals.try_get("approvals")?,
         runs: [
-            (WakeState::Ready, runs.try_get("ready")?),
-            (WakeState::HandedOver, runs.try_get("handed_over")?),
-            (WakeState::Scheduled, runs.try_get("scheduled")?),
+            (ActiveState::Ready, runs.try_get("ready")?),
+            (ActiveState::Taken, runs.try_get("taken")?),
+            (ActiveState::Scheduled, runs.try_get("scheduled")?),
         ],
-    })
+    }))
 }

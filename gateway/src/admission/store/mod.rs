@@ -12,7 +12,8 @@ use super::{
     live_form::{LiveForm, LiveRelease},
     subject::Subject,
 };
-use crate::{batcher::LookUp, client_address::ClientAddress};
+use crate::client_address::ClientAddress;
+use letterbox_common::batcher::LookUp;
 
 statements! {
     /// For every request, in order: its live form, and when the limits that refuse it would let it

@@ -1,4 +1,6 @@
-//! Whether an action may be sent, by the policy and by the person whom it asks. Pure.
+//! Approvals: whether an action may be sent, by the policy and by the person whom it asks. Pure.
+//! Questions are asked, withdrawn and closed by `store/` and by `end_runs` in the database; people
+//! answer them through the operator.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Who is next: wakes are handed over in turn for each workspace, as many as there is room for in
-//! the workers' places, for the workspace and for the account. Pure.
+//! Who is next: runs are taken in turn for each workspace, as many as there is room for in the
+//! worker's places, for the workspace and for the account. Pure.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,7 +16,7 @@ pub(super) struct Lane {
     pub(super) account: Option<AccountId>,
 }
 
-/// How much may be in flight: handed over, and not yet let go by a worker.
+/// How much may be in flight at once: taken by a worker, and not yet let go of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Runs of a workspace.
@@ -25,7 +25,7 @@ pub(crate) struct Limits {
     pub(crate) account: usize,
 }
 
-/// A wake that could be handed over.
+/// A due run that could be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) run: RunId,
@@ -48,6 +48,11 @@ impl InFlight {
             in_flight.add(lane);
         }
         in_flight
+    }
+
+    /// The number of all runs in flight.
+    pub(super) fn total(&self) -> usize {
+        self.total
     }
 
     fn add(&mut self, lane: Lane) {

@@ -13,28 +13,27 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::look_ups::{LookUp, LookUps};
-use crate::metrics;
-use letterbox_common::process::vital::vital;
+pub use self::look_ups::{LookUp, LookUps};
+use crate::{metrics, process::vital::vital};
 
 /// The bounds of a batcher.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchLimits {
+pub struct BatchLimits {
     /// Maximum items that wait. More are refused.
-    pub(crate) max_queued: usize,
+    pub max_queued: usize,
     /// Maximum bytes of all unanswered items. More are refused.
-    pub(crate) max_bytes: usize,
+    pub max_bytes: usize,
     /// Maximum items in one batch.
-    pub(crate) max_batch: usize,
+    pub max_batch: usize,
     /// Maximum bytes in one batch; a single item may have more.
-    pub(crate) max_batch_bytes: usize,
+    pub max_batch_bytes: usize,
     /// The number of tasks, and so the maximum batches in flight.
-    pub(crate) max_in_flight: usize,
+    pub max_in_flight: usize,
 }
 
 /// Why an item got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unanswered {
+pub enum Unanswered {
     /// Too much is waiting, or the batcher is closed. Nothing was done.
     Overloaded,
     /// The work panicked. Its effect is unknown.
@@ -42,8 +41,9 @@ pub(crate) enum Unanswered {
 }
 
 /// The item of one caller, and the channel for its answer.
-pub(crate) struct Asked<I, A> {
-    pub(crate) item: I,
+pub struct Asked<I, A> {
+    /// What is to be handled.
+    pub item: I,
     answer: oneshot::Sender<A>,
     bytes: OwnedSemaphorePermit,
     since: Instant,
@@ -51,7 +51,7 @@ pub(crate) struct Asked<I, A> {
 
 impl<I, A> Asked<I, A> {
     /// Separates the item from the channel for its answer.
-    pub(crate) fn split(self) -> (I, Answer<A>) {
+    pub fn split(self) -> (I, Answer<A>) {
         let answer = Answer {
             sender: self.answer,
             _bytes: self.bytes,
@@ -62,22 +62,24 @@ impl<I, A> Asked<I, A> {
 
 /// The channel for the answer to one caller. Its item counts against the bytes until this is
 /// dropped.
-pub(crate) struct Answer<A> {
+pub struct Answer<A> {
     sender: oneshot::Sender<A>,
     _bytes: OwnedSemaphorePermit,
 }
 
 impl<A> Answer<A> {
     /// Answers the caller, if it still waits.
-    pub(crate) fn give(self, answer: A) {
+    pub fn give(self, answer: A) {
         // The caller may be gone.
         drop(self.sender.send(answer));
     }
 }
 
 /// The work of a batcher.
-pub(crate) trait BatchWork: Send + Sync + 'static {
+pub trait BatchWork: Send + Sync + 'static {
+    /// What a caller wants handled.
     type Item: Send + 'static;
+    /// What the caller is told.
     type Answer: Send + 'static;
 
     /// The number of bytes that an item counts for.
@@ -93,7 +95,7 @@ pub(crate) trait BatchWork: Send + Sync + 'static {
 }
 
 /// The callers' handle of a batcher, which is closed when all clones are dropped.
-pub(crate) struct Batcher<W: BatchWork> {
+pub struct Batcher<W: BatchWork> {
     asked: mpsc::Sender<Asked<W::Item, W::Answer>>,
     bytes: Arc<Semaphore>,
 }
@@ -109,12 +111,7 @@ impl<W: BatchWork> Clone for Batcher<W> {
 
 impl<W: BatchWork> Batcher<W> {
     /// Starts a batcher as tasks of `tasks`. `name` labels the metrics.
-    pub(crate) fn start(
-        name: &'static str,
-        limits: BatchLimits,
-        work: W,
-        tasks: &TaskTracker,
-    ) -> Self {
+    pub fn start(name: &'static str, limits: BatchLimits, work: W, tasks: &TaskTracker) -> Self {
         let (sender, receiver) = mpsc::channel(limits.max_queued);
         let waiting = Queued {
             asked: receiver,
@@ -136,7 +133,7 @@ impl<W: BatchWork> Batcher<W> {
     ///
     /// # Errors
     /// See [`Unanswered`].
-    pub(crate) fn ask(
+    pub fn ask(
         &self,
         item: W::Item,
     ) -> impl Future<Output = Result<W::Answer, Unanswered>> + use<W> {

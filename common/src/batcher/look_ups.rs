@@ -3,9 +3,12 @@
 use super::{Asked, BatchWork, Batcher, Unanswered};
 
 /// Work that returns one output for each item, all at the same time.
-pub(crate) trait LookUp: Send + Sync + 'static {
+pub trait LookUp: Send + Sync + 'static {
+    /// What is looked up.
     type Item: Send + 'static;
+    /// What is found.
     type Output: Send + 'static;
+    /// Why a look-up fails, and with it the whole batch.
     type Error: Clone + Send + 'static;
 
     /// Looks up all items. Returns one output for each, in the same order.
@@ -17,7 +20,7 @@ pub(crate) trait LookUp: Send + Sync + 'static {
 
 /// Why a look-up has no output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LookUpError<E> {
+pub enum LookUpError<E> {
     /// The batcher did not answer.
     Unanswered(Unanswered),
     /// The batch failed.
@@ -25,7 +28,7 @@ pub(crate) enum LookUpError<E> {
 }
 
 /// Look-ups as the work of a batcher.
-pub(crate) struct LookUps<L>(pub(crate) L);
+pub struct LookUps<L>(pub L);
 
 impl<L: LookUp> BatchWork for LookUps<L> {
     type Item = L::Item;
@@ -51,7 +54,7 @@ impl<L: LookUp> Batcher<LookUps<L>> {
     ///
     /// # Errors
     /// See [`LookUpError`].
-    pub(crate) fn look_up(
+    pub fn look_up(
         &self,
         item: L::Item,
     ) -> impl Future<Output = Result<L::Output, LookUpError<L::Error>>> + use<L> {

@@ -1,0 +1,100 @@
+//! Releases and policies, parsed once a process: neither ever changes.
+
+use std::sync::Arc;
+
+use letterbox_common::ids::{ReleaseId, WorkflowId, WorkspaceId};
+use letterbox_database::{Database, DatabaseError};
+use letterbox_workflow::{Policy, release::Release};
+use moka::sync::Cache;
+
+use super::store::load;
+
+/// Bytes of JSON texts whose parsed forms are kept.
+const MAX_RELEASES: u64 = 16 << 20;
+const MAX_POLICIES: u64 = 4 << 20;
+
+/// What is parsed, or why it can't be, and how long its text is.
+type Kept<T> = (Result<Arc<T>, String>, u32);
+
+/// The parsed releases and policies. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Parsed {
+    database: Database,
+    releases: Cache<(WorkspaceId, ReleaseId), Kept<Release>>,
+    policies: Cache<(WorkspaceId, i32), Kept<Policy>>,
+}
+
+impl Parsed {
+    pub(super) fn new(database: Database) -> Self {
+        Self {
+            database,
+            releases: bounded(MAX_RELEASES),
+            policies: bounded(MAX_POLICIES),
+        }
+    }
+
+    /// The actions of a release, or why they can't be loaded.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub(super) async fn release(
+        &self,
+        workspace: WorkspaceId,
+        workflow: WorkflowId,
+        release: ReleaseId,
+    ) -> Result<Result<Arc<Release>, String>, DatabaseError> {
+        let key = (workspace, release);
+        if let Some((known, _)) = self.releases.get(&key) {
+            return Ok(known);
+        }
+        let (actions, on_failure) =
+            load::release(&self.database, workspace, workflow, release).await?;
+        let loaded = Release::load(&actions, on_failure.as_deref());
+        let loaded = loaded.map(Arc::new).map_err(|error| error.to_string());
+        if let Err(error) = &loaded {
+            tracing::error!(release_id = %release, %error, "a release can't be loaded");
+        }
+        let length = actions.len() + on_failure.map_or(0, |text| text.len());
+        self.releases.insert(key, (loaded.clone(), weight(length)));
+        Ok(loaded)
+    }
+
+    /// A version of the policy of a workspace, or why it can't be read. 0 is the default policy.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub(super) async fn policy(
+        &self,
+        workspace: WorkspaceId,
+        version: i32,
+    ) -> Result<Result<Arc<Policy>, String>, DatabaseError> {
+        if version == 0 {
+            return Ok(Ok(Arc::new(Policy::default())));
+        }
+        let key = (workspace, version);
+        if let Some((known, _)) = self.policies.get(&key) {
+            return Ok(known);
+        }
+        let text = load::policy(&self.database, workspace, version).await?;
+        let parsed = Policy::parse(&text).map(Arc::new);
+        let parsed = parsed.map_err(|error| format!("the policy can't be read: {error}"));
+        self.policies
+            .insert(key, (parsed.clone(), weight(text.len())));
+        Ok(parsed)
+    }
+}
+
+fn bounded<K, T>(most: u64) -> Cache<K, Kept<T>>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    Cache::builder()
+        .max_capacity(most)
+        .weigher(|_, (_, weight): &Kept<T>| *weight)
+        .build()
+}
+
+fn weight(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

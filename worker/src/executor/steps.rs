@@ -1,0 +1,180 @@
+//! The runs in progress on a worker share their statements: many attempts begin, and many steps are
+//! written, in one transaction, each item with its own conditions and its own answer. A batch that
+//! fails is halved until the culprit stands alone.
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use letterbox_common::{
+    batcher::{Asked, BatchLimits, BatchWork, Batcher},
+    ids::RunId,
+};
+use letterbox_database::{Database, DatabaseError};
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::{
+    record::{Beginning, Step, Written},
+    store,
+};
+use crate::halves::may_be_one_of;
+
+/// Items and bytes are bounded by the places of a worker; batches by what a statement can do in
+/// time.
+const LIMITS: BatchLimits = BatchLimits {
+    max_queued: 4_096,
+    max_bytes: 1 << 20,
+    max_batch: 256,
+    max_batch_bytes: 1 << 20,
+    // While one batch is stuck, the next one is not.
+    max_in_flight: 3,
+};
+
+/// Runs that a log line names.
+const MAX_NAMED: usize = 4;
+
+/// Writes for the runs in progress. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Steps {
+    beginnings: Batcher<Shared<Begin>>,
+    steps: Batcher<Shared<Write>>,
+}
+
+impl Steps {
+    /// Starts the tasks that write. They end when all clones are dropped.
+    pub(super) fn start(database: &Database, lease: Duration, tasks: &TaskTracker) -> Self {
+        Self {
+            beginnings: Batcher::start("beginnings", LIMITS, Shared::new(database, lease), tasks),
+            steps: Batcher::start("steps", LIMITS, Shared::new(database, lease), tasks),
+        }
+    }
+
+    /// Begins an attempt. `None` if something that it was decided by does not hold any more.
+    ///
+    /// # Errors
+    /// When the database does not answer: whether it has begun is unknown. Asking again is safe.
+    pub(super) async fn begin(
+        &self,
+        beginning: &Arc<Beginning>,
+    ) -> Result<Option<Uuid>, DatabaseError> {
+        answered(self.beginnings.ask(beginning.clone()).await)
+    }
+
+    /// Writes a step.
+    ///
+    /// # Errors
+    /// When the database does not answer: whether it is written is unknown. Asking again is safe.
+    pub(super) async fn write(&self, step: &Arc<Step>) -> Result<Written, DatabaseError> {
+        answered(self.steps.ask(step.clone()).await)
+    }
+}
+
+fn answered<T, E>(answer: Result<Result<T, DatabaseError>, E>) -> Result<T, DatabaseError> {
+    // More is never queued than there are places; a task that panicked ends the process.
+    answer.unwrap_or_else(|_| Err(DatabaseError::rolled_back("a batch")))
+}
+
+/// What is done with many items at once.
+trait InBatches: Send + Sync + 'static {
+    type Item: Send + Sync + 'static;
+    type Answer: Send + 'static;
+
+    fn run(item: &Self::Item) -> RunId;
+
+    /// Does it for all items, or for none. Returns one answer for each.
+    fn store(
+        database: &Database,
+        items: &[&Self::Item],
+        lease: Duration,
+    ) -> impl Future<Output = Result<Vec<Self::Answer>, DatabaseError>> + Send;
+}
+
+struct Begin;
+
+impl InBatches for Begin {
+    type Item = Beginning;
+    type Answer = Option<Uuid>;
+
+    fn run(item: &Beginning) -> RunId {
+        item.turn.run
+    }
+
+    async fn store(
+        database: &Database,
+        items: &[&Beginning],
+        lease: Duration,
+    ) -> Result<Vec<Option<Uuid>>, DatabaseError> {
+        store::begin::begin(database, items, lease).await
+    }
+}
+
+struct Write;
+
+impl InBatches for Write {
+    type Item = Step;
+    type Answer = Written;
+
+    fn run(item: &Step) -> RunId {
+        item.turn.run
+    }
+
+    async fn store(
+        database: &Database,
+        items: &[&Step],
+        lease: Duration,
+    ) -> Result<Vec<Written>, DatabaseError> {
+        store::write::write(database, items, lease).await
+    }
+}
+
+/// The work of a batcher: stores its items together, in halves if that fails.
+struct Shared<W> {
+    database: Database,
+    lease: Duration,
+    work: PhantomData<W>,
+}
+
+impl<W> Shared<W> {
+    fn new(database: &Database, lease: Duration) -> Self {
+        Self {
+            database: database.clone(),
+            lease,
+            work: PhantomData,
+        }
+    }
+}
+
+impl<W: InBatches> BatchWork for Shared<W> {
+    type Item = Arc<W::Item>;
+    type Answer = Result<W::Answer, DatabaseError>;
+
+    async fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) {
+        let items = batch.into_iter().map(Asked::split).collect();
+        // A stack of the parts left to do, the next one on top.
+        let mut parts: Vec<Vec<_>> = vec![items];
+        while let Some(mut part) = parts.pop() {
+            let items: Vec<&W::Item> = part.iter().map(|(item, _)| &**item).collect();
+            // Whatever is logged meanwhile names the runs, or the first of many.
+            let runs: Vec<RunId> = items
+                .iter()
+                .take(MAX_NAMED)
+                .map(|item| W::run(item))
+                .collect();
+            let span = tracing::error_span!("batch", ?runs, of = items.len());
+            let storing = W::store(&self.database, &items, self.lease).instrument(span);
+            match storing.await {
+                Ok(answers) => part
+                    .into_iter()
+                    .zip(answers)
+                    .for_each(|((_, asker), answer)| asker.give(Ok(answer))),
+                Err(error) if part.len() > 1 && may_be_one_of(&error) => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                Err(error) => part
+                    .into_iter()
+                    .for_each(|(_, asker)| asker.give(Err(error.clone()))),
+            }
+        }
+    }
+}

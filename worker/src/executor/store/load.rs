@@ -1,0 +1,258 @@
+//! Loading runs that were taken: what was submitted, what has been done, what holds now.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use letterbox_common::{
+    ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
+    states::{ActionState, ApprovalState},
+};
+use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
+
+use crate::executor::{
+    approvals::ApprovalStatus,
+    record::{Account, ActionRecord, Circumstances, Retries, RunFacts, TakenRun, Turn},
+};
+
+/// The columns of [`Circumstances`]: of a workspace `w`, a member `m` and an account `a`.
+macro_rules! circumstances {
+    () => {
+        "coalesce(m.may_run, false) AS owner_may_run,
+       EXISTS (SELECT FROM held_workspaces h WHERE h.workspace_id = w.workspace_id) AS is_held,
+       w.retry_attempts, w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause,
+       a.account_id, a.name, a.base_url, a.header_name, a.credential_sealed,
+       coalesce((SELECT max(version) FROM policies p WHERE p.workspace_id = w.workspace_id), 0)
+           AS policy_version"
+    };
+}
+
+statements! {
+    /// Loads runs, and what holds for an action that calls the account $3.
+    LOAD_RUNS = load_runs concat!("
+SELECT r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input, r.failing,
+       r.traceparent, ", circumstances!(), "
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (workspace_id, run_id, account_id)
+JOIN runs r ON r.workspace_id = t.workspace_id AND r.run_id = t.run_id
+JOIN workspaces w ON w.workspace_id = t.workspace_id
+LEFT JOIN members m ON m.workspace_id = r.workspace_id AND m.user_id = r.run_as
+LEFT JOIN connected_accounts a
+    ON a.workspace_id = t.workspace_id AND a.account_id = t.account_id AND a.user_id = r.run_as
+    AND a.disconnected_at IS NULL");
+
+    /// What runs have done, with the answers of people. Of an action that is over its request is
+    /// not needed any more, and of an agent that is over no part.
+    ACTION_RECORDS = action_records "
+SELECT a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
+       CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
+       a.response_status, a.answer_sealed, a.unanswered, a.begun, a.answered,
+       extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
+       extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
+       p.state AS approval_state, CASE p.state
+           WHEN 'pending'
+               THEN extract(epoch FROM p.expires_at - question_clock(a.workspace_id))::float8
+       END AS approval_expires_in,
+       CASE p.state
+           WHEN 'approved' THEN NOT approval_stands(a.workspace_id, p.decided_by,
+               (SELECT run_as FROM runs r
+                WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id))
+       END AS approval_lapsed
+FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
+JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+LEFT JOIN approvals p ON p.workspace_id = a.workspace_id AND p.run_id = a.run_id
+    AND p.action_id = a.action_id
+LEFT JOIN run_actions g ON g.workspace_id = a.workspace_id AND g.run_id = a.run_id
+    AND g.action_id = a.part_of
+WHERE g.state IS DISTINCT FROM 'succeeded'";
+
+    /// What holds for an action of the user $2 that calls the account with a name.
+    CIRCUMSTANCES = circumstances concat!("
+SELECT ", circumstances!(), "
+FROM workspaces w
+LEFT JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = $2
+LEFT JOIN connected_accounts a
+    ON a.workspace_id = w.workspace_id AND a.user_id = $2 AND a.name = $3
+    AND a.disconnected_at IS NULL
+WHERE w.workspace_id = $1");
+
+    /// The actions of a release, as JSON texts.
+    RELEASE = release_actions "
+SELECT actions, on_failure FROM releases
+WHERE workspace_id = $1 AND workflow_id = $2 AND release_id = $3";
+
+    /// The text of a policy.
+    POLICY = policy_text "SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
+}
+
+/// A loaded run, with its records by action.
+pub(in crate::executor) type Loaded = (RunFacts, HashMap<String, ActionRecord>);
+
+/// Loads runs that were taken, by run.
+///
+/// # Errors
+/// When the database does not answer.
+pub(in crate::executor) async fn load_runs(
+    database: &Database,
+    taken: &[TakenRun],
+) -> Result<HashMap<RunId, Loaded>, DatabaseError> {
+    let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
+    let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
+    let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
+    let rows = database
+        .query(&LOAD_RUNS, &[&workspaces, &runs, &accounts])
+        .await?;
+    let loaded = rows
+        .iter()
+        .map(|row| Ok((row.try_get("run_id")?, (facts(row)?, HashMap::new()))));
+    let mut loaded = loaded.collect::<Result<HashMap<RunId, Loaded>, RowError>>()?;
+
+    // In its first turn a run has done nothing yet.
+    let before = taken
+        .iter()
+        .map(|one| one.turn)
+        .filter(|turn| turn.number > 1);
+    let before: Vec<Turn> = before.collect();
+    if !before.is_empty() {
+        let workspaces: Vec<WorkspaceId> = before.iter().map(|turn| turn.workspace).collect();
+        let runs: Vec<RunId> = before.iter().map(|turn| turn.run).collect();
+        for row in &database
+            .query(&ACTION_RECORDS, &[&workspaces, &runs])
+            .await?
+        {
+            if let Some((_, records)) = loaded.get_mut(&row.try_get("run_id")?) {
+                records.insert(row.try_get("action_id")?, record(row)?);
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+/// What holds now, for an action of `owner` that calls `account`.
+///
+/// # Errors
+/// When the database does not answer.
+pub(in crate::executor) async fn circumstances(
+    database: &Database,
+    workspace: WorkspaceId,
+    owner: UserId,
+    account: &str,
+) -> Result<Circumstances, DatabaseError> {
+    let row = database
+        .query_one(&CIRCUMSTANCES, &[&workspace, &owner, &account])
+        .await?;
+    Ok(holding(&row)?)
+}
+
+/// The JSON texts of a release: its actions, and those that follow a failure.
+///
+/// # Errors
+/// When the database does not answer.
+pub(in crate::executor) async fn release(
+    database: &Database,
+    workspace: WorkspaceId,
+    workflow: WorkflowId,
+    release: ReleaseId,
+) -> Result<(String, Option<String>), DatabaseError> {
+    let row = database
+        .query_one(&RELEASE, &[&workspace, &workflow, &release])
+        .await?;
+    Ok((row.try_get("actions")?, row.try_get("on_failure")?))
+}
+
+/// The text of a policy.
+///
+/// # Errors
+/// When the database does not answer.
+pub(in crate::executor) async fn policy(
+    database: &Database,
+    workspace: WorkspaceId,
+    version: i32,
+) -> Result<String, DatabaseError> {
+    let row = database.query_one(&POLICY, &[&workspace, &version]).await?;
+    Ok(row.try_get("policy")?)
+}
+
+fn facts(row: &Row) -> Result<RunFacts, RowError> {
+    Ok(RunFacts {
+        owner: row.try_get("run_as")?,
+        workflow: row.try_get("workflow_id")?,
+        release: row.try_get("release_id")?,
+        received_at: row.try_get("received_at")?,
+        input: row.try_get("input")?,
+        failing: row.try_get("failing")?,
+        traceparent: row.try_get("traceparent")?,
+        circumstances: holding(row)?,
+    })
+}
+
+fn holding(row: &Row) -> Result<Circumstances, RowError> {
+    let account = match row.try_get::<_, Option<AccountId>>("account_id")? {
+        Some(id) => Some(Account {
+            id,
+            name: row.try_get("name")?,
+            base_url: row.try_get("base_url")?,
+            header: row.try_get("header_name")?,
+            credential_sealed: row.try_get("credential_sealed")?,
+        }),
+        None => None,
+    };
+    Ok(Circumstances {
+        owner_may_run: row.try_get("owner_may_run")?,
+        is_held: row.try_get("is_held")?,
+        retries: Retries {
+            attempts: row.try_get("retry_attempts")?,
+            first_pause: seconds(row, "retry_first_pause")?,
+        },
+        account,
+        policy_version: row.try_get("policy_version")?,
+        since: Instant::now(),
+    })
+}
+
+fn record(row: &Row) -> Result<ActionRecord, RowError> {
+    let state: ActionState = row.try_get("state")?;
+    let is_told: bool = row.try_get("is_told")?;
+    let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
+    let error: Option<String> = row.try_get("error")?;
+    let status: Option<i32> = row.try_get("response_status")?;
+    let has_failed = state == ActionState::Failed && !is_told;
+    Ok(ActionRecord {
+        is_done: is_told || state == ActionState::Succeeded,
+        state: Some(state),
+        failed: error.clone().filter(|_| has_failed),
+        refused: error.filter(|_| is_told && answer.is_none()),
+        answer,
+        status: status.and_then(|status| u16::try_from(status).ok()),
+        age: seconds(row, "age")?.unwrap_or_default(),
+        branch: row.try_get("branch")?,
+        request: row.try_get("request")?,
+        attempts: row.try_get("attempts")?,
+        begun: row.try_get("begun")?,
+        answered: row.try_get("answered")?,
+        unanswered: row.try_get("unanswered")?,
+        retry_in: seconds(row, "retry_in")?,
+        approval: approval(row)?,
+    })
+}
+
+fn approval(row: &Row) -> Result<Option<ApprovalStatus>, RowError> {
+    let Some(state) = row.try_get::<_, Option<ApprovalState>>("approval_state")? else {
+        return Ok(None);
+    };
+    let has_lapsed: Option<bool> = row.try_get("approval_lapsed")?;
+    Ok(Some(match (state, seconds(row, "approval_expires_in")?) {
+        (ApprovalState::Approved, _) if has_lapsed == Some(true) => ApprovalStatus::Lapsed,
+        (ApprovalState::Approved, _) => ApprovalStatus::Approved,
+        (ApprovalState::Withdrawn, _) => ApprovalStatus::Withdrawn,
+        (ApprovalState::Denied, _) => ApprovalStatus::Denied,
+        (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
+        (ApprovalState::Pending, None) | (ApprovalState::Expired, _) => ApprovalStatus::Expired,
+    }))
+}
+
+/// A column of seconds; `None` if it is null, or its time has passed.
+fn seconds(row: &Row, column: &str) -> Result<Option<Duration>, RowError> {
+    let seconds: Option<f64> = row.try_get(column)?;
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+}

@@ -1,0 +1,429 @@
+//! Writing steps. What becomes of a run is written for the turn that still lasts; the answer to an
+//! attempt is written if that attempt is the latest and has none, whoever has the run now. So a step
+//! that is written again changes nothing, and a known answer is never thrown away.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use letterbox_common::{
+    ids::{AccountId, ApprovalId, RunId, WorkspaceId},
+    states::RunState,
+};
+use letterbox_database::{
+    BoundStatement, Database, DatabaseError, Row, RowError, Transaction, Work, replace_nul,
+    statements,
+};
+use uuid::Uuid;
+
+use super::{HOLD_RUNS, of_actions, of_turns, rows::ActionRow};
+use crate::executor::record::{Change, End, Step, Then, Turn, Written};
+
+statements! {
+    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
+    /// Late answers to actions that are over meanwhile count only if they succeeded.
+    RECORD_ANSWERS = record_answers "
+UPDATE run_actions a SET
+    state = CASE WHEN a.state = 'running' OR i.state = 'succeeded' THEN i.state ELSE a.state END,
+    finished_at = CASE WHEN i.state IN ('succeeded', 'failed') THEN clock_timestamp()
+        WHEN a.state <> 'running' THEN a.finished_at END,
+    branch = i.branch, error = i.error, is_told = i.is_told, answer_sealed = i.answer_sealed,
+    response_status = coalesce(i.response_status, a.response_status),
+    retry_at = clock_timestamp() + i.retry_in * interval '1 second',
+    attempts = a.attempts + 1, answered = i.attempt,
+    unanswered = greatest(a.unanswered - i.settled, 0)
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[], $7::text[],
+            $8::text[], $9::bool[], $10::bytea[], $11::int[], $12::float8[], $13::int[])
+     AS i (workspace_id, run_id, turn, action_id, attempt, state, branch, error, is_told,
+           answer_sealed, response_status, retry_in, settled)
+WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = i.action_id
+  AND a.begun = i.attempt AND a.answered < i.attempt
+RETURNING a.run_id";
+
+    /// Writes what has happened to actions otherwise, for the turns that last. What is said of an
+    /// earlier state is cleared; the key and the request stay.
+    RECORD_CHANGES = record_changes "
+INSERT INTO run_actions AS a (workspace_id, run_id, action_id, position, type, part_of, untrusted,
+    steered_by, idempotency_key, state, branch, error, is_told, answer_sealed, response_status,
+    retry_at, decision, decision_rule, policy_version, request, finished_at)
+SELECT i.workspace_id, i.run_id, i.action_id,
+       (SELECT count(*) + 1 FROM run_actions e
+        WHERE e.workspace_id = i.workspace_id AND e.run_id = i.run_id),
+       i.type, i.part_of, i.untrusted::text[], i.steered_by::text[], i.idempotency_key, i.state,
+       i.branch, i.error, i.is_told, i.answer_sealed, i.response_status,
+       clock_timestamp() + i.retry_in * interval '1 second', i.decision, i.decision_rule,
+       i.policy_version, i.request,
+       CASE WHEN i.state IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
+            $8::text[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::bool[],
+            $14::bytea[], $15::int[], $16::float8[], $17::text[], $18::int[], $19::int[],
+            $20::text[])
+     AS i (workspace_id, run_id, turn, action_id, type, part_of, untrusted, steered_by,
+           idempotency_key, state, branch, error, is_told, answer_sealed, response_status,
+           retry_in, decision, decision_rule, policy_version, request)
+JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+    AND t.state = 'taken' AND t.turn = i.turn
+ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
+    state = EXCLUDED.state, branch = EXCLUDED.branch, error = EXCLUDED.error,
+    is_told = EXCLUDED.is_told, answer_sealed = EXCLUDED.answer_sealed,
+    response_status = coalesce(EXCLUDED.response_status, a.response_status),
+    retry_at = EXCLUDED.retry_at, decision = coalesce(EXCLUDED.decision, a.decision),
+    decision_rule = CASE WHEN EXCLUDED.decision IS NULL THEN a.decision_rule
+        ELSE EXCLUDED.decision_rule END,
+    policy_version = coalesce(EXCLUDED.policy_version, a.policy_version),
+    request = coalesce(a.request, EXCLUDED.request), finished_at = EXCLUDED.finished_at";
+
+    /// Asks people: once for each action, or again if the question was withdrawn or whoever approved
+    /// may no longer. A question that is asked again gets a new id. Shows that the run waits.
+    ASK_APPROVALS = ask_approvals "
+WITH asked AS (
+    SELECT i.*, r.workflow_id, r.run_as
+    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::uuid[], $6::float8[])
+         AS i (workspace_id, run_id, turn, action_id, approval_id, seconds)
+    JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+        AND t.state = 'taken' AND t.turn = i.turn
+    JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
+), question AS (
+    INSERT INTO approvals AS p (workspace_id, approval_id, run_id, action_id, workflow_id,
+        expires_at)
+    SELECT workspace_id, approval_id, run_id, action_id, workflow_id,
+           clock_timestamp() + seconds * interval '1 second'
+    FROM asked
+    ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE
+    SET state = 'pending', expires_at = EXCLUDED.expires_at
+    WHERE p.state = 'withdrawn' OR p.state = 'approved'
+      AND NOT approval_stands(p.workspace_id, p.decided_by,
+          (SELECT run_as FROM runs r
+           WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id))
+)
+UPDATE runs r SET state = 'waiting_approval' FROM asked a
+WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'waiting_approval'";
+
+    /// Notes why runs fail whose actions that follow a failure begin.
+    NOTE_FAILING = note_failing "
+UPDATE runs r SET failing = i.reason
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+     AS i (workspace_id, run_id, turn, reason)
+JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+    AND t.state = 'taken' AND t.turn = i.turn
+WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
+
+    /// Lets turns last that go on: their leases are renewed, and they are not idle, when that is
+    /// not so already.
+    KEEP_TURNS = keep_turns "
+UPDATE active_runs a SET idle_turns = 0,
+    due_at = greatest(a.due_at, clock_timestamp() + $4::float8 * interval '1 second')
+FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS i (workspace_id, run_id, turn)
+WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+  AND a.state = 'taken' AND a.turn = i.turn
+  AND (a.idle_turns > 1 OR a.due_at < clock_timestamp() + $4::float8 * interval '0.5 second')";
+
+    /// Lets go of runs: each is due after a time, or at once.
+    RELEASE_RUNS = release_runs "
+UPDATE active_runs a SET idle_turns = 0,
+    state = CASE WHEN i.seconds > 0 THEN 'scheduled' ELSE 'ready' END,
+    due_at = clock_timestamp() + i.seconds * interval '1 second',
+    account_id = coalesce(i.account_id, a.account_id)
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::float8[], $5::uuid[])
+     AS i (workspace_id, run_id, turn, seconds, account_id)
+WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+  AND a.state = 'taken' AND a.turn = i.turn";
+
+    /// Makes runs ready that wait for an answer which has come: to a question that was answered
+    /// while it was asked, or to an attempt whose worker had lost its turn. The question of an
+    /// action that was answered is withdrawn.
+    WAKE_ANSWERED = wake_answered "
+WITH withdrawn AS (
+    UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
+    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+         AS i (workspace_id, run_id, turn, action_id)
+    JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+        AND a.action_id = i.action_id AND a.state <> 'waiting_approval'
+    WHERE p.workspace_id = i.workspace_id AND p.run_id = i.run_id AND p.action_id = i.action_id
+      AND p.state = 'pending'
+)
+UPDATE active_runs r SET state = 'ready', due_at = clock_timestamp()
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+     AS i (workspace_id, run_id, turn, action_id)
+JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+    AND a.action_id = i.action_id
+LEFT JOIN approvals p ON p.workspace_id = i.workspace_id AND p.run_id = i.run_id
+    AND p.action_id = i.action_id
+WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id AND r.state = 'scheduled'
+  AND (a.state <> 'waiting_approval' OR p.state <> 'pending')";
+
+    /// Ends runs.
+    END_RUNS = end_runs "
+SELECT end_runs($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[])";
+}
+
+/// Writes steps, of each run at most one. Returns what came of each, in their order. Doing it again
+/// changes nothing.
+///
+/// # Errors
+/// When the database does not answer: whether they are written is then unknown. Permanent when it
+/// refuses one of them.
+pub(in crate::executor) async fn write(
+    database: &Database,
+    steps: &[&Step],
+    lease: Duration,
+) -> Result<Vec<Written>, DatabaseError> {
+    let name = "write_steps";
+    let write = WriteSteps { steps, lease };
+    let written = database.transaction(name, &write).await?;
+    written.ok_or_else(|| DatabaseError::rolled_back(name))
+}
+
+struct WriteSteps<'s> {
+    steps: &'s [&'s Step],
+    lease: Duration,
+}
+
+impl Work for WriteSteps<'_> {
+    type Output = Vec<Written>;
+
+    async fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<Option<Self::Output>, DatabaseError> {
+        // Answers come right behind the locks: their rows say which of them count.
+        let (answers, changes) = self.actions();
+        let mut statements = vec![of_turns(&HOLD_RUNS, self.turns(|_| true))];
+        statements.extend(answers.first().map(|_| record_answers(&answers)));
+        statements.extend(changes.first().map(|_| record_changes(&changes)));
+        statements.extend(self.questions());
+        statements.extend(self.runs());
+        let results = transaction.pipeline(&statements).await?;
+        let mut results = results.iter().map(Vec::as_slice);
+        let held = held(results.next().unwrap_or_default())?;
+
+        if !answers.is_empty() {
+            let counted = runs_of(results.next().unwrap_or_default())?;
+            self.wake_late(transaction, &held, &counted).await?;
+        }
+        let written = (1..).zip(self.steps).map(|(place, step)| {
+            match held.get(&place) {
+                None => Written::NotOurs,
+                // What is over stays so; otherwise this was its last step.
+                Some(true) if !matches!(step.then, Then::End(_)) => Written::Cancelled,
+                Some(_) => Written::Recorded,
+            }
+        });
+        let written: Vec<Written> = written.collect();
+        self.cancel(transaction, &written).await?;
+        Ok(Some(written))
+    }
+}
+
+impl WriteSteps<'_> {
+    /// The turns of the steps after which the run goes on in a certain way.
+    fn turns(&self, which: impl Fn(&Then) -> bool) -> impl Iterator<Item = Turn> {
+        let steps = self.steps.iter().filter(move |step| which(&step.then));
+        steps.map(|step| step.turn)
+    }
+
+    /// What is written about actions: what came of attempts, and everything else.
+    fn actions(&self) -> (Vec<ActionRow<'_>>, Vec<ActionRow<'_>>) {
+        let rows = self.steps.iter().filter_map(|step| ActionRow::of(step));
+        rows.partition(|row| row.attempt.is_some())
+    }
+
+    /// The steps that ask a person, and how long that person may take.
+    fn asking(&self) -> impl Iterator<Item = (Turn, &str, Duration)> + Clone {
+        self.steps
+            .iter()
+            .filter_map(|step| match (&step.action, &step.then) {
+                (Some((key, Change::AwaitsApproval(_))), Then::AwaitApproval(limit)) => {
+                    Some((step.turn, key.id.as_str(), *limit))
+                }
+                _ => None,
+            })
+    }
+
+    fn questions(&self) -> Option<BoundStatement<'_>> {
+        let asking = self.asking();
+        asking.clone().next()?;
+        let actions: Vec<&str> = asking.clone().map(|(_, action, _)| action).collect();
+        let ids: Vec<_> = actions.iter().map(|_| ApprovalId::generate()).collect();
+        let limits: Vec<f64> = asking
+            .clone()
+            .map(|(.., limit)| limit.as_secs_f64())
+            .collect();
+        let ask = of_turns(&ASK_APPROVALS, asking.map(|(turn, ..)| turn))
+            .bind(/* $4 action_id */ actions)
+            .bind(/* $5 approval_id */ ids)
+            .bind(/* $6 expires_in_seconds */ limits);
+        Some(ask)
+    }
+
+    /// What becomes of the runs.
+    fn runs(&self) -> Vec<BoundStatement<'_>> {
+        let (mut failing, mut releases, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for step in self.steps {
+            match &step.then {
+                Then::Continue => {}
+                Then::BeginFailing(reason) => failing.push((step.turn, replace_nul(reason))),
+                Then::Release(after, account) => releases.push((step.turn, *after, *account)),
+                Then::AwaitApproval(limit) => releases.push((step.turn, *limit, None)),
+                Then::End(end) => ends.push(Ending::of(step.turn, end)),
+            }
+        }
+        let goes_on = |then: &Then| matches!(then, Then::Continue | Then::BeginFailing(_));
+        let mut statements = Vec::new();
+        if self.turns(goes_on).next().is_some() {
+            let keep = of_turns(&KEEP_TURNS, self.turns(goes_on));
+            statements.push(keep.bind(/* $4 lease_seconds */ self.lease.as_secs_f64()));
+        }
+        if !failing.is_empty() {
+            let (turns, reasons): (Vec<Turn>, Vec<String>) = failing.into_iter().unzip();
+            let note = of_turns(&NOTE_FAILING, turns.into_iter());
+            statements.push(note.bind(/* $4 reason */ reasons));
+        }
+        if !releases.is_empty() {
+            statements.push(release_runs(&releases));
+        }
+        // Behind the releases: who answers while a run is taken leaves it to this to look.
+        let asking = self.asking().map(|(turn, action, _)| (turn, action));
+        statements.extend(wake_answered(asking));
+        if !ends.is_empty() {
+            statements.push(end_runs(ends));
+        }
+        statements
+    }
+
+    /// Wakes the runs whose answers counted although another turn decides about them.
+    async fn wake_late(
+        &self,
+        transaction: &Transaction<'_>,
+        held: &HashMap<i64, bool>,
+        counted: &HashSet<RunId>,
+    ) -> Result<(), DatabaseError> {
+        let late = (1..).zip(self.steps).filter_map(|(place, step)| {
+            let (key, _) = step.action.as_ref()?;
+            let is_late = !held.contains_key(&place) && counted.contains(&step.turn.run);
+            is_late.then_some((step.turn, key.id.as_str()))
+        });
+        if let Some(wake) = wake_answered(late) {
+            transaction.pipeline(&[wake]).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the runs whose cancellation was ordered, whatever their steps have made of them.
+    async fn cancel(
+        &self,
+        transaction: &Transaction<'_>,
+        written: &[Written],
+    ) -> Result<(), DatabaseError> {
+        let cancelled = self.steps.iter().zip(written);
+        let cancelled = cancelled.filter(|(_, written)| **written == Written::Cancelled);
+        let ends: Vec<_> = cancelled
+            .map(|(step, _)| Ending::cancelled(step.turn))
+            .collect();
+        if !ends.is_empty() {
+            transaction.pipeline(&[end_runs(ends)]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A run that ends.
+struct Ending {
+    turn: Turn,
+    /// It ends only if the turn lasts.
+    is_of_turn: bool,
+    state: RunState,
+    reason: Option<String>,
+}
+
+impl Ending {
+    fn of(turn: Turn, end: &End) -> Self {
+        let (state, reason) = match end {
+            End::Succeeded => (RunState::Succeeded, None),
+            End::Failed(reason) => (RunState::Failed, Some(reason)),
+            End::Denied(reason) => (RunState::Denied, Some(reason)),
+        };
+        Self {
+            turn,
+            is_of_turn: true,
+            state,
+            reason: reason.map(|reason| replace_nul(reason)),
+        }
+    }
+
+    /// Its row is locked, and may have been released: the turn does not matter any more.
+    fn cancelled(turn: Turn) -> Self {
+        Self {
+            turn,
+            is_of_turn: false,
+            state: RunState::Cancelled,
+            reason: None,
+        }
+    }
+}
+
+fn end_runs<'p>(ends: Vec<Ending>) -> BoundStatement<'p> {
+    let workspaces: Vec<WorkspaceId> = ends.iter().map(|end| end.turn.workspace).collect();
+    let runs: Vec<RunId> = ends.iter().map(|end| end.turn.run).collect();
+    let turn = |end: &Ending| end.is_of_turn.then_some(end.turn.number);
+    let turns: Vec<Option<i32>> = ends.iter().map(turn).collect();
+    let states: Vec<RunState> = ends.iter().map(|end| end.state).collect();
+    let reasons: Vec<Option<String>> = ends.into_iter().map(|end| end.reason).collect();
+    BoundStatement::new(&END_RUNS)
+        .bind(/* $1 workspace_id */ workspaces)
+        .bind(/* $2 run_id */ runs)
+        .bind(/* $3 turn */ turns)
+        .bind(/* $4 state */ states)
+        .bind(/* $5 reason */ reasons)
+}
+
+fn release_runs<'p>(releases: &[(Turn, Duration, Option<AccountId>)]) -> BoundStatement<'p> {
+    let seconds: Vec<f64> = releases.iter().map(|one| one.1.as_secs_f64()).collect();
+    let accounts: Vec<Option<AccountId>> = releases.iter().map(|one| one.2).collect();
+    of_turns(&RELEASE_RUNS, releases.iter().map(|one| one.0))
+        .bind(/* $4 due_in_seconds */ seconds)
+        .bind(/* $5 account_id */ accounts)
+}
+
+fn wake_answered<'p>(actions: impl Iterator<Item = (Turn, &'p str)>) -> Option<BoundStatement<'p>> {
+    let (turns, actions): (Vec<Turn>, Vec<&str>) = actions.unzip();
+    turns.first()?;
+    let wake = of_turns(&WAKE_ANSWERED, turns.into_iter());
+    Some(wake.bind(/* $4 action_id */ actions))
+}
+
+fn record_answers<'p>(rows: &[ActionRow<'p>]) -> BoundStatement<'p> {
+    let ids: Vec<&str> = rows.iter().map(|row| row.key.id.as_str()).collect();
+    let attempts: Vec<_> = rows.iter().filter_map(|row| row.attempt).collect();
+    let answers = of_turns(&RECORD_ANSWERS, rows.iter().map(|row| row.turn))
+        .bind(/* $4 action_id */ ids)
+        .bind(
+            /* $5 attempt */
+            attempts
+                .iter()
+                .map(|(number, _)| *number)
+                .collect::<Vec<_>>(),
+        );
+    let settled: Vec<i32> = attempts.iter().map(|(_, end)| end.settled()).collect();
+    ActionRow::outcomes(answers, rows).bind(/* $13 settled */ settled)
+}
+
+fn record_changes<'p>(rows: &[ActionRow<'p>]) -> BoundStatement<'p> {
+    let keys: Vec<Uuid> = rows.iter().map(|_| Uuid::new_v4()).collect();
+    let changes = of_turns(&RECORD_CHANGES, rows.iter().map(|row| row.turn));
+    let changes = of_actions(changes, rows.iter().map(|row| row.key));
+    let changes = changes.bind(/* $9 idempotency_key */ keys);
+    ActionRow::rulings(ActionRow::outcomes(changes, rows), rows)
+}
+
+/// The turns that last, by their place from 1, and whether their runs are to be cancelled.
+fn held(rows: &[Row]) -> Result<HashMap<i64, bool>, RowError> {
+    let held = rows.iter();
+    let held = held.map(|row| Ok((row.try_get("place")?, row.try_get("is_cancelled")?)));
+    held.collect()
+}
+
+fn runs_of(rows: &[Row]) -> Result<HashSet<RunId>, RowError> {
+    rows.iter().map(|row| row.try_get("run_id")).collect()
+}

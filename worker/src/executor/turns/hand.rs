@@ -1,0 +1,118 @@
+//! What this worker has in hand: its places, the runs that have them, and the accounts that those
+//! may call.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use letterbox_common::{
+    ids::{AccountId, RunId, WorkspaceId},
+    process::metrics::OneMore,
+};
+use tokio::sync::Notify;
+
+use super::fairness::Lane;
+use crate::{executor::record::Turn, metrics};
+
+/// The runs that a worker executes, and for whom it may look. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Hand(Arc<Inner>);
+
+struct Inner {
+    places: u16,
+    runs: Mutex<HashMap<(WorkspaceId, RunId), Lane>>,
+    /// A run is due.
+    due: Notify,
+    /// There is room again: a place, or a request to an account.
+    room: Notify,
+}
+
+impl Hand {
+    /// A hand with this many places, all of them free.
+    pub(crate) fn new(places: u16) -> Self {
+        metrics::PLACES.set(places.into());
+        Self(Arc::new(Inner {
+            places,
+            runs: Mutex::default(),
+            due: Notify::new(),
+            room: Notify::new(),
+        }))
+    }
+
+    /// Tells that a run is due: looking for it now saves the pause.
+    pub(crate) fn look(&self) {
+        self.0.due.notify_one();
+    }
+
+    /// Waits until a run is due; or until there is room again, if there is `more` to do with it.
+    pub(super) async fn more(&self, more: bool) {
+        tokio::select! {
+            () = self.0.due.notified() => {}
+            () = self.0.room.notified(), if more => {}
+        }
+    }
+
+    pub(super) fn places(&self) -> u16 {
+        self.0.places
+    }
+
+    pub(super) fn free(&self) -> usize {
+        usize::from(self.0.places).saturating_sub(self.0.runs().len())
+    }
+
+    /// The runs in hand, with the lanes that they count in.
+    pub(super) fn runs(&self) -> HashMap<(WorkspaceId, RunId), Lane> {
+        self.0.runs().clone()
+    }
+
+    /// Gives a place to a run that was taken to call this account.
+    pub(super) fn take(&self, turn: Turn, account: Option<AccountId>) -> Place {
+        let key = (turn.workspace, turn.run);
+        let lane = Lane {
+            workspace: turn.workspace,
+            account,
+        };
+        self.0.runs().insert(key, lane);
+        Place {
+            hand: self.clone(),
+            key,
+            _taken: metrics::PLACES_TAKEN.hold(),
+        }
+    }
+}
+
+impl Inner {
+    fn runs(&self) -> MutexGuard<'_, HashMap<(WorkspaceId, RunId), Lane>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one run, until it is dropped.
+pub(in crate::executor) struct Place {
+    hand: Hand,
+    key: (WorkspaceId, RunId),
+    _taken: OneMore,
+}
+
+impl Place {
+    /// The run sends no further request before it is taken again: another one may call the account.
+    pub(in crate::executor) fn calls_no_more(&self) {
+        if let Some(lane) = self.hand.0.runs().get_mut(&self.key) {
+            lane.account = None;
+        }
+        self.hand.0.room.notify_one();
+    }
+
+    /// The run was let go of, and is due again.
+    pub(in crate::executor) fn look_again(&self) {
+        self.hand.look();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.hand.0.runs().remove(&self.key);
+        self.hand.0.room.notify_one();
+    }
+}

@@ -1,0 +1,234 @@
+//! One look for due runs, in one transaction under a lock that all workers share: which runs are
+//! taken now, and which wait for their turn.
+//!
+//! Nothing is decided from memory: what others have taken is read by its keys, and of what waits
+//! only the first runs of lanes that have room. So a look costs as much as there is to do, however
+//! many runs wait, and however many entries an old snapshot keeps in the indexes by time.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    time::{Duration, Instant, SystemTime},
+};
+
+use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_database::{DatabaseError, Transaction, Work};
+use uuid::Uuid;
+
+use super::{
+    fairness::{Candidate, InFlight, Lane, Limits, take_turns},
+    store::{self, Report, Seen},
+};
+use crate::executor::record::TakenRun;
+
+/// Maximum number of runs whose time has come that one look takes up.
+const PAGE: usize = 1_000;
+/// Maximum number of lanes that one look considers; the next one goes on behind them.
+const MAX_LANES: usize = 256;
+/// How often runs are looked for that have been due for long.
+const ALL_EVERY: Duration = Duration::from_secs(60);
+
+/// What a worker remembers from look to look.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    /// The workspace that was last to have a turn, or to be considered.
+    last: Option<WorkspaceId>,
+    looked_at_all: Option<Instant>,
+    /// When this worker last reported what it has.
+    pub(super) reported: Option<Instant>,
+    /// Runs were left for which there was no room.
+    pub(super) has_more: bool,
+}
+
+impl Memory {
+    pub(super) fn note(&mut self, looked: &Looked) {
+        self.last = looked.last.or(self.last);
+        self.has_more = looked.has_more;
+        if looked.at_all {
+            self.looked_at_all = Some(Instant::now());
+        }
+    }
+}
+
+/// One look.
+pub(super) struct Look<'l> {
+    pub(super) worker: Uuid,
+    pub(super) name: &'l str,
+    pub(super) places: u16,
+    /// Places that are free.
+    pub(super) free: usize,
+    pub(super) lease: Duration,
+    pub(super) limits: Limits,
+    /// What this worker has.
+    pub(super) in_hand: HashMap<(WorkspaceId, RunId), Lane>,
+    /// What it has was reported recently.
+    pub(super) is_reported: bool,
+    pub(super) memory: &'l Memory,
+}
+
+/// What came of a look.
+pub(super) struct Looked {
+    pub(super) taken: Vec<TakenRun>,
+    pub(super) is_reported: bool,
+    last: Option<WorkspaceId>,
+    has_more: bool,
+    at_all: bool,
+}
+
+impl Work for Look<'_> {
+    type Output = Looked;
+
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Looked>, DatabaseError> {
+        let recent = |at: Instant| at.elapsed() < ALL_EVERY;
+        let all = !self.memory.looked_at_all.is_some_and(recent);
+        let seen = store::see(
+            transaction,
+            self.worker,
+            self.memory.last,
+            PAGE,
+            MAX_LANES,
+            all,
+        );
+        let seen = seen.await?;
+
+        // Turns. What this worker still has although its lease is over, it has.
+        let is_full_page = seen.due.len() == PAGE;
+        let due = seen.due.iter().copied();
+        let due: Vec<Candidate> = due.filter(|one| !self.has(one)).collect();
+        let in_flight = self.in_flight(&seen);
+        let turns = Choice {
+            in_flight: &in_flight,
+            limits: self.limits,
+            total: in_flight.total() + if seen.holds_all { 0 } else { self.free },
+            held: &seen.held,
+            last: self.memory.last,
+        };
+        let lanes: BTreeMap<Lane, SystemTime> = seen.lanes.iter().copied().collect();
+        let wanted = turns.lanes(&lanes, &due, self.free);
+        let ready = match wanted.is_empty() {
+            true => Vec::new(),
+            false => store::ready_runs(transaction, &wanted).await?,
+        };
+        let chosen = turns.take(&lanes, &ready, &due);
+
+        // Whose time has come but not the turn waits in its lane.
+        let key = |one: &Candidate| (one.lane.workspace, one.run);
+        let is_chosen: HashSet<_> = chosen.iter().map(key).collect();
+        let waiting = due.iter().filter(|one| !is_chosen.contains(&key(one)));
+        let waiting: Vec<Candidate> = waiting.copied().collect();
+        let is_reported = !chosen.is_empty() || !self.is_reported;
+        let report = is_reported.then(|| self.report(&chosen));
+        let taken = match (chosen.is_empty(), waiting.is_empty(), &report) {
+            (true, true, None) => Vec::new(),
+            _ => store::take(transaction, &chosen, &waiting, report, self.lease).await?,
+        };
+        // Where no lane of a full window has room, the next look goes on behind them.
+        let window = seen.lanes.last().filter(|_| seen.lanes.len() == MAX_LANES);
+        let window = window.map(|(lane, _)| lane.workspace);
+        Ok(Some(Looked {
+            last: chosen.last().map(|one| one.lane.workspace).or(window),
+            has_more: is_full_page || !waiting.is_empty() || !lanes.is_empty(),
+            at_all: all,
+            is_reported,
+            taken,
+        }))
+    }
+}
+
+impl Look<'_> {
+    fn has(&self, one: &Candidate) -> bool {
+        self.in_hand.contains_key(&(one.lane.workspace, one.run))
+    }
+
+    /// What all workers have taken, counted.
+    fn in_flight(&self, seen: &Seen) -> InFlight {
+        let mut lanes = self.in_hand.clone();
+        for (key, lane) in &seen.taken_by_others {
+            lanes.entry(*key).or_insert(*lane);
+        }
+        InFlight::count(lanes.into_values())
+    }
+
+    /// What this worker has, once it has taken these.
+    fn report(&self, chosen: &[Candidate]) -> Report<'_> {
+        let chosen = chosen.iter().map(|one| (one.lane.workspace, one.run));
+        let (workspaces, runs) = self.in_hand.keys().copied().chain(chosen).unzip();
+        Report {
+            worker: self.worker,
+            name: self.name,
+            places: self.places,
+            workspaces,
+            runs,
+        }
+    }
+}
+
+/// Whose turn it is.
+struct Choice<'t> {
+    in_flight: &'t InFlight,
+    limits: Limits,
+    /// Runs that may be in flight.
+    total: usize,
+    /// Workspaces that have no turn.
+    held: &'t HashSet<WorkspaceId>,
+    /// The workspace that had the last turn.
+    last: Option<WorkspaceId>,
+}
+
+impl Choice<'_> {
+    /// The lanes whose first runs may have a turn: since when, and how many of them. No more
+    /// workspaces than there can be turns.
+    fn lanes(
+        &self,
+        lanes: &BTreeMap<Lane, SystemTime>,
+        due: &[Candidate],
+        free: usize,
+    ) -> Vec<(Lane, SystemTime, usize)> {
+        let room = |lane: Lane| self.in_flight.room(lane, self.limits, self.total).min(free);
+        let workspaces: HashSet<_> = self.in_turn(lanes, due).into_iter().collect();
+        lanes
+            .iter()
+            .filter(|(lane, _)| workspaces.contains(&lane.workspace))
+            .map(|(lane, since)| (*lane, *since, room(*lane)))
+            .filter(|(.., room)| *room > 0)
+            .collect()
+    }
+
+    fn take(
+        &self,
+        lanes: &BTreeMap<Lane, SystemTime>,
+        ready: &[Candidate],
+        due: &[Candidate],
+    ) -> Vec<Candidate> {
+        let mut waiting: HashMap<WorkspaceId, Vec<Candidate>> = HashMap::new();
+        for one in ready.iter().chain(due) {
+            waiting.entry(one.lane.workspace).or_default().push(*one);
+        }
+        let queues = self.in_turn(lanes, due).into_iter().map(|workspace| {
+            let mut candidates = waiting.remove(&workspace).unwrap_or_default();
+            candidates.sort_by_key(|one| one.due_at);
+            VecDeque::from(candidates)
+        });
+        take_turns(queues.collect(), self.in_flight, self.limits, self.total)
+    }
+
+    /// The workspaces with due runs and with room, in the order of their ids, beginning behind the
+    /// one that had the last turn. No more than there can be turns.
+    fn in_turn(&self, lanes: &BTreeMap<Lane, SystemTime>, due: &[Candidate]) -> Vec<WorkspaceId> {
+        let has_room = |lane: &Lane| {
+            !self.held.contains(&lane.workspace)
+                && self.in_flight.room(*lane, self.limits, self.total) > 0
+        };
+        let lanes = lanes.keys().chain(due.iter().map(|one| &one.lane));
+        let lanes = lanes.copied().filter(has_room);
+        let mut workspaces: Vec<_> = lanes.map(|lane| lane.workspace).collect();
+        workspaces.sort_unstable();
+        workspaces.dedup();
+        let behind = match self.last {
+            Some(last) => workspaces.partition_point(|one| *one <= last),
+            None => 0,
+        };
+        workspaces.rotate_left(behind);
+        workspaces.truncate(self.total);
+        workspaces
+    }
+}

@@ -1,0 +1,266 @@
+//! The statements behind turns. Runs come into `active_runs` when they are recorded or retried, and
+//! become due with whatever makes that necessary; only here they are taken.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, SystemTime},
+};
+
+use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
+use letterbox_database::{
+    BoundStatement, Database, DatabaseError, Row, RowError, Statement, Transaction, statements,
+};
+use uuid::Uuid;
+
+use super::fairness::{Candidate, Lane};
+use crate::executor::record::{TakenRun, Turn};
+
+statements! {
+    /// One look at a time, until the end of its transaction. If the commit of a look is lost in a
+    /// crash of the server, so is everything that was done in the turns it gave: it need not wait
+    /// for the disk.
+    LOCK_TURNS = lock_turns "
+SELECT pg_advisory_xact_lock(3829, 18), set_config('synchronous_commit', 'off', true)";
+
+    /// The workspaces that are held.
+    HELD_WORKSPACES = workspaces_on_hold "
+SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_all,
+       ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held";
+
+    /// What other workers have taken and not let go of. Found by keys only: entries that an old
+    /// snapshot keeps in an index cost nothing here.
+    TAKEN_BY_OTHERS = taken_by_others "
+SELECT a.workspace_id, a.run_id,
+       nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
+FROM workers w
+CROSS JOIN LATERAL unnest(w.workspaces, w.runs) AS t (workspace_id, run_id)
+JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+    AND a.state = 'taken'
+WHERE w.worker_id <> $1 AND w.seen_at > now() - interval '1 hour'";
+
+    /// Runs whose time has come and that have no lane yet, or whose lease is over, the oldest first.
+    /// $2: whether to look at those, too, that have been due for long. Usually there are none, and
+    /// where an old snapshot keeps dead entries, looking through them takes its time. Compares with
+    /// `now()`, which does not change while the statement runs.
+    RUNS_BY_TIME = runs_by_time "
+SELECT workspace_id, run_id,
+       nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id, due_at
+FROM active_runs
+WHERE state <> 'ready' AND due_at <= now()
+  AND due_at > CASE WHEN $2 THEN '-infinity' ELSE now() - interval '5 minutes' END
+ORDER BY due_at LIMIT $1";
+
+    /// At most $2 lanes in which runs are ready, from behind a workspace round to it, and since when
+    /// the first run of each is due.
+    READY_LANES = ready_lanes "
+SELECT workspace_id, nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id,
+       due_at
+FROM (
+    SELECT * FROM ready_lanes($1, $2)
+    UNION ALL
+    SELECT * FROM ready_lanes('00000000-0000-0000-0000-000000000000', $2)
+    WHERE workspace_id <= $1
+) AS lane LIMIT $2";
+
+    /// The runs of some lanes that have been due for longest. None of a lane is older than $3.
+    READY_RUNS = ready_runs "
+SELECT lane.workspace_id, lane.account_id, ready.run_id, ready.due_at
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::bigint[])
+     AS lane (workspace_id, account_id, since, most)
+CROSS JOIN LATERAL (
+    SELECT run_id, due_at FROM active_runs a
+    WHERE a.state = 'ready' AND a.workspace_id = lane.workspace_id
+      AND a.account_id = coalesce(lane.account_id, '00000000-0000-0000-0000-000000000000')
+      AND a.due_at >= lane.since
+    ORDER BY a.due_at LIMIT lane.most) AS ready";
+
+    /// Takes runs, unless somebody has set their time meanwhile.
+    TAKE_RUNS = take_runs "
+UPDATE active_runs a SET state = 'taken', turn = turn + 1, idle_turns = idle_turns + 1,
+    started_at = coalesce(started_at, clock_timestamp()),
+    due_at = clock_timestamp() + $4::float8 * interval '1 second'
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
+WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id AND a.due_at = t.due_at
+RETURNING a.workspace_id, a.run_id, a.turn, a.idle_turns, a.is_cancelled,
+    nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id";
+
+    /// Lets runs wait in their lanes, unless somebody has set their time meanwhile.
+    LET_WAIT = let_wait "
+UPDATE active_runs a SET state = 'ready'
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
+WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id AND a.due_at = t.due_at";
+
+    /// Reports that a worker is alive, and what it has.
+    REPORT = report_worker "
+INSERT INTO workers (worker_id, name, places, workspaces, runs) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (worker_id) DO UPDATE SET seen_at = clock_timestamp(),
+    workspaces = EXCLUDED.workspaces, runs = EXCLUDED.runs";
+
+    /// Forgets a worker that stops, and those that have been silent for a day.
+    FORGET_WORKER = forget_worker "
+DELETE FROM workers WHERE worker_id = $1 OR seen_at < now() - interval '1 day'";
+}
+
+/// A run by its workspace and id.
+type Key = (WorkspaceId, RunId);
+
+/// What is known before anything is decided.
+pub(super) struct Seen {
+    /// Nothing may begin.
+    pub(super) holds_all: bool,
+    /// Workspaces whose runs wait.
+    pub(super) held: HashSet<WorkspaceId>,
+    pub(super) taken_by_others: HashMap<Key, Lane>,
+    /// Runs whose time has come, and that have no lane yet.
+    pub(super) due: Vec<Candidate>,
+    /// Lanes with ready runs, each with the time since when its first one is due.
+    pub(super) lanes: Vec<(Lane, SystemTime)>,
+}
+
+/// What a worker reports.
+pub(super) struct Report<'r> {
+    pub(super) worker: Uuid,
+    pub(super) name: &'r str,
+    pub(super) places: u16,
+    pub(super) workspaces: Vec<WorkspaceId>,
+    pub(super) runs: Vec<RunId>,
+}
+
+/// Locks the turns, and looks what waits: at most `max` runs whose time has come, also those that
+/// have been due for long if `all` is set, and at most `max_lanes` lanes behind a workspace.
+pub(super) async fn see(
+    transaction: &Transaction<'_>,
+    worker: Uuid,
+    behind: Option<WorkspaceId>,
+    max: usize,
+    max_lanes: usize,
+    all: bool,
+) -> Result<Seen, DatabaseError> {
+    let behind = behind.map_or(Uuid::nil(), |workspace| {
+        Uuid::from_bytes(*workspace.as_bytes())
+    });
+    let statements = [
+        BoundStatement::new(&LOCK_TURNS),
+        BoundStatement::new(&HELD_WORKSPACES),
+        BoundStatement::new(&TAKEN_BY_OTHERS).bind(/* $1 worker_id */ worker),
+        BoundStatement::new(&RUNS_BY_TIME)
+            .bind(/* $1 max */ max as i64)
+            .bind(/* $2 all */ all),
+        BoundStatement::new(&READY_LANES)
+            .bind(/* $1 behind */ behind)
+            .bind(/* $2 most */ max_lanes as i32),
+    ];
+    let mut results = transaction.pipeline(&statements).await?.into_iter().skip(1);
+    let mut next = || results.next().unwrap_or_default();
+    let (hold, others, due, lanes) = (next(), next(), next(), next());
+    let hold = hold
+        .first()
+        .ok_or_else(|| DatabaseError::rolled_back(HELD_WORKSPACES.name))?;
+    let held: Vec<WorkspaceId> = hold.try_get("held")?;
+    let taken = |row| {
+        Ok((
+            (lane(row)?.workspace, Row::try_get(row, "run_id")?),
+            lane(row)?,
+        ))
+    };
+    let since = |row| Ok((lane(row)?, Row::try_get(row, "due_at")?));
+    Ok(Seen {
+        holds_all: hold.try_get("holds_all")?,
+        held: held.into_iter().collect(),
+        taken_by_others: others.iter().map(taken).collect::<Result<_, RowError>>()?,
+        due: due.iter().map(candidate).collect::<Result<_, _>>()?,
+        lanes: lanes.iter().map(since).collect::<Result<_, RowError>>()?,
+    })
+}
+
+/// The first runs of lanes: of each those since a time, at most so many.
+pub(super) async fn ready_runs(
+    transaction: &Transaction<'_>,
+    lanes: &[(Lane, SystemTime, usize)],
+) -> Result<Vec<Candidate>, DatabaseError> {
+    let workspaces: Vec<WorkspaceId> = lanes.iter().map(|(lane, ..)| lane.workspace).collect();
+    let accounts: Vec<Option<AccountId>> = lanes.iter().map(|(lane, ..)| lane.account).collect();
+    let since: Vec<SystemTime> = lanes.iter().map(|(_, since, _)| *since).collect();
+    let most: Vec<i64> = lanes.iter().map(|(.., most)| *most as i64).collect();
+    let rows = transaction
+        .query(
+            &READY_RUNS,
+            &[
+                /* $1 workspace_id */ &workspaces,
+                /* $2 account_id */ &accounts,
+                /* $3 since */ &since,
+                /* $4 most */ &most,
+            ],
+        )
+        .await?;
+    rows.iter().map(|row| Ok(candidate(row)?)).collect()
+}
+
+/// Takes some runs and lets others wait in their lanes; reports what this worker has then. Returns
+/// the runs that it has taken.
+pub(super) async fn take(
+    transaction: &Transaction<'_>,
+    chosen: &[Candidate],
+    waiting: &[Candidate],
+    report: Option<Report<'_>>,
+    lease: Duration,
+) -> Result<Vec<TakenRun>, DatabaseError> {
+    let take = keyed(&TAKE_RUNS, chosen).bind(/* $4 lease_seconds */ lease.as_secs_f64());
+    let mut statements = vec![take];
+    if !waiting.is_empty() {
+        statements.push(keyed(&LET_WAIT, waiting));
+    }
+    statements.extend(report.map(|report| {
+        BoundStatement::new(&REPORT)
+            .bind(/* $1 worker_id */ report.worker)
+            .bind(/* $2 name */ report.name)
+            .bind(/* $3 places */ i32::from(report.places))
+            .bind(/* $4 workspaces */ report.workspaces)
+            .bind(/* $5 runs */ report.runs)
+    }));
+    let results = transaction.pipeline(&statements).await?;
+    let taken = results.first().into_iter().flatten().map(|row| {
+        Ok(TakenRun {
+            turn: Turn {
+                workspace: row.try_get("workspace_id")?,
+                run: row.try_get("run_id")?,
+                number: row.try_get("turn")?,
+            },
+            idle_turns: row.try_get("idle_turns")?,
+            is_cancelled: row.try_get("is_cancelled")?,
+            account: row.try_get("account_id")?,
+        })
+    });
+    taken.collect()
+}
+
+/// Forgets a worker that stops.
+pub(super) async fn forget_worker(database: &Database, worker: Uuid) -> Result<(), DatabaseError> {
+    database.execute(&FORGET_WORKER, &[&worker]).await.map(drop)
+}
+
+/// A statement over runs by key and time.
+fn keyed<'p>(statement: &'static Statement, runs: &[Candidate]) -> BoundStatement<'p> {
+    let workspaces: Vec<WorkspaceId> = runs.iter().map(|one| one.lane.workspace).collect();
+    let ids: Vec<RunId> = runs.iter().map(|one| one.run).collect();
+    let times: Vec<SystemTime> = runs.iter().map(|one| one.due_at).collect();
+    BoundStatement::new(statement)
+        .bind(/* $1 workspace_id */ workspaces)
+        .bind(/* $2 run_id */ ids)
+        .bind(/* $3 due_at */ times)
+}
+
+fn lane(row: &Row) -> Result<Lane, RowError> {
+    Ok(Lane {
+        workspace: row.try_get("workspace_id")?,
+        account: row.try_get("account_id")?,
+    })
+}
+
+fn candidate(row: &Row) -> Result<Candidate, RowError> {
+    Ok(Candidate {
+        run: row.try_get("run_id")?,
+        lane: lane(row)?,
+        due_at: row.try_get("due_at")?,
+    })
+}
