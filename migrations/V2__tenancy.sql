@@ -44,7 +44,6 @@ COMMENT ON COLUMN workspaces.keep_answers IS
     'Whether answers are kept when their run has succeeded';
 COMMENT ON COLUMN workspaces.is_searchable IS
     'Whether new runs can be found by their submitted values';
-CREATE INDEX workspaces_on_hold ON workspaces (workspace_id) WHERE held_at IS NOT NULL;
 CREATE INDEX workspaces_held ON workspaces (workspace_id) WHERE held_at IS NOT NULL;
 
 CREATE TABLE members (

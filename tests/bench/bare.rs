@@ -1,4 +1,5 @@
-//! A bare hyper server in a process of its own: what HTTP costs by itself, and the peer of runs.
+//! A bare hyper server in a process of its own: what HTTP costs by itself, and the peer of runs,
+//! with a model that asks for two calls before it is done.
 
 use std::{convert::Infallible, process::Stdio};
 
@@ -8,6 +9,8 @@ use hyper::{
     Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use letterbox_tests::{CHAT, model_answer};
+use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::TcpListener,
@@ -23,8 +26,12 @@ pub async fn serve(status: u16) {
         stream.set_nodelay(true).expect("a socket");
         tokio::spawn(async move {
             let service = service_fn(async |request: Request<Incoming>| {
-                let _ = request.into_body().collect().await;
-                let body = Bytes::from_static(br#"{"received":true}"#);
+                let is_question = request.uri().path() == CHAT;
+                let asked = request.into_body().collect().await;
+                let body = match asked {
+                    Ok(asked) if is_question => model(&asked.to_bytes()),
+                    _ => Bytes::from_static(br#"{"received":true}"#),
+                };
                 let mut response = Response::new(Full::new(body));
                 *response.status_mut() = status;
                 Ok::<_, Infallible>(response)
@@ -34,6 +41,18 @@ pub async fn serve(status: u16) {
                 .await;
         });
     }
+}
+
+/// What the model says: calls, until it was told two answers.
+fn model(question: &[u8]) -> Bytes {
+    let told = String::from_utf8_lossy(question)
+        .matches(r#""role":"tool""#)
+        .count();
+    let answer = match told {
+        0 | 1 => model_answer("", &[("note", json!({"text": told.to_string()}))]),
+        _ => model_answer("done", &[]),
+    };
+    answer.into()
 }
 
 /// Such a process. Killed when dropped.

@@ -22,7 +22,7 @@ const QUIET: (&str, &str) = ("LETTERBOX_LOG", "warn,letterbox_common::process=in
 
 /// What grows while the benchmark runs.
 const GROWING: &str = "webhook_deliveries, form_submissions, open_batches, rate_limits, signals, \
-    approvals, run_actions, run_wakes, runs, run_usage";
+    approvals, run_actions, active_runs, runs, run_usage";
 
 pub struct Bench {
     pub world: World,

@@ -3,12 +3,18 @@
 use std::{sync::LazyLock, time::Instant};
 
 use crate::figures::{
-    BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ, CPU_WORKER,
-    Measurement,
+    BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ,
+    CPU_SECOND_WORKER, CPU_WORKER, Measurement,
 };
 
 /// Those that do the work.
-const SERVICE: [&str; 4] = [CPU_GATEWAY, CPU_WORKER, CPU_POSTGRES, CPU_RABBITMQ];
+const SERVICE: [&str; 5] = [
+    CPU_GATEWAY,
+    CPU_WORKER,
+    CPU_SECOND_WORKER,
+    CPU_POSTGRES,
+    CPU_RABBITMQ,
+];
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// What the system counts in.
 const TICKS_A_SECOND: f64 = 100.0;

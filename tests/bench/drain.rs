@@ -1,12 +1,11 @@
-//! What the worker does in a second with what has gathered: signals, and runs that send one request
-//! each.
+//! What the worker does in a second with what has gathered: signals, and runs of four kinds.
 
 use std::time::{Duration, Instant};
 
 use letterbox_broker::FormSubmission;
-use letterbox_common::ids::RunId;
-use letterbox_tests::{payload, post};
-use serde_json::json;
+use letterbox_common::ids::{ReleaseId, RunId};
+use letterbox_tests::{Form, Process, agent, payload, post};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
@@ -14,26 +13,33 @@ use crate::{
     bare::Bare,
     bench::Bench,
     cpu::Watched,
-    figures::{CPU_PEER, CPU_WORKER, PER_SECOND, Round},
+    figures::{CPU_PEER, CPU_SECOND_WORKER, CPU_WORKER, PER_SECOND, Round},
     publishing::{Publishing, delivery, receipt},
     requests::event,
 };
 
 pub const SIGNALS: &str = "signals";
-const RUNS: &str = "runs with one request each";
+pub const ONE_ACCOUNT: &str = "runs with one request each, to one account";
+pub const EIGHT_ACCOUNTS: &str = "runs with one request each, to eight accounts";
+pub const TWO_WORKERS: &str = "the same, by two workers";
+pub const FIVE_ACTIONS: &str = "runs with five actions each";
+pub const AGENTS: &str = "agents of five steps";
 
 const SECTION: Section = Section::Drain;
 /// So many that a worker needs seconds, and so few that five rounds do not take all day.
 const NUMBER_OF_SIGNALS: usize = 100_000;
-const NUMBER_OF_RUNS: usize = 5_000;
+const NUMBER_OF_RUNS: usize = 8_000;
+const NUMBER_OF_LONG_RUNS: usize = 4_000;
+const NUMBER_OF_AGENTS: usize = 1_600;
 const CHANNELS: u16 = 4;
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a worker shall bring to its end.
+/// What workers shall bring to its end.
 struct Task<'a> {
     name: &'static str,
     number: usize,
+    workers: usize,
     /// Counts what is done.
     metric: &'static str,
     /// Counts what is there afterwards.
@@ -53,46 +59,80 @@ pub async fn run(bench: &Bench, round: &mut Round) {
     let signals = Task {
         name: SIGNALS,
         number: NUMBER_OF_SIGNALS,
+        workers: 1,
         metric: "letterbox_signals_total",
         query: "SELECT count(*) FROM signals",
         peer: None,
     };
     drain(bench, round, &signals).await;
 
-    let peer = Bare::start(200).await;
-    let lost = publish_runs(bench, &publishing, &peer).await;
-    round.of(SECTION, RUNS).failed("not published", lost);
-    let runs = Task {
-        name: RUNS,
-        number: NUMBER_OF_RUNS,
-        metric: "letterbox_runs_finished_total",
-        query: "SELECT count(*) FROM runs WHERE state = 'succeeded'",
-        peer: Some(&peer),
-    };
-    drain(bench, round, &runs).await;
+    let one = || json!([post("requests")]);
+    let five = json!([
+        post("first"),
+        {"id": "if", "type": "condition", "if": "form.name != ''", "then": [post("second")]},
+        {"id": "later", "type": "delay", "for": "PT1S"},
+        post("last"),
+    ]);
+    let kinds: [(&'static str, Value, usize, usize, usize); 5] = [
+        (ONE_ACCOUNT, one(), NUMBER_OF_RUNS, 1, 1),
+        (EIGHT_ACCOUNTS, one(), NUMBER_OF_RUNS, 8, 1),
+        (TWO_WORKERS, one(), NUMBER_OF_RUNS, 8, 2),
+        (FIVE_ACTIONS, five, NUMBER_OF_LONG_RUNS, 8, 1),
+        (AGENTS, json!([agent()]), NUMBER_OF_AGENTS, 8, 1),
+    ];
+    for (name, actions, number, accounts, workers) in kinds {
+        let peer = Bare::start(200).await;
+        bench
+            .sql("TRUNCATE active_runs, approvals, run_actions, runs")
+            .await;
+        let mut lost = 0;
+        for form in forms(bench, &peer, &actions, accounts).await {
+            lost += publish_runs(bench, &publishing, &form, number / accounts).await;
+        }
+        round.of(SECTION, name).failed("not published", lost);
+        let task = Task {
+            name,
+            number,
+            workers,
+            metric: "letterbox_runs_finished_total",
+            query: "SELECT count(*) FROM runs WHERE state = 'succeeded'",
+            peer: Some(&peer),
+        };
+        drain(bench, round, &task).await;
+        peer.end().await;
+    }
     publishing.end().await;
-    peer.end().await;
 }
 
-/// Submissions of a form whose workflow sends one request to the peer; how many were lost.
-async fn publish_runs(bench: &Bench, publishing: &Publishing, peer: &Bare) -> u64 {
-    let (url, actions) = (
-        format!("http://{}", peer.address),
-        json!([post("requests")]),
-    );
-    let form = bench.world.acting_form(&bench.gateway, &url, actions).await;
-    bench
-        .sql("TRUNCATE run_wakes, approvals, run_actions, runs")
-        .await;
+/// Forms with these actions, each of a workspace of its own with an account of its own, whose tools
+/// may be called without asking.
+pub async fn forms(bench: &Bench, peer: &Bare, actions: &Value, number: usize) -> Vec<Form> {
+    let url = format!("http://{}", peer.address);
+    let operator = bench.world.operator().await;
+    let policy = json!({"default": "allow", "rules": [
+        {"when": {"untrusted": "control", "steered_by": "ai.agent"}, "decision": "allow"},
+    ]});
+    let policy = policy.to_string();
+    let mut forms = Vec::new();
+    for _ in 0..number {
+        let form = bench
+            .world
+            .acting_form(&bench.gateway, &url, actions.clone())
+            .await;
+        let setting = operator.set_policy(form.workspace, &policy);
+        setting.await.expect("a policy");
+        forms.push(form);
+    }
+    forms
+}
+
+/// Submits to a form so often; how many were lost.
+async fn publish_runs(bench: &Bench, publishing: &Publishing, form: &Form, number: usize) -> u64 {
     let workflow = Uuid::from_bytes(*form.workflow.as_bytes());
     let query = "SELECT release_id::text FROM releases WHERE workflow_id = $1";
-    let release = bench
-        .world
-        .database
-        .query_one(query, &[&workflow])
-        .await
-        .expect(query);
-    let release = release.get::<_, String>(0).parse().expect("an id");
+    let release = bench.world.database.query_one(query, &[&workflow]).await;
+    let release: String = release.expect(query).get(0);
+    let release: ReleaseId = release.parse().expect("an id");
     let payload = bytes::Bytes::from(payload().to_string());
     let entry = || {
         let submission = FormSubmission {
@@ -105,25 +145,43 @@ async fn publish_runs(bench: &Bench, publishing: &Publishing, peer: &Bare) -> u6
         };
         (submission, payload.clone())
     };
-    publishing
-        .publish_all(&bench.world, NUMBER_OF_RUNS, entry)
-        .await
+    publishing.publish_all(&bench.world, number, entry).await
 }
 
-/// Starts a worker, and measures from the moment in which it has begun.
+/// Starts workers, and measures from the moment in which one has begun.
 async fn drain(bench: &Bench, round: &mut Round, task: &Task<'_>) {
-    let mut worker = bench.worker().await;
-    let watched = bench.servers().with_process(CPU_WORKER, worker.pid());
+    let mut workers = Vec::new();
+    for _ in 0..task.workers {
+        workers.push(bench.worker().await);
+    }
+    let servers = bench.servers();
+    let names = [CPU_WORKER, CPU_SECOND_WORKER];
+    let watched = names
+        .iter()
+        .zip(&workers)
+        .fold(servers, |watched, (name, worker): (_, &Process)| {
+            watched.with_process(name, worker.pid())
+        });
     let watched = match task.peer {
         Some(peer) => watched.with_process(CPU_PEER, peer.pid()),
         None => watched,
     };
-    let done = async || worker.metric(task.metric).await;
+    let done = async || {
+        let mut done = 0.0;
+        for worker in &workers {
+            done += worker.metric(task.metric).await;
+        }
+        done
+    };
     let deadline = Instant::now() + PATIENCE;
     let begun = reach(&done, 1.0, deadline, &watched).await;
     let ended = reach(&done, task.number as f64, deadline, &watched).await;
-    worker.terminate();
-    worker.ended().await;
+    for worker in &mut workers {
+        worker.terminate();
+    }
+    for worker in &mut workers {
+        worker.ended().await;
+    }
 
     let events = ended.done - begun.done;
     let mut into = round.of(SECTION, task.name);
@@ -138,14 +196,14 @@ async fn drain(bench: &Bench, round: &mut Round, task: &Task<'_>) {
 }
 
 /// A moment of a worker's work.
-struct Reached {
-    at: Instant,
-    done: f64,
+pub struct Reached {
+    pub at: Instant,
+    pub done: f64,
     used: crate::cpu::Used,
 }
 
 /// Waits until so much is done, or the deadline.
-async fn reach(
+pub async fn reach(
     done: &impl AsyncFn() -> f64,
     wanted: f64,
     deadline: Instant,

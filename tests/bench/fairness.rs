@@ -1,17 +1,25 @@
 //! One workspace's run beside another's trouble: how long it takes alone, and beside thousands of
-//! runs that wait for an account that does not answer; and what waiting runs cost.
+//! runs that wait for an account that does not answer; how fast runs go that are all due at one
+//! moment; and what waiting runs cost.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use letterbox_tests::{Form, Peer, Process, Reply, post};
 use serde_json::json;
 
 use crate::{
     arguments::Section,
+    bare::Bare,
     bench::Bench,
-    figures::{P50, Round},
+    drain::{forms, reach},
+    figures::{P50, P99, PER_SECOND, Round},
 };
 
+pub const REQUESTED: &str = "from accepted to the request received, alone";
+pub const AT_ONE_MOMENT: &str = "100,000 runs due at one moment, to eight accounts";
 pub const ALONE: &str = "a run, alone";
 pub const BESIDE: &str = "a run, beside 2,000 for a silent account";
 pub const NOTHING_WAITS: &str = "a second in which nothing waits";
@@ -21,6 +29,10 @@ const SECTION: Section = Section::Fairness;
 /// Within a token's limit of a minute.
 const RUNS: usize = 15;
 const CROWD: u32 = 2_000;
+/// Submissions whose requests are awaited, one after the other.
+const REQUESTS: usize = 300;
+const AT_ONCE: u32 = 100_000;
+const ACCOUNTS: u32 = 8;
 const MANY: u32 = 1_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -30,6 +42,75 @@ const SETTLED: Duration = Duration::from_secs(20);
 const WATCHED: Duration = Duration::from_secs(10);
 
 pub async fn run(bench: &Bench, round: &mut Round) {
+    requested(bench, round).await;
+    at_one_moment(bench, round).await;
+    beside(bench, round).await;
+}
+
+/// How long it takes from the answer to a submission to the request of its run.
+async fn requested(bench: &Bench, round: &mut Round) {
+    let arrived = Arc::new(Mutex::new(Instant::now()));
+    let arriving = arrived.clone();
+    let peer = Peer::start(move |_, _| {
+        *arriving.lock().expect("a time") = Instant::now();
+        Reply::Status(200)
+    });
+    let peer = peer.await;
+    let actions = json!([post("send")]);
+    let form = bench
+        .world
+        .acting_form(&bench.gateway, &peer.url, actions)
+        .await;
+    let worker = bench.worker().await;
+    let mut took = Vec::new();
+    for number in 0..REQUESTS {
+        if number % RUNS == 0 {
+            bench.world.forget_hits().await;
+        }
+        form.assert_accepts(&format!("requested {number}")).await;
+        let accepted = Instant::now();
+        let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
+        let expected = number as i64 + 1;
+        until(async || bench.world.count(over).await >= expected).await;
+        let arrived = *arrived.lock().expect("a time");
+        took.push(arrived.saturating_duration_since(accepted).as_secs_f64() * 1e3);
+    }
+    took.sort_unstable_by(f64::total_cmp);
+    let mut into = round.of(SECTION, REQUESTED);
+    into.add(P50, took[took.len() / 2]);
+    into.add(P99, took[took.len() * 99 / 100]);
+    drop(worker);
+    bench.start_over().await;
+}
+
+/// How many runs a second come to their end that are all due at one moment.
+async fn at_one_moment(bench: &Bench, round: &mut Round) {
+    let peer = Bare::start(200).await;
+    let forms = forms(bench, &peer, &json!([post("send")]), ACCOUNTS as usize).await;
+    let worker = bench.worker().await;
+    for form in &forms {
+        form.assert_accepts("first").await;
+    }
+    let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
+    until(async || bench.world.count(over).await == i64::from(ACCOUNTS)).await;
+    drop(worker);
+    for form in &forms {
+        crowd(bench, form, AT_ONCE / ACCOUNTS, "now()").await;
+    }
+    bench.sql("VACUUM ANALYZE active_runs, runs").await;
+    let worker = bench.worker().await;
+    let done = async || worker.metric("letterbox_runs_finished_total").await;
+    let (watched, deadline) = (bench.intake_and(&worker), Instant::now() + 5 * PATIENCE);
+    let begun = reach(&done, 1.0, deadline, &watched).await;
+    let ended = reach(&done, f64::from(AT_ONCE), deadline, &watched).await;
+    let rate = (ended.done - begun.done) / (ended.at - begun.at).as_secs_f64();
+    round.of(SECTION, AT_ONE_MOMENT).add(PER_SECOND, rate);
+    drop(worker);
+    peer.end().await;
+    bench.start_over().await;
+}
+
+async fn beside(bench: &Bench, round: &mut Round) {
     let lively = Peer::start(|_, _| Reply::Status(200)).await;
     let silent = Peer::start(|_, _| Reply::Silence).await;
     let actions = || json!([post("send")]);
@@ -49,7 +130,7 @@ pub async fn run(bench: &Bench, round: &mut Round) {
     silent.await_received(1).await;
     crowd(bench, &theirs, CROWD, "now()").await;
     // All have been looked at, and wait for the account.
-    let waiting = "SELECT count(*) FROM run_wakes WHERE state = 'ready'";
+    let waiting = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     until(async || bench.world.count(waiting).await >= i64::from(CROWD) - 20).await;
     let beside = typical_run(bench, &ours, "beside").await;
     round.of(SECTION, BESIDE).add(P50, beside);
@@ -68,7 +149,7 @@ pub async fn run(bench: &Bench, round: &mut Round) {
     crowd(bench, &theirs, MANY / 2, "now() + interval '1 day'").await;
     until(async || bench.world.count(waiting).await >= i64::from(MANY / 2)).await;
     // As autovacuum would have done within a minute.
-    bench.sql("VACUUM ANALYZE run_wakes, runs").await;
+    bench.sql("VACUUM ANALYZE active_runs, runs").await;
     bench.sql("CHECKPOINT").await;
     // What filling has left to the server's own processes is not what waiting costs.
     tokio::time::sleep(SETTLED).await;
@@ -101,7 +182,7 @@ async fn typical_run(bench: &Bench, form: &Form, key: &str) -> f64 {
 }
 
 /// Adds runs like the newest one of a form, due at a time.
-async fn crowd(bench: &Bench, form: &Form, runs: u32, due_at: &str) {
+pub async fn crowd(bench: &Bench, form: &Form, runs: u32, due_at: &str) {
     let added = format!(
         "WITH like_it AS (
             SELECT * FROM runs WHERE workflow_id = '{}' ORDER BY run_id DESC LIMIT 1
@@ -113,9 +194,10 @@ async fn crowd(bench: &Bench, form: &Form, runs: u32, due_at: &str) {
             FROM like_it, generate_series(1, {runs})
             RETURNING workspace_id, run_id
         )
-        INSERT INTO run_wakes (workspace_id, run_id, due_at, account_id)
+        INSERT INTO active_runs (workspace_id, run_id, due_at, account_id, state)
         SELECT a.workspace_id, a.run_id,
-               {due_at} + row_number() OVER () * interval '1 microsecond', c.account_id
+               {due_at} + row_number() OVER () * interval '1 microsecond', c.account_id,
+               'scheduled'
         FROM added a JOIN connected_accounts c USING (workspace_id)",
         form.workflow
     );

@@ -10,6 +10,7 @@ pub const P99: &str = "p99 ms";
 pub const P999: &str = "p99.9 ms";
 pub const CPU_GATEWAY: &str = "CPU us, gateway";
 pub const CPU_WORKER: &str = "CPU us, worker";
+pub const CPU_SECOND_WORKER: &str = "CPU us, second worker";
 pub const CPU_POSTGRES: &str = "CPU us, PostgreSQL";
 pub const CPU_RABBITMQ: &str = "CPU us, RabbitMQ";
 pub const CPU_HYPER: &str = "CPU us, bare hyper";

@@ -6,8 +6,8 @@ use crate::{
     arguments::Section::{
         self, Drain, Fairness, Finding, Forms, Growth, Intake, Limits, Memory, Refusals,
     },
-    drain::SIGNALS,
-    fairness::{A_MILLION_WAITS, ALONE, BESIDE, NOTHING_WAITS},
+    drain::{AGENTS, EIGHT_ACCOUNTS, FIVE_ACTIONS, ONE_ACCOUNT, SIGNALS, TWO_WORKERS},
+    fairness::{A_MILLION_WAITS, ALONE, AT_ONE_MOMENT, BESIDE, NOTHING_WAITS, REQUESTED},
     figures::{CPU_ALL, CPU_GATEWAY, CPU_HYPER, P50, P99, PER_SECOND, Round},
     finding::{FEW, MANY, QUESTIONS, among},
     forms::submissions,
@@ -212,6 +212,23 @@ impl Judge<'_> {
             signals,
             rate(256),
         );
+        let runs = |name| figure(Drain, name, PER_SECOND);
+        for (name, least) in [
+            (EIGHT_ACCOUNTS, 2_000.0),
+            (ONE_ACCOUNT, 1_000.0),
+            (FIVE_ACTIONS, 500.0),
+            (AGENTS, 150.0),
+        ] {
+            self.plain(name, AtLeast(least), runs(name));
+        }
+        let cost = figure(Drain, EIGHT_ACCOUNTS, CPU_ALL);
+        self.plain("all CPU of a run, us", AtMost(900.0), cost);
+        self.ratio(
+            "runs by two workers, of one",
+            AtLeast(0.9),
+            runs(TWO_WORKERS),
+            runs(EIGHT_ACCOUNTS),
+        );
     }
 
     fn growth_and_memory(&mut self) {
@@ -243,10 +260,19 @@ impl Judge<'_> {
     }
 
     fn fairness(&mut self) {
+        let requested = |quantile| figure(Fairness, REQUESTED, quantile);
+        self.plain("ms to the request, p50", AtMost(12.0), requested(P50));
+        self.plain("ms to the request, p99", AtMost(25.0), requested(P99));
+        let moment = figure(Fairness, AT_ONE_MOMENT, PER_SECOND);
+        self.plain(
+            "runs a second of 100,000 due at once",
+            AtLeast(1_600.0),
+            moment,
+        );
         let (beside, alone) = (figure(Fairness, BESIDE, P50), figure(Fairness, ALONE, P50));
         self.ratio(
             "a run beside 2,000 that hang, of alone",
-            AtMost(2.0),
+            AtMost(1.5),
             beside,
             alone,
         );
@@ -254,7 +280,7 @@ impl Judge<'_> {
         let nothing = figure(Fairness, NOTHING_WAITS, CPU_ALL);
         self.ratio(
             "all CPU while a million runs wait, of idle",
-            AtMost(1.5),
+            AtMost(1.2),
             million,
             nothing,
         );

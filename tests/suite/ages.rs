@@ -159,7 +159,11 @@ async fn a_run_is_late(world: &World) -> WorkspaceId {
     let long_ago = "UPDATE active_runs SET due_at = now() - interval '2 hours'";
     let in_flight = "UPDATE active_runs SET state = 'taken', due_at = now() + interval '1 hour'
         WHERE run_id = (SELECT run_id FROM active_runs LIMIT 1)";
-    for change in [long_ago, in_flight] {
+    let its_worker = "INSERT INTO workers (worker_id, name, places, seen_at, workspaces, runs)
+        SELECT gen_random_uuid(), 'silent', 1, now() - interval '20 seconds',
+               ARRAY[workspace_id], ARRAY[run_id]
+        FROM active_runs WHERE state = 'taken'";
+    for change in [long_ago, in_flight, its_worker] {
         world.database.execute(change, &[]).await.unwrap();
     }
     world.order(format!("workspace release {}", form.workspace));

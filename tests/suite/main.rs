@@ -42,6 +42,7 @@ mod form_page;
 mod http_contract;
 mod imports;
 mod intake_model;
+mod late_answers;
 mod moment;
 mod numbers;
 mod openapi;

@@ -150,7 +150,9 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
         })
         .await;
         assert_eq!(peer.received(), []);
-        operator.approve(first.approval_id, approver).await.unwrap();
+        // By its new id.
+        let again = world.waiting(form.workspace).await.remove(0).approval_id;
+        operator.approve(again, approver).await.unwrap();
     };
 
     // Held, so that nothing is sent while things change.
@@ -221,7 +223,10 @@ async fn an_approval_that_is_lost_at_the_last_moment_is_asked_for_again() {
     })
     .await;
     assert_eq!(peer.received(), []);
-    operator.approve(approval, form.owner).await.unwrap();
+    let former = operator.approve(approval, form.owner).await;
+    assert!(former.is_err(), "the former question is not open");
+    let again = world.waiting(form.workspace).await.remove(0).approval_id;
+    operator.approve(again, form.owner).await.unwrap();
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 1);
 }

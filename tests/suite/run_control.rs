@@ -243,8 +243,11 @@ async fn a_retried_action_is_asked_about_again() {
     world.await_state("denied", 1).await;
     let id = scene.the_run().await.row.run_id;
     operator.retry_run(id).await.unwrap();
+    let former = approval;
     let approval = scene.the_approval().await;
     assert_eq!(approval.decided_by, None);
+    let refused = operator.approve(former, form.owner).await;
+    assert!(refused.is_err(), "by the id of the former question");
     operator
         .approve(approval.approval_id, form.owner)
         .await
@@ -278,6 +281,47 @@ async fn a_retried_action_is_asked_about_again() {
         erased.to_string().contains("only a run that failed"),
         "{erased}"
     );
+}
+
+/// A question was shown, and then the account behind it is replaced: an approval of what was shown
+/// does not let another request be sent.
+#[tokio::test]
+async fn what_is_approved_is_what_was_shown() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    form.assert_accepts("k").await;
+    let shown = scene.the_approval().await;
+    let operator = world.operator().await;
+    eventually("no worker has it", async || {
+        let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
+        world.count(taken).await == 0
+    })
+    .await;
+    operator.cancel_run(shown.run_id).await.unwrap();
+    let accounts = operator.accounts(form.workspace).await.unwrap();
+    operator
+        .disconnect_account(accounts[0].account_id)
+        .await
+        .unwrap();
+    let other = Peer::start(|_, _| Reply::Status(200)).await;
+    world
+        .connect(form.workspace, form.owner, "crm", &other.url)
+        .await;
+    operator.retry_run(shown.run_id).await.unwrap();
+    let asked = scene.the_approval().await;
+    assert_ne!(asked.request, shown.request);
+    let approving = operator.approve(shown.approval_id, form.owner).await;
+    assert!(approving.is_err(), "another request is asked about now");
+    operator
+        .approve(asked.approval_id, form.owner)
+        .await
+        .unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!((peer.received().len(), other.received().len()), (0, 1));
 }
 
 fn run_id(run: &Value) -> RunId {

@@ -82,6 +82,70 @@ async fn a_stopping_worker_begins_nothing() {
     assert_eq!(targets, ["/first", "/second", "/third"]);
 }
 
+/// The broker goes away, and then the worker is told to stop: it finishes the request that is in
+/// flight all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_without_a_broker_finishes_its_requests() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let (peer, gate) = gated().await;
+    let gateway = world.gateway().await;
+    let mut stopping = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    broker.cut();
+    eventually("noticed", async || {
+        stopping.log().contains("broker connection ended")
+    })
+    .await;
+    stopping.terminate();
+    eventually("stopping", async || {
+        stopping.log().contains("\"reason\":\"stopping\"")
+    })
+    .await;
+    gate.add_permits(1);
+    assert!(stopping.ended().await.success());
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 1);
+}
+
+/// A table that every step needs is locked for as long as twenty turns would take: the runs wait, and
+/// none is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_one_table_fails_nothing() {
+    let world = World::new().await;
+    let (peer, gate) = gated().await;
+    let gateway = world.gateway().await;
+    let worker = world.worker().await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("first"), post("second")]))
+        .await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    let locking = world.session(Role::Login).await;
+    locking
+        .batch_execute("BEGIN; LOCK TABLE run_actions IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    gate.add_permits(1);
+    let looks = async || {
+        let name = r#"letterbox_statement_duration_seconds_count{statement="take_runs"}"#;
+        worker.metric(name).await
+    };
+    for _ in 0..21 {
+        world.database.batch_execute(EXPIRE).await.unwrap();
+        let before = looks().await;
+        eventually("looked for runs", async || looks().await >= before + 2.0).await;
+    }
+    locking.batch_execute("ROLLBACK").await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let targets: Vec<_> = peer.received().into_iter().map(|one| one.target).collect();
+    assert_eq!(targets, ["/first", "/second"]);
+}
+
 /// A run whose holders end without a word, over and over, is given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_that_come_to_nothing_end() {

@@ -79,7 +79,8 @@ JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
 
     /// Locks the run that waits for an answer.
     LOCK_ASKED_RUN = lock_asked_run "
-SELECT FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
+SELECT FROM workspaces w
+JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
 FOR NO KEY UPDATE OF a";
 

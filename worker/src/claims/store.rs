@@ -27,13 +27,14 @@ WHERE wanted.memory_id IS DISTINCT FROM CASE WHEN wanted.memory_id IS NOT NULL T
        WHERE s.workspace_id = wanted.workspace_id AND s.signal_id = wanted.id) IS NULL";
 
     /// The positions of submissions that are neither claimed for their releases nor recorded as
-    /// runs already.
+    /// runs already. A claim is found by the id alone: all of a workspace are too many to look
+    /// through.
     UNCLAIMED_SUBMISSIONS = unclaimed_submissions "
 SELECT wanted.place
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, id, release_id, place)
 WHERE (SELECT true FROM form_submissions s
-       WHERE s.submission_id = wanted.id AND s.workspace_id = wanted.workspace_id
+       WHERE s.submission_id = wanted.id AND (s.workspace_id = wanted.workspace_id) IS TRUE
          AND wanted.release_id = ANY (s.release_ids) LIMIT 1) IS NULL
   AND (SELECT true FROM runs r
        WHERE r.workspace_id = wanted.workspace_id AND r.run_id = wanted.id) IS NULL

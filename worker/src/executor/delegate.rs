@@ -32,11 +32,11 @@ impl Executor {
         let Some(begun) = run.records.get(id) else {
             // Its own record comes before those of its parts.
             let record = ActionRecord::default();
-            return self.go_on(run, next.key(), Change::Opened, record).await;
+            return self.go_on(run, run.key(next), Change::Opened, record).await;
         };
         if begun.age > MAX_TIME {
             let reason = "it has taken more than 30 days".to_owned();
-            return self.fail(run, next.key(), reason, None).await;
+            return self.fail(run, run.key(next), reason, None).await;
         }
         let part_id = |number: usize| format!("{id}/{number}");
         let parts = (1..).map_while(|number| {
@@ -89,7 +89,7 @@ impl Executor {
                     part_of: Some(id),
                     arguments: None,
                 };
-                self.tell(run, refused.key(), reason, None).await
+                self.tell(run, run.key(&refused), reason, None).await
             }
             AgentPart::Done(said) => {
                 let answer = json!({ "content": said }).to_string().into_bytes();
@@ -104,9 +104,9 @@ impl Executor {
                     status: Some(200),
                     ..ActionRecord::done(None)
                 };
-                self.go_on(run, next.key(), change, record).await
+                self.go_on(run, run.key(next), change, record).await
             }
-            AgentPart::Fail(reason) => self.fail(run, next.key(), reason, None).await,
+            AgentPart::Fail(reason) => self.fail(run, run.key(next), reason, None).await,
         }
     }
 

@@ -203,9 +203,9 @@ impl Executor {
                 Ok(holds) => {
                     let record = ActionRecord::done(Some(holds.into()));
                     let change = Change::Chose(holds.into());
-                    self.go_on(run, next.key(), change, record).await
+                    self.go_on(run, run.key(&next), change, record).await
                 }
-                Err(reason) => self.fail(run, next.key(), reason, None).await,
+                Err(reason) => self.fail(run, run.key(&next), reason, None).await,
             },
             Kind::Send(outgoing) => self.send(run, &next, outgoing).await,
             Kind::Delegate(agent) => self.delegate(run, &next, agent).await,
@@ -228,11 +228,11 @@ impl Executor {
         match time_left {
             None => {
                 let record = ActionRecord::done(None);
-                self.go_on(run, next.key(), Change::Waited, record).await
+                self.go_on(run, run.key(next), Change::Waited, record).await
             }
             Some(time) => {
                 let change = Change::Waiting(time);
-                self.pause(run, next.key(), change, Then::Release(time, None))
+                self.pause(run, run.key(next), change, Then::Release(time, None))
                     .await
             }
         }

@@ -21,13 +21,15 @@ pub(super) struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// Which action is written about.
-    pub(super) fn key(&self) -> ActionKey {
+    /// Which action is written about, of which this is the record.
+    pub(super) fn key(&self, record: &ActionRecord) -> ActionKey {
         ActionKey {
             id: self.action.id.clone(),
             kind: self.action.kind.name,
             part_of: self.part_of.map(str::to_owned),
             taint: self.taint,
+            begun: record.begun,
+            answered: record.answered,
         }
     }
 

@@ -141,6 +141,10 @@ pub(super) struct ActionKey {
     /// The agent that it is a part of.
     pub(super) part_of: Option<String>,
     pub(super) taint: Taint,
+    /// The latest attempts that had begun and were answered when the action was looked at: what is
+    /// decided then is written only if that is still so.
+    pub(super) begun: i32,
+    pub(super) answered: i32,
 }
 
 /// What the policy said of a request.
@@ -161,15 +165,12 @@ pub(super) struct Beginning {
     pub(super) decided: Decided,
     /// A person was asked about it.
     pub(super) was_asked: bool,
-    /// The latest attempts that had begun and were answered when this was decided.
-    pub(super) begun: i32,
-    pub(super) answered: i32,
 }
 
 impl Beginning {
     /// The number of the attempt.
     pub(super) fn attempt(&self) -> i32 {
-        self.begun.saturating_add(1)
+        self.action.begun.saturating_add(1)
     }
 }
 
@@ -182,6 +183,11 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Whether its worker goes on with the run.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self.then, Then::Continue | Then::BeginFailing(_))
+    }
+
     /// A step that says nothing of any action.
     pub(super) fn of_run(turn: Turn, then: Then) -> Self {
         Self {

@@ -11,7 +11,7 @@ use letterbox_workflow::{TemplateContext, actions::Action, release::Release};
 
 use super::{
     plan::{self, Next},
-    record::{ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
+    record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
     turns::Place,
 };
 
@@ -65,6 +65,11 @@ impl<'p> RunInProgress<'p> {
     pub(super) fn record_of(&self, action: &Action) -> &ActionRecord {
         static EMPTY: LazyLock<ActionRecord> = LazyLock::new(ActionRecord::default);
         self.records.get(&action.id).unwrap_or(&EMPTY)
+    }
+
+    /// Which action is written about.
+    pub(super) fn key(&self, next: &Next<'_>) -> ActionKey {
+        next.key(self.record_of(next.action))
     }
 
     pub(super) fn note(&mut self, action: String, record: ActionRecord) {

@@ -92,7 +92,7 @@ impl Executor {
             Permission::Awaited(limit) => {
                 let change = Change::AwaitsApproval(decided);
                 let then = Then::AwaitApproval(limit);
-                return self.pause(run, next.key(), change, then).await;
+                return self.pause(run, run.key(next), change, then).await;
             }
             Permission::Denied(reason) => {
                 return self
@@ -182,12 +182,10 @@ impl Executor {
         }
         let beginning = Arc::new(Beginning {
             turn: run.turn,
-            action: next.key(),
+            action: run.key(next),
             account,
             decided,
             was_asked: record.approval.is_some(),
-            begun: record.begun,
-            answered: record.answered,
         });
         let begin = || async {
             let asked = Instant::now();
@@ -278,7 +276,7 @@ impl Executor {
                     pause,
                 };
                 let then = Then::Release(pause, None);
-                self.pause(run, next.key(), change, then).await
+                self.pause(run, run.key(next), change, then).await
             }
         }
     }
@@ -304,7 +302,7 @@ impl Executor {
             answer: Answer { sealed, ..answer },
             branch,
         };
-        self.go_on(run, next.key(), change, record).await
+        self.go_on(run, run.key(next), change, record).await
     }
 
     /// The action can't be sent, for this reason.
@@ -346,14 +344,14 @@ impl Executor {
                     None => (answer, None),
                 }
             });
-            return self.tell(run, next.key(), reason, answered).await;
+            return self.tell(run, run.key(next), reason, answered).await;
         }
         // The beginning of the answer, for whoever looks why.
         let answered = answered.map(|(answer, body)| match body.map(answers::excerpt) {
             Some(body) => (seal(answer, &body), body),
             None => (answer, Vec::new()),
         });
-        self.fail(run, next.key(), reason, answered).await
+        self.fail(run, run.key(next), reason, answered).await
     }
 
     /// The policy or a person denies the action. The model that has called it is told; otherwise the
@@ -382,16 +380,16 @@ impl Executor {
                 refused: Some(reason.to_owned()),
                 ..ActionRecord::default()
             };
-            return self.go_on(run, next.key(), change, record).await;
+            return self.go_on(run, run.key(next), change, record).await;
         }
         if next.is_tool_call() || run.failing.is_some() {
             let why = format!("{id}: {reason}");
             let failed = (id.clone(), ActionRecord::default());
-            let change = Some((next.key(), change));
+            let change = Some((run.key(next), change));
             return self.fail_run(run, change, why, failed).await;
         }
         let then = Then::End(End::Denied(reason.to_owned()));
-        self.pause(run, next.key(), change, then).await
+        self.pause(run, run.key(next), change, then).await
     }
 
     /// Opens a credential, for the moment of its use. A missing key may come back; what was altered

@@ -26,8 +26,7 @@ const LIMITS: BatchLimits = BatchLimits {
     max_bytes: 1 << 20,
     max_batch: 256,
     max_batch_bytes: 1 << 20,
-    // While one batch is stuck, the next one is not.
-    max_in_flight: 3,
+    max_in_flight: 1,
 };
 
 /// Runs that a log line names.

@@ -5,27 +5,32 @@
 //! can't both use the last run of an allowance, and of two workers with the same message the second
 //! one finds the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use letterbox_common::{
     form::lookup_ids,
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
 };
-use letterbox_database::{BoundStatement, DatabaseError, Transaction, Work, statements};
+use letterbox_database::{DatabaseError, Transaction, Work, statements};
 use uuid::Uuid;
 
 use super::NewRun;
 use crate::{metrics, recorder::Recorder};
 
 statements! {
-    /// Locks the usage of this month, creating missing rows.
+    /// Locks the usage of this month, creating missing rows. Returns the workspaces whose runs can
+    /// be found by what was submitted: that is not changed while the usage is locked.
     LOCK_USAGE = lock_usage "
-INSERT INTO run_usage (workspace_id, month)
-SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC')
-FROM unnest($1::uuid[]) AS wanted (workspace_id)
-ORDER BY workspace_id
-ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started";
+WITH locked AS (
+    INSERT INTO run_usage (workspace_id, month)
+    SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC')
+    FROM unnest($1::uuid[]) AS wanted (workspace_id)
+    ORDER BY workspace_id
+    ON CONFLICT (workspace_id, month) DO UPDATE SET started = run_usage.started
+    RETURNING workspace_id
+)
+SELECT w.workspace_id FROM locked JOIN workspaces w USING (workspace_id) WHERE w.is_searchable";
 
     /// Inserts a batch of submissions as runs. Runs already recorded stay unchanged; refused runs
     /// keep no input. $10 and $11 are lookup ids of submitted values, and for each the position of
@@ -151,9 +156,6 @@ struct RecordRuns<'a> {
     requests: Vec<Option<&'a str>>,
     traces: Vec<Option<&'a str>>,
     inputs: Vec<&'a [u8]>,
-    /// Lookup ids of submitted values, and for each the position of its run, from 1.
-    values: Vec<Uuid>,
-    places: Vec<i64>,
     /// Bytes that a workspace may store in a day.
     max_daily_bytes: i64,
 }
@@ -177,12 +179,6 @@ impl<'a> RecordRuns<'a> {
         let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
         let mut tenants = workspaces.clone();
         tenants.dedup();
-        let ids = (1_i64..).zip(&runs).flat_map(|(place, run)| {
-            let input = std::str::from_utf8(&run.input).unwrap_or_default();
-            let ids = lookup_ids(run.workspace, input).into_iter();
-            ids.map(move |id| (id, place))
-        });
-        let (values, places) = ids.unzip();
         Self {
             tenants,
             workspaces,
@@ -196,10 +192,21 @@ impl<'a> RecordRuns<'a> {
                 .collect(),
             traces: runs.iter().map(|run| run.receipt.followed()).collect(),
             inputs: runs.iter().map(|run| &run.input[..]).collect(),
-            values,
-            places,
             max_daily_bytes,
         }
+    }
+
+    /// Lookup ids of submitted values, and for each the position of its run, from 1: of the runs of
+    /// these workspaces.
+    fn values(&self, searchable: &HashSet<WorkspaceId>) -> (Vec<Uuid>, Vec<i64>) {
+        let runs = (1_i64..).zip(self.workspaces.iter().zip(&self.inputs));
+        let found = runs.filter(|(_, (workspace, _))| searchable.contains(workspace));
+        let ids = found.flat_map(|(place, (workspace, input))| {
+            let input = std::str::from_utf8(input).unwrap_or_default();
+            let ids = lookup_ids(*workspace, input).into_iter();
+            ids.map(move |id| (id, place))
+        });
+        ids.unzip()
     }
 }
 
@@ -207,25 +214,29 @@ impl Work for RecordRuns<'_> {
     type Output = Counts;
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Counts>, DatabaseError> {
-        let statements = [
-            BoundStatement::new(&LOCK_USAGE).bind(&self.tenants),
-            BoundStatement::new(&INSERT_RUNS)
-                .bind(/* $1 workspace_id */ &self.workspaces)
-                .bind(/* $2 run_id */ &self.runs)
-                .bind(/* $3 workflow_id */ &self.workflows)
-                .bind(/* $4 release_id */ &self.releases)
-                .bind(/* $5 received_at */ &self.received)
-                .bind(/* $6 request_id */ &self.requests)
-                .bind(/* $7 traceparent */ &self.traces)
-                .bind(/* $8 input */ &self.inputs)
-                .bind(/* $9 max_daily_bytes */ self.max_daily_bytes)
-                .bind(/* $10 values */ &self.values)
-                .bind(/* $11 places */ &self.places),
-        ];
-        let results = transaction.pipeline(&statements).await?;
-        // Only the last statement, the insert, returns counts.
+        let searchable = transaction.query(&LOCK_USAGE, &[&self.tenants]).await?;
+        let searchable = searchable.iter().map(|row| row.try_get("workspace_id"));
+        let (values, places) = self.values(&searchable.collect::<Result<_, _>>()?);
+        let inserted = transaction
+            .query(
+                &INSERT_RUNS,
+                &[
+                    /* $1 workspace_id */ &self.workspaces,
+                    /* $2 run_id */ &self.runs,
+                    /* $3 workflow_id */ &self.workflows,
+                    /* $4 release_id */ &self.releases,
+                    /* $5 received_at */ &self.received,
+                    /* $6 request_id */ &self.requests,
+                    /* $7 traceparent */ &self.traces,
+                    /* $8 input */ &self.inputs,
+                    /* $9 max_daily_bytes */ &self.max_daily_bytes,
+                    /* $10 values */ &values,
+                    /* $11 places */ &places,
+                ],
+            )
+            .await?;
         let mut counts = Counts::default();
-        for row in results.last().into_iter().flatten() {
+        for row in &inserted {
             let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);
             let bytes: i64 = row.try_get("bytes")?;
             counts.queued += queued as u64;

@@ -166,10 +166,10 @@ impl BeginAttempts<'_> {
                 /* $15 was_asked */ all().map(|one| one.was_asked).collect::<Vec<_>>(),
             )
             .bind(
-                /* $16 begun */ all().map(|one| one.begun).collect::<Vec<_>>(),
+                /* $16 begun */ all().map(|one| one.action.begun).collect::<Vec<_>>(),
             )
             .bind(
-                /* $17 answered */ all().map(|one| one.answered).collect::<Vec<_>>(),
+                /* $17 answered */ all().map(|one| one.action.answered).collect::<Vec<_>>(),
             )
             .bind(/* $18 lease_seconds */ self.lease.as_secs_f64())
     }

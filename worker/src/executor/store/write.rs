@@ -21,14 +21,17 @@ use super::{HOLD_RUNS, of_actions, of_turns, rows::ActionRow};
 use crate::executor::record::{Change, End, Step, Then, Turn, Written};
 
 statements! {
-    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
-    /// Late answers to actions that are over meanwhile count only if they succeeded.
+    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet. A
+    /// late one changes the state of its action if it succeeded, or failed while a person is asked.
     RECORD_ANSWERS = record_answers "
 UPDATE run_actions a SET
-    state = CASE WHEN a.state = 'running' OR i.state = 'succeeded' THEN i.state ELSE a.state END,
+    state = CASE WHEN a.state = 'running' OR i.state = 'succeeded'
+        OR a.state = 'waiting_approval' AND i.state = 'failed' THEN i.state ELSE a.state END,
+    is_told = CASE WHEN a.state IN ('running', 'waiting_approval') THEN i.is_told
+        ELSE a.is_told END,
     finished_at = CASE WHEN i.state IN ('succeeded', 'failed') THEN clock_timestamp()
         WHEN a.state <> 'running' THEN a.finished_at END,
-    branch = i.branch, error = i.error, is_told = i.is_told, answer_sealed = i.answer_sealed,
+    branch = i.branch, error = i.error, answer_sealed = i.answer_sealed,
     response_status = coalesce(i.response_status, a.response_status),
     retry_at = clock_timestamp() + i.retry_in * interval '1 second',
     attempts = a.attempts + 1, answered = i.attempt,
@@ -41,27 +44,28 @@ WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = 
   AND a.begun = i.attempt AND a.answered < i.attempt
 RETURNING a.run_id";
 
-    /// Writes what has happened to actions otherwise, for the turns that last. What is said of an
-    /// earlier state is cleared; the key and the request stay.
+    /// Writes what has happened to actions otherwise, for the turns that last, unless an attempt was
+    /// answered since they looked at it. What is said of an earlier state is cleared; the key and
+    /// the request stay.
     RECORD_CHANGES = record_changes "
 INSERT INTO run_actions AS a (workspace_id, run_id, action_id, position, type, part_of, untrusted,
     steered_by, idempotency_key, state, branch, error, is_told, answer_sealed, response_status,
-    retry_at, decision, decision_rule, policy_version, request, finished_at)
+    retry_at, decision, decision_rule, policy_version, request, begun, answered, finished_at)
 SELECT i.workspace_id, i.run_id, i.action_id,
        (SELECT count(*) + 1 FROM run_actions e
         WHERE e.workspace_id = i.workspace_id AND e.run_id = i.run_id),
        i.type, i.part_of, i.untrusted::text[], i.steered_by::text[], i.idempotency_key, i.state,
        i.branch, i.error, i.is_told, i.answer_sealed, i.response_status,
        clock_timestamp() + i.retry_in * interval '1 second', i.decision, i.decision_rule,
-       i.policy_version, i.request,
+       i.policy_version, i.request, i.begun, i.answered,
        CASE WHEN i.state IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::text[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::bool[],
             $14::bytea[], $15::int[], $16::float8[], $17::text[], $18::int[], $19::int[],
-            $20::text[])
+            $20::text[], $21::int[], $22::int[])
      AS i (workspace_id, run_id, turn, action_id, type, part_of, untrusted, steered_by,
            idempotency_key, state, branch, error, is_told, answer_sealed, response_status,
-           retry_in, decision, decision_rule, policy_version, request)
+           retry_in, decision, decision_rule, policy_version, request, begun, answered)
 JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
@@ -72,7 +76,9 @@ ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     decision_rule = CASE WHEN EXCLUDED.decision IS NULL THEN a.decision_rule
         ELSE EXCLUDED.decision_rule END,
     policy_version = coalesce(EXCLUDED.policy_version, a.policy_version),
-    request = coalesce(a.request, EXCLUDED.request), finished_at = EXCLUDED.finished_at";
+    request = coalesce(a.request, EXCLUDED.request), finished_at = EXCLUDED.finished_at
+WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered
+RETURNING a.run_id";
 
     /// Asks people: once for each action, or again if the question was withdrawn or whoever approved
     /// may no longer. A question that is asked again gets a new id. Shows that the run waits.
@@ -99,6 +105,21 @@ WITH asked AS (
 )
 UPDATE runs r SET state = 'waiting_approval' FROM asked a
 WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'waiting_approval'";
+
+    /// Closes the questions of actions that were denied, and after which their runs go on.
+    CLOSE_QUESTIONS = close_questions "
+WITH denied AS (
+    SELECT i.* FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+         AS i (workspace_id, run_id, turn, action_id)
+    JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+        AND t.state = 'taken' AND t.turn = i.turn
+), closed AS (
+    UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
+    FROM denied d WHERE p.workspace_id = d.workspace_id AND p.run_id = d.run_id
+      AND p.action_id = d.action_id AND p.state = 'pending'
+)
+UPDATE runs r SET state = 'running' FROM denied d
+WHERE r.workspace_id = d.workspace_id AND r.run_id = d.run_id AND r.state = 'waiting_approval'";
 
     /// Notes why runs fail whose actions that follow a failure begin.
     NOTE_FAILING = note_failing "
@@ -202,9 +223,18 @@ impl Work for WriteSteps<'_> {
             let counted = runs_of(results.next().unwrap_or_default())?;
             self.wake_late(transaction, &held, &counted).await?;
         }
+        let mut outdated = HashSet::new();
+        if !changes.is_empty() {
+            let recorded = runs_of(results.next().unwrap_or_default())?;
+            let runs = changes.iter().map(|row| row.turn.run);
+            outdated.extend(runs.filter(|run| !recorded.contains(run)));
+            self.let_go_of(transaction, &outdated).await?;
+        }
         let written = (1..).zip(self.steps).map(|(place, step)| {
             match held.get(&place) {
                 None => Written::NotOurs,
+                // An answer came meanwhile: the next turn sees it.
+                Some(_) if step.goes_on() && outdated.contains(&step.turn.run) => Written::NotOurs,
                 // What is over stays so; otherwise this was its last step.
                 Some(true) if !matches!(step.then, Then::End(_)) => Written::Cancelled,
                 Some(_) => Written::Recorded,
@@ -217,9 +247,9 @@ impl Work for WriteSteps<'_> {
 }
 
 impl WriteSteps<'_> {
-    /// The turns of the steps after which the run goes on in a certain way.
-    fn turns(&self, which: impl Fn(&Then) -> bool) -> impl Iterator<Item = Turn> {
-        let steps = self.steps.iter().filter(move |step| which(&step.then));
+    /// The turns of some steps.
+    fn turns(&self, which: impl Fn(&Step) -> bool) -> impl Iterator<Item = Turn> {
+        let steps = self.steps.iter().filter(move |step| which(step));
         steps.map(|step| step.turn)
     }
 
@@ -269,11 +299,19 @@ impl WriteSteps<'_> {
                 Then::End(end) => ends.push(Ending::of(step.turn, end)),
             }
         }
-        let goes_on = |then: &Then| matches!(then, Then::Continue | Then::BeginFailing(_));
         let mut statements = Vec::new();
-        if self.turns(goes_on).next().is_some() {
-            let keep = of_turns(&KEEP_TURNS, self.turns(goes_on));
+        if self.turns(Step::goes_on).next().is_some() {
+            let keep = of_turns(&KEEP_TURNS, self.turns(Step::goes_on));
             statements.push(keep.bind(/* $4 lease_seconds */ self.lease.as_secs_f64()));
+        }
+        let denied = self.steps.iter().filter_map(|step| match &step.action {
+            Some((key, Change::Denied(..))) if step.goes_on() => Some((step.turn, key.id.as_str())),
+            _ => None,
+        });
+        let (turns, actions): (Vec<Turn>, Vec<&str>) = denied.unzip();
+        if !turns.is_empty() {
+            let close = of_turns(&CLOSE_QUESTIONS, turns.into_iter());
+            statements.push(close.bind(/* $4 action_id */ actions));
         }
         if !failing.is_empty() {
             let (turns, reasons): (Vec<Turn>, Vec<String>) = failing.into_iter().unzip();
@@ -306,6 +344,21 @@ impl WriteSteps<'_> {
         });
         if let Some(wake) = wake_answered(late) {
             transaction.pipeline(&[wake]).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of runs that would go on although an answer came meanwhile.
+    async fn let_go_of(
+        &self,
+        transaction: &Transaction<'_>,
+        runs: &HashSet<RunId>,
+    ) -> Result<(), DatabaseError> {
+        let outdated = |step: &Step| step.goes_on() && runs.contains(&step.turn.run);
+        let turns = self.turns(outdated);
+        let releases: Vec<_> = turns.map(|turn| (turn, Duration::ZERO, None)).collect();
+        if !releases.is_empty() {
+            transaction.pipeline(&[release_runs(&releases)]).await?;
         }
         Ok(())
     }
@@ -415,6 +468,12 @@ fn record_changes<'p>(rows: &[ActionRow<'p>]) -> BoundStatement<'p> {
     let changes = of_actions(changes, rows.iter().map(|row| row.key));
     let changes = changes.bind(/* $9 idempotency_key */ keys);
     ActionRow::rulings(ActionRow::outcomes(changes, rows), rows)
+        .bind(
+            /* $21 begun */ rows.iter().map(|row| row.key.begun).collect::<Vec<_>>(),
+        )
+        .bind(
+            /* $22 answered */ rows.iter().map(|row| row.key.answered).collect::<Vec<_>>(),
+        )
 }
 
 /// The turns that last, by their place from 1, and whether their runs are to be cancelled.

@@ -1,0 +1,968 @@
+//! The execution of runs as a finite model, checked over every schedule.
+//!
+//! The protocol itself is described in `worker/src/executor/README.md`. A run has one action that
+//! sends a request, or two, the first of which is a call of an agent. Two workers take the run in
+//! turns. Turns are numbered, which fences: what becomes of the run is written only for the turn
+//! that lasts. Attempts are numbered, too: what came of one counts if it is the latest and has no
+//! answer yet, whoever has the run by then. An attempt begins in one statement, which asks again
+//! for all that it was decided by. The account keeps no keys: it does what it is asked, every time.
+//!
+//! Every step is a transaction. Between any two a worker may die, be paused, or be cut off from the
+//! database: its lease ends, another one goes on, and the first one may come back and send or write
+//! what it was about to. A commit may be unseen, and is then repeated; an answer may be lost.
+//! People cancel, hold, change the policy, answer the question that they looked at earlier, and
+//! retry. Left out are what a policy denies, a member's right to approve and an account's
+//! connection: they are asked where the policy is.
+//!
+//! Proven in the scopes below are the promises named at the end of the model. The last one is
+//! liveness. Each fault and each order uses up a budget, and everything else a stage of an attempt
+//! or of a question, so the model has no cycle. So it is enough that no schedule stops before the
+//! run is over. Each [`Flaw`] breaks one of the promises, so none of them holds for want of
+//! schedules.
+
+use std::collections::{BTreeSet, HashSet};
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use Action::{
+    Answer, Begin, Cancel, ChangePolicy, Crash, Due, Hold, LeaseOver, Load, Look, Release, Retry,
+    Send, Take, Write,
+};
+use ActionState::{
+    Cancelled, Denied, Failed, Fresh, Retrying, Running, Succeeded, Told, WaitingApproval,
+};
+use Outcome::{Busy, Done, Lost, Refused};
+use Plan::{Ask, Deny, End, LetGo, Request};
+use QuestionState::{Approved, Declined, Expired, Overdue, Pending, Unasked, Withdrawn};
+use RunState::{Abandoned, Over, Ready, Scheduled};
+use Stage::{Answered, Begun, Idle, Planned};
+use stateright::{Checker, Expectation, Model, Property};
+
+use crate::source_tree::read;
+
+/// Turns in a row that may record nothing.
+const MAX_IDLE: u8 = 2;
+/// Attempts before an action is given up, counted on through its retries by people.
+const MAX_ATTEMPTS: u8 = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Scope {
+    actions: usize,
+    /// Whether the first version of the policy asks a person; each is the opposite of the last one.
+    asks: bool,
+    /// The budgets. Larger ones only take longer.
+    faults: u8,
+    orders: u8,
+}
+
+const ALLOWED: Scope = scope(1, false, 2, 1);
+const ASKED: Scope = scope(1, true, 1, 2);
+/// A call of an agent comes first. When it fails, the agent's model is told.
+const CALL: Scope = scope(2, false, 1, 1);
+
+const fn scope(actions: usize, asks: bool, faults: u8, orders: u8) -> Scope {
+    Scope {
+        actions,
+        asks,
+        faults,
+        orders,
+    }
+}
+
+/// A broken variant of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flaw {
+    None,
+    /// A known answer is thrown away once another worker has the run.
+    AnswerNeedsTurn,
+    /// The end of an attempt is subtracted again after a commit that was not seen.
+    AnswerCountsTwice,
+    /// A final refusal is taken to say that earlier attempts were not done, either.
+    RefusalSettlesAll,
+    /// A question or a denial overwrites an answer that was recorded meanwhile.
+    ChangeIgnoresAnswer,
+    /// A final failure that is known late leaves the action waiting for a person.
+    FailureLeavesQuestion,
+    BeginWithoutTurn,
+    BeginIgnoresAnswer,
+    BeginIgnoresPolicy,
+    BeginIgnoresCancel,
+    BeginIgnoresHold,
+    BeginIgnoresDenial,
+    /// The approval of any action of the run is taken for that of this one.
+    ApprovalOfOther,
+    BeginLeavesQuestion,
+    /// A question whose time has passed stays open, if the agent whose call was denied goes on.
+    DenialLeavesQuestion,
+    SendBeforeCommit,
+    /// An agent's model is told that a call failed which may have been done.
+    TellsUnknown,
+    NewKeyAlways,
+    RetryKeepsApproval,
+    TurnRestarts,
+    QuestionKeepsId,
+    EndLeavesQuestion,
+    /// The answer of a person does not make the run ready.
+    ApprovalForgetsRun,
+    /// Nor does the release of a run whose question was answered while a worker had it.
+    ReleaseForgetsApproval,
+    LateAnswerForgetsRun,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum ActionState {
+    /// It has no row yet.
+    #[default]
+    Fresh,
+    Running,
+    Retrying,
+    WaitingApproval,
+    Succeeded,
+    Failed,
+    /// It failed or was denied, and its agent was told so.
+    Told,
+    Denied,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum QuestionState {
+    #[default]
+    Unasked,
+    Pending,
+    /// Pending, but its time has passed.
+    Overdue,
+    Approved,
+    Declined,
+    Expired,
+    Withdrawn,
+}
+
+/// A row of `approvals`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Question {
+    id: u8,
+    state: QuestionState,
+    /// The request that was shown to whoever answered.
+    shown: u8,
+}
+
+/// A row of `run_actions`, and what no row says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct ActionRow {
+    state: ActionState,
+    begun: u8,
+    answered: u8,
+    unanswered: u8,
+    key: u8,
+    /// Which rendering.
+    request: u8,
+    question: Question,
+    /// The keys under which it may have been done, as bits, and how often it was.
+    keys: u8,
+    done: u8,
+    /// A worker died, lost its lease or got no answer while the request was open.
+    is_unsure: bool,
+    /// The latest attempt whose end has reached the database while it was the latest; and how the
+    /// action has ended by that.
+    reached: u8,
+    kept: ActionState,
+}
+
+impl ActionRow {
+    fn is_asked(&self) -> bool {
+        matches!(self.question.state, Pending | Overdue)
+    }
+
+    /// By somebody who was shown this very request.
+    fn is_approved(&self) -> bool {
+        self.question.state == Approved && self.question.shown == self.request
+    }
+
+    fn close(&mut self, state: QuestionState) {
+        if self.is_asked() {
+            self.question.state = state;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum RunState {
+    Scheduled,
+    #[default]
+    Ready,
+    Taken,
+    /// Taken, but the lease is over.
+    Abandoned,
+    Over(ActionState),
+}
+
+/// The row of a run in `active_runs`, which exists until the run is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Run {
+    state: RunState,
+    turn: u8,
+    idle: u8,
+    is_cancelled: bool,
+}
+
+/// What a turn is going to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Plan {
+    /// Any worker may take the run at once.
+    #[default]
+    LetGo,
+    Ask,
+    Deny,
+    /// The run is over: succeeded or failed.
+    End(bool),
+    Request,
+}
+
+/// What the account says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Outcome {
+    Done,
+    /// Not done, and another attempt would end the same way.
+    Refused,
+    /// Not done, for now.
+    Busy,
+    /// Nothing: it may have been done, or may still be.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Idle,
+    Taken,
+    Planned(Plan),
+    /// Sees that its attempt has begun.
+    Begun,
+    Answered(Outcome),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Worker {
+    stage: Stage,
+    turn: u8,
+    action: usize,
+    /// What it has loaded of its action.
+    begun: u8,
+    answered: u8,
+    unanswered: u8,
+    key: u8,
+    was_asked: bool,
+    version: u8,
+}
+
+impl Worker {
+    fn taken(turn: u8) -> Self {
+        let stage = Stage::Taken;
+        Self {
+            stage,
+            turn,
+            ..Self::default()
+        }
+    }
+
+    /// It may send, or has an answer that is not recorded.
+    fn has_open(&self) -> bool {
+        matches!(self.stage, Begun | Answered(_))
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct State {
+    run: Run,
+    actions: [ActionRow; 2],
+    /// Of the policy.
+    version: u8,
+    is_held: bool,
+    /// The workers are alike, so they are sorted.
+    workers: [Worker; 2],
+    /// The question, by action and id, that somebody looks at, and the request that it shows.
+    shown: Option<(usize, u8, u8)>,
+    faults: u8,
+    orders: u8,
+    /// An attempt began although something that it was decided by did not hold.
+    is_unfounded: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Action {
+    Take(usize),
+    Load(usize),
+    /// Begins an attempt; unless the flag is set, the worker sees an error, and begins it again.
+    Begin(usize, bool),
+    Send(usize, Outcome),
+    /// Writes the step of a turn; unless the flag is set, the worker writes it again.
+    Write(usize, bool),
+    /// Fault: the worker dies and comes back without memory.
+    Crash(usize),
+    /// Fault, if the worker is alive: the lease ends.
+    LeaseOver,
+    /// The time of a scheduled run has come; the flag tells whether that of its question has, too.
+    /// A question that waits longer, because its workspace was held, is a fault.
+    Due(bool),
+    Cancel,
+    Hold,
+    Release,
+    ChangePolicy,
+    Look(usize),
+    /// Approves or denies what was looked at.
+    Answer(bool),
+    /// Retries the run; the flag tells whether its request is rendered for another account.
+    Retry(bool),
+}
+
+impl State {
+    fn is_of_turn(&self, turn: u8) -> bool {
+        let is_taken = matches!(self.run.state, RunState::Taken | Abandoned);
+        is_taken && self.run.turn == turn
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.run.state, Over(_))
+    }
+
+    fn all(&self, holds: impl Fn(usize, &ActionRow) -> bool) -> bool {
+        let mut rows = self.actions.iter().enumerate();
+        rows.all(|(id, row)| holds(id, row))
+    }
+
+    /// The keys under which an action may have been done, or will be.
+    fn keys(&self, action: usize) -> u8 {
+        let sending = self.workers.iter();
+        let sending = sending.filter(|one| one.stage == Begun && one.action == action);
+        sending.fold(self.actions[action].keys, |keys, one| keys | 1 << one.key)
+    }
+
+    /// What somebody sees who looks at the question of an action.
+    fn look(&self, action: usize) -> (usize, u8, u8) {
+        let row = &self.actions[action];
+        (action, row.question.id, row.request)
+    }
+
+    /// `end_runs`
+    fn end(&mut self, flaw: Flaw, state: ActionState) {
+        self.run.state = Over(state);
+        for action in &mut self.actions {
+            if state != Succeeded && matches!(action.state, Retrying | WaitingApproval) {
+                action.state = Cancelled;
+            }
+            if flaw != Flaw::EndLeavesQuestion {
+                action.close(Expired);
+            }
+        }
+    }
+
+    /// `WAKE_ANSWERED`
+    fn wake(&mut self, action: usize) {
+        let action = &mut self.actions[action];
+        if action.state != WaitingApproval {
+            action.close(Withdrawn);
+        }
+        if self.run.state == Scheduled && !action.is_asked() {
+            self.run.state = Ready;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Execution {
+    flaw: Flaw,
+    scope: Scope,
+}
+
+impl Execution {
+    /// Whether a version of the policy asks a person.
+    fn asks(&self, version: u8) -> bool {
+        self.scope.asks != (version % 2 == 1)
+    }
+
+    fn takes_other_approval(&self, s: &State) -> bool {
+        let is_approved = |any: &ActionRow| any.question.state == Approved;
+        self.flaw == Flaw::ApprovalOfOther && s.actions.iter().any(is_approved)
+    }
+
+    /// The first action that is not done.
+    fn next(&self, s: &State) -> Option<usize> {
+        let is_done = |&action: &usize| matches!(s.actions[action].state, Succeeded | Told);
+        (0..self.scope.actions).find(|action| !is_done(action))
+    }
+
+    fn load(&self, s: &State, turn: u8) -> Worker {
+        let next = self.next(s);
+        let action = next.unwrap_or_default();
+        let row = s.actions[action];
+        let plan = match row.question.state {
+            _ if next.is_none() => End(true),
+            // It failed, which was answered late.
+            _ if s.run.idle > MAX_IDLE || row.state == Failed => End(false),
+            _ if s.is_held => LetGo,
+            Declined => Deny,
+            _ if !self.asks(s.version) || self.takes_other_approval(s) => Request,
+            Approved => Request,
+            Overdue | Expired => Deny,
+            Unasked | Pending | Withdrawn => Ask,
+        };
+        Worker {
+            stage: Planned(plan),
+            turn,
+            action,
+            begun: row.begun,
+            answered: row.answered,
+            unanswered: row.unanswered,
+            key: row.key,
+            was_asked: row.question.state != Unasked,
+            version: s.version,
+        }
+    }
+
+    /// `BEGIN_ATTEMPTS`. Returns whether the attempt has begun.
+    fn begin(&self, s: &mut State, worker: Worker) -> bool {
+        let is = |flaw| self.flaw == flaw;
+        let row = s.actions[worker.action];
+        let is_approved = row.question.state == Approved || self.takes_other_approval(s);
+        let is_denied = worker.was_asked && row.question.state == Declined;
+        let may = (s.is_of_turn(worker.turn) || is(Flaw::BeginWithoutTurn) && !s.is_over())
+            && (!s.run.is_cancelled || is(Flaw::BeginIgnoresCancel))
+            && (!s.is_held || is(Flaw::BeginIgnoresHold))
+            && (worker.version == s.version || is(Flaw::BeginIgnoresPolicy))
+            && (!self.asks(worker.version) || is_approved)
+            && (!is_denied || is(Flaw::BeginIgnoresDenial))
+            && (row.begun == worker.begun || row.begun == worker.begun + 1)
+            && (row.answered == worker.answered || is(Flaw::BeginIgnoresAnswer));
+        if !may {
+            return false;
+        }
+        let is_new = row.begun == worker.begun;
+        let is_founded = s.is_of_turn(worker.turn)
+            && !(s.run.is_cancelled || s.is_held || row.question.state == Declined)
+            && worker.version == s.version
+            && (!self.asks(s.version) || row.is_approved());
+        s.is_unfounded |= is_new && !is_founded;
+        let action = &mut s.actions[worker.action];
+        action.state = Running;
+        action.begun += u8::from(is_new);
+        action.unanswered += u8::from(is_new);
+        if worker.was_asked && !is(Flaw::BeginLeavesQuestion) {
+            action.close(Withdrawn);
+        }
+        if s.is_of_turn(worker.turn) {
+            s.run.state = RunState::Taken;
+        }
+        true
+    }
+
+    /// How an action ends that failed or was denied, and what that makes of the run. `left` is the
+    /// number of attempts that may have been done.
+    fn fails(&self, worker: Worker, left: u8, state: ActionState) -> (ActionState, ActionState) {
+        let is_call = self.scope.actions > 1 && worker.action == 0;
+        match is_call && (left == 0 || self.flaw == Flaw::TellsUnknown) {
+            true => (Told, Running),
+            false => (state, if is_call { Failed } else { state }),
+        }
+    }
+
+    /// `RECORD_ANSWERS`. Returns what the turn makes of the run, and whether the answer counts.
+    fn record(&self, s: &mut State, worker: Worker, outcome: Outcome) -> (ActionState, bool) {
+        let is = |flaw| self.flaw == flaw;
+        let attempt = worker.begun + 1;
+        let settled = match outcome {
+            Done => u8::MAX,
+            Refused if is(Flaw::RefusalSettlesAll) => u8::MAX,
+            Refused | Busy => 1,
+            Lost => 0,
+        };
+        let is_final = outcome == Refused || attempt.is_multiple_of(MAX_ATTEMPTS);
+        let left = (worker.unanswered + 1).saturating_sub(settled);
+        let (state, then) = match outcome {
+            Done => (Succeeded, Running),
+            _ if is_final => self.fails(worker, left, Failed),
+            _ => (Retrying, Retrying),
+        };
+        let is_ours = s.is_of_turn(worker.turn);
+        let action = &mut s.actions[worker.action];
+        let is_latest = action.begun == attempt;
+        let counts = is_latest
+            && (action.answered < attempt || is(Flaw::AnswerCountsTwice))
+            && (is_ours || !is(Flaw::AnswerNeedsTurn));
+        if is_latest && action.reached < attempt {
+            let is_open = matches!(action.state, Running | WaitingApproval);
+            if state == Succeeded || is_open && matches!(state, Failed | Told) {
+                action.kept = state;
+            }
+            action.reached = attempt;
+        }
+        if counts {
+            let is_over = matches!(state, Failed | Told) && !is(Flaw::FailureLeavesQuestion);
+            let ends_question = action.state == WaitingApproval && is_over;
+            if action.state == Running || state == Succeeded || ends_question {
+                action.state = state;
+            }
+            action.answered = attempt;
+            action.unanswered = action.unanswered.saturating_sub(settled);
+        }
+        (then, counts)
+    }
+
+    /// `RECORD_CHANGES` and `ASK_APPROVALS`, in a turn that lasts. A change counts if the attempts
+    /// are as the turn has seen them. Returns what the turn makes of the run.
+    fn change(&self, s: &mut State, worker: Worker, plan: Plan) -> ActionState {
+        let action = &mut s.actions[worker.action];
+        let is_seen = (action.begun, action.answered) == (worker.begun, worker.answered);
+        let (state, then) = match plan {
+            Ask => (WaitingApproval, WaitingApproval),
+            Deny => self.fails(worker, worker.unanswered, Denied),
+            End(true) => return Succeeded,
+            End(false) => return Failed,
+            LetGo | Request => return Fresh,
+        };
+        if is_seen || self.flaw == Flaw::ChangeIgnoresAnswer {
+            action.state = state;
+        }
+        if plan == Deny && self.flaw != Flaw::DenialLeavesQuestion {
+            action.close(Expired);
+        }
+        if plan == Ask && matches!(action.question.state, Unasked | Withdrawn) {
+            action.question.id += u8::from(self.flaw != Flaw::QuestionKeepsId);
+            action.question.state = Pending;
+        }
+        then
+    }
+
+    /// A step of a turn: what came of the action, and what becomes of the run if the turn lasts.
+    /// Returns whether the worker goes on.
+    fn write(&self, s: &mut State, worker: Worker) -> bool {
+        let is_ours = s.is_of_turn(worker.turn);
+        let (then, counts) = match worker.stage {
+            Answered(outcome) => self.record(s, worker, outcome),
+            Planned(plan) if is_ours => (self.change(s, worker, plan), false),
+            _ => (Fresh, false),
+        };
+        if !is_ours {
+            if counts && self.flaw != Flaw::LateAnswerForgetsRun {
+                s.wake(worker.action);
+            }
+            return false;
+        }
+        let is_last = then == Running && self.next(s).is_none();
+        let then = if is_last { Succeeded } else { then };
+        match then {
+            Succeeded | Failed | Denied => s.end(self.flaw, then),
+            _ if s.run.is_cancelled => s.end(self.flaw, Cancelled),
+            _ => {
+                s.run.idle = 0;
+                s.run.state = match then {
+                    Running => RunState::Taken,
+                    Retrying | WaitingApproval => Scheduled,
+                    _ => Ready,
+                };
+            }
+        }
+        if then == WaitingApproval && self.flaw != Flaw::ReleaseForgetsApproval {
+            s.wake(worker.action);
+        }
+        s.run.state == RunState::Taken
+    }
+
+    /// `retry_run`
+    fn retry(&self, s: &mut State, is_replaced: bool) {
+        for action in &mut s.actions {
+            if !matches!(action.state, Failed | Denied | Cancelled) {
+                continue;
+            }
+            (action.state, action.kept) = (Retrying, Fresh);
+            let is_known = action.unanswered == 0;
+            action.key += u8::from(is_known || self.flaw == Flaw::NewKeyAlways);
+            let is_new = is_replaced && is_known;
+            action.request += u8::from(is_new);
+            let is_kept = match action.question.state {
+                Unasked => true,
+                Declined | Expired => false,
+                _ => !is_new || self.flaw == Flaw::RetryKeepsApproval,
+            };
+            if !is_kept {
+                action.question.state = Withdrawn;
+            }
+        }
+        let former = std::mem::take(&mut s.run);
+        if self.flaw != Flaw::TurnRestarts {
+            s.run.turn = former.turn;
+        }
+    }
+
+    fn step(&self, s: &mut State, action: Action) {
+        match action {
+            Take(worker) => {
+                s.run.state = RunState::Taken;
+                s.run.turn += 1;
+                s.run.idle += 1;
+                s.workers[worker] = Worker::taken(s.run.turn);
+            }
+            Load(worker) => s.workers[worker] = self.load(s, s.workers[worker].turn),
+            Begin(worker, is_seen) => {
+                let has_begun = self.begin(s, s.workers[worker]);
+                if is_seen {
+                    let stage = if has_begun { Begun } else { Planned(LetGo) };
+                    s.workers[worker].stage = stage;
+                }
+            }
+            Send(worker, outcome) => {
+                let one = &mut s.workers[worker];
+                one.stage = Answered(outcome);
+                let action = &mut s.actions[one.action];
+                if matches!(outcome, Done | Lost) {
+                    action.keys |= 1 << one.key;
+                }
+                action.done = (action.done + u8::from(outcome == Done)).min(2);
+                action.is_unsure |= outcome == Lost;
+            }
+            Write(worker, is_seen) => {
+                let one = s.workers[worker];
+                let next = match self.write(s, one) {
+                    true => Worker::taken(one.turn),
+                    false => Worker::default(),
+                };
+                if is_seen {
+                    s.workers[worker] = next;
+                }
+            }
+            Crash(worker) => {
+                let one = std::mem::take(&mut s.workers[worker]);
+                s.actions[one.action].is_unsure |= one.has_open();
+            }
+            LeaseOver => {
+                s.run.state = Abandoned;
+                for one in s.workers {
+                    s.actions[one.action].is_unsure |= one.turn == s.run.turn && one.has_open();
+                }
+            }
+            Due(is_overdue) => {
+                s.run.state = Ready;
+                for action in s.actions.iter_mut().filter(|_| is_overdue) {
+                    action.close(Overdue);
+                }
+            }
+            Cancel if s.run.state == RunState::Taken => s.run.is_cancelled = true,
+            Cancel => s.end(self.flaw, Cancelled),
+            Hold => s.is_held = true,
+            Release => s.is_held = false,
+            ChangePolicy => s.version += 1,
+            Look(action) => s.shown = Some(s.look(action)),
+            Answer(approves) => {
+                let (action, id, shown) = s.shown.take().unwrap_or_default();
+                let state = if approves { Approved } else { Declined };
+                s.actions[action].question = Question { id, state, shown };
+                if self.flaw != Flaw::ApprovalForgetsRun {
+                    s.wake(action);
+                }
+            }
+            Retry(is_replaced) => self.retry(s, is_replaced),
+        }
+        s.workers.sort_unstable();
+    }
+
+    /// Faults and orders that an action costs.
+    fn costs(&self, s: &State, action: Action) -> (u8, u8) {
+        let is_alive = |one: &Worker| one.stage != Idle && one.turn == s.run.turn;
+        let is_fault = match action {
+            Begin(_, false) | Write(_, false) | Crash(_) | Send(_, Lost) => true,
+            LeaseOver => s.workers.iter().any(is_alive),
+            Due(is_overdue) => !is_overdue && s.actions.iter().any(ActionRow::is_asked),
+            _ => false,
+        };
+        let is_order = matches!(action, Cancel | Hold | ChangePolicy | Retry(_));
+        (is_fault.into(), is_order.into())
+    }
+}
+
+impl Model for Execution {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::default()]
+    }
+
+    fn actions(&self, s: &State, actions: &mut Vec<Action>) {
+        let is_free = matches!(s.run.state, Ready | Abandoned) && !s.is_held;
+        for (id, worker) in s.workers.iter().enumerate() {
+            match worker.stage {
+                // Two idle workers are alike.
+                Idle if is_free && (id == 0 || s.workers[0].stage != Idle) => {
+                    actions.push(Take(id));
+                }
+                Idle => {}
+                Stage::Taken => actions.push(Load(id)),
+                Planned(Request) => {
+                    actions.extend([Begin(id, true), Begin(id, false)]);
+                    if self.flaw == Flaw::SendBeforeCommit {
+                        actions.push(Send(id, Done));
+                    }
+                }
+                Begun => {
+                    actions.extend([Done, Refused, Busy, Lost].map(|outcome| Send(id, outcome)));
+                }
+                Planned(_) | Answered(_) => {
+                    actions.extend([Write(id, true), Write(id, false)]);
+                }
+            }
+            if worker.stage != Idle {
+                actions.push(Crash(id));
+            }
+        }
+        for id in (0..2).filter(|&id| s.actions[id].question.state == Pending) {
+            // The answer is by the id that was shown, whatever the request is now.
+            let (now, shown) = (s.look(id), s.shown);
+            if shown.is_some_and(|shown| (shown.0, shown.1) == (now.0, now.1)) {
+                actions.extend([Answer(true), Answer(false)]);
+            }
+            if shown != Some(now) {
+                actions.push(Look(id));
+            }
+        }
+        match s.run.state {
+            RunState::Taken => actions.push(LeaseOver),
+            Scheduled => actions.extend([Due(true), Due(false)]),
+            Over(state) if state != Succeeded => actions.extend([Retry(false), Retry(true)]),
+            _ => {}
+        }
+        if !s.is_over() {
+            actions.push(if s.is_held { Release } else { Hold });
+            actions.push(ChangePolicy);
+            if !s.run.is_cancelled {
+                actions.push(Cancel);
+            }
+        }
+        actions.retain(|&action| {
+            let (faults, orders) = self.costs(s, action);
+            s.faults + faults <= self.scope.faults && s.orders + orders <= self.scope.orders
+        });
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        let (faults, orders) = self.costs(last, action);
+        next.faults += faults;
+        next.orders += orders;
+        self.step(&mut next, action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let always = Property::<Self>::always;
+        let sometimes = Property::<Self>::sometimes;
+        vec![
+            always(KEYS, |_, s| {
+                s.all(|id, row| s.keys(id) >> row.key << row.key == s.keys(id))
+            }),
+            always(COUNTED, |_, s| {
+                let is_done = |row: &ActionRow| row.unanswered > 0 || row.state == Succeeded;
+                s.all(|id, row| is_done(row) || s.keys(id) >> row.key & 1 == 0)
+            }),
+            always(FOUNDED, |_, s| !s.is_unfounded),
+            always(KEPT, |_, s| {
+                let is_kept = |row: &ActionRow| row.kept == Fresh || row.state == row.kept;
+                s.all(|_, row| row.answered >= row.reached && is_kept(row))
+            }),
+            always(SHOWN, |_, s| {
+                s.all(|_, row| row.question.state != Approved || row.is_approved())
+            }),
+            always(OPEN, |_, s| {
+                s.all(|_, row| !row.is_asked() || row.state == WaitingApproval && !s.is_over())
+            }),
+            always(UNSEEN, |model, s| {
+                let waits = |id: usize| match s.actions[id].state {
+                    WaitingApproval => s.actions[id].is_asked(),
+                    state => state == Retrying,
+                };
+                s.run.state != Scheduled || model.next(s).is_some_and(waits)
+            }),
+            always(SINGLE, |_, s| {
+                let [one, other] = s.workers;
+                let attempt = |worker: Worker| (worker.action, worker.begun);
+                !(one.has_open() && other.has_open() && attempt(one) == attempt(other))
+            }),
+            always(ONCE, |_, s| s.all(|_, row| row.is_unsure || row.done <= 1)),
+            always(TOLD, |_, s| {
+                s.all(|id, row| row.state != Told || s.keys(id) == 0)
+            }),
+            always(STUCK, |model, s| {
+                let mut actions = Vec::new();
+                model.actions(s, &mut actions);
+                s.is_over() || !actions.is_empty()
+            }),
+            sometimes("two attempts are open", |_, s| {
+                let [one, other] = s.workers;
+                one.has_open() && other.has_open()
+            }),
+            sometimes("a late answer counts in a cancelled run", |_, s| {
+                s.run.state == Over(Cancelled) && s.actions[0].state == Succeeded
+            }),
+            sometimes("a retry is done under a new key", |_, s| {
+                s.actions[0].state == Succeeded && s.actions[0].key > 0
+            }),
+            sometimes("somebody looks at a former question", |_, s| {
+                s.shown.is_some_and(|shown| shown != s.look(shown.0))
+            }),
+            sometimes("a request that is rendered again is approved", |_, s| {
+                s.actions[0].question.state == Approved && s.actions[0].request > 0
+            }),
+            sometimes("an agent goes on after a denial", |_, s| {
+                s.actions[0].state == Told && s.actions[1].state == Succeeded
+            }),
+            sometimes("a run is given up", |_, s| {
+                s.run.idle > MAX_IDLE && s.is_over()
+            }),
+        ]
+    }
+}
+
+const KEYS: &str = "no key is replaced under which the action may be done";
+const COUNTED: &str = "what may have been done is counted as unanswered";
+const FOUNDED: &str = "no attempt begins without what it was decided by";
+const KEPT: &str = "an answer that has reached the database counts, and stays";
+const SHOWN: &str = "nobody approves a request that was not shown";
+const OPEN: &str = "a question is open only while its action waits for it";
+const UNSEEN: &str = "no run waits for what has come";
+const SINGLE: &str = "no two workers have the same attempt";
+const ONCE: &str = "what is answered in time is done once";
+const TOLD: &str = "no agent is told that a call failed which may be done";
+const STUCK: &str = "no run is stuck";
+
+#[test]
+fn every_schedule_keeps_the_promises() {
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let mut reached = BTreeSet::new();
+    for scope in [ALLOWED, ASKED, CALL] {
+        let flaw = Flaw::None;
+        let model = Execution { flaw, scope };
+        let checker = model.checker().threads(threads).spawn_bfs().join();
+        let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+        println!("run model: {states} states, depth {depth}");
+        // What is reached in one scope need not be in another.
+        for property in model.properties() {
+            if property.expectation == Expectation::Always {
+                checker.assert_no_discovery(property.name);
+            }
+        }
+        assert!(states > 100_000 && depth > 40, "the model has shrunk");
+        reached.extend(checker.discoveries().into_keys());
+    }
+    println!("run model: {} of 7 reached: {reached:?}", reached.len());
+    assert_eq!(reached.len(), 7);
+}
+
+/// How many steps the shortest schedule takes that breaks the promise.
+fn steps_to_break(promise: &str, model: Execution) -> usize {
+    let mut properties = model.properties();
+    properties.retain(|property| property.name == promise);
+    let (mut level, mut seen, mut steps) = (model.init_states(), HashSet::new(), 0);
+    while level
+        .iter()
+        .all(|state| (properties[0].condition)(&model, state))
+    {
+        let next = level.iter().flat_map(|state| model.next_states(state));
+        level = next.filter(|state| seen.insert(state.clone())).collect();
+        assert!(!level.is_empty(), "{:?} goes unseen", model.flaw);
+        steps += 1;
+    }
+    steps
+}
+
+#[test]
+fn every_flaw_breaks_a_promise() {
+    for (flaw, promise, scope) in [
+        (Flaw::AnswerNeedsTurn, KEPT, ALLOWED),
+        (Flaw::AnswerCountsTwice, KEYS, ALLOWED),
+        (Flaw::RefusalSettlesAll, KEYS, ALLOWED),
+        (Flaw::ChangeIgnoresAnswer, KEPT, ALLOWED),
+        (Flaw::FailureLeavesQuestion, KEPT, ALLOWED),
+        (Flaw::BeginWithoutTurn, FOUNDED, ALLOWED),
+        (Flaw::BeginIgnoresAnswer, KEPT, ALLOWED),
+        (Flaw::BeginIgnoresPolicy, FOUNDED, ALLOWED),
+        (Flaw::BeginIgnoresCancel, FOUNDED, ALLOWED),
+        (Flaw::BeginIgnoresHold, FOUNDED, ALLOWED),
+        (Flaw::BeginIgnoresDenial, FOUNDED, ASKED),
+        (Flaw::ApprovalOfOther, FOUNDED, CALL),
+        (Flaw::BeginLeavesQuestion, OPEN, ASKED),
+        (Flaw::DenialLeavesQuestion, OPEN, CALL),
+        (Flaw::SendBeforeCommit, COUNTED, ALLOWED),
+        (Flaw::TellsUnknown, TOLD, CALL),
+        (Flaw::NewKeyAlways, KEYS, ALLOWED),
+        (Flaw::RetryKeepsApproval, SHOWN, ASKED),
+        (Flaw::TurnRestarts, SINGLE, ALLOWED),
+        (Flaw::QuestionKeepsId, SHOWN, ASKED),
+        (Flaw::EndLeavesQuestion, OPEN, ASKED),
+        (Flaw::ApprovalForgetsRun, UNSEEN, ASKED),
+        (Flaw::ReleaseForgetsApproval, UNSEEN, ASKED),
+        (Flaw::LateAnswerForgetsRun, UNSEEN, ALLOWED),
+    ] {
+        let steps = steps_to_break(promise, Execution { flaw, scope });
+        println!("run model: {flaw:?}: {promise:?} does not hold after {steps} steps");
+    }
+}
+
+const TURNS: &str = "worker/src/executor/turns/store.rs";
+const PERMISSION: &str = "worker/src/executor/approvals.rs";
+const SEND: &str = "worker/src/executor/send.rs";
+const JUDGE: &str = "worker/src/executor/verdict.rs";
+const HELD: &str = "worker/src/executor/store/mod.rs";
+const LOAD: &str = "worker/src/executor/store/load.rs";
+const BEGIN: &str = "worker/src/executor/store/begin.rs";
+const WRITE: &str = "worker/src/executor/store/write.rs";
+const PEOPLE: &str = "worker/operator/src/approvals.rs";
+const RUNS: &str = "migrations/V8__runs.sql";
+const ORDERS: &str = "migrations/V10__operation.sql";
+
+/// What the steps of the model are in the code. Whoever renames or drops one of these looks here
+/// whether the model still says what the code does.
+const HELD_TO: [(&str, &str, &str); 28] = [
+    ("Take", TURNS, "TAKE_RUNS"),
+    (
+        "Take",
+        TURNS,
+        "turn = turn + 1, idle_turns = idle_turns + 1",
+    ),
+    ("Load", LOAD, "LOAD_RUNS"),
+    ("Load", LOAD, "ACTION_RECORDS"),
+    ("Load", PERMISSION, "fn permission"),
+    ("Begin", BEGIN, "BEGIN_ATTEMPTS"),
+    ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
+    ("Begin", BEGIN, "held_workspaces"),
+    ("Begin", BEGIN, "i.policy_version = "),
+    ("Begin", BEGIN, "a.answered = EXCLUDED.answered"),
+    ("Send", SEND, "async fn exchange"),
+    ("Send", JUDGE, "fn judge"),
+    ("Write", HELD, "HOLD_RUNS"),
+    ("Write", WRITE, "RECORD_ANSWERS"),
+    (
+        "Write",
+        WRITE,
+        "a.begun = i.attempt AND a.answered < i.attempt",
+    ),
+    ("Write", WRITE, "RECORD_CHANGES"),
+    ("Write", WRITE, "ASK_APPROVALS"),
+    ("Write", WRITE, "KEEP_TURNS"),
+    ("Write", WRITE, "RELEASE_RUNS"),
+    ("Write", WRITE, "WAKE_ANSWERED"),
+    ("Write", WRITE, "END_RUNS"),
+    ("Write", RUNS, "FUNCTION end_runs"),
+    ("Cancel", ORDERS, "FUNCTION cancel_run"),
+    ("Release", ORDERS, "FUNCTION release_hold"),
+    ("Answer", PEOPLE, "LOCK_ASKED_RUN"),
+    ("Answer", PEOPLE, "ANSWER_APPROVAL"),
+    ("Answer", RUNS, "NEW.approval_id := gen_random_uuid()"),
+    ("Retry", ORDERS, "FUNCTION retry_run"),
+];
+
+#[test]
+fn the_code_has_what_the_model_names() {
+    for (action, file, name) in HELD_TO {
+        let text = read(file);
+        assert!(text.contains(name), "{action}: {file} has no {name:?}");
+    }
+}
