@@ -477,9 +477,10 @@ BEGIN
                OR a.state = 'running' AND a.type = 'ai.agent' AND a.part_of IS NULL)
     ), unneeded_answer AS (
         UPDATE run_actions a SET answer_sealed = NULL
-        FROM finished o JOIN workspaces w ON w.workspace_id = o.workspace_id AND NOT w.keep_answers
+        FROM finished o
         WHERE o.state = 'succeeded' AND a.workspace_id = o.workspace_id AND a.run_id = o.run_id
           AND a.answer_sealed IS NOT NULL
+          AND NOT (SELECT keep_answers FROM workspaces w WHERE w.workspace_id = o.workspace_id)
     ), closed_question AS (
         UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
         FROM finished o WHERE p.workspace_id = o.workspace_id AND p.run_id = o.run_id

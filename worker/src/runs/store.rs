@@ -13,7 +13,6 @@ use letterbox_common::{
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
 };
 use letterbox_database::{DatabaseError, Transaction, Work, statements};
-use uuid::Uuid;
 
 use super::NewRun;
 use crate::{metrics, recorder::Recorder};
@@ -33,26 +32,22 @@ WITH locked AS (
 SELECT w.workspace_id FROM locked JOIN workspaces w USING (workspace_id) WHERE w.is_searchable";
 
     /// Inserts a batch of submissions as runs. Runs already recorded stay unchanged; refused runs
-    /// keep no input. $10 and $11 are lookup ids of submitted values, and for each the position of
-    /// its run in the batch, from 1. A submission to a workflow that doesn't exist breaks a
-    /// constraint instead of vanishing in a join.
+    /// keep no input. $10 are the lookup ids of submitted values, for each run as the server writes
+    /// an array. A submission to a workflow that doesn't exist breaks a constraint instead of
+    /// vanishing in a join.
     INSERT_RUNS = insert_runs "
-WITH found AS (
-    SELECT place, array_agg(id) AS found_by
-    FROM unnest($10::uuid[], $11::bigint[]) AS f (id, place) GROUP BY place
-), new AS (
+WITH new AS (
     SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.input, n.received_at,
            n.request_id, n.traceparent,
            w.owner_id, s.run_allowance, u.started,
-           CASE WHEN s.is_searchable THEN found.found_by END AS found_by,
+           CASE WHEN s.is_searchable THEN n.found_by::uuid[] END AS found_by,
            CASE WHEN w.state = 'deleted' THEN 'workflow_unavailable'
                 WHEN m.may_run IS NOT TRUE THEN 'owner_cannot_run'
                 WHEN b.bytes >= $9 THEN 'storage_exhausted' END AS reason
     FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::text[],
-                $7::text[], $8::bytea[]) WITH ORDINALITY
+                $7::text[], $8::bytea[], $10::text[])
          AS n (workspace_id, run_id, workflow_id, release_id, received_at, request_id, traceparent,
-               input, place)
-    LEFT JOIN found USING (place)
+               input, found_by)
     LEFT JOIN workflows w ON w.workspace_id = n.workspace_id AND w.workflow_id = n.workflow_id
     LEFT JOIN members m ON m.workspace_id = n.workspace_id AND m.user_id = w.owner_id
     LEFT JOIN workspaces s ON s.workspace_id = n.workspace_id
@@ -62,10 +57,10 @@ WITH found AS (
     LEFT JOIN stored_bytes b ON b.workspace_id = n.workspace_id
         AND b.day = (now() AT TIME ZONE 'UTC')::date
         AND b.webhook_id IS NULL
-    WHERE NOT EXISTS (
-        SELECT FROM runs r WHERE r.workspace_id = n.workspace_id AND r.run_id = n.run_id)
-      AND NOT EXISTS (
-        SELECT FROM erased_runs e WHERE e.workspace_id = n.workspace_id AND e.run_id = n.run_id)
+    WHERE (SELECT true FROM runs r
+           WHERE r.workspace_id = n.workspace_id AND r.run_id = n.run_id) IS NULL
+      AND (SELECT true FROM erased_runs e
+           WHERE e.workspace_id = n.workspace_id AND e.run_id = n.run_id) IS NULL
 ), counted AS (
     SELECT new.*,
            started + row_number() OVER (PARTITION BY workspace_id, reason IS NULL ORDER BY run_id)
@@ -196,17 +191,20 @@ impl<'a> RecordRuns<'a> {
         }
     }
 
-    /// Lookup ids of submitted values, and for each the position of its run, from 1: of the runs of
-    /// these workspaces.
-    fn values(&self, searchable: &HashSet<WorkspaceId>) -> (Vec<Uuid>, Vec<i64>) {
-        let runs = (1_i64..).zip(self.workspaces.iter().zip(&self.inputs));
-        let found = runs.filter(|(_, (workspace, _))| searchable.contains(workspace));
-        let ids = found.flat_map(|(place, (workspace, input))| {
+    /// Lookup ids of the submitted values of each run, if its workspace is one of these.
+    fn values(&self, searchable: &HashSet<WorkspaceId>) -> Vec<Option<String>> {
+        let values = |(workspace, input): (&WorkspaceId, &&[u8])| {
             let input = std::str::from_utf8(input).unwrap_or_default();
-            let ids = lookup_ids(*workspace, input).into_iter();
-            ids.map(move |id| (id, place))
-        });
-        ids.unzip()
+            let is_found = searchable.contains(workspace);
+            let ids = is_found.then(|| lookup_ids(*workspace, input));
+            let ids: Vec<String> = ids?.iter().map(ToString::to_string).collect();
+            (!ids.is_empty()).then(|| format!("{{{}}}", ids.join(",")))
+        };
+        self.workspaces
+            .iter()
+            .zip(&self.inputs)
+            .map(values)
+            .collect()
     }
 }
 
@@ -216,7 +214,7 @@ impl Work for RecordRuns<'_> {
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Counts>, DatabaseError> {
         let searchable = transaction.query(&LOCK_USAGE, &[&self.tenants]).await?;
         let searchable = searchable.iter().map(|row| row.try_get("workspace_id"));
-        let (values, places) = self.values(&searchable.collect::<Result<_, _>>()?);
+        let values = self.values(&searchable.collect::<Result<_, _>>()?);
         let inserted = transaction
             .query(
                 &INSERT_RUNS,
@@ -230,8 +228,7 @@ impl Work for RecordRuns<'_> {
                     /* $7 traceparent */ &self.traces,
                     /* $8 input */ &self.inputs,
                     /* $9 max_daily_bytes */ &self.max_daily_bytes,
-                    /* $10 values */ &values,
-                    /* $11 places */ &places,
+                    /* $10 found_by */ &values,
                 ],
             )
             .await?;

@@ -36,23 +36,22 @@ WITH item AS (
     JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.state = 'taken' AND a.turn = i.turn AND NOT a.is_cancelled
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
-    WHERE NOT EXISTS (SELECT FROM held_workspaces h WHERE h.workspace_id = i.workspace_id)
-      AND EXISTS (SELECT FROM members m
-                  WHERE m.workspace_id = i.workspace_id AND m.user_id = r.run_as AND m.may_run)
-      AND EXISTS (SELECT FROM connected_accounts c
-                  WHERE c.workspace_id = i.workspace_id AND c.account_id = i.account_id
-                    AND c.user_id = r.run_as AND c.disconnected_at IS NULL)
+    WHERE (SELECT true FROM held_workspaces h WHERE h.workspace_id = i.workspace_id) IS NULL
+      AND (SELECT m.may_run FROM members m
+           WHERE m.workspace_id = i.workspace_id AND m.user_id = r.run_as)
+      AND (SELECT c.user_id = r.run_as AND c.disconnected_at IS NULL FROM connected_accounts c
+           WHERE c.workspace_id = i.workspace_id AND c.account_id = i.account_id)
       AND i.policy_version = coalesce((SELECT max(version) FROM policies p
                                        WHERE p.workspace_id = i.workspace_id), 0)
-      AND (i.decision <> 'approve' OR EXISTS (
-          SELECT FROM approvals p
+      AND (i.decision <> 'approve' OR (
+          SELECT p.state = 'approved' AND approval_stands(i.workspace_id, p.decided_by, r.run_as)
+          FROM approvals p
           WHERE p.workspace_id = i.workspace_id AND p.run_id = i.run_id
-            AND p.action_id = i.action_id AND p.state = 'approved'
-            AND approval_stands(i.workspace_id, p.decided_by, r.run_as)))
-      AND (NOT i.was_asked OR NOT EXISTS (
-          SELECT FROM approvals p
+            AND p.action_id = i.action_id))
+      AND (NOT i.was_asked OR (
+          SELECT p.state FROM approvals p
           WHERE p.workspace_id = i.workspace_id AND p.run_id = i.run_id
-            AND p.action_id = i.action_id AND p.state = 'denied'))
+            AND p.action_id = i.action_id) IS DISTINCT FROM 'denied')
 ), begun AS (
     INSERT INTO run_actions AS a (workspace_id, run_id, action_id, position, type, state,
         untrusted, steered_by, idempotency_key, part_of, decision, decision_rule, policy_version,

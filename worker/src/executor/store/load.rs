@@ -29,12 +29,15 @@ macro_rules! circumstances {
 }
 
 statements! {
-    /// Loads runs, and what holds for an action that calls the account $3.
+    /// Loads runs, and what holds for an action that calls the account $3. Each run is looked up by
+    /// its key, whatever a plan of an empty table would prefer.
     LOAD_RUNS = load_runs concat!("
 SELECT r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input, r.failing,
        r.traceparent, ", circumstances!(), "
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (workspace_id, run_id, account_id)
-JOIN runs r ON r.workspace_id = t.workspace_id AND r.run_id = t.run_id
+CROSS JOIN LATERAL (
+    SELECT * FROM runs r WHERE r.workspace_id = t.workspace_id AND r.run_id = t.run_id LIMIT 1
+) AS r
 JOIN workspaces w ON w.workspace_id = t.workspace_id
 LEFT JOIN members m ON m.workspace_id = r.workspace_id AND m.user_id = r.run_as
 LEFT JOIN connected_accounts a
