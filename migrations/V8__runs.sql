@@ -444,9 +444,8 @@ COMMENT ON VIEW visible_runs IS
 
 CREATE FUNCTION end_runs(tenants uuid[], ended uuid[], turns integer[], states text[],
     reasons text[])
-    RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    RETURN QUERY
     WITH finished AS (
         SELECT a.workspace_id, a.run_id, a.turn, a.started_at, e.state, e.reason
         FROM unnest(tenants, ended, turns, states, reasons)
@@ -457,15 +456,6 @@ BEGIN
     ), inactive AS (
         DELETE FROM active_runs a USING finished o
         WHERE a.workspace_id = o.workspace_id AND a.run_id = o.run_id
-    ), ended_run AS (
-        UPDATE runs r SET state = o.state, turn = o.turn,
-            started_at = coalesce(r.started_at, o.started_at), finished_at = clock_timestamp(),
-            cancel_reason = CASE WHEN o.state = 'cancelled'
-                THEN coalesce(r.cancel_reason, o.reason) ELSE r.cancel_reason END,
-            failure = CASE WHEN o.state = 'cancelled'
-                THEN coalesce(r.cancel_reason, o.reason) ELSE o.reason END
-        FROM finished o WHERE r.workspace_id = o.workspace_id AND r.run_id = o.run_id
-        RETURNING r.run_id
     ), ended_action AS (
         -- An agent ends as its run does. What has begun stays: its outcome is unknown.
         UPDATE run_actions a SET retry_at = NULL, finished_at = clock_timestamp(),
@@ -486,13 +476,19 @@ BEGIN
         FROM finished o WHERE p.workspace_id = o.workspace_id AND p.run_id = o.run_id
           AND p.state = 'pending'
     )
-    SELECT run_id FROM ended_run;
+    UPDATE runs r SET state = o.state, turn = o.turn,
+        started_at = coalesce(r.started_at, o.started_at), finished_at = clock_timestamp(),
+        cancel_reason = CASE WHEN o.state = 'cancelled'
+            THEN coalesce(r.cancel_reason, o.reason) ELSE r.cancel_reason END,
+        failure = CASE WHEN o.state = 'cancelled'
+            THEN coalesce(r.cancel_reason, o.reason) ELSE o.reason END
+    FROM finished o WHERE r.workspace_id = o.workspace_id AND r.run_id = o.run_id;
 END
 $$;
 COMMENT ON FUNCTION end_runs IS
     'Ends runs, each in a state and for a reason: of a turn, if one is given, only while it lasts. '
     'Closes their questions, ends what waits, drops the answers of succeeded ones unless their '
-    'workspace keeps them. Returns those that it has ended';
+    'workspace keeps them';
 REVOKE EXECUTE ON FUNCTION end_runs FROM PUBLIC;
 
 CREATE TABLE run_usage (

@@ -45,8 +45,9 @@ impl World {
                 _ => {}
             }
         }
-        // For every release that there is: what a message names is another test's matter.
-        let releases = ", ARRAY(SELECT release_id FROM releases)";
+        // For every release of the workspace: what a message names is another test's matter.
+        let releases = ", ARRAY(SELECT release_id FROM releases r
+            WHERE r.workspace_id = new.workspace_id)";
         for (table, claims, kept) in [
             ("webhook_deliveries", deliveries, ""),
             ("form_submissions", submissions, releases),
@@ -57,7 +58,8 @@ impl World {
             let ids: Vec<Uuid> = claims.iter().map(|one| one.2).collect();
             let claim = format!(
                 "INSERT INTO {table} SELECT 0, new.*{kept} FROM unnest($1::uuid[], $2::uuid[],
-                    $3::uuid[], $4::uuid[]) AS new ON CONFLICT DO NOTHING"
+                    $3::uuid[], $4::uuid[]) AS new (workspace_id, high, low, id)
+                 ON CONFLICT DO NOTHING"
             );
             let values: [&(dyn ToSql + Sync); 4] = [&workspaces, &highs, &lows, &ids];
             self.database.execute(&claim, &values).await.unwrap();
