@@ -57,6 +57,7 @@ mod request_ids;
 mod retention;
 mod rolling_upgrade;
 mod run_control;
+mod run_model;
 mod runs;
 mod schema;
 mod schemes;

@@ -5,7 +5,8 @@
 //! turns. Turns are numbered, which fences: what becomes of the run is written only for the turn
 //! that lasts. Attempts are numbered, too: what came of one counts if it is the latest and has no
 //! answer yet, whoever has the run by then. An attempt begins in one statement, which asks again
-//! for all that it was decided by. The account keeps no keys: it does what it is asked, every time.
+//! for all that it was decided by. The account does what it is asked, every time, but what it has
+//! refused for good under a key it has not done under that key, and will not.
 //!
 //! Every step is a transaction. Between any two a worker may die, be paused, or be cut off from the
 //! database: its lease ends, another one goes on, and the first one may come back and send or write
@@ -77,8 +78,8 @@ enum Flaw {
     AnswerNeedsTurn,
     /// The end of an attempt is subtracted again after a commit that was not seen.
     AnswerCountsTwice,
-    /// A final refusal is taken to say that earlier attempts were not done, either.
-    RefusalSettlesAll,
+    /// A worker that was paused between the beginning and the request sends it when it wakes.
+    SendsLate,
     /// A question or a denial overwrites an answer that was recorded meanwhile.
     ChangeIgnoresAnswer,
     /// A final failure that is known late leaves the action waiting for a person.
@@ -471,9 +472,8 @@ impl Execution {
         let is = |flaw| self.flaw == flaw;
         let attempt = worker.begun + 1;
         let settled = match outcome {
-            Done => u8::MAX,
-            Refused if is(Flaw::RefusalSettlesAll) => u8::MAX,
-            Refused | Busy => 1,
+            Done | Refused => u8::MAX,
+            Busy => 1,
             Lost => 0,
         };
         let is_final = outcome == Refused || attempt.is_multiple_of(MAX_ATTEMPTS);
@@ -614,8 +614,11 @@ impl Execution {
                 let one = &mut s.workers[worker];
                 one.stage = Answered(outcome);
                 let action = &mut s.actions[one.action];
-                if matches!(outcome, Done | Lost) {
-                    action.keys |= 1 << one.key;
+                match outcome {
+                    Done | Lost => action.keys |= 1 << one.key,
+                    // So earlier attempts whose answers were lost were not done, either.
+                    Refused => action.keys &= !(1 << one.key),
+                    Busy => {}
                 }
                 action.done = (action.done + u8::from(outcome == Done)).min(2);
                 action.is_unsure |= outcome == Lost;
@@ -636,8 +639,13 @@ impl Execution {
             }
             LeaseOver => {
                 s.run.state = Abandoned;
-                for one in s.workers {
-                    s.actions[one.action].is_unsure |= one.turn == s.run.turn && one.has_open();
+                let turn = s.run.turn;
+                for one in s.workers.iter_mut().filter(|one| one.turn == turn) {
+                    s.actions[one.action].is_unsure |= one.has_open();
+                    // Who is paused for so long does not send any more.
+                    if one.stage == Begun && self.flaw != Flaw::SendsLate {
+                        one.stage = Planned(LetGo);
+                    }
                 }
             }
             Due(is_overdue) => {
@@ -704,7 +712,10 @@ impl Model for Execution {
                     }
                 }
                 Begun => {
-                    actions.extend([Done, Refused, Busy, Lost].map(|outcome| Send(id, outcome)));
+                    actions.extend([Done, Busy, Lost].map(|outcome| Send(id, outcome)));
+                    if s.actions[worker.action].done == 0 {
+                        actions.push(Send(id, Refused));
+                    }
                 }
                 Planned(_) | Answered(_) => {
                     actions.extend([Write(id, true), Write(id, false)]);
@@ -878,7 +889,7 @@ fn every_flaw_breaks_a_promise() {
     for (flaw, promise, scope) in [
         (Flaw::AnswerNeedsTurn, KEPT, ALLOWED),
         (Flaw::AnswerCountsTwice, KEYS, ALLOWED),
-        (Flaw::RefusalSettlesAll, KEYS, ALLOWED),
+        (Flaw::SendsLate, KEYS, ALLOWED),
         (Flaw::ChangeIgnoresAnswer, KEPT, ALLOWED),
         (Flaw::FailureLeavesQuestion, KEPT, ALLOWED),
         (Flaw::BeginWithoutTurn, FOUNDED, ALLOWED),
@@ -920,7 +931,7 @@ const ORDERS: &str = "migrations/V10__operation.sql";
 
 /// What the steps of the model are in the code. Whoever renames or drops one of these looks here
 /// whether the model still says what the code does.
-const HELD_TO: [(&str, &str, &str); 28] = [
+const HELD_TO: [(&str, &str, &str); 31] = [
     ("Take", TURNS, "TAKE_RUNS"),
     (
         "Take",
@@ -936,6 +947,7 @@ const HELD_TO: [(&str, &str, &str); 28] = [
     ("Begin", BEGIN, "i.policy_version = "),
     ("Begin", BEGIN, "a.answered = EXCLUDED.answered"),
     ("Send", SEND, "async fn exchange"),
+    ("Send", SEND, "self.timeouts.lease / 2"),
     ("Send", JUDGE, "fn judge"),
     ("Write", HELD, "HOLD_RUNS"),
     ("Write", WRITE, "RECORD_ANSWERS"),
@@ -945,6 +957,12 @@ const HELD_TO: [(&str, &str, &str); 28] = [
         "a.begun = i.attempt AND a.answered < i.attempt",
     ),
     ("Write", WRITE, "RECORD_CHANGES"),
+    (
+        "Write",
+        WRITE,
+        "WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered",
+    ),
+    ("Write", WRITE, "CLOSE_QUESTIONS"),
     ("Write", WRITE, "ASK_APPROVALS"),
     ("Write", WRITE, "KEEP_TURNS"),
     ("Write", WRITE, "RELEASE_RUNS"),
