@@ -181,17 +181,23 @@ async fn typical_run(bench: &Bench, form: &Form, key: &str) -> f64 {
     row.expect("a median").get(0)
 }
 
-/// Adds runs like the newest one of a form, due at a time.
+/// Adds runs like the newest one of a form, due at a time. Their ids sort by time, as those of
+/// submissions do.
 pub async fn crowd(bench: &Bench, form: &Form, runs: u32, due_at: &str) {
     let added = format!(
         "WITH like_it AS (
             SELECT * FROM runs WHERE workflow_id = '{}' ORDER BY run_id DESC LIMIT 1
+        ), ids AS (
+            SELECT (substr(ms, 1, 8) || '-' || substr(ms, 9) || '-7' || substr(random, 1, 3)
+                || '-8' || substr(random, 4, 3) || '-' || substr(random, 7, 12))::uuid AS id
+            FROM (SELECT lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12,
+                         '0') AS ms, md5(random()::text) AS random
+                  FROM generate_series(1, {runs})) AS made
         ), added AS (
             INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
                 received_at)
-            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, 'queued',
-                input, received_at
-            FROM like_it, generate_series(1, {runs})
+            SELECT workspace_id, id, workflow_id, release_id, run_as, 'queued', input, received_at
+            FROM like_it, ids
             RETURNING workspace_id, run_id
         )
         INSERT INTO active_runs (workspace_id, run_id, due_at, account_id, state)

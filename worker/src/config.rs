@@ -50,7 +50,7 @@ pub(crate) struct WorkerSettings {
     pub batch_size: u16,
 
     /// Maximum number of runs that are executed at once
-    #[arg(long, env = "LETTERBOX_RUN_CONCURRENCY", value_name = "N", default_value_t = 32,
+    #[arg(long, env = "LETTERBOX_RUN_CONCURRENCY", value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub run_concurrency: u16,
 

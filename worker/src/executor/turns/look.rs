@@ -37,12 +37,15 @@ pub(super) struct Memory {
     pub(super) reported: Option<Instant>,
     /// Runs were left for which there was no room.
     pub(super) has_more: bool,
+    /// There may be further runs whose time has come.
+    pub(super) is_full: bool,
 }
 
 impl Memory {
     pub(super) fn note(&mut self, looked: &Looked) {
         self.last = looked.last.or(self.last);
         self.has_more = looked.has_more;
+        self.is_full = looked.is_full;
         if looked.at_all {
             self.looked_at_all = Some(Instant::now());
         }
@@ -71,6 +74,7 @@ pub(super) struct Looked {
     pub(super) is_reported: bool,
     last: Option<WorkspaceId>,
     has_more: bool,
+    is_full: bool,
     at_all: bool,
 }
 
@@ -126,7 +130,8 @@ impl Work for Look<'_> {
         let window = window.map(|(lane, _)| lane.workspace);
         Ok(Some(Looked {
             last: chosen.last().map(|one| one.lane.workspace).or(window),
-            has_more: is_full_page || !waiting.is_empty() || !lanes.is_empty(),
+            has_more: !waiting.is_empty() || !lanes.is_empty(),
+            is_full: is_full_page,
             at_all: all,
             is_reported,
             taken,

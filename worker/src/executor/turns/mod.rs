@@ -51,6 +51,7 @@ impl Turns {
         let mut memory = Memory::default();
         while !stop.is_cancelled() {
             let pause = match self.look(&mut memory).await {
+                Ok(()) if memory.is_full => continue,
                 Ok(()) => LOOK_EVERY,
                 Err(_) => OUTAGE_PAUSE,
             };
@@ -69,7 +70,7 @@ impl Turns {
             .is_some_and(|at| at.elapsed() < REPORT_EVERY);
         let free = self.hand.free();
         if free == 0 && is_reported {
-            memory.has_more = true;
+            (memory.has_more, memory.is_full) = (true, false);
             return Ok(());
         }
         let look = Look {
