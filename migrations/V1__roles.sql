@@ -25,6 +25,10 @@ BEGIN
         CREATE ROLE letterbox_reader NOLOGIN;
         COMMENT ON ROLE letterbox_reader IS 'Reads signals for other programs; see signal_feed';
     END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'letterbox_scaler') THEN
+        CREATE ROLE letterbox_scaler NOLOGIN;
+        COMMENT ON ROLE letterbox_scaler IS 'Counts runs for an autoscaler; see runs_in_demand';
+    END IF;
 END
 $$;
 

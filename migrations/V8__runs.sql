@@ -1,7 +1,7 @@
 -- Runs. A run executes the actions of its release; the progress is recorded here before and after
 -- each, so that another worker can continue from the record at any time. A run that is not over has
--- a row in active_runs: when it is due, and whose turn it is. Workers take due runs from there. Each
--- time one is taken its turn is incremented, and only the worker of the last turn decides what
+-- a row in active_runs: when it is due, and whose turn it is. Workers take due runs from there.
+-- Each time one is taken its turn is incremented, and only the worker of the last turn decides what
 -- becomes of it. The answer to an attempt counts if that attempt is the latest, whoever has the run
 -- meanwhile.
 
@@ -387,15 +387,16 @@ COMMENT ON COLUMN active_runs.is_cancelled IS
     'Its cancellation was ordered while a worker had it; runs.cancel_reason says why';
 COMMENT ON COLUMN active_runs.state IS
     'scheduled: waits for its time; ready: waits for its turn; taken: a worker has it';
-CREATE INDEX active_runs_by_time ON active_runs (due_at) WHERE state <> 'ready';
+-- So written that a plan for a run by its key can't take it instead.
+CREATE INDEX active_runs_by_time ON active_runs (due_at) WHERE (state = 'ready') IS FALSE;
 CREATE INDEX active_runs_ready ON active_runs (workspace_id, account_id, due_at)
     WHERE state = 'ready';
 
-CREATE FUNCTION ready_lanes(behind uuid, most integer)
+CREATE FUNCTION ready_lanes(behind uuid, behind_account uuid, most integer)
     RETURNS TABLE (workspace_id uuid, account_id uuid, due_at timestamptz) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE lane AS (
         (SELECT workspace_id, account_id, due_at, 1 AS number FROM active_runs
-         WHERE state = 'ready' AND workspace_id > behind
+         WHERE state = 'ready' AND (workspace_id, account_id) > (behind, behind_account)
          ORDER BY workspace_id, account_id, due_at LIMIT 1)
         UNION ALL
         SELECT next.*, number + 1 FROM lane CROSS JOIN LATERAL (
@@ -408,7 +409,7 @@ CREATE FUNCTION ready_lanes(behind uuid, most integer)
     SELECT workspace_id, account_id, due_at FROM lane
 $$;
 COMMENT ON FUNCTION ready_lanes IS
-    'Lanes with ready runs behind a workspace, at most `most`: a workspace, the account that its '
+    'Lanes with ready runs behind a lane, at most `most`: a workspace, the account that its '
     'runs wait for (zeros if not known yet), and since when the first of them has been due. Skips '
     'from lane to lane by the index, so the number of runs in each costs nothing';
 
@@ -439,6 +440,17 @@ SELECT r.workspace_id, r.run_id, r.workflow_id, r.release_id, r.run_as,
 FROM runs r LEFT JOIN active_runs a USING (workspace_id, run_id);
 COMMENT ON VIEW visible_runs IS
     'Runs as people see them: a queued one that a worker has taken is running';
+
+CREATE VIEW runs_in_demand AS
+SELECT count(*) AS runs FROM (
+    (SELECT 1 FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
+        SELECT workspace_id FROM held_workspaces) LIMIT 10000)
+    UNION ALL
+    (SELECT 1 FROM active_runs WHERE (state = 'ready') IS FALSE AND state = 'taken' LIMIT 10000)
+) AS run;
+COMMENT ON VIEW runs_in_demand IS
+    'How many runs are due or executed, counted up to 20,000; those of held workspaces need no '
+    'worker';
 
 -- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
 
@@ -474,7 +486,7 @@ BEGIN
     ), closed_question AS (
         UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
         FROM finished o WHERE p.workspace_id = o.workspace_id AND p.run_id = o.run_id
-          AND p.state = 'pending'
+          AND (p.state = 'pending') IS TRUE
     )
     UPDATE runs r SET state = o.state, turn = o.turn,
         started_at = coalesce(r.started_at, o.started_at), finished_at = clock_timestamp(),
@@ -520,5 +532,6 @@ GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE ON active_runs TO letterbox_worker;
 GRANT SELECT, UPDATE (due_at, state) ON active_runs TO letterbox_operator;
 GRANT EXECUTE ON FUNCTION end_runs TO letterbox_worker;
+GRANT SELECT ON runs_in_demand TO letterbox_scaler;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO letterbox_worker;
 GRANT SELECT ON workers TO letterbox_operator;

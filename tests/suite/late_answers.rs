@@ -135,8 +135,8 @@ async fn a_late_failure_fails_the_run() {
     assert_eq!(peer.received().len(), 1);
 }
 
-/// The answer to a commit is lost, and the step is written again. It counts once: what may have been
-/// done under a key is still known, and a retry keeps the key.
+/// The answer to a commit is lost, and the step is written again. It counts once: what may have
+/// been done under a key is still known, and a retry keeps the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_is_written_twice_counts_once() {
     let world = World::new().await;

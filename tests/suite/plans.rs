@@ -73,6 +73,7 @@ async fn waiting_runs_cost_nothing() {
     world.database.batch_execute(crowd).await.unwrap();
     let lane = "ARRAY[md5('1')::uuid], ARRAY[NULL::uuid]";
     let behind = "'00000000-0000-0000-0000-000000000000'";
+    let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[0]";
     let cases = [
         ("runs_by_time", "1000, false".to_owned(), 1),
         ("taken_by_others", behind.to_owned(), 1),
@@ -81,7 +82,14 @@ async fn waiting_runs_cost_nothing() {
             format!("{lane}, ARRAY['-infinity'::timestamptz], ARRAY[24]"),
             24,
         ),
-        ("ready_lanes", format!("{behind}, 256"), 5),
+        ("ready_lanes", format!("{behind}, {behind}, 256"), 5),
+        // And those that write for a turn find it by its key.
+        ("hold_runs", taken.to_owned(), 1),
+        (
+            "release_runs",
+            format!("{taken}, ARRAY[1], ARRAY[NULL::uuid]"),
+            0,
+        ),
     ];
     for (statement, arguments, rows) in cases {
         let executed = execute(&world, statement, &arguments).await;

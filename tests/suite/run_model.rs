@@ -522,6 +522,9 @@ impl Execution {
         };
         if is_seen || self.flaw == Flaw::ChangeIgnoresAnswer {
             action.state = state;
+        } else if plan == Deny {
+            // The run is let go of: the next turn sees the answer.
+            return Fresh;
         }
         if plan == Deny && self.flaw != Flaw::DenialLeavesQuestion {
             action.close(Expired);
@@ -947,7 +950,7 @@ const HELD_TO: [(&str, &str, &str); 31] = [
     ("Begin", BEGIN, "i.policy_version = "),
     ("Begin", BEGIN, "a.answered = EXCLUDED.answered"),
     ("Send", SEND, "async fn exchange"),
-    ("Send", SEND, "self.timeouts.lease / 2"),
+    ("Send", SEND, "asked.elapsed() < MARGIN"),
     ("Send", JUDGE, "fn judge"),
     ("Write", HELD, "HOLD_RUNS"),
     ("Write", WRITE, "RECORD_ANSWERS"),

@@ -112,8 +112,8 @@ async fn a_worker_that_stops_without_a_broker_finishes_its_requests() {
     assert_eq!(peer.received().len(), 1);
 }
 
-/// A table that every step needs is locked for as long as twenty turns would take: the runs wait, and
-/// none is given up.
+/// A table that every step needs is locked for as long as twenty turns would take: the runs wait,
+/// and none is given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_one_table_fails_nothing() {
     let world = World::new().await;

@@ -16,12 +16,9 @@ use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarge
 
 use crate::{
     egress::{self, AllowList, Egress},
-    executor::{Limits, Timeouts},
+    executor::{Limits, MIN_LEASE, Timeouts},
     retention::Retention,
 };
-
-/// A lease must outlast the longest request plus 15 s to record its answer.
-const MIN_LEASE: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 15);
 
 /// A shutdown must outlast the longest request plus 5 s to record its answer.
 const MIN_SHUTDOWN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 5);
@@ -54,7 +51,7 @@ pub(crate) struct WorkerSettings {
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub run_concurrency: u16,
 
-    /// Maximum number of runs of one workspace that are queued or executed at once
+    /// Maximum number of runs of one workspace that are executed at once
     #[arg(long, env = "LETTERBOX_RUNS_PER_WORKSPACE", value_name = "N", default_value_t = 24,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub runs_per_workspace: u16,

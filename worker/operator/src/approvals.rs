@@ -84,8 +84,8 @@ JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
 FOR NO KEY UPDATE OF a";
 
-    /// Answers a question that is still open, for a member who may, and lets the run go on. A worker
-    /// that has the run looks for the answer when it lets go of it.
+    /// Answers a question that is still open, for a member who may, and lets the run go on. A
+    /// worker that has the run looks for the answer when it lets go of it.
     ANSWER_APPROVAL = answer_approval concat!("
 WITH answered AS (
     UPDATE approvals p SET state = $3, decided_by = m.user_id, decided_at = clock_timestamp()

@@ -64,7 +64,8 @@ statements! {
 
     /// Runs; they have no names.
     RUNS_NAMED = runs_named
-        named!("r.state", "workspaces w JOIN runs r USING (workspace_id)", "$1 = ''", "r.run_id");
+        named!("r.state", "workspaces w JOIN visible_runs r USING (workspace_id)", "$1 = ''",
+            "r.run_id");
 
     /// Approvals; they have no names.
     APPROVALS_NAMED = approvals_named

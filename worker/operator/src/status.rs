@@ -28,7 +28,8 @@ WITH due AS (
     (SELECT workspace_id, due_at FROM active_runs WHERE state = 'ready' LIMIT 1000000)
     UNION ALL
     (SELECT workspace_id, due_at FROM active_runs
-     WHERE state <> 'ready' AND state = 'scheduled' AND due_at <= now() LIMIT 1000000)
+     WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
+     LIMIT 1000000)
 )
 SELECT count(*) AS count, extract(epoch FROM now() - min(due_at))::float8 AS oldest_seconds,
        extract(epoch FROM now() - min(due_at) FILTER (WHERE workspace_id NOT IN (

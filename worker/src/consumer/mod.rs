@@ -5,7 +5,8 @@
 //! stores the entries of messages in batches. While the database is unavailable, messages are held
 //! unacknowledged for as long as the broker allows, and the consumer doesn't subscribe until the
 //! database answers. When the broker cancels a consumer (its queue was deleted), the session ends
-//! and the next one declares the queue again. The topology is also declared again every few seconds.
+//! and the next one declares the queue again. The topology is also declared again every few
+//! seconds.
 
 mod batches;
 mod in_hand;

@@ -66,7 +66,7 @@ impl Executor {
         let load = || load::load_runs(&self.database, &one);
         let mut loaded = self.persist(load).await?;
         loaded
-            .remove(&taken.turn.run)
+            .remove(&taken.turn.key())
             .ok_or_else(|| DatabaseError::no_row("load_runs"))
     }
 }

@@ -1,10 +1,10 @@
 //! The executor: executes the runs that `turns` takes. It continues where the record of a run says
-//! that it is, and does one action after the other, each recorded before and after. Whatever ends an
-//! executor, the next one continues from the record: with the same request, under the same key.
+//! that it is, and does one action after the other, each recorded before and after. Whatever ends
+//! an executor, the next one continues from the record: with the same request, under the same key.
 //! `README.md` beside this file is the protocol on one page.
 //!
-//! Nothing is waited for while a run is in hand. A retry, a delay, a person's answer and the end of a
-//! dead worker's lease each have a time in `active_runs`, at which the run is taken again.
+//! Nothing is waited for while a run is in hand. A retry, a delay, a person's answer and the end of
+//! a dead worker's lease each have a time in `active_runs`, at which the run is taken again.
 //!
 //! ```text
 //! turns ─> load ─> plan: the next action ─┬─ choose: evaluate it, write it ────────────┐
@@ -58,13 +58,21 @@ use self::{
     store::load::Loaded,
     turns::Place,
 };
-use crate::{egress::Egress, metrics, outcome};
+use crate::{
+    egress::{self, Egress},
+    metrics, outcome,
+};
 
 /// How long one worker works on a run without a break: others wait for its place.
 const TIME_SLICE: Duration = Duration::from_secs(300);
 /// Longest pause before another try while the database is unavailable: what became of a request is
 /// known here and nowhere else.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// How long a request may wait between the commit of its beginning and its sending, and its answer
+/// until it is written.
+const MARGIN: Duration = Duration::from_secs(15);
+/// What is left of a lease when an attempt begins, at least: the longest request, and the margin.
+pub(crate) const MIN_LEASE: Duration = egress::TIMEOUT.saturating_add(MARGIN);
 /// Turns in a row that may record nothing before a run is given up: what they come to is always the
 /// same then, or ends their worker.
 const MAX_IDLE_TURNS: i32 = 20;
@@ -285,8 +293,8 @@ impl Executor {
         self.fail_run(run, change, why, (action, record)).await
     }
 
-    /// Writes that the run fails for this reason, with what has happened to the action that `record`
-    /// is of.
+    /// Writes that the run fails for this reason, with what has happened to the action that
+    /// `record` is of.
     async fn fail_run(
         &self,
         run: &RunInProgress<'_>,
@@ -365,11 +373,12 @@ impl Executor {
     /// Writes a step, and tries again for as long as the database is unavailable.
     async fn write(&self, step: Step) -> Result<Written, DatabaseError> {
         let step = Arc::new(step);
-        let mut pauses = outcome::pauses();
+        let (mut pauses, mut has_failed) = (outcome::pauses(), false);
         let written = loop {
-            match self.steps.write(&step).await {
+            match self.steps.write(&step, has_failed).await {
                 Err(error) if error.fault == Fault::Transient => {
                     tracing::warn!(%error, "a step is not recorded yet");
+                    has_failed = true;
                 }
                 written => break written?,
             }

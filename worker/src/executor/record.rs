@@ -25,6 +25,13 @@ pub(super) struct Turn {
     pub(super) number: i32,
 }
 
+impl Turn {
+    /// The key of its run.
+    pub(super) fn key(&self) -> (WorkspaceId, RunId) {
+        (self.workspace, self.run)
+    }
+}
+
 /// A run that this worker has taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TakenRun {

@@ -1,9 +1,12 @@
 //! An action that sends a request, stage by stage: what holds, what exactly is sent and what the
-//! policy says of it, whether a person must approve it, the beginning, the exchange, and what came of
-//! it. The first stage that says no ends it.
+//! policy says of it, whether a person must approve it, the beginning, the exchange, and what came
+//! of it. The first stage that says no ends it.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,7 +17,7 @@ use letterbox_workflow::actions::{Branch, Outgoing};
 use uuid::Uuid;
 
 use super::{
-    Executor, Progress, answers,
+    Executor, MARGIN, Progress, answers,
     approvals::{Permission, permission},
     plan::Next,
     prepare::{Prepared, prepare},
@@ -187,14 +190,16 @@ impl Executor {
             decided,
             was_asked: record.approval.is_some(),
         });
+        let has_failed = AtomicBool::new(false);
         let begin = || async {
             let asked = Instant::now();
-            Ok((asked, self.steps.begin(&beginning).await?))
+            let again = has_failed.swap(true, Ordering::Relaxed);
+            Ok((asked, self.steps.begin(&beginning, again).await?))
         };
         let (asked, begun) = self.persist(begin).await?;
         let number = beginning.attempt();
         // A process that was paused meanwhile may have lost its turn to another one.
-        let is_in_time = asked.elapsed() < self.timeouts.lease / 2;
+        let is_in_time = asked.elapsed() < MARGIN;
         // Otherwise something does not hold any more, and the next turn sees what.
         let attempt = begun.map(|key| Attempt { number, key });
         Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
@@ -354,8 +359,8 @@ impl Executor {
         self.fail(run, run.key(next), reason, answered).await
     }
 
-    /// The policy or a person denies the action. The model that has called it is told; otherwise the
-    /// run ends, but what follows a failure does not make it a denial.
+    /// The policy or a person denies the action. The model that has called it is told; otherwise
+    /// the run ends, but what follows a failure does not make it a denial.
     async fn deny(
         &self,
         run: &RunInProgress<'_>,

@@ -8,7 +8,7 @@ use letterbox_common::{
     batcher::{Asked, BatchLimits, BatchWork, Batcher},
     ids::RunId,
 };
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::{Database, DatabaseError, Fault};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::halves::may_be_one_of;
 
-/// Items and bytes are bounded by the places of a worker; batches by what a statement can do in
-/// time.
+/// Items are bounded by the places of a worker, and their bytes by its actions; batches by what a
+/// statement can do in time. One batch at a time: what gathers meanwhile is the next one.
 const LIMITS: BatchLimits = BatchLimits {
     max_queued: 4_096,
     max_bytes: 1 << 20,
@@ -29,22 +29,28 @@ const LIMITS: BatchLimits = BatchLimits {
     max_in_flight: 1,
 };
 
+/// What has failed before is done by itself, beside the batches: it may have been at fault.
+const ALONE: BatchLimits = BatchLimits {
+    max_batch: 1,
+    max_in_flight: 2,
+    ..LIMITS
+};
+
 /// Runs that a log line names.
 const MAX_NAMED: usize = 4;
 
-/// Writes for the runs in progress. Cheap to clone.
-#[derive(Clone)]
+/// Writes for the runs in progress.
 pub(super) struct Steps {
-    beginnings: Batcher<Shared<Begin>>,
-    steps: Batcher<Shared<Write>>,
+    beginnings: Together<Begin>,
+    steps: Together<Write>,
 }
 
 impl Steps {
     /// Starts the tasks that write. They end when all clones are dropped.
     pub(super) fn start(database: &Database, lease: Duration, tasks: &TaskTracker) -> Self {
         Self {
-            beginnings: Batcher::start("beginnings", LIMITS, Shared::new(database, lease), tasks),
-            steps: Batcher::start("steps", LIMITS, Shared::new(database, lease), tasks),
+            beginnings: Together::start("beginnings", database, lease, tasks),
+            steps: Together::start("steps", database, lease, tasks),
         }
     }
 
@@ -55,22 +61,50 @@ impl Steps {
     pub(super) async fn begin(
         &self,
         beginning: &Arc<Beginning>,
+        has_failed: bool,
     ) -> Result<Option<Uuid>, DatabaseError> {
-        answered(self.beginnings.ask(beginning.clone()).await)
+        self.beginnings.ask(beginning, has_failed).await
     }
 
     /// Writes a step.
     ///
     /// # Errors
     /// When the database does not answer: whether it is written is unknown. Asking again is safe.
-    pub(super) async fn write(&self, step: &Arc<Step>) -> Result<Written, DatabaseError> {
-        answered(self.steps.ask(step.clone()).await)
+    pub(super) async fn write(
+        &self,
+        step: &Arc<Step>,
+        has_failed: bool,
+    ) -> Result<Written, DatabaseError> {
+        self.steps.ask(step, has_failed).await
     }
 }
 
-fn answered<T, E>(answer: Result<Result<T, DatabaseError>, E>) -> Result<T, DatabaseError> {
-    // More is never queued than there are places; a task that panicked ends the process.
-    answer.unwrap_or_else(|_| Err(DatabaseError::rolled_back("a batch")))
+/// The batchers of one kind: for all, and for what has failed before.
+struct Together<W: InBatches> {
+    all: Batcher<Shared<W>>,
+    failed: Batcher<Shared<W>>,
+}
+
+impl<W: InBatches> Together<W> {
+    fn start(
+        name: &'static str,
+        database: &Database,
+        lease: Duration,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let start = |limits| Batcher::start(name, limits, Shared::new(database, lease), tasks);
+        Self {
+            all: start(LIMITS),
+            failed: start(ALONE),
+        }
+    }
+
+    async fn ask(&self, item: &Arc<W::Item>, has_failed: bool) -> Result<W::Answer, DatabaseError> {
+        let batcher = if has_failed { &self.failed } else { &self.all };
+        let answer = batcher.ask(item.clone()).await;
+        // More is never queued than there are places; a task that panicked ends the process.
+        answer.unwrap_or_else(|_| Err(DatabaseError::rolled_back("a batch")))
+    }
 }
 
 /// What is done with many items at once.
@@ -166,6 +200,14 @@ impl<W: InBatches> BatchWork for Shared<W> {
                     .into_iter()
                     .zip(answers)
                     .for_each(|((_, asker), answer)| asker.give(Ok(answer))),
+                // A locked row takes its time each time: then each item alone.
+                Err(error)
+                    if part.len() > 1
+                        && error.fault == Fault::Transient
+                        && may_be_one_of(&error) =>
+                {
+                    parts.extend(part.into_iter().map(|one| vec![one]));
+                }
                 Err(error) if part.len() > 1 && may_be_one_of(&error) => {
                     let second = part.split_off(part.len() / 2);
                     parts.extend([second, part]);

@@ -12,16 +12,17 @@ SELECT NOT EXISTS (SELECT FROM workers
                    WHERE seen_at > now() - interval '15 seconds' AND worker_id < $1) AS is_oldest";
 
     /// How long the oldest run that no worker has taken has been due, in seconds; 0 if there is
-    /// none. Examines the first ready run of each lane, and the first runs whose time has come. Runs
-    /// of held workspaces are not late.
+    /// none. Examines the first ready run of each lane, and the first runs whose time has come.
+    /// Runs of held workspaces are not late.
     OLDEST_DUE_RUN = oldest_due_run "
 WITH unseen AS (
     SELECT workspace_id, due_at FROM active_runs
-    WHERE state <> 'ready' AND state = 'scheduled' AND due_at <= now()
+    WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
     ORDER BY due_at LIMIT 1000
 ), due AS (
     SELECT workspace_id, due_at
-    FROM ready_lanes('00000000-0000-0000-0000-000000000000', 10000)
+    FROM ready_lanes('00000000-0000-0000-0000-000000000000',
+        '00000000-0000-0000-0000-000000000000', 10000)
     UNION ALL SELECT workspace_id, due_at FROM unseen
 )
 SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
@@ -39,9 +40,10 @@ SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMI
 SELECT (SELECT count(*) FROM (SELECT FROM active_runs WHERE state = 'ready' LIMIT 10000) AS few)
            AS ready,
        (SELECT count(*) FROM (SELECT FROM active_runs
-           WHERE state <> 'ready' AND state = 'taken' LIMIT 10000) AS few) AS taken,
+           WHERE (state = 'ready') IS FALSE AND state = 'taken' LIMIT 10000) AS few) AS taken,
        (SELECT count(*) FROM (SELECT FROM active_runs
-           WHERE state <> 'ready' AND state = 'scheduled' LIMIT 10000) AS few) AS scheduled";
+           WHERE (state = 'ready') IS FALSE AND state = 'scheduled' LIMIT 10000) AS few)
+           AS scheduled";
 }
 
 /// Waiting work.

@@ -4,13 +4,13 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use letterbox_common::ids::{AccountId, RunId};
+use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
 use letterbox_database::{BoundStatement, Database, DatabaseError, Transaction, Work, statements};
 use letterbox_workflow::Decision;
 use uuid::Uuid;
 
 use super::{HOLD_RUNS, of_actions, of_turns};
-use crate::executor::record::Beginning;
+use crate::executor::{MIN_LEASE, record::Beginning};
 
 statements! {
     /// Locks actions that people were asked about.
@@ -21,8 +21,8 @@ JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
 ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
 
     /// Begins attempts, each if everything that it was decided by still holds. The same attempt of
-    /// the same turn may begin twice, which changes nothing: nobody else can have begun it. Until it
-    /// is answered it may have been done. A question that is not asked any more is withdrawn.
+    /// the same turn may begin twice, which changes nothing: nobody else can have begun it. Until
+    /// it is answered it may have been done. A question that is not asked any more is withdrawn.
     BEGIN_ATTEMPTS = begin_attempts "
 WITH item AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
@@ -74,7 +74,7 @@ WITH item AS (
     UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
     FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
     WHERE m.was_asked AND p.workspace_id = m.workspace_id AND p.run_id = m.run_id
-      AND p.action_id = m.action_id AND p.state = 'pending'
+      AND p.action_id = m.action_id AND (p.state = 'pending') IS TRUE
 ), no_longer_waiting AS (
     UPDATE runs r SET state = 'running'
     FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
@@ -83,9 +83,9 @@ WITH item AS (
 ), renewed AS (
     UPDATE active_runs a SET due_at = clock_timestamp() + $18::float8 * interval '1 second'
     FROM begun b WHERE a.workspace_id = b.workspace_id AND a.run_id = b.run_id
-      AND a.due_at < clock_timestamp() + $18::float8 * interval '0.5 second'
+      AND a.due_at < clock_timestamp() + $19::float8 * interval '1 second'
 )
-SELECT run_id, idempotency_key FROM begun";
+SELECT workspace_id, run_id, idempotency_key FROM begun";
 }
 
 /// Begins attempts, of each run at most one. Returns the idempotency key of each, in their order;
@@ -105,7 +105,7 @@ pub(in crate::executor) async fn begin(
     let begun = begun.ok_or_else(|| DatabaseError::rolled_back(name))?;
     let keys = beginnings
         .iter()
-        .map(|one| begun.get(&one.turn.run).copied());
+        .map(|one| begun.get(&one.turn.key()).copied());
     Ok(keys.collect())
 }
 
@@ -115,7 +115,7 @@ struct BeginAttempts<'b> {
 }
 
 impl Work for BeginAttempts<'_> {
-    type Output = HashMap<RunId, Uuid>;
+    type Output = HashMap<(WorkspaceId, RunId), Uuid>;
 
     async fn run(
         &self,
@@ -133,7 +133,8 @@ impl Work for BeginAttempts<'_> {
         let results = transaction.pipeline(&statements).await?;
         let mut begun = HashMap::new();
         for row in results.last().into_iter().flatten() {
-            begun.insert(row.try_get("run_id")?, row.try_get("idempotency_key")?);
+            let key = (row.try_get("workspace_id")?, row.try_get("run_id")?);
+            begun.insert(key, row.try_get("idempotency_key")?);
         }
         Ok(Some(begun))
     }
@@ -171,6 +172,7 @@ impl BeginAttempts<'_> {
                 /* $17 answered */ all().map(|one| one.action.answered).collect::<Vec<_>>(),
             )
             .bind(/* $18 lease_seconds */ self.lease.as_secs_f64())
+            .bind(/* $19 least_seconds */ MIN_LEASE.as_secs_f64())
     }
 }
 

@@ -20,7 +20,8 @@ use crate::executor::{
 macro_rules! circumstances {
     () => {
         "coalesce(m.may_run, false) AS owner_may_run,
-       EXISTS (SELECT FROM held_workspaces h WHERE h.workspace_id = w.workspace_id) AS is_held,
+       (SELECT true FROM held_workspaces h
+        WHERE h.workspace_id = w.workspace_id) IS NOT NULL AS is_held,
        w.retry_attempts, w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause,
        a.account_id, a.name, a.base_url, a.header_name, a.credential_sealed,
        coalesce((SELECT max(version) FROM policies p WHERE p.workspace_id = w.workspace_id), 0)
@@ -32,8 +33,8 @@ statements! {
     /// Loads runs, and what holds for an action that calls the account $3. Each run is looked up by
     /// its key, whatever a plan of an empty table would prefer.
     LOAD_RUNS = load_runs concat!("
-SELECT r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input, r.failing,
-       r.traceparent, ", circumstances!(), "
+SELECT r.workspace_id, r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input,
+       r.failing, r.traceparent, ", circumstances!(), "
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (workspace_id, run_id, account_id)
 CROSS JOIN LATERAL (
     SELECT * FROM runs r WHERE r.workspace_id = t.workspace_id AND r.run_id = t.run_id LIMIT 1
@@ -47,7 +48,7 @@ LEFT JOIN connected_accounts a
     /// What runs have done, with the answers of people. Of an action that is over its request is
     /// not needed any more, and of an agent that is over no part.
     ACTION_RECORDS = action_records "
-SELECT a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
+SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
        CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
        a.response_status, a.answer_sealed, a.unanswered, a.begun, a.answered,
        extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
@@ -98,7 +99,7 @@ pub(in crate::executor) type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 pub(in crate::executor) async fn load_runs(
     database: &Database,
     taken: &[TakenRun],
-) -> Result<HashMap<RunId, Loaded>, DatabaseError> {
+) -> Result<HashMap<(WorkspaceId, RunId), Loaded>, DatabaseError> {
     let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
     let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
     let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
@@ -107,8 +108,8 @@ pub(in crate::executor) async fn load_runs(
         .await?;
     let loaded = rows
         .iter()
-        .map(|row| Ok((row.try_get("run_id")?, (facts(row)?, HashMap::new()))));
-    let mut loaded = loaded.collect::<Result<HashMap<RunId, Loaded>, RowError>>()?;
+        .map(|row| Ok((run(row)?, (facts(row)?, HashMap::new()))));
+    let mut loaded = loaded.collect::<Result<HashMap<_, Loaded>, RowError>>()?;
 
     // In its first turn a run has done nothing yet.
     let before = taken
@@ -123,7 +124,7 @@ pub(in crate::executor) async fn load_runs(
             .query(&ACTION_RECORDS, &[&workspaces, &runs])
             .await?
         {
-            if let Some((_, records)) = loaded.get_mut(&row.try_get("run_id")?) {
+            if let Some((_, records)) = loaded.get_mut(&run(row)?) {
                 records.insert(row.try_get("action_id")?, record(row)?);
             }
         }
@@ -174,6 +175,10 @@ pub(in crate::executor) async fn policy(
 ) -> Result<String, DatabaseError> {
     let row = database.query_one(&POLICY, &[&workspace, &version]).await?;
     Ok(row.try_get("policy")?)
+}
+
+fn run(row: &Row) -> Result<(WorkspaceId, RunId), RowError> {
+    Ok((row.try_get("workspace_id")?, row.try_get("run_id")?))
 }
 
 fn facts(row: &Row) -> Result<RunFacts, RowError> {

@@ -1,6 +1,6 @@
 //! Writing steps. What becomes of a run is written for the turn that still lasts; the answer to an
-//! attempt is written if that attempt is the latest and has none, whoever has the run now. So a step
-//! that is written again changes nothing, and a known answer is never thrown away.
+//! attempt is written if that attempt is the latest and has none, whoever has the run now. So a
+//! step that is written again changes nothing, and a known answer is never thrown away.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,17 +21,24 @@ use super::{HOLD_RUNS, of_actions, of_turns, rows::ActionRow};
 use crate::executor::record::{Change, End, Step, Then, Turn, Written};
 
 statements! {
-    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet. A
-    /// late one changes the state of its action if it succeeded, or failed while a person is asked.
+    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
+    /// A late one changes the state of its action if it succeeded, or failed while a person is
+    /// asked.
     RECORD_ANSWERS = record_answers "
 UPDATE run_actions a SET
     state = CASE WHEN a.state = 'running' OR i.state = 'succeeded'
         OR a.state = 'waiting_approval' AND i.state = 'failed' THEN i.state ELSE a.state END,
     is_told = CASE WHEN a.state IN ('running', 'waiting_approval') THEN i.is_told
         ELSE a.is_told END,
-    finished_at = CASE WHEN i.state IN ('succeeded', 'failed') THEN clock_timestamp()
-        WHEN a.state <> 'running' THEN a.finished_at END,
-    branch = i.branch, error = i.error, answer_sealed = i.answer_sealed,
+    finished_at = CASE WHEN i.state = 'succeeded'
+        OR a.state IN ('running', 'waiting_approval') AND i.state = 'failed'
+        THEN clock_timestamp() WHEN a.state <> 'running' THEN a.finished_at END,
+    branch = i.branch,
+    -- Not what was erased, or dropped, meanwhile.
+    error = CASE WHEN a.request IS NOT NULL THEN i.error END,
+    answer_sealed = CASE WHEN a.request IS NOT NULL AND (
+        SELECT true FROM active_runs t
+        WHERE t.workspace_id = a.workspace_id AND t.run_id = a.run_id) THEN i.answer_sealed END,
     response_status = coalesce(i.response_status, a.response_status),
     retry_at = clock_timestamp() + i.retry_in * interval '1 second',
     attempts = a.attempts + 1, answered = i.attempt,
@@ -42,11 +49,11 @@ FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[]
            answer_sealed, response_status, retry_in, settled)
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = i.action_id
   AND a.begun = i.attempt AND a.answered < i.attempt
-RETURNING a.run_id";
+RETURNING a.workspace_id, a.run_id";
 
-    /// Writes what has happened to actions otherwise, for the turns that last, unless an attempt was
-    /// answered since they looked at it. What is said of an earlier state is cleared; the key and
-    /// the request stay.
+    /// Writes what has happened to actions otherwise, for the turns that last, unless an attempt
+    /// was answered since they looked at it. What is said of an earlier state is cleared; the key
+    /// and the request stay.
     RECORD_CHANGES = record_changes "
 INSERT INTO run_actions AS a (workspace_id, run_id, action_id, position, type, part_of, untrusted,
     steered_by, idempotency_key, state, branch, error, is_told, answer_sealed, response_status,
@@ -78,10 +85,11 @@ ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     policy_version = coalesce(EXCLUDED.policy_version, a.policy_version),
     request = coalesce(a.request, EXCLUDED.request), finished_at = EXCLUDED.finished_at
 WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered
-RETURNING a.run_id";
+RETURNING a.workspace_id, a.run_id";
 
-    /// Asks people: once for each action, or again if the question was withdrawn or whoever approved
-    /// may no longer. A question that is asked again gets a new id. Shows that the run waits.
+    /// Asks people: once for each action, or again if the question was withdrawn or whoever
+    /// approved may no longer. A question that is asked again gets a new id. Shows that the run
+    /// waits.
     ASK_APPROVALS = ask_approvals "
 WITH asked AS (
     SELECT i.*, r.workflow_id, r.run_as
@@ -106,7 +114,8 @@ WITH asked AS (
 UPDATE runs r SET state = 'waiting_approval' FROM asked a
 WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'waiting_approval'";
 
-    /// Closes the questions of actions that were denied, and after which their runs go on.
+    /// Closes the questions of actions that failed or were denied, and after which their runs go
+    /// on.
     CLOSE_QUESTIONS = close_questions "
 WITH denied AS (
     SELECT i.* FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
@@ -116,7 +125,7 @@ WITH denied AS (
 ), closed AS (
     UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
     FROM denied d WHERE p.workspace_id = d.workspace_id AND p.run_id = d.run_id
-      AND p.action_id = d.action_id AND p.state = 'pending'
+      AND p.action_id = d.action_id AND (p.state = 'pending') IS TRUE
 )
 UPDATE runs r SET state = 'running' FROM denied d
 WHERE r.workspace_id = d.workspace_id AND r.run_id = d.run_id AND r.state = 'waiting_approval'";
@@ -162,7 +171,12 @@ WITH withdrawn AS (
     JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.action_id = i.action_id AND a.state <> 'waiting_approval'
     WHERE p.workspace_id = i.workspace_id AND p.run_id = i.run_id AND p.action_id = i.action_id
-      AND p.state = 'pending'
+      AND (p.state = 'pending') IS TRUE
+    RETURNING p.workspace_id, p.run_id
+), no_longer_waiting AS (
+    UPDATE runs r SET state = 'running' FROM withdrawn w
+    WHERE r.workspace_id = w.workspace_id AND r.run_id = w.run_id
+      AND r.state = 'waiting_approval'
 )
 UPDATE active_runs r SET state = 'ready', due_at = clock_timestamp()
 FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
@@ -226,15 +240,15 @@ impl Work for WriteSteps<'_> {
         let mut outdated = HashSet::new();
         if !changes.is_empty() {
             let recorded = runs_of(results.next().unwrap_or_default())?;
-            let runs = changes.iter().map(|row| row.turn.run);
+            let runs = changes.iter().map(|row| row.turn.key());
             outdated.extend(runs.filter(|run| !recorded.contains(run)));
-            self.let_go_of(transaction, &outdated).await?;
+            self.end_changed(transaction, &outdated).await?;
         }
         let written = (1..).zip(self.steps).map(|(place, step)| {
             match held.get(&place) {
                 None => Written::NotOurs,
                 // An answer came meanwhile: the next turn sees it.
-                Some(_) if step.goes_on() && outdated.contains(&step.turn.run) => Written::NotOurs,
+                Some(_) if outdated.contains(&step.turn.key()) => Written::NotOurs,
                 // What is over stays so; otherwise this was its last step.
                 Some(true) if !matches!(step.then, Then::End(_)) => Written::Cancelled,
                 Some(_) => Written::Recorded,
@@ -296,7 +310,7 @@ impl WriteSteps<'_> {
                 Then::BeginFailing(reason) => failing.push((step.turn, replace_nul(reason))),
                 Then::Release(after, account) => releases.push((step.turn, *after, *account)),
                 Then::AwaitApproval(limit) => releases.push((step.turn, *limit, None)),
-                Then::End(end) => ends.push(Ending::of(step.turn, end)),
+                Then::End(_) => ends.extend(Ending::of(step, false)),
             }
         }
         let mut statements = Vec::new();
@@ -305,7 +319,9 @@ impl WriteSteps<'_> {
             statements.push(keep.bind(/* $4 lease_seconds */ self.lease.as_secs_f64()));
         }
         let denied = self.steps.iter().filter_map(|step| match &step.action {
-            Some((key, Change::Denied(..))) if step.goes_on() => Some((step.turn, key.id.as_str())),
+            Some((key, Change::Denied(..) | Change::Failed(_))) if step.goes_on() => {
+                Some((step.turn, key.id.as_str()))
+            }
             _ => None,
         });
         let (turns, actions): (Vec<Turn>, Vec<&str>) = denied.unzip();
@@ -335,11 +351,11 @@ impl WriteSteps<'_> {
         &self,
         transaction: &Transaction<'_>,
         held: &HashMap<i64, bool>,
-        counted: &HashSet<RunId>,
+        counted: &HashSet<Key>,
     ) -> Result<(), DatabaseError> {
         let late = (1..).zip(self.steps).filter_map(|(place, step)| {
             let (key, _) = step.action.as_ref()?;
-            let is_late = !held.contains_key(&place) && counted.contains(&step.turn.run);
+            let is_late = !held.contains_key(&place) && counted.contains(&step.turn.key());
             is_late.then_some((step.turn, key.id.as_str()))
         });
         if let Some(wake) = wake_answered(late) {
@@ -348,17 +364,27 @@ impl WriteSteps<'_> {
         Ok(())
     }
 
-    /// Lets go of runs that would go on although an answer came meanwhile.
-    async fn let_go_of(
+    /// Ends runs by what has happened to an action otherwise than by an answer; but lets go of
+    /// those for which an answer came meanwhile: the next turn sees it.
+    async fn end_changed(
         &self,
         transaction: &Transaction<'_>,
-        runs: &HashSet<RunId>,
+        outdated: &HashSet<Key>,
     ) -> Result<(), DatabaseError> {
-        let outdated = |step: &Step| step.goes_on() && runs.contains(&step.turn.run);
-        let turns = self.turns(outdated);
-        let releases: Vec<_> = turns.map(|turn| (turn, Duration::ZERO, None)).collect();
+        let is_outdated = |step: &Step| outdated.contains(&step.turn.key());
+        let releases = self.turns(is_outdated);
+        let releases: Vec<_> = releases.map(|turn| (turn, Duration::ZERO, None)).collect();
+        let ends = self.steps.iter().filter(|step| !is_outdated(step));
+        let ends: Vec<_> = ends.filter_map(|step| Ending::of(step, true)).collect();
+        let mut statements = Vec::new();
         if !releases.is_empty() {
-            transaction.pipeline(&[release_runs(&releases)]).await?;
+            statements.push(release_runs(&releases));
+        }
+        if !ends.is_empty() {
+            statements.push(end_runs(ends));
+        }
+        if !statements.is_empty() {
+            transaction.pipeline(&statements).await?;
         }
         Ok(())
     }
@@ -381,6 +407,9 @@ impl WriteSteps<'_> {
     }
 }
 
+/// The key of a run.
+type Key = (WorkspaceId, RunId);
+
 /// A run that ends.
 struct Ending {
     turn: Turn,
@@ -391,18 +420,22 @@ struct Ending {
 }
 
 impl Ending {
-    fn of(turn: Turn, end: &End) -> Self {
-        let (state, reason) = match end {
-            End::Succeeded => (RunState::Succeeded, None),
-            End::Failed(reason) => (RunState::Failed, Some(reason)),
-            End::Denied(reason) => (RunState::Denied, Some(reason)),
+    /// The end of a run by a step, if that ends it: by a change, which must be known to count
+    /// first, or otherwise.
+    fn of(step: &Step, by_change: bool) -> Option<Self> {
+        let is_changed = ActionRow::of(step).is_some_and(|row| row.attempt.is_none());
+        let (state, reason) = match &step.then {
+            Then::End(End::Succeeded) => (RunState::Succeeded, None),
+            Then::End(End::Failed(reason)) => (RunState::Failed, Some(reason)),
+            Then::End(End::Denied(reason)) => (RunState::Denied, Some(reason)),
+            _ => return None,
         };
-        Self {
-            turn,
+        (is_changed == by_change).then(|| Self {
+            turn: step.turn,
             is_of_turn: true,
             state,
             reason: reason.map(|reason| replace_nul(reason)),
-        }
+        })
     }
 
     /// Its row is locked, and may have been released: the turn does not matter any more.
@@ -483,6 +516,8 @@ fn held(rows: &[Row]) -> Result<HashMap<i64, bool>, RowError> {
     held.collect()
 }
 
-fn runs_of(rows: &[Row]) -> Result<HashSet<RunId>, RowError> {
-    rows.iter().map(|row| row.try_get("run_id")).collect()
+fn runs_of(rows: &[Row]) -> Result<HashSet<Key>, RowError> {
+    let keys = rows.iter();
+    let keys = keys.map(|row| Ok((row.try_get("workspace_id")?, row.try_get("run_id")?)));
+    keys.collect()
 }

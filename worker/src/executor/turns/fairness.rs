@@ -16,6 +16,16 @@ pub(super) struct Lane {
     pub(super) account: Option<AccountId>,
 }
 
+impl Lane {
+    /// Stands for all lanes of a workspace.
+    pub(super) fn all_of(workspace: WorkspaceId) -> Self {
+        Self {
+            workspace,
+            account: None,
+        }
+    }
+}
+
 /// How much may be in flight at once: taken by a worker, and not yet let go of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {

@@ -15,13 +15,16 @@ use tokio::sync::Notify;
 use super::fairness::Lane;
 use crate::{executor::record::Turn, metrics};
 
+/// Runs in hand by their keys: the number of the turn, and the lane that they count in.
+type Runs = HashMap<(WorkspaceId, RunId), (i32, Lane)>;
+
 /// The runs that a worker executes, and for whom it may look. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Hand(Arc<Inner>);
 
 struct Inner {
     places: u16,
-    runs: Mutex<HashMap<(WorkspaceId, RunId), Lane>>,
+    runs: Mutex<Runs>,
     /// A run is due.
     due: Notify,
     /// There is room again: a place, or a request to an account.
@@ -63,7 +66,8 @@ impl Hand {
 
     /// The runs in hand, with the lanes that they count in.
     pub(super) fn runs(&self) -> HashMap<(WorkspaceId, RunId), Lane> {
-        self.0.runs().clone()
+        let runs = self.0.runs();
+        runs.iter().map(|(key, (_, lane))| (*key, *lane)).collect()
     }
 
     /// Gives a place to a run that was taken to call this account.
@@ -73,17 +77,18 @@ impl Hand {
             workspace: turn.workspace,
             account,
         };
-        self.0.runs().insert(key, lane);
+        self.0.runs().insert(key, (turn.number, lane));
         Place {
             hand: self.clone(),
             key,
+            turn: turn.number,
             _taken: metrics::PLACES_TAKEN.hold(),
         }
     }
 }
 
 impl Inner {
-    fn runs(&self) -> MutexGuard<'_, HashMap<(WorkspaceId, RunId), Lane>> {
+    fn runs(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,13 +97,16 @@ impl Inner {
 pub(in crate::executor) struct Place {
     hand: Hand,
     key: (WorkspaceId, RunId),
+    turn: i32,
     _taken: OneMore,
 }
 
 impl Place {
     /// The run sends no further request before it is taken again: another one may call the account.
     pub(in crate::executor) fn calls_no_more(&self) {
-        if let Some(lane) = self.hand.0.runs().get_mut(&self.key) {
+        if let Some((turn, lane)) = self.hand.0.runs().get_mut(&self.key)
+            && *turn == self.turn
+        {
             lane.account = None;
         }
         self.hand.0.room.notify_one();
@@ -112,7 +120,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.hand.0.runs().remove(&self.key);
+        let mut runs = self.hand.0.runs();
+        if runs
+            .get(&self.key)
+            .is_some_and(|(turn, _)| *turn == self.turn)
+        {
+            runs.remove(&self.key);
+        }
+        drop(runs);
         self.hand.0.room.notify_one();
     }
 }

@@ -30,8 +30,11 @@ const ALL_EVERY: Duration = Duration::from_secs(60);
 /// What a worker remembers from look to look.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    /// The workspace that was last to have a turn, or to be considered.
+    /// The workspace that was last to have a turn.
     last: Option<WorkspaceId>,
+    /// The last lane of a window that did not show all; looks go on there and behind the last turn
+    /// alternately.
+    window: Option<Lane>,
     looked_at_all: Option<Instant>,
     /// When this worker last reported what it has.
     pub(super) reported: Option<Instant>,
@@ -44,6 +47,7 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn note(&mut self, looked: &Looked) {
         self.last = looked.last.or(self.last);
+        self.window = looked.window;
         self.has_more = looked.has_more;
         self.is_full = looked.is_full;
         if looked.at_all {
@@ -73,6 +77,7 @@ pub(super) struct Looked {
     pub(super) taken: Vec<TakenRun>,
     pub(super) is_reported: bool,
     last: Option<WorkspaceId>,
+    window: Option<Lane>,
     has_more: bool,
     is_full: bool,
     at_all: bool,
@@ -84,55 +89,58 @@ impl Work for Look<'_> {
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Looked>, DatabaseError> {
         let recent = |at: Instant| at.elapsed() < ALL_EVERY;
         let all = !self.memory.looked_at_all.is_some_and(recent);
-        let seen = store::see(
-            transaction,
-            self.worker,
-            self.memory.last,
-            PAGE,
-            MAX_LANES,
-            all,
-        );
+        let last = self.memory.last.map(Lane::all_of);
+        let behind = self.memory.window.or(last);
+        let seen = store::see(transaction, self.worker, behind, PAGE, MAX_LANES, all);
         let seen = seen.await?;
 
         // Turns. What this worker still has although its lease is over, it has.
-        let is_full_page = seen.due.len() == PAGE;
         let due = seen.due.iter().copied();
         let due: Vec<Candidate> = due.filter(|one| !self.has(one)).collect();
+        let is_full_page = seen.due.len() == PAGE && !due.is_empty();
         let in_flight = self.in_flight(&seen);
+        let free = if seen.holds_all { 0 } else { self.free };
         let turns = Choice {
             in_flight: &in_flight,
             limits: self.limits,
-            total: in_flight.total() + if seen.holds_all { 0 } else { self.free },
+            free,
+            total: in_flight.total() + free,
             held: &seen.held,
             last: self.memory.last,
         };
         let lanes: BTreeMap<Lane, SystemTime> = seen.lanes.iter().copied().collect();
-        let wanted = turns.lanes(&lanes, &due, self.free);
-        let ready = match wanted.is_empty() {
+        let wanted = turns.lanes(&lanes, &due);
+        let mut ready = match wanted.is_empty() {
             true => Vec::new(),
             false => store::ready_runs(transaction, &wanted).await?,
         };
-        let chosen = turns.take(&lanes, &ready, &due);
+        ready.retain(|one| !self.has(one));
+        let mut chosen = turns.take(&lanes, &ready, &due);
+        let last = chosen.last().map(|one| one.lane.workspace);
 
         // Whose time has come but not the turn waits in its lane.
         let key = |one: &Candidate| (one.lane.workspace, one.run);
         let is_chosen: HashSet<_> = chosen.iter().map(key).collect();
         let waiting = due.iter().filter(|one| !is_chosen.contains(&key(one)));
-        let waiting: Vec<Candidate> = waiting.copied().collect();
+        let mut waiting: Vec<Candidate> = waiting.copied().collect();
+        // Rows are locked in the order of their keys.
+        chosen.sort_unstable_by_key(key);
+        waiting.sort_unstable_by_key(key);
         let is_reported = !chosen.is_empty() || !self.is_reported;
         let report = is_reported.then(|| self.report(&chosen));
         let taken = match (chosen.is_empty(), waiting.is_empty(), &report) {
             (true, true, None) => Vec::new(),
             _ => store::take(transaction, &chosen, &waiting, report, self.lease).await?,
         };
-        // Where no lane of a full window has room, the next look goes on behind them.
-        let window = seen.lanes.last().filter(|_| seen.lanes.len() == MAX_LANES);
-        let window = window.map(|(lane, _)| lane.workspace);
+        // Behind a window that did not show all, unless this look was itself behind one.
+        let is_full_window = seen.lanes.len() == MAX_LANES && self.memory.window.is_none();
+        let window = seen.lanes.last().filter(|_| is_full_window);
         Ok(Some(Looked {
-            last: chosen.last().map(|one| one.lane.workspace).or(window),
+            last,
+            window: window.map(|(lane, _)| *lane),
             has_more: !waiting.is_empty() || !lanes.is_empty(),
             is_full: is_full_page,
-            at_all: all,
+            at_all: all && !is_full_page,
             is_reported,
             taken,
         }))
@@ -171,6 +179,8 @@ impl Look<'_> {
 struct Choice<'t> {
     in_flight: &'t InFlight,
     limits: Limits,
+    /// Places that are free.
+    free: usize,
     /// Runs that may be in flight.
     total: usize,
     /// Workspaces that have no turn.
@@ -186,9 +196,8 @@ impl Choice<'_> {
         &self,
         lanes: &BTreeMap<Lane, SystemTime>,
         due: &[Candidate],
-        free: usize,
     ) -> Vec<(Lane, SystemTime, usize)> {
-        let room = |lane: Lane| self.in_flight.room(lane, self.limits, self.total).min(free);
+        let room = |lane: Lane| self.in_flight.room(lane, self.limits, self.total);
         let workspaces: HashSet<_> = self.in_turn(lanes, due).into_iter().collect();
         lanes
             .iter()
@@ -233,7 +242,7 @@ impl Choice<'_> {
             None => 0,
         };
         workspaces.rotate_left(behind);
-        workspaces.truncate(self.total);
+        workspaces.truncate(self.free);
         workspaces
     }
 }

@@ -1,8 +1,9 @@
-//! Turns: a worker that has free places takes due runs from PostgreSQL and executes them. Workspaces
-//! take turns, and no account is called more often at once than it may be, over all workers.
+//! Turns: a worker that has free places takes due runs from PostgreSQL and executes them.
+//! Workspaces take turns, and no account is called more often at once than it may be, over all
+//! workers.
 //!
-//! A run that this worker records or lets go of is looked for at once, others within 100 ms. What is
-//! beyond the limits waits in the database, where it costs nothing.
+//! A run that this worker records or lets go of is looked for at once, others within 100 ms. What
+//! is beyond the limits waits in the database, where it costs nothing.
 
 mod fairness;
 mod hand;
@@ -118,7 +119,7 @@ impl Turns {
                 let (run_id, workspace_id) = (one.turn.run, one.turn.workspace);
                 // Every line that is logged meanwhile names the run, whatever the level.
                 let span = tracing::error_span!("run", %run_id, %workspace_id);
-                let loaded = loaded.remove(&run_id);
+                let loaded = loaded.remove(&one.turn.key());
                 let executing = executor.clone().execute(one, loaded, place);
                 tasks.spawn(executing.instrument(span));
             }

@@ -16,11 +16,8 @@ use super::fairness::{Candidate, Lane};
 use crate::executor::record::{TakenRun, Turn};
 
 statements! {
-    /// One look at a time, until the end of its transaction. If the commit of a look is lost in a
-    /// crash of the server, so is everything that was done in the turns it gave: it need not wait
-    /// for the disk.
-    LOCK_TURNS = lock_turns "
-SELECT pg_advisory_xact_lock(3829, 18), set_config('synchronous_commit', 'off', true)";
+    /// One look at a time, until the end of its transaction.
+    LOCK_TURNS = lock_turns "SELECT pg_advisory_xact_lock(3829, 18)";
 
     /// The workspaces that are held.
     HELD_WORKSPACES = workspaces_on_hold "
@@ -38,29 +35,30 @@ JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
     AND a.state = 'taken'
 WHERE w.worker_id <> $1 AND w.seen_at > now() - interval '1 hour'";
 
-    /// Runs whose time has come and that have no lane yet, or whose lease is over, the oldest first.
-    /// $2: whether to look at those, too, that have been due for long. Usually there are none, and
-    /// where an old snapshot keeps dead entries, looking through them takes its time. Compares with
-    /// `now()`, which does not change while the statement runs.
+    /// Runs whose time has come and that have no lane yet, or whose lease is over, the oldest
+    /// first. $2: whether to look at those, too, that have been due for long. Usually there are
+    /// none, and where an old snapshot keeps dead entries, looking through them takes its time.
+    /// Compares with `now()`, which does not change while the statement runs.
     RUNS_BY_TIME = runs_by_time "
 SELECT workspace_id, run_id,
        nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id, due_at
 FROM active_runs
-WHERE state <> 'ready' AND due_at <= now()
+WHERE (state = 'ready') IS FALSE AND due_at <= now()
   AND due_at > CASE WHEN $2 THEN '-infinity' ELSE now() - interval '5 minutes' END
 ORDER BY due_at LIMIT $1";
 
-    /// At most $2 lanes in which runs are ready, from behind a workspace round to it, and since when
-    /// the first run of each is due.
+    /// At most $3 lanes in which runs are ready, from behind a workspace and account round to them,
+    /// and since when the first run of each is due.
     READY_LANES = ready_lanes "
 SELECT workspace_id, nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id,
        due_at
 FROM (
-    SELECT * FROM ready_lanes($1, $2)
+    SELECT * FROM ready_lanes($1, $2, $3)
     UNION ALL
-    SELECT * FROM ready_lanes('00000000-0000-0000-0000-000000000000', $2)
-    WHERE workspace_id <= $1
-) AS lane LIMIT $2";
+    SELECT * FROM ready_lanes('00000000-0000-0000-0000-000000000000',
+        '00000000-0000-0000-0000-000000000000', $3)
+    WHERE (workspace_id, account_id) <= ($1, $2)
+) AS lane LIMIT $3";
 
     /// The runs of some lanes that have been due for longest. None of a lane is older than $3.
     READY_RUNS = ready_runs "
@@ -74,21 +72,34 @@ CROSS JOIN LATERAL (
       AND a.due_at >= lane.since
     ORDER BY a.due_at LIMIT lane.most) AS ready";
 
-    /// Takes runs, unless somebody has set their time meanwhile.
+    /// Takes runs, unless somebody has set their time meanwhile, or has them locked: all workers
+    /// wait for this.
     TAKE_RUNS = take_runs "
+WITH free AS (
+    SELECT a.workspace_id, a.run_id
+    FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
+    JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+        AND a.due_at = t.due_at
+    FOR NO KEY UPDATE OF a SKIP LOCKED
+)
 UPDATE active_runs a SET state = 'taken', turn = turn + 1, idle_turns = idle_turns + 1,
     started_at = coalesce(started_at, clock_timestamp()),
     due_at = clock_timestamp() + $4::float8 * interval '1 second'
-FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
-WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id AND a.due_at = t.due_at
+FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 RETURNING a.workspace_id, a.run_id, a.turn, a.idle_turns, a.is_cancelled,
     nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id";
 
-    /// Lets runs wait in their lanes, unless somebody has set their time meanwhile.
+    /// Lets runs wait in their lanes, under the same conditions.
     LET_WAIT = let_wait "
+WITH free AS (
+    SELECT a.workspace_id, a.run_id
+    FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
+    JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+        AND a.due_at = t.due_at
+    FOR NO KEY UPDATE OF a SKIP LOCKED
+)
 UPDATE active_runs a SET state = 'ready'
-FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
-WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id AND a.due_at = t.due_at";
+FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id";
 
     /// Reports that a worker is alive, and what it has.
     REPORT = report_worker "
@@ -127,17 +138,21 @@ pub(super) struct Report<'r> {
 }
 
 /// Locks the turns, and looks what waits: at most `max` runs whose time has come, also those that
-/// have been due for long if `all` is set, and at most `max_lanes` lanes behind a workspace.
+/// have been due for long if `all` is set, and at most `max_lanes` lanes behind one.
 pub(super) async fn see(
     transaction: &Transaction<'_>,
     worker: Uuid,
-    behind: Option<WorkspaceId>,
+    behind: Option<Lane>,
     max: usize,
     max_lanes: usize,
     all: bool,
 ) -> Result<Seen, DatabaseError> {
-    let behind = behind.map_or(Uuid::nil(), |workspace| {
-        Uuid::from_bytes(*workspace.as_bytes())
+    let id = |bytes: &[u8; 16]| Uuid::from_bytes(*bytes);
+    let workspace = behind.map_or(Uuid::nil(), |lane| id(lane.workspace.as_bytes()));
+    // Without an account: behind all of the workspace.
+    let account = behind.map_or(Uuid::nil(), |lane| {
+        let account = lane.account;
+        account.map_or(Uuid::max(), |account| id(account.as_bytes()))
     });
     let statements = [
         BoundStatement::new(&LOCK_TURNS),
@@ -147,8 +162,9 @@ pub(super) async fn see(
             .bind(/* $1 max */ max as i64)
             .bind(/* $2 all */ all),
         BoundStatement::new(&READY_LANES)
-            .bind(/* $1 behind */ behind)
-            .bind(/* $2 most */ max_lanes as i32),
+            .bind(/* $1 workspace_id */ workspace)
+            .bind(/* $2 account_id */ account)
+            .bind(/* $3 most */ max_lanes as i32),
     ];
     let mut results = transaction.pipeline(&statements).await?.into_iter().skip(1);
     let mut next = || results.next().unwrap_or_default();
