@@ -195,6 +195,16 @@ impl Step {
         matches!(self.then, Then::Continue | Then::BeginFailing(_))
     }
 
+    /// Whether something has happened to its action otherwise than by an answer: then it counts
+    /// only if no answer came meanwhile.
+    pub(super) fn is_changed(&self) -> bool {
+        match &self.action {
+            None | Some((_, Change::Answered { .. } | Change::Retry { .. })) => false,
+            Some((_, Change::Failed(failure))) => failure.answer.is_none(),
+            Some(_) => true,
+        }
+    }
+
     /// A step that says nothing of any action.
     pub(super) fn of_run(turn: Turn, then: Then) -> Self {
         Self {

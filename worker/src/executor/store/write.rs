@@ -303,11 +303,10 @@ impl WriteSteps<'_> {
 
     /// What becomes of the runs.
     fn runs(&self) -> Vec<BoundStatement<'_>> {
-        let (mut failing, mut releases, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut releases, mut ends) = (Vec::new(), Vec::new());
         for step in self.steps {
             match &step.then {
-                Then::Continue => {}
-                Then::BeginFailing(reason) => failing.push((step.turn, replace_nul(reason))),
+                Then::Continue | Then::BeginFailing(_) => {}
                 Then::Release(after, account) => releases.push((step.turn, *after, *account)),
                 Then::AwaitApproval(limit) => releases.push((step.turn, *limit, None)),
                 Then::End(_) => ends.extend(Ending::of(step, false)),
@@ -329,11 +328,7 @@ impl WriteSteps<'_> {
             let close = of_turns(&CLOSE_QUESTIONS, turns.into_iter());
             statements.push(close.bind(/* $4 action_id */ actions));
         }
-        if !failing.is_empty() {
-            let (turns, reasons): (Vec<Turn>, Vec<String>) = failing.into_iter().unzip();
-            let note = of_turns(&NOTE_FAILING, turns.into_iter());
-            statements.push(note.bind(/* $4 reason */ reasons));
-        }
+        statements.extend(self.failing(|step| !step.is_changed()));
         if !releases.is_empty() {
             statements.push(release_runs(&releases));
         }
@@ -344,6 +339,19 @@ impl WriteSteps<'_> {
             statements.push(end_runs(ends));
         }
         statements
+    }
+
+    /// Why runs fail whose actions that follow a failure begin.
+    fn failing(&self, which: impl Fn(&Step) -> bool) -> Option<BoundStatement<'_>> {
+        let steps = self.steps.iter().filter(|step| which(step));
+        let failing = steps.filter_map(|step| match &step.then {
+            Then::BeginFailing(reason) => Some((step.turn, replace_nul(reason))),
+            _ => None,
+        });
+        let (turns, reasons): (Vec<Turn>, Vec<String>) = failing.unzip();
+        turns.first()?;
+        let note = of_turns(&NOTE_FAILING, turns.into_iter());
+        Some(note.bind(/* $4 reason */ reasons))
     }
 
     /// Wakes the runs whose answers counted although another turn decides about them.
@@ -364,8 +372,9 @@ impl WriteSteps<'_> {
         Ok(())
     }
 
-    /// Ends runs by what has happened to an action otherwise than by an answer; but lets go of
-    /// those for which an answer came meanwhile: the next turn sees it.
+    /// Ends runs, or begins what follows their failure, by what has happened to an action otherwise
+    /// than by an answer; but lets go of those for which an answer came meanwhile: the next turn
+    /// sees it.
     async fn end_changed(
         &self,
         transaction: &Transaction<'_>,
@@ -376,7 +385,8 @@ impl WriteSteps<'_> {
         let releases: Vec<_> = releases.map(|turn| (turn, Duration::ZERO, None)).collect();
         let ends = self.steps.iter().filter(|step| !is_outdated(step));
         let ends: Vec<_> = ends.filter_map(|step| Ending::of(step, true)).collect();
-        let mut statements = Vec::new();
+        let counts = |step: &Step| step.is_changed() && !is_outdated(step);
+        let mut statements = Vec::from_iter(self.failing(counts));
         if !releases.is_empty() {
             statements.push(release_runs(&releases));
         }
@@ -423,14 +433,13 @@ impl Ending {
     /// The end of a run by a step, if that ends it: by a change, which must be known to count
     /// first, or otherwise.
     fn of(step: &Step, by_change: bool) -> Option<Self> {
-        let is_changed = ActionRow::of(step).is_some_and(|row| row.attempt.is_none());
         let (state, reason) = match &step.then {
             Then::End(End::Succeeded) => (RunState::Succeeded, None),
             Then::End(End::Failed(reason)) => (RunState::Failed, Some(reason)),
             Then::End(End::Denied(reason)) => (RunState::Denied, Some(reason)),
             _ => return None,
         };
-        (is_changed == by_change).then(|| Self {
+        (step.is_changed() == by_change).then(|| Self {
             turn: step.turn,
             is_of_turn: true,
             state,
