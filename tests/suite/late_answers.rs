@@ -167,8 +167,8 @@ async fn a_step_that_is_written_twice_counts_once() {
             RETURN NULL;
         END $$;
         CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON run_actions DEFERRABLE INITIALLY DEFERRED
-            FOR EACH ROW WHEN (NEW.response_status = 429 AND NEW.state = 'retrying'
-                AND OLD.state = 'running') EXECUTE FUNCTION wait()";
+            FOR EACH ROW WHEN (NEW.attempts = 2 AND OLD.attempts = 1)
+            EXECUTE FUNCTION wait()";
     world.database.batch_execute(waiting).await.unwrap();
     let holder = world.session(Role::Login).await;
     holder

@@ -106,6 +106,13 @@ async fn a_worker_that_stops_without_a_broker_finishes_its_requests() {
         stopping.log().contains("\"reason\":\"stopping\"")
     })
     .await;
+    // It waits, for as long as another one looks for runs a few times.
+    let other = world.worker().await;
+    eventually("a while", async || {
+        let name = r#"letterbox_statement_duration_seconds_count{statement="take_runs"}"#;
+        other.metric(name).await >= 8.0
+    })
+    .await;
     gate.add_permits(1);
     assert!(stopping.ended().await.success());
     world.await_state("succeeded", 1).await;
