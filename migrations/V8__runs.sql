@@ -441,15 +441,22 @@ FROM runs r LEFT JOIN active_runs a USING (workspace_id, run_id);
 COMMENT ON VIEW visible_runs IS
     'Runs as people see them: a queued one that a worker has taken is running';
 
+CREATE VIEW taken_runs AS
+SELECT DISTINCT a.workspace_id, a.run_id
+FROM workers w
+CROSS JOIN LATERAL unnest(w.workspaces, w.runs) AS t (workspace_id, run_id)
+JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+    AND a.state = 'taken';
+COMMENT ON VIEW taken_runs IS
+    'The runs that workers have, found by what the workers report: those that wait cost nothing';
+
 CREATE VIEW runs_in_demand AS
-SELECT count(*) AS runs FROM (
-    (SELECT 1 FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
-        SELECT workspace_id FROM held_workspaces) LIMIT 10000)
-    UNION ALL
-    (SELECT 1 FROM active_runs WHERE (state = 'ready') IS FALSE AND state = 'taken' LIMIT 10000)
-) AS run;
+SELECT (SELECT count(*) FROM (
+            SELECT FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
+                SELECT workspace_id FROM held_workspaces) LIMIT 10000) AS ready)
+       + (SELECT count(*) FROM taken_runs) AS runs;
 COMMENT ON VIEW runs_in_demand IS
-    'How many runs are due or executed, counted up to 20,000; those of held workspaces need no '
+    'How many runs are due, counted up to 10,000, or executed; those of held workspaces need no '
     'worker';
 
 -- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
@@ -518,7 +525,7 @@ GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, cr
     disconnected_at) ON connected_accounts TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON connected_accounts TO letterbox_operator;
 GRANT SELECT ON runs, visible_runs, run_usage TO letterbox_operator;
-GRANT SELECT ON policies, all_workspaces, held_workspaces TO letterbox_worker;
+GRANT SELECT ON policies, all_workspaces, held_workspaces, taken_runs TO letterbox_worker;
 GRANT SELECT ON held_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT ON policies TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE (state, failing) ON runs TO letterbox_worker;

@@ -31,6 +31,7 @@ const TIMES: usize = 31;
 
 /// Of a hundred runs one has failed; ten of all are under way. Each has values of its own.
 const FILL: &str = "
+WITH filled AS (
 INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, failure, input,
     received_at, created_at, finished_at, found_by)
 SELECT workspace_id, md5(n::text || 'id')::uuid, workflow_id, release_id, run_as,
@@ -38,7 +39,11 @@ SELECT workspace_id, md5(n::text || 'id')::uuid, workflow_id, release_id, run_as
     CASE WHEN n % 100 = 0 THEN 'answered with status 500' END, input, received_at, created_at,
     CASE WHEN n % 100 = 0 OR n > 10 THEN clock_timestamp() END,
     ARRAY[md5(n::text || 'a')::uuid, md5((n % 1000)::text || 'b')::uuid, md5('c')::uuid]
-FROM (SELECT * FROM runs ORDER BY run_id LIMIT 1) AS like_it, generate_series($1::int, $2) AS n";
+FROM (SELECT * FROM runs ORDER BY run_id LIMIT 1) AS like_it, generate_series($1::int, $2) AS n
+RETURNING workspace_id, run_id, finished_at)
+INSERT INTO active_runs (workspace_id, run_id, due_at, state)
+SELECT workspace_id, run_id, now() + interval '1 day', 'scheduled'
+FROM filled WHERE finished_at IS NULL";
 
 /// A question, asked among so many runs.
 pub fn among(question: &str, runs: &str) -> String {

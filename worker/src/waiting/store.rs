@@ -39,8 +39,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMI
     WAITING_RUNS = waiting_runs "
 SELECT (SELECT count(*) FROM (SELECT FROM active_runs WHERE state = 'ready' LIMIT 10000) AS few)
            AS ready,
-       (SELECT count(*) FROM (SELECT FROM active_runs
-           WHERE (state = 'ready') IS FALSE AND state = 'taken' LIMIT 10000) AS few) AS taken,
+       (SELECT count(*) FROM taken_runs) AS taken,
        (SELECT count(*) FROM (SELECT FROM active_runs
            WHERE (state = 'ready') IS FALSE AND state = 'scheduled' LIMIT 10000) AS few)
            AS scheduled";
