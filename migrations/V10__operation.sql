@@ -71,9 +71,8 @@ BEGIN
     FROM again
     WHERE p.workspace_id = tenant AND p.run_id = retried AND p.action_id = again.action_id
       AND (p.state IN ('denied', 'expired') OR again.is_new);
-    -- The turns count on, so that no worker that had the run before can take it for its own.
-    INSERT INTO active_runs (workspace_id, run_id, turn, due_at, state)
-    VALUES (tenant, retried, run.turn, clock_timestamp() + due_in * interval '1 second',
+    INSERT INTO active_runs (workspace_id, run_id, started_at, due_at, state)
+    VALUES (tenant, retried, run.started_at, clock_timestamp() + due_in * interval '1 second',
         CASE WHEN due_in > 0 THEN 'scheduled' ELSE 'ready' END);
     RETURN 'queued';
 END

@@ -1,7 +1,7 @@
 -- Runs. A run executes the actions of its release; the progress is recorded here before and after
 -- each, so that another worker can continue from the record at any time. A run that is not over has
 -- a row in active_runs: when it is due, and whose turn it is. Workers take due runs from there.
--- Each time one is taken its turn is incremented, and only the worker of the last turn decides what
+-- Each time one is taken its turn has a new token, and only the worker of the last turn decides what
 -- becomes of it. The answer to an attempt counts if that attempt is the latest, whoever has the run
 -- meanwhile.
 
@@ -72,7 +72,6 @@ CREATE TABLE runs (
     received_at    timestamptz NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT now(),
     failure        text,
-    turn           integer NOT NULL DEFAULT 0,
     started_at     timestamptz,
     finished_at    timestamptz,
     cancel_reason  text,
@@ -110,8 +109,6 @@ COMMENT ON COLUMN runs.input_trust IS 'Submitted text is never trusted';
 COMMENT ON COLUMN runs.received_at IS 'When the gateway received it, by the gateway''s clock';
 COMMENT ON COLUMN runs.created_at IS 'When the worker recorded it, by the database''s clock';
 COMMENT ON COLUMN runs.failure IS 'Why it failed, was denied or was cancelled';
-COMMENT ON COLUMN runs.turn IS
-    'Number of its turns, written when it ends; a retry counts on from there';
 COMMENT ON COLUMN runs.started_at IS 'When a worker first took it; written when it ends';
 COMMENT ON COLUMN runs.finished_at IS 'When it finished';
 COMMENT ON COLUMN runs.cancel_reason IS
@@ -363,7 +360,7 @@ CREATE TABLE active_runs (
     account_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     due_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at   timestamptz,
-    turn         integer NOT NULL DEFAULT 0,
+    turn         bigint,
     idle_turns   integer NOT NULL DEFAULT 0,
     is_cancelled boolean NOT NULL DEFAULT false,
     state        text NOT NULL DEFAULT 'ready' CHECK (state IN ('scheduled', 'ready', 'taken')),
@@ -380,7 +377,8 @@ COMMENT ON COLUMN active_runs.due_at IS
     'When it is due; once taken, the end of the lease, after which another worker may take it';
 COMMENT ON COLUMN active_runs.started_at IS 'When a worker first took it';
 COMMENT ON COLUMN active_runs.turn IS
-    'Fencing token, incremented by each worker that takes it; only the last one decides about it';
+    'Fencing token, drawn anew whenever a worker takes it; only the last one decides about it. Null '
+    'before the first';
 COMMENT ON COLUMN active_runs.idle_turns IS
     'Consecutive turns, this one included, that recorded nothing but the beginning of an attempt';
 COMMENT ON COLUMN active_runs.is_cancelled IS
@@ -433,7 +431,7 @@ COMMENT ON COLUMN workers.runs IS
 
 CREATE VIEW visible_runs AS
 SELECT r.workspace_id, r.run_id, r.workflow_id, r.release_id, r.run_as,
-       CASE WHEN r.state = 'queued' AND a.turn > r.turn THEN 'running' ELSE r.state END AS state,
+       CASE WHEN r.state = 'queued' AND a.turn IS NOT NULL THEN 'running' ELSE r.state END AS state,
        r.refused_reason, r.failure, r.received_at, r.created_at,
        coalesce(r.started_at, a.started_at) AS started_at, r.finished_at, r.input_trust, r.input,
        r.found_by, r.request_id, r.traceparent, a.run_id IS NOT NULL AS is_active
@@ -453,7 +451,8 @@ COMMENT ON VIEW taken_runs IS
 CREATE VIEW runs_in_demand AS
 SELECT (SELECT count(*) FROM (
             SELECT FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
-                SELECT workspace_id FROM held_workspaces) LIMIT 10000) AS ready)
+                SELECT workspace_id FROM held_workspaces)
+            ORDER BY workspace_id, account_id, due_at LIMIT 10000) AS ready)
        + (SELECT count(*) FROM taken_runs) AS runs;
 COMMENT ON VIEW runs_in_demand IS
     'How many runs are due, counted up to 10,000, or executed; those of held workspaces need no '
@@ -461,12 +460,12 @@ COMMENT ON VIEW runs_in_demand IS
 
 -- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
 
-CREATE FUNCTION end_runs(tenants uuid[], ended uuid[], turns integer[], states text[],
+CREATE FUNCTION end_runs(tenants uuid[], ended uuid[], turns bigint[], states text[],
     reasons text[])
     RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     WITH finished AS (
-        SELECT a.workspace_id, a.run_id, a.turn, a.started_at, e.state, e.reason
+        SELECT a.workspace_id, a.run_id, a.started_at, e.state, e.reason
         FROM unnest(tenants, ended, turns, states, reasons)
              AS e (workspace_id, run_id, turn, state, reason)
         JOIN active_runs a ON a.workspace_id = e.workspace_id AND a.run_id = e.run_id
@@ -495,7 +494,7 @@ BEGIN
         FROM finished o WHERE p.workspace_id = o.workspace_id AND p.run_id = o.run_id
           AND (p.state = 'pending') IS TRUE
     )
-    UPDATE runs r SET state = o.state, turn = o.turn,
+    UPDATE runs r SET state = o.state,
         started_at = coalesce(r.started_at, o.started_at), finished_at = clock_timestamp(),
         cancel_reason = CASE WHEN o.state = 'cancelled'
             THEN coalesce(r.cancel_reason, o.reason) ELSE r.cancel_reason END,

@@ -2,13 +2,14 @@
 //!
 //! The protocol itself is described in `worker/src/executor/README.md`. A run has one action that
 //! sends a request, or two, the first of which is a call of an agent. Two workers take the run in
-//! turns. Turns are numbered, which fences: what becomes of the run is written only for the turn
+//! turns. Each turn has a token, which fences: what becomes of the run is written only for the turn
 //! that lasts. Attempts are numbered, too: what came of one counts if it is the latest and has no
 //! answer yet, whoever has the run by then. An attempt begins in one statement, which asks again
 //! for all that it was decided by. The account does what it is asked, every time, but what it has
 //! refused for good under a key it has not done under that key, and will not.
 //!
-//! Every step is a transaction. Between any two a worker may die, be paused, or be cut off from the
+//! Every step is a transaction that is flushed, except for a take, which the database may forget
+//! until something that is flushed comes after it. Between any two a worker may die, be paused, or be cut off from the
 //! database: its lease ends, another one goes on, and the first one may come back and send or write
 //! what it was about to. A commit may be unseen, and is then repeated; an answer may be lost.
 //! People cancel, hold, change the policy, answer the question that they looked at earlier, and
@@ -26,8 +27,8 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use Action::{
-    Answer, Begin, Cancel, ChangePolicy, Crash, Due, Hold, LeaseOver, Load, Look, Release, Retry,
-    Send, Take, Write,
+    Answer, Begin, Cancel, ChangePolicy, Crash, Due, Forget, Hold, LeaseOver, Load, Look, Release,
+    Retry, Send, Take, Write,
 };
 use ActionState::{
     Cancelled, Denied, Failed, Fresh, Retrying, Running, Succeeded, Told, WaitingApproval,
@@ -100,7 +101,8 @@ enum Flaw {
     TellsUnknown,
     NewKeyAlways,
     RetryKeepsApproval,
-    TurnRestarts,
+    /// A turn that the database forgot is given to somebody else.
+    ForgottenTurnIsGivenAgain,
     QuestionKeepsId,
     EndLeavesQuestion,
     /// The answer of a person does not make the run ready.
@@ -202,6 +204,7 @@ enum RunState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Run {
     state: RunState,
+    /// The token of the last turn.
     turn: u8,
     idle: u8,
     is_cancelled: bool,
@@ -276,6 +279,10 @@ impl Worker {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     run: Run,
+    /// Before a take that is not flushed.
+    flushed: Option<Run>,
+    /// Tokens that have been drawn.
+    tokens: u8,
     actions: [ActionRow; 2],
     /// Of the policy.
     version: u8,
@@ -301,6 +308,8 @@ enum Action {
     Write(usize, bool),
     /// Fault: the worker dies and comes back without memory.
     Crash(usize),
+    /// Fault: the database comes back without what was not flushed.
+    Forget,
     /// Fault, if the worker is alive: the lease ends.
     LeaseOver,
     /// The time of a scheduled run has come; the flag tells whether that of its question has, too.
@@ -591,17 +600,19 @@ impl Execution {
                 action.question.state = Withdrawn;
             }
         }
-        let former = std::mem::take(&mut s.run);
-        if self.flaw != Flaw::TurnRestarts {
-            s.run.turn = former.turn;
-        }
+        s.run = Run::default();
     }
 
     fn step(&self, s: &mut State, action: Action) {
         match action {
             Take(worker) => {
+                s.flushed = Some(s.run);
                 s.run.state = RunState::Taken;
-                s.run.turn += 1;
+                s.tokens += 1;
+                s.run.turn = match self.flaw {
+                    Flaw::ForgottenTurnIsGivenAgain => s.run.turn + 1,
+                    _ => s.tokens,
+                };
                 s.run.idle += 1;
                 s.workers[worker] = Worker::taken(s.run.turn);
             }
@@ -640,6 +651,7 @@ impl Execution {
                 let one = std::mem::take(&mut s.workers[worker]);
                 s.actions[one.action].is_unsure |= one.has_open();
             }
+            Forget => s.run = s.flushed.unwrap_or_default(),
             LeaseOver => {
                 s.run.state = Abandoned;
                 let turn = s.run.turn;
@@ -673,6 +685,12 @@ impl Execution {
             }
             Retry(is_replaced) => self.retry(s, is_replaced),
         }
+        if !matches!(
+            action,
+            Take(_) | Load(_) | Send(..) | Crash(_) | LeaseOver | Look(_)
+        ) {
+            s.flushed = None;
+        }
         s.workers.sort_unstable();
     }
 
@@ -680,7 +698,7 @@ impl Execution {
     fn costs(&self, s: &State, action: Action) -> (u8, u8) {
         let is_alive = |one: &Worker| one.stage != Idle && one.turn == s.run.turn;
         let is_fault = match action {
-            Begin(_, false) | Write(_, false) | Crash(_) | Send(_, Lost) => true,
+            Begin(_, false) | Write(_, false) | Crash(_) | Forget | Send(_, Lost) => true,
             LeaseOver => s.workers.iter().any(is_alive),
             Due(is_overdue) => !is_overdue && s.actions.iter().any(ActionRow::is_asked),
             _ => false,
@@ -737,6 +755,9 @@ impl Model for Execution {
             if shown != Some(now) {
                 actions.push(Look(id));
             }
+        }
+        if s.flushed.is_some() {
+            actions.push(Forget);
         }
         match s.run.state {
             RunState::Taken => actions.push(LeaseOver),
@@ -908,7 +929,7 @@ fn every_flaw_breaks_a_promise() {
         (Flaw::TellsUnknown, TOLD, CALL),
         (Flaw::NewKeyAlways, KEYS, ALLOWED),
         (Flaw::RetryKeepsApproval, SHOWN, ASKED),
-        (Flaw::TurnRestarts, SINGLE, ALLOWED),
+        (Flaw::ForgottenTurnIsGivenAgain, SINGLE, ALLOWED),
         (Flaw::QuestionKeepsId, SHOWN, ASKED),
         (Flaw::EndLeavesQuestion, OPEN, ASKED),
         (Flaw::ApprovalForgetsRun, UNSEEN, ASKED),
@@ -934,16 +955,21 @@ const ORDERS: &str = "migrations/V10__operation.sql";
 
 /// What the steps of the model are in the code. Whoever renames or drops one of these looks here
 /// whether the model still says what the code does.
-const HELD_TO: [(&str, &str, &str); 31] = [
+const HELD_TO: [(&str, &str, &str); 32] = [
     ("Take", TURNS, "TAKE_RUNS"),
     (
         "Take",
         TURNS,
-        "turn = turn + 1, idle_turns = idle_turns + 1",
+        "idle_turns = idle_turns + 1,\n    turn = (random()",
     ),
     ("Load", LOAD, "LOAD_RUNS"),
     ("Load", LOAD, "ACTION_RECORDS"),
     ("Load", PERMISSION, "fn permission"),
+    (
+        "Forget",
+        TURNS,
+        "set_config('synchronous_commit', 'off', true)",
+    ),
     ("Begin", BEGIN, "BEGIN_ATTEMPTS"),
     ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
     ("Begin", BEGIN, "held_workspaces"),

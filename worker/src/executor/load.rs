@@ -44,7 +44,6 @@ impl Executor {
         let mut span = parent.and_then(|parent| child(SpanKind::Internal, "run", parent));
         if let Some(span) = &mut span {
             span.set("letterbox.run_id", turn.run.to_string());
-            span.set("letterbox.turn", i64::from(turn.number));
         }
         let mut run = RunInProgress::new(taken, facts, release, context, span, place);
         for (action, mut record) in records {

@@ -16,13 +16,13 @@ use letterbox_workflow::{Ruling, Taint, actions::Branch};
 use super::approvals::ApprovalStatus;
 
 /// One worker's turn at a run. It ends when the worker lets go of the run, or some time after its
-/// lease; the next turn has a greater number.
+/// lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) workspace: WorkspaceId,
     pub(super) run: RunId,
-    /// The fencing token: only the latest turn decides what becomes of the run.
-    pub(super) number: i32,
+    /// Fences: only the latest turn decides what becomes of the run.
+    pub(super) token: i64,
 }
 
 impl Turn {
@@ -36,6 +36,8 @@ impl Turn {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TakenRun {
     pub(super) turn: Turn,
+    /// Its first one: nothing has been done yet.
+    pub(super) is_first: bool,
     /// Consecutive turns, this one included, that have recorded nothing that counts.
     pub(super) idle_turns: i32,
     /// Its cancellation was ordered.

@@ -25,7 +25,7 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
     /// it is answered it may have been done. A question that is not asked any more is withdrawn.
     BEGIN_ATTEMPTS = begin_attempts "
 WITH item AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[],
         $7::text[], $8::text[], $9::uuid[], $10::text[], $11::int[], $12::int[], $13::text[],
         $14::uuid[], $15::bool[], $16::int[], $17::int[])
         AS i (workspace_id, run_id, turn, action_id, type, part_of, untrusted, steered_by,

@@ -112,11 +112,8 @@ pub(in crate::executor) async fn load_runs(
     let mut loaded = loaded.collect::<Result<HashMap<_, Loaded>, RowError>>()?;
 
     // In its first turn a run has done nothing yet.
-    let before = taken
-        .iter()
-        .map(|one| one.turn)
-        .filter(|turn| turn.number > 1);
-    let before: Vec<Turn> = before.collect();
+    let before = taken.iter().filter(|one| !one.is_first);
+    let before: Vec<Turn> = before.map(|one| one.turn).collect();
     if !before.is_empty() {
         let workspaces: Vec<WorkspaceId> = before.iter().map(|turn| turn.workspace).collect();
         let runs: Vec<RunId> = before.iter().map(|turn| turn.run).collect();

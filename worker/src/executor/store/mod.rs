@@ -20,7 +20,7 @@ statements! {
     /// to be cancelled.
     HOLD_RUNS = hold_runs "
 SELECT i.place, a.is_cancelled
-FROM unnest($1::uuid[], $2::uuid[], $3::int[])
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
      WITH ORDINALITY AS i (workspace_id, run_id, turn, place)
 JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.state = 'taken' AND a.turn = i.turn
@@ -38,22 +38,22 @@ pub(super) fn statements() -> impl Iterator<Item = &'static [&'static Statement]
     .into_iter()
 }
 
-/// A statement whose first arguments are the keys of turns, `$3` being their numbers.
+/// A statement whose first arguments are the keys of turns, `$3` being their tokens.
 fn of_turns<'p>(
     statement: &'static Statement,
     turns: impl Iterator<Item = Turn>,
 ) -> BoundStatement<'p> {
-    let (mut workspaces, mut runs, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut workspaces, mut runs, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
     for turn in turns {
         workspaces.push(turn.workspace);
         runs.push(turn.run);
-        numbers.push(turn.number);
+        tokens.push(turn.token);
     }
     let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = (workspaces, runs);
     BoundStatement::new(statement)
         .bind(/* $1 workspace_id */ workspaces)
         .bind(/* $2 run_id */ runs)
-        .bind(/* $3 turn */ numbers)
+        .bind(/* $3 turn */ tokens)
 }
 
 /// Adds the columns that say which action is meant, `$4` to `$8`.

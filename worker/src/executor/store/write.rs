@@ -43,7 +43,7 @@ UPDATE run_actions a SET
     retry_at = clock_timestamp() + i.retry_in * interval '1 second',
     attempts = a.attempts + 1, answered = i.attempt,
     unanswered = greatest(a.unanswered - i.settled, 0)
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[], $7::text[],
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::int[], $6::text[], $7::text[],
             $8::text[], $9::bool[], $10::bytea[], $11::int[], $12::float8[], $13::int[])
      AS i (workspace_id, run_id, turn, action_id, attempt, state, branch, error, is_told,
            answer_sealed, response_status, retry_in, settled)
@@ -66,7 +66,7 @@ SELECT i.workspace_id, i.run_id, i.action_id,
        clock_timestamp() + i.retry_in * interval '1 second', i.decision, i.decision_rule,
        i.policy_version, i.request, i.begun, i.answered,
        CASE WHEN i.state IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::text[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::bool[],
             $14::bytea[], $15::int[], $16::float8[], $17::text[], $18::int[], $19::int[],
             $20::text[], $21::int[], $22::int[])
@@ -93,7 +93,7 @@ RETURNING a.workspace_id, a.run_id";
     ASK_APPROVALS = ask_approvals "
 WITH asked AS (
     SELECT i.*, r.workflow_id, r.run_as
-    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::uuid[], $6::float8[])
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::uuid[], $6::float8[])
          AS i (workspace_id, run_id, turn, action_id, approval_id, seconds)
     JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
@@ -118,7 +118,7 @@ WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'wa
     /// on.
     CLOSE_QUESTIONS = close_questions "
 WITH denied AS (
-    SELECT i.* FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+    SELECT i.* FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
          AS i (workspace_id, run_id, turn, action_id)
     JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
@@ -133,7 +133,7 @@ WHERE r.workspace_id = d.workspace_id AND r.run_id = d.run_id AND r.state = 'wai
     /// Notes why runs fail whose actions that follow a failure begin.
     NOTE_FAILING = note_failing "
 UPDATE runs r SET failing = i.reason
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
      AS i (workspace_id, run_id, turn, reason)
 JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
@@ -144,7 +144,7 @@ WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
     KEEP_TURNS = keep_turns "
 UPDATE active_runs a SET idle_turns = 0,
     due_at = greatest(a.due_at, clock_timestamp() + $4::float8 * interval '1 second')
-FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS i (workspace_id, run_id, turn)
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS i (workspace_id, run_id, turn)
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
   AND a.state = 'taken' AND a.turn = i.turn
   AND (a.idle_turns > 1 OR a.due_at < clock_timestamp() + $4::float8 * interval '0.5 second')";
@@ -155,7 +155,7 @@ UPDATE active_runs a SET idle_turns = 0,
     state = CASE WHEN i.seconds > 0 THEN 'scheduled' ELSE 'ready' END,
     due_at = clock_timestamp() + i.seconds * interval '1 second',
     account_id = coalesce(i.account_id, a.account_id)
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::float8[], $5::uuid[])
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::float8[], $5::uuid[])
      AS i (workspace_id, run_id, turn, seconds, account_id)
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
   AND a.state = 'taken' AND a.turn = i.turn";
@@ -166,7 +166,7 @@ WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     WAKE_ANSWERED = wake_answered "
 WITH withdrawn AS (
     UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
-    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
          AS i (workspace_id, run_id, turn, action_id)
     JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.action_id = i.action_id AND a.state <> 'waiting_approval'
@@ -179,7 +179,7 @@ WITH withdrawn AS (
       AND r.state = 'waiting_approval'
 )
 UPDATE active_runs r SET state = 'ready', due_at = clock_timestamp()
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[])
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
      AS i (workspace_id, run_id, turn, action_id)
 JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.action_id = i.action_id
@@ -190,7 +190,7 @@ WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id AND r.state = 'sch
 
     /// Ends runs.
     END_RUNS = end_runs "
-SELECT end_runs($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[])";
+SELECT end_runs($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[])";
 }
 
 /// Writes steps, of each run at most one. Returns what came of each, in their order. Doing it again
@@ -461,8 +461,8 @@ impl Ending {
 fn end_runs<'p>(ends: Vec<Ending>) -> BoundStatement<'p> {
     let workspaces: Vec<WorkspaceId> = ends.iter().map(|end| end.turn.workspace).collect();
     let runs: Vec<RunId> = ends.iter().map(|end| end.turn.run).collect();
-    let turn = |end: &Ending| end.is_of_turn.then_some(end.turn.number);
-    let turns: Vec<Option<i32>> = ends.iter().map(turn).collect();
+    let turn = |end: &Ending| end.is_of_turn.then_some(end.turn.token);
+    let turns: Vec<Option<i64>> = ends.iter().map(turn).collect();
     let states: Vec<RunState> = ends.iter().map(|end| end.state).collect();
     let reasons: Vec<Option<String>> = ends.into_iter().map(|end| end.reason).collect();
     BoundStatement::new(&END_RUNS)

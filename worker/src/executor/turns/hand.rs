@@ -16,7 +16,7 @@ use super::fairness::Lane;
 use crate::{executor::record::Turn, metrics};
 
 /// Runs in hand by their keys: the number of the turn, and the lane that they count in.
-type Runs = HashMap<(WorkspaceId, RunId), (i32, Lane)>;
+type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
 
 /// The runs that a worker executes, and for whom it may look. Cheap to clone.
 #[derive(Clone)]
@@ -77,11 +77,11 @@ impl Hand {
             workspace: turn.workspace,
             account,
         };
-        self.0.runs().insert(key, (turn.number, lane));
+        self.0.runs().insert(key, (turn.token, lane));
         Place {
             hand: self.clone(),
             key,
-            turn: turn.number,
+            turn: turn.token,
             _taken: metrics::PLACES_TAKEN.hold(),
         }
     }
@@ -97,7 +97,7 @@ impl Inner {
 pub(in crate::executor) struct Place {
     hand: Hand,
     key: (WorkspaceId, RunId),
-    turn: i32,
+    turn: i64,
     _taken: OneMore,
 }
 

@@ -16,8 +16,11 @@ use super::fairness::{Candidate, Lane};
 use crate::executor::record::{TakenRun, Turn};
 
 statements! {
-    /// One look at a time, until the end of its transaction.
-    LOCK_TURNS = lock_turns "SELECT pg_advisory_xact_lock(3829, 18)";
+    /// One look at a time, until the end of its transaction, which does not wait for the disk. A
+    /// crash of the database may undo it as if it had not been: then nothing that its turns have
+    /// written is left, either, and others have other tokens.
+    LOCK_TURNS = lock_turns "
+SELECT pg_advisory_xact_lock(3829, 18), set_config('synchronous_commit', 'off', true)";
 
     /// The workspaces that are held.
     HELD_WORKSPACES = workspaces_on_hold "
@@ -82,11 +85,12 @@ WITH free AS (
         AND a.due_at = t.due_at
     FOR NO KEY UPDATE OF a SKIP LOCKED
 )
-UPDATE active_runs a SET state = 'taken', turn = turn + 1, idle_turns = idle_turns + 1,
-    started_at = coalesce(started_at, clock_timestamp()),
+UPDATE active_runs a SET state = 'taken', idle_turns = idle_turns + 1,
+    turn = (random() * 9007199254740992)::bigint, started_at = coalesce(started_at, now()),
     due_at = clock_timestamp() + $4::float8 * interval '1 second'
 FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id
-RETURNING a.workspace_id, a.run_id, a.turn, a.idle_turns, a.is_cancelled,
+RETURNING a.workspace_id, a.run_id, a.turn, a.started_at = now() AS is_first, a.idle_turns,
+    a.is_cancelled,
     nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id";
 
     /// Lets runs wait in their lanes, under the same conditions.
@@ -240,8 +244,9 @@ pub(super) async fn take(
             turn: Turn {
                 workspace: row.try_get("workspace_id")?,
                 run: row.try_get("run_id")?,
-                number: row.try_get("turn")?,
+                token: row.try_get("turn")?,
             },
+            is_first: row.try_get("is_first")?,
             idle_turns: row.try_get("idle_turns")?,
             is_cancelled: row.try_get("is_cancelled")?,
             account: row.try_get("account_id")?,
