@@ -1,9 +1,9 @@
 -- Runs. A run executes the actions of its release; the progress is recorded here before and after
 -- each, so that another worker can continue from the record at any time. A run that is not over has
 -- a row in active_runs: when it is due, and whose turn it is. Workers take due runs from there.
--- Each time one is taken its turn has a new token, and only the worker of the last turn decides what
--- becomes of it. The answer to an attempt counts if that attempt is the latest, whoever has the run
--- meanwhile.
+-- Each time one is taken its turn has a new token, and only the worker of the last turn decides
+-- what becomes of it. The answer to an attempt counts if that attempt is the latest, whoever has
+-- the run meanwhile.
 
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
@@ -377,8 +377,8 @@ COMMENT ON COLUMN active_runs.due_at IS
     'When it is due; once taken, the end of the lease, after which another worker may take it';
 COMMENT ON COLUMN active_runs.started_at IS 'When a worker first took it';
 COMMENT ON COLUMN active_runs.turn IS
-    'Fencing token, drawn anew whenever a worker takes it; only the last one decides about it. Null '
-    'before the first';
+    'Fencing token, drawn anew whenever a worker takes it; only the last one decides about it. '
+    'Null before the first';
 COMMENT ON COLUMN active_runs.idle_turns IS
     'Consecutive turns, this one included, that recorded nothing but the beginning of an attempt';
 COMMENT ON COLUMN active_runs.is_cancelled IS

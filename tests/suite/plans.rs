@@ -65,15 +65,15 @@ async fn waiting_runs_cost_nothing() {
         FROM generate_series(60, 60000) AS n;
         INSERT INTO active_runs (workspace_id, run_id, due_at, state)
         SELECT md5('6')::uuid, gen_random_uuid(), now(), 'scheduled';
-        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
-        SELECT md5('7')::uuid, md5('7')::uuid, now() + interval '1 minute', 'taken';
+        INSERT INTO active_runs (workspace_id, run_id, due_at, turn, state)
+        SELECT md5('7')::uuid, md5('7')::uuid, now() + interval '1 minute', 1, 'taken';
         INSERT INTO workers (worker_id, name, places, workspaces, runs)
         SELECT gen_random_uuid(), 'other', 1, ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid];
         ANALYZE active_runs";
     world.database.batch_execute(crowd).await.unwrap();
     let lane = "ARRAY[md5('1')::uuid], ARRAY[NULL::uuid]";
     let behind = "'00000000-0000-0000-0000-000000000000'";
-    let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[0]";
+    let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[1]";
     let cases = [
         ("runs_by_time", "1000, false".to_owned(), 1),
         ("taken_by_others", behind.to_owned(), 1),

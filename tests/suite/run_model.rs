@@ -9,12 +9,12 @@
 //! refused for good under a key it has not done under that key, and will not.
 //!
 //! Every step is a transaction that is flushed, except for a take, which the database may forget
-//! until something that is flushed comes after it. Between any two a worker may die, be paused, or be cut off from the
-//! database: its lease ends, another one goes on, and the first one may come back and send or write
-//! what it was about to. A commit may be unseen, and is then repeated; an answer may be lost.
-//! People cancel, hold, change the policy, answer the question that they looked at earlier, and
-//! retry. Left out are what a policy denies, a member's right to approve and an account's
-//! connection: they are asked where the policy is.
+//! until something that is flushed comes after it. Between any two a worker may die, be paused, or
+//! be cut off from the database: its lease ends, another one goes on, and the first one may come
+//! back and send or write what it was about to. A commit may be unseen, and is then repeated; an
+//! answer may be lost. People cancel, hold, change the policy, answer the question that they looked
+//! at earlier, and retry. Left out are what a policy denies, a member's right to approve and an
+//! account's connection: they are asked where the policy is.
 //!
 //! Proven in the scopes below are the promises named at the end of the model. The last one is
 //! liveness. Each fault and each order uses up a budget, and everything else a stage of an attempt
