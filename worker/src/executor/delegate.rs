@@ -91,23 +91,32 @@ impl Executor {
                 };
                 self.tell(run, run.key(&refused), reason, None).await
             }
-            AgentPart::Done(said) => {
-                let answer = json!({ "content": said }).to_string().into_bytes();
-                let answer = Some(answer).filter(|_| run.release.uses_answer_of(id));
-                let sealed = answer.as_deref();
-                let change = Change::Concluded {
-                    status: 200,
-                    sealed: sealed.and_then(|answer| self.seal_answer(run.turn, id, answer)),
-                };
-                let record = ActionRecord {
-                    answer,
-                    status: Some(200),
-                    ..ActionRecord::done(None)
-                };
-                self.go_on(run, run.key(next), change, record).await
-            }
+            AgentPart::Done(said) => self.conclude_agent(run, next, said).await,
             AgentPart::Fail(reason) => self.fail(run, run.key(next), reason, None).await,
         }
+    }
+
+    /// An agent is done: what its model said last is its answer.
+    async fn conclude_agent(
+        &self,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+        said: String,
+    ) -> Result<Progress, DatabaseError> {
+        let id = &next.action.id;
+        let answer = json!({ "content": said }).to_string().into_bytes();
+        let answer = Some(answer).filter(|_| run.release.uses_answer_of(id));
+        let sealed = answer.as_deref();
+        let change = Change::Concluded {
+            status: 200,
+            sealed: sealed.and_then(|answer| self.seal_answer(run.turn, id, answer)),
+        };
+        let record = ActionRecord {
+            answer,
+            status: Some(200),
+            ..ActionRecord::done(None)
+        };
+        self.go_on(run, run.key(next), change, record).await
     }
 
     /// A call of an agent failed, with this answer if there was one: its model is told, and the run

@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use letterbox_common::{
@@ -15,8 +16,11 @@ use tokio::sync::Notify;
 use super::fairness::Lane;
 use crate::{executor::record::Turn, metrics};
 
-/// Runs in hand by their keys: the number of the turn, and the lane that they count in.
+/// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
+
+/// How long to gather free places while more runs are due than there are places.
+const GATHER: Duration = Duration::from_millis(2);
 
 /// The runs that a worker executes, and for whom it may look. Cheap to clone.
 #[derive(Clone)]
@@ -48,11 +52,16 @@ impl Hand {
         self.0.due.notify_one();
     }
 
-    /// Waits until a run is due; or until there is room again, if there is `more` to do with it.
+    /// Waits until a run is due; or until there is room again, if there is `more` to do with it,
+    /// and a moment longer: one look for several places costs less than one for each.
     pub(super) async fn more(&self, more: bool) {
+        let room = async {
+            self.0.room.notified().await;
+            tokio::time::sleep(GATHER).await;
+        };
         tokio::select! {
             () = self.0.due.notified() => {}
-            () = self.0.room.notified(), if more => {}
+            () = room, if more => {}
         }
     }
 
