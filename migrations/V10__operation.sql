@@ -23,7 +23,7 @@ BEGIN
         UPDATE runs SET cancel_reason = why WHERE workspace_id = tenant AND run_id = cancelled;
         RETURN 'requested';
     END IF;
-    PERFORM end_runs(ARRAY[tenant], ARRAY[cancelled], ARRAY[NULL::integer], ARRAY['cancelled'],
+    PERFORM end_runs(ARRAY[tenant], ARRAY[cancelled], ARRAY[NULL::bigint], ARRAY['cancelled'],
         ARRAY[why]);
     RETURN 'cancelled';
 END

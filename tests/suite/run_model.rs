@@ -279,7 +279,7 @@ impl Worker {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     run: Run,
-    /// Before a take that is not flushed.
+    /// As the disk has it, if a take is not flushed.
     flushed: Option<Run>,
     /// Tokens that have been drawn.
     tokens: u8,
@@ -604,9 +604,10 @@ impl Execution {
     }
 
     fn step(&self, s: &mut State, action: Action) {
+        let before = (s.run, s.actions);
         match action {
             Take(worker) => {
-                s.flushed = Some(s.run);
+                s.flushed.get_or_insert(s.run);
                 s.run.state = RunState::Taken;
                 s.tokens += 1;
                 s.run.turn = match self.flaw {
@@ -685,10 +686,12 @@ impl Execution {
             }
             Retry(is_replaced) => self.retry(s, is_replaced),
         }
-        if !matches!(
-            action,
-            Take(_) | Load(_) | Send(..) | Crash(_) | LeaseOver | Look(_)
-        ) {
+        let is_written = match action {
+            Begin(..) | Write(..) => (s.run, s.actions) != before,
+            Cancel | Hold | Release | ChangePolicy | Answer(_) | Retry(_) | Forget => true,
+            _ => false,
+        };
+        if is_written {
             s.flushed = None;
         }
         s.workers.sort_unstable();

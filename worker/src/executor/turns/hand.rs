@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +22,7 @@ use crate::{executor::record::Turn, metrics};
 /// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
 
-/// How long to gather free places while more runs are due than there are places.
+/// How long to gather room while there is more to do than room for it.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// The runs that a worker executes, and for whom it may look. Cheap to clone.
@@ -91,6 +94,7 @@ impl Hand {
             hand: self.clone(),
             key,
             turn: turn.token,
+            is_due: AtomicBool::new(false),
             _taken: metrics::PLACES_TAKEN.hold(),
         }
     }
@@ -107,6 +111,7 @@ pub(in crate::executor) struct Place {
     hand: Hand,
     key: (WorkspaceId, RunId),
     turn: i64,
+    is_due: AtomicBool,
     _taken: OneMore,
 }
 
@@ -121,9 +126,9 @@ impl Place {
         self.hand.0.room.notify_one();
     }
 
-    /// The run was let go of, and is due again.
+    /// The run was let go of, and is due again: it is looked for once its place is free.
     pub(in crate::executor) fn look_again(&self) {
-        self.hand.look();
+        self.is_due.store(true, Ordering::Relaxed);
     }
 }
 
@@ -138,5 +143,8 @@ impl Drop for Place {
         }
         drop(runs);
         self.hand.0.room.notify_one();
+        if *self.is_due.get_mut() {
+            self.hand.look();
+        }
     }
 }

@@ -79,18 +79,18 @@ CROSS JOIN LATERAL (
     /// wait for this.
     TAKE_RUNS = take_runs "
 WITH free AS (
-    SELECT a.workspace_id, a.run_id
+    SELECT a.workspace_id, a.run_id, a.started_at IS NULL AS is_first
     FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
     JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
         AND a.due_at = t.due_at
     FOR NO KEY UPDATE OF a SKIP LOCKED
 )
 UPDATE active_runs a SET state = 'taken', idle_turns = idle_turns + 1,
-    turn = (random() * 9007199254740992)::bigint, started_at = coalesce(started_at, now()),
+    turn = (random() * 9007199254740992)::bigint,
+    started_at = coalesce(started_at, clock_timestamp()),
     due_at = clock_timestamp() + $4::float8 * interval '1 second'
 FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id
-RETURNING a.workspace_id, a.run_id, a.turn, a.started_at = now() AS is_first, a.idle_turns,
-    a.is_cancelled,
+RETURNING a.workspace_id, a.run_id, a.turn, t.is_first, a.idle_turns, a.is_cancelled,
     nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id";
 
     /// Lets runs wait in their lanes, under the same conditions.
