@@ -140,10 +140,20 @@ BEGIN
     -- Referring tables come before the tables that they refer to.
     FOREACH emptied IN ARRAY ARRAY['approvals', 'run_actions', 'active_runs', 'runs', 'erased_runs',
         'run_usage',
-        'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'form_links',
+        'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'memory', 'form_links',
             'workflows',
         'webhooks', 'connected_accounts', 'policies'] LOOP
-        IF emptied = 'workflows' THEN
+        IF emptied = 'memory' THEN
+            DELETE FROM memory m USING (SELECT segment, first_key FROM memory
+                WHERE workspace_id = tenant LIMIT most) piece
+            WHERE m.segment = piece.segment AND m.workspace_id = tenant
+                AND m.first_key = piece.first_key;
+            GET DIAGNOSTICS deleted = ROW_COUNT;
+            IF deleted > 0 THEN
+                RETURN deleted;
+            END IF;
+            CONTINUE;
+        ELSIF emptied = 'workflows' THEN
             -- Workflows and releases refer to each other: delete both in one statement.
             WITH piece AS (
                 DELETE FROM workflows WHERE ctid = ANY (ARRAY(SELECT ctid FROM workflows

@@ -9,6 +9,9 @@
 -- key to the door (webhook, workflow) would check again, row by row, what the claiming statement
 -- checks by its join.
 --
+-- What has been recorded for a while is moved from here to the memory, which no claim may overlook:
+-- see V12__memory.sql.
+--
 -- A gateway that has been taken over is confined to live webhooks and links: it claims through
 -- functions that check the door, and that the key belongs to the door; and workers trust only
 -- claimed entries.
@@ -70,6 +73,7 @@ CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], d
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[])
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+    PERFORM join_claiming();
     RETURN QUERY
     WITH closed AS (
         DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
@@ -82,6 +86,7 @@ BEGIN
             AND w.deleted_at IS NULL
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
+            AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
         ORDER BY n.workspace_id, n.key_high, n.key_low
         ON CONFLICT DO NOTHING
         RETURNING d.batch_id, d.delivery_id
@@ -109,8 +114,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION claim_deliveries IS
-    'Claims bodies of live webhooks that have no row yet, and opens the batches for them; also '
-    'deletes closed batches; returns the ids of the claimed deliveries';
+    'Claims bodies of live webhooks that have no row yet and are not remembered, and opens the '
+    'batches for them; also deletes closed batches; returns the ids of the claimed deliveries';
 
 CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
@@ -189,6 +194,7 @@ CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], 
         payloads bigint[])
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+    PERFORM join_claiming();
     PERFORM FROM form_links b
     WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
         AND b.answers < b.max_answers
@@ -210,6 +216,7 @@ BEGIN
             JOIN live_links l ON l.token_sha256 = n.token_sha256
                 AND l.workspace_id = n.workspace_id
             WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+                AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
             ORDER BY n.workspace_id, n.key_high, n.key_low
             ON CONFLICT DO NOTHING
             RETURNING s.batch_id, s.submission_id
@@ -238,6 +245,7 @@ BEGIN
                 ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
                     AND b.max_answers IS NOT NULL
             WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+              AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
               AND NOT (b.form_link_id IS NOT NULL AND EXISTS (
                   SELECT FROM form_submissions s
                   WHERE s.workspace_id = n.workspace_id AND s.key_high = n.key_high
@@ -352,6 +360,42 @@ REVOKE EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_chang
 GRANT EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
     TO letterbox_gateway;
 
+-- An operator claims anew what was lost with the database, settled, unless the key was claimed under
+-- another id.
+
+CREATE FUNCTION claim_lost_delivery(workspace uuid, high uuid, low uuid, id uuid)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM join_claiming();
+    INSERT INTO webhook_deliveries AS d (batch_id, workspace_id, key_high, key_low, delivery_id)
+    SELECT 0, workspace, high, low, id
+    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
+    ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE SET batch_id = 0
+    WHERE d.delivery_id = EXCLUDED.delivery_id;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION claim_lost_delivery IS
+    'Claims a delivery; false if its body was claimed under another id, or is remembered';
+
+CREATE FUNCTION claim_lost_submission(workspace uuid, high uuid, low uuid, id uuid, release uuid)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM join_claiming();
+    INSERT INTO form_submissions AS s
+        (batch_id, workspace_id, key_high, key_low, submission_id, release_ids)
+    SELECT 0, workspace, high, low, id, ARRAY[release]
+    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
+    ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE
+    SET batch_id = 0, release_ids = s.release_ids || EXCLUDED.release_ids
+    WHERE s.submission_id = EXCLUDED.submission_id;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION claim_lost_submission IS 'Like claim_lost_delivery, for a release';
+REVOKE EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbox_operator;
+
 -- The number of queues is stored here, so that a change of the gateways' setting leaves no queue
 -- without a worker.
 
@@ -379,14 +423,13 @@ CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
         'letterbox_operator', 'MEMBER'))) EXECUTE FUNCTION gateways_only_add_queues();
 
 GRANT SELECT, UPDATE, DELETE ON open_batches TO letterbox_gateway;
-GRANT SELECT ON open_batches TO letterbox_operator;
-GRANT SELECT, INSERT, UPDATE (batch_id) ON webhook_deliveries TO letterbox_operator;
-GRANT SELECT, INSERT, UPDATE (batch_id, release_ids) ON form_submissions TO letterbox_operator;
+GRANT SELECT ON open_batches, webhook_deliveries, form_submissions TO letterbox_operator;
 GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, delivery_id)
     ON webhook_deliveries TO letterbox_worker;
 GRANT SELECT (batch_id, workspace_id, key_high, key_low, submission_id)
     ON form_submissions TO letterbox_gateway;
-GRANT SELECT (workspace_id, submission_id, release_ids) ON form_submissions TO letterbox_worker;
+GRANT SELECT (workspace_id, key_high, submission_id, release_ids)
+    ON form_submissions TO letterbox_worker;
 GRANT SELECT, UPDATE (queues) ON work_queues TO letterbox_gateway, letterbox_operator;
 GRANT SELECT ON work_queues TO letterbox_worker;

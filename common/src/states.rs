@@ -152,3 +152,33 @@ text_enum! {
         Generic = "generic",
     }
 }
+
+text_enum! {
+    /// The state of a segment of the memory.
+    pub enum SegmentState {
+        /// Holds nothing
+        Empty = "empty",
+        /// Claims are copied into it
+        Copying = "copying",
+        /// Looked up; its claims are still there
+        Copied = "copied",
+        /// Looked up; its claims are being deleted
+        Clearing = "clearing",
+        /// Looked up
+        Ready = "ready",
+        /// Others are merged into it
+        Merging = "merging",
+        /// Replaced by the one that it was merged into, to be emptied
+        Retired = "retired",
+    }
+}
+
+text_enum! {
+    /// Claims that are moved into the memory.
+    pub enum MovedClaims {
+        /// Of bodies
+        Deliveries = "deliveries",
+        /// Of idempotency keys
+        Submissions = "submissions",
+    }
+}

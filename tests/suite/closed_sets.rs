@@ -11,8 +11,8 @@ use letterbox_common::{
     process::metrics::Metric,
     sealing::SealedColumn,
     states::{
-        ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole, RefusedReason,
-        RunState, SignalKind, WorkflowState,
+        ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole, MovedClaims,
+        RefusedReason, RunState, SegmentState, SignalKind, WorkflowState,
     },
     webhook::{DeliveryFault, Scheme},
 };
@@ -112,6 +112,8 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("open_batches", "message_type"), MessageType::WORDS),
+        (("memory_segments", "state"), SegmentState::WORDS),
+        (("memory_segments", "source"), MovedClaims::WORDS),
     ]
     .into();
     let world = World::new().await;

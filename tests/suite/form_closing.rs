@@ -8,7 +8,7 @@ use letterbox_operator::{Closing, Operator};
 use letterbox_tests::{Form, World, eventually, payload};
 use serde_json::json;
 
-async fn closing(operator: &Operator, form: &Form, closing: Closing) -> Form {
+pub(super) async fn closing(operator: &Operator, form: &Form, closing: Closing) -> Form {
     let creating = operator.create_form_link(form.workflow, closing);
     form.with_token(creating.await.unwrap().token.expose())
 }

@@ -43,6 +43,7 @@ mod http_contract;
 mod imports;
 mod intake_model;
 mod late_answers;
+mod memory;
 mod moment;
 mod numbers;
 mod openapi;

@@ -204,7 +204,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         WHERE relkind = 'r'
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
             'decoy_webhooks', 'forgotten', 'workers', 'all_workspaces',
-            'refinery_schema_history')
+            'memory_segments', 'refinery_schema_history')
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -228,7 +228,8 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         SELECT count(*) FROM pg_class c JOIN pg_namespace
             n ON n.oid = relnamespace AND nspname = 'public'
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum >= 0 AND NOT a.attisdropped
-        WHERE relkind = 'r' AND relname <> 'refinery_schema_history'
+        WHERE relkind IN ('r', 'p') AND NOT relispartition
+          AND relname <> 'refinery_schema_history'
           AND (col_description(c.oid, a.attnum) IS NULL OR obj_description(c.oid) IS NULL)";
     assert_eq!(
         world.count(unexplained).await,

@@ -6,6 +6,7 @@
 //!                  └──> signals, runs     stored in one transaction
 //! executor ── turns ──> active runs       takes due runs, many at once
 //!          └──────────> egress            a run's actions, one after the other, under the policy
+//! memory ── mover ───> segments          what was recorded long ago, in few bytes
 //! ```
 //!
 //! `outcome` defines how a message ends, `dead_letters` publishes entries that can't be processed.
@@ -19,6 +20,7 @@ mod dead_letters;
 mod egress;
 mod executor;
 mod halves;
+pub mod memory;
 mod metrics;
 mod outcome;
 mod program;
@@ -44,6 +46,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         runs::STATEMENTS,
         stored_bytes::STATEMENTS,
         retention::STATEMENTS,
+        memory::STATEMENTS,
         waiting::STATEMENTS,
     ];
     stores

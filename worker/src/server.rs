@@ -20,6 +20,7 @@ use crate::{
     config::Config,
     consumer::{Consumer, InHand},
     executor::{Executor, Hand, Turns},
+    memory::Mover,
     recorder::Recorder,
     stored_bytes::StoredBytes,
     waiting,
@@ -96,6 +97,8 @@ pub(crate) async fn run(
     let noting = spawn_vital("stored bytes", note);
     let retention = config.retention.keep(database.clone(), stop.clone());
     background.spawn(vital("retention", retention));
+    let moving = Mover::new(database.clone()).keep(worker, stop.clone());
+    background.spawn(vital("memory", moving));
     let in_hand = InHand::default();
     let waiting = waiting::watch(
         database.clone(),

@@ -10,21 +10,11 @@ use crate::{Operator, OperatorError};
 statements! {
     /// Claims a delivery, settled, unless its body was claimed under another id.
     CLAIM_DELIVERY = claim_lost_delivery "
-INSERT INTO webhook_deliveries AS d (batch_id, workspace_id, key_high, key_low, delivery_id)
-VALUES (0, $1, $2, $3, $4)
-ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE SET batch_id = 0
-WHERE d.delivery_id = EXCLUDED.delivery_id
-RETURNING delivery_id";
+SELECT claim_lost_delivery($1, $2, $3, $4) AS is_claimed";
 
     /// Claims a submission, settled, unless its key was claimed under another id.
     CLAIM_SUBMISSION = claim_lost_submission "
-INSERT INTO form_submissions AS s
-    (batch_id, workspace_id, key_high, key_low, submission_id, release_ids)
-VALUES (0, $1, $2, $3, $4, ARRAY[$5::uuid])
-ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE
-SET batch_id = 0, release_ids = s.release_ids || EXCLUDED.release_ids
-WHERE s.submission_id = EXCLUDED.submission_id
-RETURNING submission_id";
+SELECT claim_lost_submission($1, $2, $3, $4, $5) AS is_claimed";
 }
 
 impl Operator {
@@ -50,7 +40,7 @@ impl Operator {
         let (high, low) = KeyHash::of_content(delivery.remembered_by().as_bytes(), body).halves();
         let claimed = self
             .database
-            .query_opt(
+            .query_one(
                 &CLAIM_DELIVERY,
                 &[
                     /* $1 workspace_id */ &delivery.workspace,
@@ -60,7 +50,7 @@ impl Operator {
                 ],
             )
             .await?;
-        Ok(claimed.is_some())
+        Ok(claimed.try_get("is_claimed")?)
     }
 
     async fn claim_submission(&self, submission: &FormSubmission) -> Result<bool, OperatorError> {
@@ -70,7 +60,7 @@ impl Operator {
         let (high, low) = submission.key.unwrap_or_else(stand_in).halves();
         let claimed = self
             .database
-            .query_opt(
+            .query_one(
                 &CLAIM_SUBMISSION,
                 &[
                     /* $1 workspace_id */ &submission.workspace,
@@ -81,6 +71,6 @@ impl Operator {
                 ],
             )
             .await?;
-        Ok(claimed.is_some())
+        Ok(claimed.try_get("is_claimed")?)
     }
 }

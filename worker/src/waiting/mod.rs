@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::store::Backlog;
-pub(crate) use self::store::STATEMENTS;
+pub(crate) use self::store::{STATEMENTS, is_oldest};
 use crate::{consumer::InHand, metrics};
 
 /// How often the entries held by this worker are examined.

@@ -70,6 +70,15 @@ impl Backlog {
     };
 }
 
+/// Whether this worker does what one worker is enough for.
+///
+/// # Errors
+/// When the database did not answer.
+pub(crate) async fn is_oldest(database: &Database, worker: Uuid) -> Result<bool, DatabaseError> {
+    let row = database.query_one(&IS_OLDEST, &[&worker]).await?;
+    Ok(row.try_get("is_oldest")?)
+}
+
 /// Measures waiting work; `None` if another worker reports it.
 ///
 /// # Errors
@@ -78,8 +87,7 @@ pub(super) async fn waiting(
     database: &Database,
     worker: Uuid,
 ) -> Result<Option<Backlog>, DatabaseError> {
-    let oldest = database.query_one(&IS_OLDEST, &[&worker]).await?;
-    if !oldest.try_get::<_, bool>("is_oldest")? {
+    if !is_oldest(database, worker).await? {
         return Ok(None);
     }
     let due = database.query_one(&OLDEST_DUE_RUN, &[]).await?;

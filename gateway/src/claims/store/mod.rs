@@ -44,7 +44,7 @@ pub(super) enum Found<Id> {
     Unclaimed,
     /// It is claimed into an open batch, and can be taken over once the lease is over.
     Open { id: Id, lease_is_over: bool },
-    /// Its batch is closed or spilled: it is recorded.
+    /// Its batch is closed or spilled, or it is remembered: it is recorded.
     Settled,
 }
 
@@ -158,8 +158,8 @@ impl Claims {
                 .ok()
                 .and_then(|place| keys.get(place));
             let state = match (row.try_get("id")?, row.try_get("settled")?) {
-                (None, _) => Found::Unclaimed,
-                (Some(_), true) => Found::Settled,
+                (_, true) => Found::Settled,
+                (None, false) => Found::Unclaimed,
                 (Some(id), false) => Found::Open {
                     id,
                     lease_is_over: row.try_get("lease_is_over")?,

@@ -15,10 +15,11 @@ SELECT id FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS id"
 
     /// The state of keys whose doors are open; the others are not returned. A statement of its own,
     /// because only a new one sees a row that was committed while claiming waited for it. A claim
-    /// whose batch has no row is recorded.
+    /// whose batch has no row is recorded, and so is a key that is remembered.
     FIND_DELIVERIES = find_deliveries "
 SELECT wanted.ordinal, d.delivery_id AS id,
-       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) AS settled,
+       CASE WHEN d.delivery_id IS NULL THEN r.key_high IS NOT NULL ELSE
+           b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) END AS settled,
        coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
@@ -26,12 +27,14 @@ JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wante
     AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN webhook_deliveries d ON d.workspace_id = wanted.workspace_id
     AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
-LEFT JOIN open_batches b ON b.batch_id = d.batch_id";
+LEFT JOIN open_batches b ON b.batch_id = d.batch_id
+LEFT JOIN (SELECT DISTINCT remembered($1, $2) AS key_high) r ON r.key_high = wanted.key_high";
 
     /// The same for idempotency keys. A closed link still finds the keys that it has.
     FIND_SUBMISSIONS = find_submissions "
 SELECT wanted.ordinal, s.submission_id AS id,
-       b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) AS settled,
+       CASE WHEN s.submission_id IS NULL THEN r.key_high IS NOT NULL ELSE
+           b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) END AS settled,
        coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
@@ -39,7 +42,8 @@ JOIN live_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.wo
 LEFT JOIN form_submissions s ON s.workspace_id = wanted.workspace_id
     AND s.key_high = wanted.key_high AND s.key_low = wanted.key_low
 LEFT JOIN open_batches b ON b.batch_id = s.batch_id
-WHERE s.submission_id IS NOT NULL OR l.is_open";
+LEFT JOIN (SELECT DISTINCT remembered($1, $2) AS key_high) r ON r.key_high = wanted.key_high
+WHERE s.submission_id IS NOT NULL OR r.key_high IS NOT NULL OR l.is_open";
 
     /// Moves claims whose lease is over into new batches, unless another gateway is doing it.
     TAKE_OVER_DELIVERIES = take_over_deliveries "

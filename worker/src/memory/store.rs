@@ -1,0 +1,266 @@
+//! The statements of the mover. What they write is written by functions of the database, each of
+//! which does nothing if another mover was faster.
+
+use std::time::Duration;
+
+use letterbox_common::{
+    ids::RunId,
+    states::{MovedClaims, SegmentState},
+};
+use letterbox_database::{Database, DatabaseError, from_row, statements};
+
+use super::segment::{Input, Place, Row};
+
+statements! {
+    /// The segments of the memory.
+    SEGMENTS = memory_segments "
+SELECT segment, state, source, merged_into, next_workspace, next_key, keys
+FROM memory_segments ORDER BY segment";
+
+    /// The number of claims, about, as the server's statistics know it.
+    COUNT_CLAIMS = count_claims "
+SELECT relname AS source, greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint AS claims
+FROM pg_class
+WHERE oid IN ('webhook_deliveries'::regclass, 'form_submissions'::regclass)
+ORDER BY relname DESC";
+
+    /// The claims of deliveries that follow a key, and whether they are recorded: whether there is
+    /// the signal. What is recorded stays so.
+    READ_DELIVERIES = read_delivery_claims "
+SELECT d.workspace_id, d.key_high,
+       (SELECT true FROM signals s
+        WHERE s.workspace_id = d.workspace_id AND s.signal_id = d.delivery_id) IS TRUE
+           AS is_recorded
+FROM webhook_deliveries d
+WHERE (d.workspace_id, d.key_high) > ($1, $2)
+ORDER BY d.workspace_id, d.key_high LIMIT $3";
+
+    /// The same for submissions, by their runs. A claim that is younger than $4 is kept, because
+    /// the payloads of its repeats are compared.
+    READ_SUBMISSIONS = read_submission_claims "
+SELECT c.workspace_id, c.key_high, c.submission_id < $4
+       AND ((SELECT true FROM runs r
+             WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id) IS TRUE
+         OR (SELECT true FROM erased_runs e
+             WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id) IS TRUE)
+           AS is_recorded
+FROM form_submissions c
+WHERE (c.workspace_id, c.key_high) > ($1, $2)
+ORDER BY c.workspace_id, c.key_high LIMIT $3";
+
+    /// Rows of a segment: the last one before a key, and those that follow.
+    READ_ROWS = read_memory "
+(SELECT true AS is_before, m.workspace_id, m.keys FROM memory m
+ WHERE m.segment = $1 AND (m.workspace_id, m.first_key) < ($2, $3)
+ ORDER BY m.workspace_id DESC, m.first_key DESC LIMIT 1)
+UNION ALL
+(SELECT false, m.workspace_id, m.keys FROM memory m
+ WHERE m.segment = $1 AND (m.workspace_id, m.first_key) >= ($2, $3)
+ ORDER BY m.workspace_id, m.first_key LIMIT $4)";
+
+    /// Takes an empty segment to move claims into, or to merge others into.
+    BEGIN_SEGMENT = begin_segment "SELECT begin_segment($1, $2) AS segment";
+
+    /// Writes the rows that follow, and where to go on.
+    EXTEND_SEGMENT = extend_segment "
+SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8, $9) AS is_written";
+
+    /// Deletes claims that were moved.
+    CLEAR_CLAIMS = clear_claims "SELECT clear_claims($1, $2) AS is_cleared";
+
+    /// Empties a segment that was replaced.
+    EMPTY_SEGMENT = empty_segment "SELECT empty_segment($1, $2) AS is_emptied";
+}
+
+/// A segment, as `memory_segments` describes it.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    pub(super) segment: i16,
+    pub(super) state: SegmentState,
+    pub(super) source: Option<MovedClaims>,
+    pub(super) merged_into: Option<i16>,
+    next_workspace: Option<uuid::Uuid>,
+    next_key: Option<uuid::Uuid>,
+    keys: i64,
+}
+
+from_row!(Segment {
+    segment,
+    state,
+    source,
+    merged_into,
+    next_workspace,
+    next_key,
+    keys,
+});
+
+impl Segment {
+    /// Where writing goes on; the start if it has not begun.
+    pub(super) fn next(&self) -> Place {
+        (
+            self.next_workspace.unwrap_or_default(),
+            self.next_key.unwrap_or_default(),
+        )
+    }
+
+    /// The number of keys in it.
+    pub(super) fn keys(&self) -> u64 {
+        self.keys.unsigned_abs()
+    }
+}
+
+/// The segments.
+///
+/// # Errors
+/// When the database did not answer; so have all functions here.
+pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, DatabaseError> {
+    database.fetch_all(&SEGMENTS, &[]).await
+}
+
+/// About how many claims of deliveries and of submissions there are.
+pub(super) async fn count_claims(
+    database: &Database,
+) -> Result<[(MovedClaims, u64); 2], DatabaseError> {
+    let rows = database.query(&COUNT_CLAIMS, &[]).await?;
+    let mut counts = [(MovedClaims::Deliveries, 0), (MovedClaims::Submissions, 0)];
+    for (count, row) in counts.iter_mut().zip(&rows) {
+        count.1 = row.try_get::<_, i64>("claims")?.unsigned_abs();
+    }
+    Ok(counts)
+}
+
+/// Claims that follow a place: where they end (`None` if no more follow), and those of them that
+/// are recorded.
+pub(super) async fn read_claims(
+    database: &Database,
+    source: MovedClaims,
+    after: Place,
+    most: i64,
+    younger: RunId,
+) -> Result<(Option<Place>, Vec<Place>), DatabaseError> {
+    let (workspace, key) = after;
+    let rows = match source {
+        MovedClaims::Deliveries => {
+            database
+                .query(&READ_DELIVERIES, &[&workspace, &key, &most])
+                .await?
+        }
+        MovedClaims::Submissions => {
+            database
+                .query(&READ_SUBMISSIONS, &[&workspace, &key, &most, &younger])
+                .await?
+        }
+    };
+    let mut places = Vec::with_capacity(rows.len());
+    let mut last = None;
+    for row in &rows {
+        let place = (row.try_get("workspace_id")?, row.try_get("key_high")?);
+        last = Some(place);
+        if row.try_get("is_recorded")? {
+            places.push(place);
+        }
+    }
+    let is_end = (rows.len() as i64) < most;
+    places.dedup();
+    Ok((last.filter(|_| !is_end), places))
+}
+
+/// What a segment has from a place on: `most` rows, and the one before them.
+pub(super) async fn read_rows(
+    database: &Database,
+    segment: i16,
+    from: Place,
+    most: i64,
+) -> Result<Input, DatabaseError> {
+    let (workspace, key) = from;
+    let found = database
+        .query(&READ_ROWS, &[&segment, &workspace, &key, &most])
+        .await?;
+    let mut rows = Vec::with_capacity(found.len());
+    let mut following = 0;
+    for row in &found {
+        following += i64::from(!row.try_get::<_, bool>("is_before")?);
+        rows.push((row.try_get("workspace_id")?, row.try_get("keys")?));
+    }
+    rows.sort();
+    Ok(Input {
+        rows,
+        is_complete: following < most,
+    })
+}
+
+/// Takes an empty segment to move claims into, or to merge segments into. Returns whether there was
+/// one.
+pub(super) async fn begin(
+    database: &Database,
+    moved: Option<MovedClaims>,
+    merged: &[i16],
+) -> Result<bool, DatabaseError> {
+    let moved = moved.map(MovedClaims::as_str);
+    let begun = database
+        .query_one(
+            &BEGIN_SEGMENT,
+            &[/* $1 moved */ &moved, /* $2 merged */ &merged],
+        )
+        .await?;
+    Ok(begun.try_get::<_, Option<i16>>("segment")?.is_some())
+}
+
+/// Writes rows into a segment that was read with this state. `next` is where to go on; `None` ends
+/// the segment.
+pub(super) async fn extend(
+    database: &Database,
+    segment: &Segment,
+    rows: Vec<Row>,
+    next: Option<Place>,
+) -> Result<(), DatabaseError> {
+    let (mut workspaces, mut first_keys) = (vec![], vec![]);
+    let (mut filters, mut lists) = (vec![], vec![]);
+    for row in rows {
+        workspaces.push(row.workspace);
+        first_keys.push(row.first_key);
+        filters.push(row.filter);
+        lists.push(row.keys);
+    }
+    let (next_workspace, next_key) = next.unzip();
+    database
+        .query_one(
+            &EXTEND_SEGMENT,
+            &[
+                /* $1 segment */ &segment.segment,
+                /* $2 at_workspace */ &segment.next_workspace,
+                /* $3 at_key */ &segment.next_key,
+                /* $4 workspaces */ &workspaces,
+                /* $5 first_keys */ &first_keys,
+                /* $6 filters */ &filters,
+                /* $7 lists */ &lists,
+                /* $8 to_workspace */ &next_workspace,
+                /* $9 to_key */ &next_key,
+            ],
+        )
+        .await
+        .map(drop)
+}
+
+/// Deletes the claims of the next `most` rows of a segment, or ends that.
+pub(super) async fn clear_claims(
+    database: &Database,
+    segment: i16,
+    most: i32,
+) -> Result<(), DatabaseError> {
+    let cleared = database.query_one(&CLEAR_CLAIMS, &[&segment, &most]).await;
+    cleared.map(drop)
+}
+
+/// Empties a segment if it was replaced so long ago, and nobody may be reading it any more. Returns
+/// whether it did.
+pub(super) async fn empty(
+    database: &Database,
+    segment: i16,
+    after: Duration,
+) -> Result<bool, DatabaseError> {
+    let emptied = database
+        .query_one(&EMPTY_SEGMENT, &[&segment, &after.as_secs_f64()])
+        .await?;
+    Ok(emptied.try_get("is_emptied")?)
+}
