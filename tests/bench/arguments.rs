@@ -29,6 +29,11 @@ pub struct Arguments {
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
 
+    /// Claims that are remembered where growth is measured
+    #[arg(long, value_name = "N", default_value_t = 100_000_000,
+          value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
+    pub remembered: u64,
+
     /// Result of a former run: every figure is also shown as a multiple of the former median
     #[arg(long, value_name = "FILE", value_parser = Former::read)]
     pub against: Option<Former>,
@@ -85,7 +90,7 @@ pub enum Section {
     Refusals,
     /// The worker: signals, and runs with one request each
     Drain,
-    /// Ten thousand to ten million claims, a million known clients
+    /// A hundred million claims, a mover that catches up, a million known clients
     Growth,
     /// Resident sizes of a gateway
     Memory,

@@ -1,46 +1,77 @@
-//! Whether it stays as fast when much is stored: claims by the million, and a million clients whose
-//! hits are known.
+//! Whether it stays as fast when much is stored: claims that were moved into the memory, a mover
+//! that catches up, and a million clients whose hits are known.
 //!
-//! Claims are filled in as they come, in a random order of their keys, and measured behind a vacuum
-//! and a checkpoint. After a checkpoint every page costs most when it is first written, so this is
-//! measured for longer than the rest.
+//! The memory is filled directly, with segments as they are when so many claims were moved two
+//! million at a time; claims and signals are filled in as they come, in a random order of keys. Each
+//! is measured behind a checkpoint. After a checkpoint every page costs most when it is first
+//! written, so this is measured for longer than the rest.
+
+use std::{pin::pin, time::Duration};
+
+use letterbox_common::KeyHash;
+use letterbox_tests::{Webhook, eventually};
+use letterbox_worker::memory::segment;
+use tokio_postgres::{
+    binary_copy::BinaryCopyInWriter,
+    types::{ToSql, Type},
+};
+use uuid::Uuid;
 
 use crate::{
     arguments::Section,
     bench::{Bench, measure},
     figures::Round,
-    form_requests::{Reads, Tokens},
+    form_requests::{Reads, Submissions, Tokens},
     forms::forget_hits,
     load::Times,
-    requests::Signed,
+    requests::{Repeated, Requests, Signed, repeated_event},
 };
 
-pub const BYTES: &str = "bytes a claim on disk, with indexes";
-pub const FEW_CLAIMS: &str = "10 thousand claims, 64 connections";
-pub const MANY_CLAIMS: &str = "10 million claims, 64 connections";
+pub const BYTES: &str = "bytes a remembered claim on disk, with indexes";
+pub const LOG: &str = "bytes of the log, an event";
+pub const MOVER_LOG: &str = "bytes of the log, a moved claim";
+pub const NOTHING: &str = "nothing remembered";
+pub const MUCH: &str = "much remembered";
 /// The machine may have changed meanwhile.
-pub const FEW_AGAIN: &str = "10 thousand claims, once more";
+pub const AGAIN: &str = "nothing remembered, once more";
+pub const REPEATS: &str = "repeats of what is remembered, 64 connections";
+pub const BESIDE_WORKER: &str = "beside a worker, 256 connections";
+pub const BESIDE_MOVER: &str = "beside a worker whose mover catches up, 256 connections";
+pub const MOVER: &str = "a mover alone";
 
 const SECTION: Section = Section::Growth;
-const CLAIMS: [(&str, i64); 4] = [
-    (FEW_CLAIMS, 10_000),
-    ("1 million claims, 64 connections", 1_000_000),
-    (MANY_CLAIMS, 10_000_000),
-    (FEW_AGAIN, 10_000),
-];
+/// Claims that are not moved yet, as many as there are when a move begins.
+const CLAIMS: i64 = 2_000_000;
+/// Claims that a mover catches up with.
+const MOVED: i64 = 10_000_000;
 const CHUNK: i64 = 500_000;
-const CONNECTIONS: usize = 64;
+/// Bodies of which all are repeated.
+const REPEATED: u64 = 10_000;
 
 const FILL_CLAIMS: &str = "
 INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, delivery_id)
 SELECT 0, $1, gen_random_uuid(), gen_random_uuid(), gen_random_uuid()
 FROM generate_series(1, $2::bigint)";
-/// Of the table, and of its parts if it has any.
-const CLAIM_BYTES: &str = "
-SELECT sum(pg_total_relation_size(part))::bigint FROM (
-    SELECT 'webhook_deliveries'::regclass AS part
-    UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = 'webhook_deliveries'::regclass
-) AS parts";
+/// With signals, whose ids sort by time.
+const FILL_RECORDED: &str = "
+WITH filled AS (
+    INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, delivery_id)
+    SELECT 0, $1, gen_random_uuid(), gen_random_uuid(),
+        encode(int8send(clock_timestamp_us * 1000000 + number) || int8send(number), 'hex')::uuid
+    FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock_timestamp_us)
+         AS clock, generate_series(1, $2::bigint) AS number
+    RETURNING workspace_id, delivery_id
+)
+INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, body, received_at)
+SELECT workspace_id, delivery_id, $3, 'generic', 'not_json', '0', now() FROM filled";
+const MEMORY_BYTES: &str = "
+SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
+WHERE inhparent = 'memory'::regclass";
+const LOGGED: &str = "SELECT (pg_current_wal_lsn() - '0/0')::bigint";
+const FORGET: &str = "
+TRUNCATE memory;
+UPDATE memory_segments SET state = 'empty', source = NULL, merged_into = NULL, keys = 0,
+    next_workspace = NULL, next_key = NULL";
 /// Hits of this minute and the next, so that no sweep forgets them.
 const FILL_HITS: &str = "
 INSERT INTO rate_limits (key, hits)
@@ -49,21 +80,38 @@ SELECT decode('63' || lpad(to_hex(number), 8, '0'), 'hex'),
 FROM generate_series(1, 1000000) AS number";
 
 /// While a table is filled, checkpoints would only take time.
-const FILLING: [&str; 3] = [
+const FILLING: [&str; 4] = [
     "ALTER SYSTEM SET max_wal_size = '16GB'",
     "ALTER SYSTEM SET checkpoint_timeout = '1h'",
     "SELECT pg_reload_conf()",
+    "SET synchronous_commit = off",
 ];
-const FILLED: [&str; 4] = [
+const FILLED: [&str; 5] = [
+    "RESET synchronous_commit",
     "ALTER SYSTEM RESET max_wal_size",
     "ALTER SYSTEM RESET checkpoint_timeout",
     "SELECT pg_reload_conf()",
     "CHECKPOINT",
 ];
 
-pub async fn run(bench: &Bench, tokens: &Tokens, round: &mut Round) {
-    claims(bench, round).await;
-    bench.start_over().await;
+/// Name of a measurement.
+pub fn at(connections: usize, remembered: &str) -> String {
+    format!("{remembered}, {connections} connections")
+}
+
+/// Name of a measurement.
+pub fn submissions(remembered: &str) -> String {
+    format!("submissions, {remembered}, 64 connections")
+}
+
+pub async fn run(bench: &Bench, tokens: &Tokens, remembered: u64, round: &mut Round) {
+    let growth = Growth::new(bench, tokens).await;
+    growth.remember(remembered, round).await;
+    growth.catch_up(round).await;
+    known_clients(bench, tokens, round).await;
+}
+
+async fn known_clients(bench: &Bench, tokens: &Tokens, round: &mut Round) {
     for (name, known) in [
         ("reads, 1 known client", false),
         ("reads, 1 million known", true),
@@ -74,63 +122,227 @@ pub async fn run(bench: &Bench, tokens: &Tokens, round: &mut Round) {
             bench.sql("VACUUM (ANALYZE) rate_limits").await;
             bench.sql("CHECKPOINT").await;
         }
-        let load = bench.load(CONNECTIONS, Reads(tokens.clone()));
-        let mut into = round.of(SECTION, format!("{name}, {CONNECTIONS} connections"));
+        let load = bench.load(64, Reads(tokens.clone()));
+        let mut into = round.of(SECTION, format!("{name}, 64 connections"));
         measure(&load, bench.times, &bench.intake(), &mut into).await;
     }
     bench.start_over().await;
 }
 
-async fn claims(bench: &Bench, round: &mut Round) {
-    bench.start_over().await;
-    let times = Times {
-        warm_up: bench.times.warm_up,
-        measure: bench.times.measure * 3,
-    };
-    for (name, number) in CLAIMS {
-        if name == FEW_AGAIN {
-            bench.start_over().await;
+/// A webhook in the workspace of the forms, so that both meet the same memory.
+struct Growth<'b> {
+    bench: &'b Bench,
+    tokens: &'b Tokens,
+    webhook: Webhook,
+    times: Times,
+}
+
+impl<'b> Growth<'b> {
+    async fn new(bench: &'b Bench, tokens: &'b Tokens) -> Self {
+        let workspace = "SELECT workspace_id FROM form_links LIMIT 1";
+        let workspace = bench.world.database.query_one(workspace, &[]).await;
+        let workspace = workspace.expect("a form").get(0);
+        Self {
+            webhook: bench.world.webhook_in(&bench.gateway, workspace).await,
+            times: Times {
+                warm_up: bench.times.warm_up * 3,
+                measure: bench.times.measure * 3,
+            },
+            bench,
+            tokens,
         }
-        fill(bench, number).await;
+    }
+
+    fn workspace(&self) -> Uuid {
+        Uuid::from_bytes(*self.webhook.address.workspace.as_bytes())
+    }
+
+    async fn start_over(&self) {
+        self.bench.start_over().await;
+        self.bench.sql(FORGET).await;
+    }
+
+    /// Intake with nothing and with much in the memory.
+    async fn remember(&self, remembered: u64, round: &mut Round) {
+        for (name, keys) in [(NOTHING, 0), (MUCH, remembered), (AGAIN, 0)] {
+            self.start_over().await;
+            for statement in FILLING {
+                self.bench.sql(statement).await;
+            }
+            if keys > 0 {
+                let known = (0..REPEATED).map(|number| {
+                    let webhook = self.webhook.address.webhook;
+                    KeyHash::of_content(webhook.as_bytes(), &repeated_event(number))
+                        .halves()
+                        .0
+                });
+                let mut known = Vec::from_iter(known);
+                for (segment, share) in (1..).zip(shares(keys)) {
+                    let part = (keys as f64 * share) as u64;
+                    self.fill_segment(segment, part, &known).await;
+                    known.clear();
+                }
+            }
+            self.fill(FILL_CLAIMS, CLAIMS, &[]).await;
+            for statement in FILLED {
+                self.bench.sql(statement).await;
+            }
+            if keys > 0 {
+                let bytes = self.bench.world.count(MEMORY_BYTES).await;
+                let mut into = round.of(SECTION, at(256, name));
+                into.add(BYTES, bytes as f64 / keys as f64);
+            }
+            for connections in [256, 64] {
+                let signed = Signed::new(&self.webhook, 0);
+                self.measure(&at(connections, name), connections, signed, round)
+                    .await;
+            }
+            if keys > 0 {
+                let repeats = Repeated::again(&self.webhook, REPEATED);
+                self.measure(REPEATS, 64, repeats, round).await;
+            }
+            forget_hits(self.bench).await;
+            let submitted = Submissions::new(self.tokens.clone());
+            self.measure(&submissions(name), 64, submitted, round).await;
+        }
+        self.start_over().await;
+    }
+
+    /// Intake while a mover has nothing to do and while it has much to do, and what that costs.
+    async fn catch_up(&self, round: &mut Round) {
+        let bench = self.bench;
+        for (name, claims) in [(BESIDE_WORKER, 10_000), (BESIDE_MOVER, MOVED)] {
+            self.start_over().await;
+            for statement in FILLING {
+                bench.sql(statement).await;
+            }
+            let webhook = self.webhook.address.webhook;
+            self.fill(FILL_RECORDED, claims, &[&webhook]).await;
+            for statement in FILLED {
+                bench.sql(statement).await;
+            }
+            let worker = bench.worker().await;
+            let moved = "SELECT count(*) FROM memory_segments WHERE state = 'copying'";
+            if claims == MOVED {
+                eventually("the mover moves", async || {
+                    bench.world.count(moved).await > 0
+                })
+                .await;
+            }
+            let load = bench.load(256, Signed::new(&self.webhook, 0));
+            let mut into = round.of(SECTION, name);
+            measure(&load, self.times, &bench.intake_and(&worker), &mut into).await;
+            if claims == MOVED {
+                self.mover_alone(round, &bench.intake_and(&worker)).await;
+            }
+        }
+        self.start_over().await;
+    }
+
+    /// What a claim costs that is copied and deleted, without other load.
+    async fn mover_alone(&self, round: &mut Round, watched: &crate::cpu::Watched) {
+        let keys = "SELECT coalesce(sum(keys), 0)::bigint FROM memory_segments";
+        let moving = "SELECT count(*) FROM memory_segments WHERE state IN
+            ('copying', 'copied', 'clearing')";
+        let world = &self.bench.world;
+        let claims = "SELECT count(*) FROM webhook_deliveries";
+        let before = (world.count(keys).await, world.count(claims).await);
+        let (used, logged) = (watched.sample(), world.count(LOGGED).await);
+        while world.count(moving).await > 0 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let after = (world.count(keys).await, world.count(claims).await);
+        // Each is copied and deleted; a part of that was done before.
+        let moved = ((after.0 - before.0) + (before.1 - after.1)) as f64 / 2.0;
+        let mut into = round.of(SECTION, MOVER);
+        watched.sample().since(&used).add_to(&mut into, moved);
+        let logged = world.count(LOGGED).await - logged;
+        into.add(MOVER_LOG, logged as f64 / moved);
+    }
+
+    async fn measure(
+        &self,
+        name: &str,
+        connections: usize,
+        requests: impl Requests + 'static,
+        round: &mut Round,
+    ) {
+        let load = self.bench.load(connections, requests);
+        let logged = self.bench.world.count(LOGGED).await;
         let mut into = round.of(SECTION, name);
-        let rows = bench
-            .world
-            .count("SELECT count(*) FROM webhook_deliveries")
+        let measured = measure(&load, self.times, &self.bench.intake(), &mut into).await;
+        let logged = self.bench.world.count(LOGGED).await - logged;
+        into.add(LOG, logged as f64 / measured.answered.max(1) as f64);
+        self.bench.empty_queues().await;
+    }
+
+    /// Adds so many rows by a statement that takes the workspace and their number.
+    async fn fill(&self, statement: &str, rows: i64, more: &[&(dyn ToSql + Sync)]) {
+        let workspace = self.workspace();
+        let mut left = rows;
+        while left > 0 {
+            eprintln!("  {left} claims to go");
+            let chunk = left.min(CHUNK);
+            let values: [&(dyn ToSql + Sync); 2] = [&workspace, &chunk];
+            let values = [&values, more].concat();
+            let filled = self.bench.world.database.execute(statement, &values).await;
+            filled.expect(statement);
+            left -= chunk;
+        }
+        let analyzed = "VACUUM (ANALYZE) webhook_deliveries, signals";
+        self.bench.sql(analyzed).await;
+    }
+
+    /// Fills a segment with random keys, and with some that are known.
+    async fn fill_segment(&self, number: i16, keys: u64, known: &[Uuid]) {
+        const PART: u64 = 1_000_000;
+        eprintln!("  segment {number} with {keys} keys");
+        let workspace = self.workspace();
+        let database = &self.bench.world.database;
+        let copy = "COPY memory (segment, workspace_id, first_key, filter, keys)
+            FROM STDIN WITH (FORMAT binary)";
+        let sink = database.copy_in(copy).await.expect(copy);
+        let types = [Type::INT2, Type::UUID, Type::UUID, Type::BYTEA, Type::BYTEA];
+        let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
+        let parts = u128::from(keys.div_ceil(PART));
+        let width = u128::MAX / parts;
+        for part in 0..parts {
+            let range = part * width..=(part * width + (width - 1));
+            let places = (0..PART).map(|_| fastrand::u128(range.clone()));
+            let known = known.iter().map(Uuid::as_u128);
+            let places = places.chain(known.filter(|key| range.contains(key)));
+            let mut places: Vec<_> = places
+                .map(|key| (workspace, Uuid::from_u128(key)))
+                .collect();
+            places.sort_unstable();
+            for row in segment::rows(&places) {
+                let values: [&(dyn ToSql + Sync); 5] = [
+                    &number,
+                    &row.workspace,
+                    &row.first_key,
+                    &row.filter,
+                    &row.keys,
+                ];
+                writer.as_mut().write(&values).await.expect("copied");
+            }
+        }
+        writer.finish().await.expect("copied");
+        let ready = "UPDATE memory_segments SET state = 'ready', keys = $2 WHERE segment = $1";
+        let keys = keys as i64;
+        let done = database.execute(ready, &[&number, &keys]).await;
+        done.expect(ready);
+        // What is read for the first time is marked as committed.
+        self.bench
+            .sql("SELECT count(length(filter)) FROM memory")
             .await;
-        let bytes = bench.world.count(CLAIM_BYTES).await;
-        into.add(BYTES, bytes as f64 / rows as f64);
-        let load = bench.load(CONNECTIONS, Signed::new(&bench.webhook, 0));
-        measure(&load, times, &bench.intake(), &mut into).await;
-        bench.empty_queues().await;
     }
 }
 
-/// Adds claims of the webhook that is measured, until there are so many.
-async fn fill(bench: &Bench, wanted: i64) {
-    for statement in FILLING {
-        bench.sql(statement).await;
-    }
-    bench.sql("SET synchronous_commit = off").await;
-    let workspace = bench.webhook.address.workspace;
-    let mut left = wanted
-        - bench
-            .world
-            .count("SELECT count(*) FROM webhook_deliveries")
-            .await;
-    while left > 0 {
-        eprintln!("  {left} claims to go");
-        let chunk = left.min(CHUNK);
-        let filled = bench
-            .world
-            .database
-            .execute(FILL_CLAIMS, &[&workspace, &chunk])
-            .await;
-        filled.expect(FILL_CLAIMS);
-        left -= chunk;
-    }
-    bench.sql("RESET synchronous_commit").await;
-    bench.sql("VACUUM (ANALYZE) webhook_deliveries").await;
-    for statement in FILLED {
-        bench.sql(statement).await;
+/// How so many keys are distributed over segments, when they were moved by two million.
+fn shares(keys: u64) -> &'static [f64] {
+    if keys < 500_000_000 {
+        &[0.9, 0.1]
+    } else {
+        &[0.956, 0.038, 0.006]
     }
 }

@@ -88,27 +88,33 @@ async fn measure(arguments: &Arguments) -> Measured {
         let mut round = Round::default();
         for section in arguments.wanted(&Section::IN_ROUNDS) {
             eprintln!("round {number} of {}: {}", arguments.rounds, section.name());
-            run(&bench, section, &tokens, &mut round).await;
+            run(&bench, section, &tokens, arguments, &mut round).await;
         }
         measured.rounds.push(round);
         measured.write(arguments);
     }
     for section in arguments.wanted(&Section::ONCE) {
         eprintln!("once: {}", section.name());
-        run(&bench, section, &tokens, &mut measured.once).await;
+        run(&bench, section, &tokens, arguments, &mut measured.once).await;
         measured.write(arguments);
     }
     measured
 }
 
-async fn run(bench: &Bench, section: Section, tokens: &Tokens, round: &mut Round) {
+async fn run(
+    bench: &Bench,
+    section: Section,
+    tokens: &Tokens,
+    arguments: &Arguments,
+    round: &mut Round,
+) {
     match section {
         Section::Limits => limits::run(bench, round).await,
         Section::Intake => intake::run(bench, round).await,
         Section::Forms => forms::run(bench, tokens, round).await,
         Section::Refusals => refusals::run(bench, tokens, round).await,
         Section::Drain => drain::run(bench, round).await,
-        Section::Growth => growth::run(bench, tokens, round).await,
+        Section::Growth => growth::run(bench, tokens, arguments.remembered, round).await,
         Section::Memory => memory::run(bench, round).await,
         Section::Bodies => bodies::run(bench, round).await,
         Section::Fairness => fairness::run(bench, round).await,

@@ -146,6 +146,13 @@ impl Repeated {
     }
 }
 
+/// The body that is repeated under this number.
+pub fn repeated_event(number: u64) -> Vec<u8> {
+    let mut body = Vec::new();
+    write_event(&mut body, "repeated-", number, 0);
+    body
+}
+
 impl Requests for Repeated {
     fn write(&self, request: &mut Vec<u8>, body: &mut Vec<u8>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.distinct;

@@ -11,7 +11,9 @@ use crate::{
     figures::{CPU_ALL, CPU_GATEWAY, CPU_HYPER, P50, P99, PER_SECOND, Round},
     finding::{FEW, MANY, QUESTIONS, among},
     forms::submissions,
-    growth::{BYTES, FEW_AGAIN, FEW_CLAIMS, MANY_CLAIMS},
+    growth::{
+        self, AGAIN, BESIDE_MOVER, BESIDE_WORKER, BYTES, LOG, MOVER, MOVER_LOG, MUCH, NOTHING,
+    },
     intake::{SECONDS_BEHIND, running, stopped},
     limits::{BOUND, HYPER, SENDER},
     memory::{CONNECTED, IDLE, PEAK, RESIDENT, STALLED},
@@ -232,21 +234,61 @@ impl Judge<'_> {
     }
 
     fn growth_and_memory(&mut self) {
-        let rate = |claims| figure(Growth, claims, PER_SECOND);
-        let of = |few| -> Vec<f64> {
+        // Of what was measured before and after.
+        let of_nothing = |measurement: &dyn Fn(&str) -> String, name| -> Vec<f64> {
+            let value = |round: &Round, remembered| {
+                figure(Growth, measurement(remembered), name).in_round(round)
+            };
             let ratio = |round: &&Round| {
-                Some(rate(MANY_CLAIMS).in_round(round)? / rate(few).in_round(round)?)
+                let nothing = (value(round, NOTHING)? + value(round, AGAIN)?) / 2.0;
+                Some(value(round, MUCH)? / nothing)
             };
             self.rounds.iter().filter_map(ratio).collect()
         };
-        let both = [of(FEW_CLAIMS), of(FEW_AGAIN)].concat();
+        let at = |connections| move |remembered: &str| growth::at(connections, remembered);
+        let at_256 = of_nothing(&at(256), PER_SECOND);
+        let at_64 = of_nothing(&at(64), PER_SECOND);
+        let p99 = of_nothing(&at(64), P99);
+        let submitted = of_nothing(&growth::submissions, PER_SECOND);
         self.by(
-            "intake with 10 million claims, of 10 thousand",
+            "intake with much remembered, of nothing, 256",
             AtLeast(0.9),
-            both,
+            at_256,
         );
-        let bytes = figure(Growth, MANY_CLAIMS, BYTES);
-        self.plain("bytes a claim, of 10 million", AtMost(200.0), bytes);
+        self.by(
+            "intake with much remembered, of nothing, 64",
+            AtLeast(0.9),
+            at_64,
+        );
+        self.by("its p99, of nothing, 64", AtMost(1.3), p99);
+        self.by(
+            "submissions with much remembered, of nothing",
+            AtLeast(0.9),
+            submitted,
+        );
+        let much = |name| figure(Growth, growth::at(256, MUCH), name);
+        self.plain("bytes a remembered claim", AtMost(25.0), much(BYTES));
+        let log = |round: &&Round| {
+            let moved = figure(Growth, MOVER, MOVER_LOG).in_round(round)?;
+            Some(much(LOG).in_round(round)? + moved)
+        };
+        let log = self.rounds.iter().filter_map(log).collect();
+        self.by("log bytes an event, its move included", AtMost(700.0), log);
+        let rate = |measurement: String| figure(Growth, measurement, PER_SECOND);
+        self.ratio(
+            "repeats of what is remembered, of first events",
+            AtLeast(1.0),
+            rate(growth::REPEATS.into()),
+            rate(growth::at(64, MUCH)),
+        );
+        let mover = figure(Growth, MOVER, CPU_ALL);
+        self.plain("all CPU of a moved claim, us", AtMost(5.0), mover);
+        self.ratio(
+            "intake beside a mover that catches up",
+            AtLeast(0.85),
+            rate(BESIDE_MOVER.into()),
+            rate(BESIDE_WORKER.into()),
+        );
         let memory = |when, name| figure(Memory, when, name);
         self.plain("MiB, fresh and idle", AtMost(20.0), memory(IDLE, RESIDENT));
         let connected = memory(CONNECTED, RESIDENT);
