@@ -10,6 +10,10 @@
 //! before it is covered; the entries of a message are applied one by one, so a part of it may be
 //! applied, too.
 //!
+//! A mover takes recorded claims into the memory: it copies a key, waits for the statements that
+//! began before, and deletes the claim. A claiming statement sees the claims that are there when it
+//! ends, and the memory as it was when it began.
+//!
 //! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key is
 //! unrecorded, no key ends stuck. The last one is liveness. The model has no cycle, because every
 //! step uses up a post, a fault or a stage of a message. So it is enough to look where a run ends:
@@ -20,8 +24,8 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use Action::{
-    Ack, Apply, Confirm, Crash, Die, Free, Gather, Publish, Refuse, Relay, Settle, Spill,
-    SpillUnseen, TimeOut,
+    Ack, Apply, Begin, Clear, Confirm, Crash, Die, Free, Gather, Publish, Refuse, Relay, Remember,
+    Settle, Spill, SpillUnseen, TimeOut,
 };
 use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -32,10 +36,13 @@ const KEYS: usize = 2;
 const LANES: [usize; 3] = [0, 0, 1];
 const GATEWAYS: usize = 2;
 
-/// The posts of each key, and the budget of faults. Larger scopes only take longer.
-type Scope = ([u8; KEYS], u8);
-const ONE_KEY: Scope = ([3, 0], 4);
-const TWO_KEYS: Scope = ([2, 1], 2);
+/// The posts of each key, the budget of faults, and whether there is a mover. Larger scopes only
+/// take longer.
+type Scope = ([u8; KEYS], u8, bool);
+const ONE_KEY: Scope = ([3, 0], 4, false);
+const TWO_KEYS: Scope = ([2, 1], 2, false);
+const MOVED: Scope = ([3, 0], 2, true);
+const TWO_MOVED: Scope = ([2, 1], 1, true);
 
 /// What a lane gathers. The first post of a key stands for all its posts in the batch.
 const GATHERS: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
@@ -69,6 +76,11 @@ enum Flaw {
     AckBeforeCommit,
     /// The claim commits asynchronously, as the settle does.
     ClaimNotDurable,
+    DeletedBeforeCopied,
+    /// The mover does not wait for statements that began before it had copied.
+    DeletedBeforeSeen,
+    /// The mover takes a claim whose id has no effect yet.
+    CopiedBeforeRecorded,
 }
 
 /// A batch and its row in `open_batches`.
@@ -103,6 +115,10 @@ struct State {
     /// Posts to come.
     posts: [u8; KEYS],
     claims: [Option<Claim>; KEYS],
+    /// Keys that the mover has copied: the id that was claimed.
+    memory: [Ids; KEYS],
+    /// The lane whose statement has begun, and the memory that it sees.
+    begun: Option<(Lane, [Ids; KEYS])>,
     batches: Vec<Batch>,
     lanes: [(Stage, BatchId); LANES.len()],
     /// Published without a confirm: it may reach the queue at any time.
@@ -119,8 +135,15 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Action {
+    /// The lane's claiming statement takes its snapshot some time before it claims. One at a time is
+    /// enough: what a statement sees of the memory depends on nobody's else.
+    Begin(Lane),
     /// The lane gathers and claims; the flag tells whether the leases that it meets are over.
     Gather(Lane, &'static [usize], bool),
+    /// The mover copies a claim.
+    Remember(usize),
+    /// The mover deletes a claim.
+    Clear(usize),
     Publish(Lane),
     /// The broker takes the message and confirms it, and the held posts are answered 202.
     Confirm(Lane),
@@ -199,11 +222,19 @@ impl Intake {
     /// The claiming statement. A batch that holds no key needs no row.
     fn claim(&self, s: &mut State, lane: Lane, keys: &[usize], is_over: bool) {
         let batch = s.batches.len();
+        let seen = match s.begun.take_if(|begun| begun.0 == lane) {
+            Some((_, seen)) => seen,
+            None => s.memory,
+        };
         let (mut new, mut other) = (Batch::default(), Batch::default());
         let is_apart = self.flaw == Flaw::TakenIntoOtherBatch && lane == 0 && s.lanes[1].0 == Idle;
         for &key in keys {
             s.posts[key] -= 1;
             let mut id = 1 << (8 * key + batch);
+            if seen[key] != 0 {
+                s.accepted |= seen[key];
+                continue;
+            }
             if let Some(claim) = s.claims[key] {
                 let earlier = &mut s.batches[claim.batch];
                 if self.is_duplicate(lane, earlier) {
@@ -296,6 +327,12 @@ impl Intake {
                     s.delete_claims(batch);
                 }
             }
+            Begin(lane) => s.begun = Some((lane, s.memory)),
+            Remember(key) => {
+                let id = s.claims[key].map_or(0, |claim| claim.id);
+                s.memory[key] = id;
+            }
+            Clear(key) => s.claims[key] = None,
             Apply(id) => s.applied |= id,
             Ack(id) => s.queued &= !id,
         }
@@ -316,7 +353,11 @@ impl Intake {
             s = next;
         }
         let done = s.accepted & s.applied;
-        s.claims().filter(|claim| claim.id & done != 0).count() == KEYS
+        let is_done = |key: usize| {
+            let claimed = s.claims[key].map_or(s.memory[key], |claim| claim.id);
+            claimed & done != 0
+        };
+        (0..KEYS).all(is_done)
     }
 }
 
@@ -325,17 +366,25 @@ impl Model for Intake {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let (posts, _) = self.scope;
+        let (posts, ..) = self.scope;
         let none = State::default();
         vec![State { posts, ..none }]
     }
 
     fn actions(&self, s: &State, actions: &mut Vec<Action>) {
+        let (_, _, has_mover) = self.scope;
         for (lane, &(stage, _)) in s.lanes.iter().enumerate() {
             match stage {
                 // The gateways are alike, so the first one makes the first claim.
                 Idle if lane > 0 && s.batches.is_empty() => {}
                 Idle => {
+                    // Before any claim there is nothing that could move meanwhile, and the lanes are
+                    // alike.
+                    let may_begin = lane == LANES.len() - 1 && s.begun.is_none();
+                    let is_posted = s.posts != [0; KEYS] && s.claims().next().is_some();
+                    if has_mover && may_begin && is_posted {
+                        actions.push(Begin(lane));
+                    }
                     let is_posted = |keys: &[usize]| keys.iter().all(|&key| s.posts[key] > 0);
                     for keys in GATHERS.into_iter().filter(|keys| is_posted(keys)) {
                         actions.extend([Gather(lane, keys, true), Gather(lane, keys, false)]);
@@ -357,17 +406,31 @@ impl Model for Intake {
                 }
             }
         }
+        for (key, claim) in s.claims.iter().enumerate().filter(|_| has_mover) {
+            let is = |flaw| self.flaw == flaw;
+            let Some(claim) = claim else { continue };
+            let is_recorded = claim.id & s.applied != 0 || is(Flaw::CopiedBeforeRecorded);
+            let is_copied = s.memory[key] != 0 || is(Flaw::DeletedBeforeCopied);
+            if is_recorded && s.memory[key] == 0 {
+                actions.push(Remember(key));
+            }
+            // A statement that has begun sees the copy, or is waited for.
+            let is_seen = s.begun.is_none_or(|(_, seen)| seen[key] != 0);
+            if is_recorded && is_copied && (is_seen || is(Flaw::DeletedBeforeSeen)) {
+                actions.push(Clear(key));
+            }
+        }
         let deleted = (0..s.batches.len()).filter(|&id| s.batches[id].deleted);
         actions.extend(deleted.map(Crash));
         let committed = |id| s.applied & id != 0 || self.flaw == Flaw::AckBeforeCommit;
         for id in (0..Ids::BITS).map(|bit| 1 << bit) {
-            let is_claimed = s.claims().any(|claim| claim.id == id);
+            let is_claimed = s.claims().any(|claim| claim.id == id) || s.memory.contains(&id);
             let apply = (s.late | s.queued) & !s.applied & id != 0 && is_claimed;
             let ack = s.queued & id != 0 && committed(id);
             actions.extend(apply.then_some(Apply(id)));
             actions.extend(ack.then_some(Ack(id)));
         }
-        let (_, budget) = self.scope;
+        let (_, budget, _) = self.scope;
         actions.retain(|action| s.faults < budget || !action.is_fault());
     }
 
@@ -424,8 +487,18 @@ impl Model for Intake {
                 let mut spilled = s.at(Failed).filter(|batch| batch.spilled);
                 spilled.any(|batch| batch.ids & s.accepted == 0)
             }),
+            sometimes(
+                "a claim moves while a statement is under way",
+                |model, s| {
+                    let (_, _, has_mover) = model.scope;
+                    let moved = s.memory.iter().zip(&s.claims);
+                    let is_moved =
+                        |(id, claim): (&Ids, &Option<Claim>)| *id != 0 && claim.is_none();
+                    !has_mover || s.begun.is_some() && moved.into_iter().any(is_moved)
+                },
+            ),
             sometimes("a crash brings a settled row back", |model, s| {
-                let (_, budget) = model.scope;
+                let (_, budget, _) = model.scope;
                 s.faults < budget && s.batches.iter().any(|batch| batch.deleted)
             }),
         ]
@@ -440,13 +513,13 @@ const STUCK: &str = "no key ends stuck";
 #[test]
 fn every_schedule_keeps_the_promises() {
     let threads = available_parallelism().map_or(1, NonZero::get);
-    for (scope, floor) in [(ONE_KEY, 50_000), (TWO_KEYS, 100_000)] {
+    for (scope, floor) in [(ONE_KEY, 50_000), (TWO_KEYS, 100_000), (MOVED, 100_000)] {
         let flaw = Flaw::None;
         let model = Intake { flaw, scope };
         let checker = model.checker().threads(threads).spawn_bfs().join();
         let (states, depth) = (checker.unique_state_count(), checker.max_depth());
         let reached = checker.discoveries().len();
-        println!("intake model: {states} states, depth {depth}, {reached} of 9 reached");
+        println!("intake model: {states} states, depth {depth}, {reached} of 10 reached");
         checker.assert_properties();
         assert!(states > floor && depth > 20, "the model has shrunk");
     }
@@ -454,7 +527,12 @@ fn every_schedule_keeps_the_promises() {
 
 /// How many steps a schedule takes that breaks the promise.
 fn steps_to_break(promise: &'static str, flaw: Flaw) -> usize {
-    let scope = TWO_KEYS;
+    let scope = match flaw {
+        Flaw::DeletedBeforeCopied | Flaw::DeletedBeforeSeen | Flaw::CopiedBeforeRecorded => {
+            TWO_MOVED
+        }
+        _ => TWO_KEYS,
+    };
     let broken = HasDiscoveries::AnyOf([promise].into());
     let checker = Intake { flaw, scope }.checker().finish_when(broken);
     let found = checker.spawn_bfs().join().discovery(promise);
@@ -478,6 +556,9 @@ fn every_flaw_breaks_a_promise() {
         (Flaw::FreeDropsSpill, LOST),
         (Flaw::AckBeforeCommit, LOST),
         (Flaw::ClaimNotDurable, TWICE),
+        (Flaw::DeletedBeforeCopied, TWICE),
+        (Flaw::DeletedBeforeSeen, TWICE),
+        (Flaw::CopiedBeforeRecorded, LOST),
     ] {
         let steps = steps_to_break(promise, flaw);
         println!("intake model: {flaw:?}: {promise:?} does not hold after {steps} steps");

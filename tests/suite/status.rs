@@ -101,7 +101,7 @@ async fn what_is_away_or_dead_is_late() {
         .iter()
         .map(|one| &one["is_ready"])
         .collect();
-    assert_eq!(ready, [true, true, false]);
+    assert_eq!(ready, [true, true, true, false]);
 
     let garbage = Message {
         exchange: EXCHANGE,

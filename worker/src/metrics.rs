@@ -14,6 +14,15 @@ letterbox_common::metrics! {
     /// Runs that are not over, by state: scheduled for later, ready for their turn, or taken by
     /// workers; each counted up to 10,000, reported by one of the workers
     WAITING_RUNS: Gauge = "letterbox_waiting_runs" [state];
+    /// Claims that are not in the memory, about, by kind: deliveries or submissions; reported by one
+    /// of the workers
+    CLAIMS: Gauge = "letterbox_claims" [kind];
+    /// Keys that the memory holds, reported by one of the workers
+    REMEMBERED: Gauge = "letterbox_remembered_keys" [];
+    /// Segments of the memory that every look-up asks, reported by one of the workers
+    MEMORY_SEGMENTS: Gauge = "letterbox_memory_segments" [];
+    /// Bytes of the memory on disk, reported by one of the workers
+    MEMORY_BYTES: Gauge = "letterbox_memory_bytes" [];
     /// Entries stored in one transaction, by queue
     CONSUMED_BATCH_SIZE: Sizes = "letterbox_consumed_batch_size" [queue];
     /// Tries to process an entry, by queue and outcome: done, retry or rejected (dead-lettered)

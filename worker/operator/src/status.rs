@@ -67,6 +67,17 @@ WHERE finished_at > now() - interval '1 hour' GROUP BY state";
 SELECT count(*) AS workers, coalesce(sum(places), 0) AS places
 FROM workers WHERE seen_at > now() - interval '30 seconds'";
 
+    /// What is remembered, and about how many claims are not moved yet.
+    MEMORY = status_memory "
+SELECT coalesce(sum(keys) FILTER (WHERE state IN ('copied', 'clearing', 'ready')), 0)::bigint
+           AS keys,
+       count(*) FILTER (WHERE state IN ('copied', 'clearing', 'ready')) AS segments,
+       (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
+        WHERE inhparent = 'memory'::regclass) AS bytes,
+       (SELECT sum(greatest(reltuples, pg_stat_get_live_tuples(oid), 0))::bigint FROM pg_class
+        WHERE oid IN ('webhook_deliveries'::regclass, 'form_submissions'::regclass)) AS claims
+FROM memory_segments";
+
     /// The workspaces that are held.
     HELD = held_workspaces "
 SELECT NULL::uuid AS workspace_id, 'all workspaces' AS name, held_at
@@ -165,6 +176,21 @@ struct Workers {
 
 from_row!(Workers { workers, places });
 
+/// What is remembered.
+struct Memory {
+    keys: i64,
+    segments: i64,
+    bytes: i64,
+    claims: i64,
+}
+
+from_row!(Memory {
+    keys,
+    segments,
+    bytes,
+    claims
+});
+
 impl Operator {
     /// Gives the state of everything; of the queues only if a broker is given.
     ///
@@ -178,6 +204,7 @@ impl Operator {
                 detail: "answers".to_owned(),
             },
             workers(&self.database.fetch_one(&LIVING_WORKERS, &[]).await?),
+            memory(&self.database.fetch_one(&MEMORY, &[]).await?),
         ];
         let mut backlog = Vec::new();
         if let Some(broker) = broker {
@@ -254,6 +281,25 @@ fn workers(known: &Workers) -> Part {
             0 => "none is alive: runs wait".to_owned(),
             workers => format!("{workers} alive, {} places", known.places),
         },
+    }
+}
+
+/// The claims that are far more than a mover leaves are told by an alert: some may be young, or not
+/// recorded yet.
+fn memory(known: &Memory) -> Part {
+    let Memory {
+        keys,
+        segments,
+        bytes,
+        claims,
+    } = known;
+    Part {
+        part: "memory",
+        is_ready: true,
+        detail: format!(
+            "{keys} keys in {segments} segments, {} MB; about {claims} claims are not moved yet",
+            bytes / 1_000_000
+        ),
     }
 }
 

@@ -24,8 +24,8 @@ use letterbox_database::{Database, DatabaseError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use self::store::STATEMENTS;
 use self::store::Segment;
+pub(crate) use self::store::{STATEMENTS, Size, count_claims, size};
 use crate::waiting;
 
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved

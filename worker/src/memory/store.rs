@@ -24,6 +24,13 @@ FROM pg_class
 WHERE oid IN ('webhook_deliveries'::regclass, 'form_submissions'::regclass)
 ORDER BY relname DESC";
 
+    /// What the memory holds, and its bytes with those of segments that are written or replaced.
+    MEMORY_SIZE = memory_size "
+SELECT coalesce(sum(keys), 0)::bigint AS keys, count(*) AS segments,
+       (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
+        WHERE inhparent = 'memory'::regclass) AS bytes
+FROM memory_segments WHERE state IN ('copied', 'clearing', 'ready')";
+
     /// The claims of deliveries that follow a key, and whether they are recorded: whether there is
     /// the signal. What is recorded stays so.
     READ_DELIVERIES = read_delivery_claims "
@@ -118,7 +125,7 @@ pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, Databa
 }
 
 /// About how many claims of deliveries and of submissions there are.
-pub(super) async fn count_claims(
+pub(crate) async fn count_claims(
     database: &Database,
 ) -> Result<[(MovedClaims, u64); 2], DatabaseError> {
     let rows = database.query(&COUNT_CLAIMS, &[]).await?;
@@ -127,6 +134,25 @@ pub(super) async fn count_claims(
         count.1 = row.try_get::<_, i64>("claims")?.unsigned_abs();
     }
     Ok(counts)
+}
+
+/// What the memory holds.
+pub(crate) struct Size {
+    pub(crate) keys: i64,
+    /// Those that are looked up.
+    pub(crate) segments: i64,
+    pub(crate) bytes: i64,
+}
+
+from_row!(Size {
+    keys,
+    segments,
+    bytes
+});
+
+/// What the memory holds.
+pub(crate) async fn size(database: &Database) -> Result<Size, DatabaseError> {
+    database.fetch_one(&MEMORY_SIZE, &[]).await
 }
 
 /// Claims that follow a place: where they end (`None` if no more follow), and those of them that
