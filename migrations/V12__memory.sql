@@ -120,7 +120,8 @@ BEGIN
     SELECT min(segment), count(*) INTO begun, left_over FROM memory_segments
     WHERE state = 'empty';
     -- Moves leave segments for merges, which empty others.
-    IF left_over < (CASE WHEN moved IS NULL THEN 1 ELSE 3 END) OR EXISTS (SELECT FROM memory_segments WHERE source = moved)
+    IF left_over < (CASE WHEN moved IS NULL THEN 1 ELSE 3 END)
+        OR EXISTS (SELECT FROM memory_segments WHERE source = moved)
         OR (SELECT count(*) FROM memory_segments WHERE segment = ANY (merged) AND state = 'ready'
             AND merged_into IS NULL) <> cardinality(merged) THEN
         RETURN NULL;
@@ -143,6 +144,8 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT A
 DECLARE
     written bigint := 0;
 BEGIN
+    -- What a crash undoes is done again; the log has it before what comes later.
+    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM memory_segments ORDER BY segment FOR UPDATE;
     PERFORM FROM memory_segments WHERE segment = extended AND state IN ('copying', 'merging')
         AND (next_workspace, next_key) IS NOT DISTINCT FROM (at_workspace, at_key);
@@ -182,6 +185,7 @@ DECLARE
     found memory_segments;
     last record;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     SELECT * INTO found FROM memory_segments WHERE segment = cleared FOR UPDATE;
     IF found.state = 'copied' THEN
         PERFORM await_claims();

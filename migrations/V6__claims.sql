@@ -360,8 +360,8 @@ REVOKE EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_chang
 GRANT EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
     TO letterbox_gateway;
 
--- An operator claims anew what was lost with the database, settled, unless the key was claimed under
--- another id.
+-- An operator claims anew what was lost with the database, settled, unless the key was claimed
+-- under another id.
 
 CREATE FUNCTION claim_lost_delivery(workspace uuid, high uuid, low uuid, id uuid)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

@@ -2,8 +2,8 @@
 //! that catches up, and a million clients whose hits are known.
 //!
 //! The memory is filled directly, with segments as they are when so many claims were moved two
-//! million at a time; claims and signals are filled in as they come, in a random order of keys. Each
-//! is measured behind a checkpoint. After a checkpoint every page costs most when it is first
+//! million at a time; claims and signals are filled in as they come, in a random order of keys.
+//! Each is measured behind a checkpoint. After a checkpoint every page costs most when it is first
 //! written, so this is measured for longer than the rest.
 
 use std::{pin::pin, time::Duration};
@@ -108,6 +108,7 @@ pub async fn run(bench: &Bench, tokens: &Tokens, remembered: u64, round: &mut Ro
     let growth = Growth::new(bench, tokens).await;
     growth.remember(remembered, round).await;
     growth.catch_up(round).await;
+    growth.move_alone(round).await;
     known_clients(bench, tokens, round).await;
 }
 
@@ -232,32 +233,29 @@ impl<'b> Growth<'b> {
             let load = bench.load(256, Signed::new(&self.webhook, 0));
             let mut into = round.of(SECTION, name);
             measure(&load, self.times, &bench.intake_and(&worker), &mut into).await;
-            if claims == MOVED {
-                self.mover_alone(round, &bench.intake_and(&worker)).await;
-            }
         }
         self.start_over().await;
     }
 
     /// What a claim costs that is copied and deleted, without other load.
-    async fn mover_alone(&self, round: &mut Round, watched: &crate::cpu::Watched) {
-        let keys = "SELECT coalesce(sum(keys), 0)::bigint FROM memory_segments";
-        let moving = "SELECT count(*) FROM memory_segments WHERE state IN
-            ('copying', 'copied', 'clearing')";
-        let world = &self.bench.world;
-        let claims = "SELECT count(*) FROM webhook_deliveries";
-        let before = (world.count(keys).await, world.count(claims).await);
+    async fn move_alone(&self, round: &mut Round) {
+        let (bench, world) = (self.bench, &self.bench.world);
+        let webhook = self.webhook.address.webhook;
+        self.fill(FILL_RECORDED, CLAIMS + CHUNK, &[&webhook]).await;
+        bench.sql("CHECKPOINT").await;
+        let worker = bench.worker().await;
+        let watched = bench.intake_and(&worker);
         let (used, logged) = (watched.sample(), world.count(LOGGED).await);
-        while world.count(moving).await > 0 {
+        let moved = "SELECT count(*) FROM memory_segments WHERE state = 'ready'";
+        while world.count(moved).await == 0 {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let after = (world.count(keys).await, world.count(claims).await);
-        // Each is copied and deleted; a part of that was done before.
-        let moved = ((after.0 - before.0) + (before.1 - after.1)) as f64 / 2.0;
+        let moved = (CLAIMS + CHUNK) as f64;
         let mut into = round.of(SECTION, MOVER);
         watched.sample().since(&used).add_to(&mut into, moved);
         let logged = world.count(LOGGED).await - logged;
         into.add(MOVER_LOG, logged as f64 / moved);
+        self.start_over().await;
     }
 
     async fn measure(

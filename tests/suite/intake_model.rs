@@ -135,8 +135,8 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Action {
-    /// The lane's claiming statement takes its snapshot some time before it claims. One at a time is
-    /// enough: what a statement sees of the memory depends on nobody's else.
+    /// The lane's claiming statement takes its snapshot some time before it claims. One at a time
+    /// is enough: what it sees of the memory does not depend on others.
     Begin(Lane),
     /// The lane gathers and claims; the flag tells whether the leases that it meets are over.
     Gather(Lane, &'static [usize], bool),
@@ -378,8 +378,8 @@ impl Model for Intake {
                 // The gateways are alike, so the first one makes the first claim.
                 Idle if lane > 0 && s.batches.is_empty() => {}
                 Idle => {
-                    // Before any claim there is nothing that could move meanwhile, and the lanes are
-                    // alike.
+                    // Before any claim there is nothing that could move meanwhile, and the lanes
+                    // are alike.
                     let may_begin = lane == LANES.len() - 1 && s.begun.is_none();
                     let is_posted = s.posts != [0; KEYS] && s.claims().next().is_some();
                     if has_mover && may_begin && is_posted {

@@ -1,5 +1,5 @@
-//! The memory of what was recorded long ago: whatever moves at the same moment, nothing is taken for
-//! new twice.
+//! The memory of what was recorded long ago: whatever moves at the same moment, nothing is taken
+//! for new twice.
 
 use std::{
     cell::RefCell,

@@ -14,8 +14,8 @@ letterbox_common::metrics! {
     /// Runs that are not over, by state: scheduled for later, ready for their turn, or taken by
     /// workers; each counted up to 10,000, reported by one of the workers
     WAITING_RUNS: Gauge = "letterbox_waiting_runs" [state];
-    /// Claims that are not in the memory, about, by kind: deliveries or submissions; reported by one
-    /// of the workers
+    /// Claims that are not in the memory, about, by kind: deliveries or submissions; reported by
+    /// one of the workers
     CLAIMS: Gauge = "letterbox_claims" [kind];
     /// Keys that the memory holds, reported by one of the workers
     REMEMBERED: Gauge = "letterbox_remembered_keys" [];

@@ -24,9 +24,9 @@ use letterbox_database::{Database, DatabaseError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::store::Segment;
-pub(crate) use self::store::{STATEMENTS, Size, count_claims, size};
-use crate::waiting;
+pub(crate) use self::store::STATEMENTS;
+use self::store::{Segment, Size};
+use crate::{metrics, waiting};
 
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved
 /// in larger pieces is written less often.
@@ -39,6 +39,8 @@ const MOVE_EVERY: Duration = Duration::from_secs(60);
 const EMPTIED_AFTER: Duration = Duration::from_secs(60);
 /// Time between two looks when there is nothing to do.
 const EVERY: Duration = Duration::from_secs(5);
+/// Time between two refreshes of the gauges.
+const TELL_EVERY: Duration = Duration::from_secs(15);
 /// A step's time, so many times, belongs to the others before the next step.
 const REST: u32 = 3;
 
@@ -47,7 +49,7 @@ const CLAIMS: i64 = 48_000;
 /// Rows of each segment that one step merges.
 const MERGED_ROWS: i64 = 128;
 /// Rows whose claims one step deletes.
-const CLEARED_ROWS: i32 = 16;
+const CLEARED_ROWS: i32 = 32;
 
 /// Moves recorded claims into the memory.
 pub struct Mover {
@@ -96,23 +98,43 @@ impl Mover {
         }
     }
 
-    /// Moves and merges until `stop`, while this is the worker that has been alive for longest.
+    /// Moves, merges and tells what there is until `stop`, while this is the worker that has been
+    /// alive for longest.
     pub(crate) async fn keep(mut self, worker: Uuid, stop: CancellationToken) {
         let moving = async {
+            let mut told: Option<Instant> = None;
             loop {
                 // The database crate logs failures.
                 let is_oldest = waiting::is_oldest(&self.database, worker).await;
-                while let Ok(true) = is_oldest {
-                    let began = Instant::now();
-                    if !matches!(self.step().await, Ok(true)) {
-                        break;
+                let mut has_work = matches!(is_oldest, Ok(true));
+                if !has_work {
+                    tell(
+                        [(MovedClaims::Deliveries, 0), (MovedClaims::Submissions, 0)],
+                        &Size::NOTHING,
+                    );
+                }
+                while has_work {
+                    if told.is_none_or(|told| told.elapsed() > TELL_EVERY) {
+                        told = Some(Instant::now());
+                        self.tell().await;
                     }
+                    let began = Instant::now();
+                    has_work = matches!(self.step().await, Ok(true));
                     tokio::time::sleep(began.elapsed() * REST).await;
                 }
                 tokio::time::sleep(EVERY).await;
             }
         };
         stop.run_until_cancelled(moving).await;
+    }
+
+    /// Sets the gauges.
+    async fn tell(&self) {
+        let claims = store::count_claims(&self.database).await;
+        let size = store::size(&self.database).await;
+        if let (Ok(claims), Ok(size)) = (claims, size) {
+            tell(claims, &size);
+        }
     }
 
     /// Does the next step. Returns `false` if there is nothing to do.
@@ -213,4 +235,13 @@ impl Mover {
         };
         store::extend(&self.database, into, segment::rows(&places), next).await
     }
+}
+
+fn tell(claims: [(MovedClaims, u64); 2], size: &Size) {
+    for (kind, claims) in claims {
+        metrics::CLAIMS.set_under([kind.as_str()], claims as f64);
+    }
+    metrics::REMEMBERED.set(size.keys as f64);
+    metrics::MEMORY_SEGMENTS.set(size.segments as f64);
+    metrics::MEMORY_BYTES.set(size.bytes as f64);
 }

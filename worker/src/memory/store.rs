@@ -125,7 +125,7 @@ pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, Databa
 }
 
 /// About how many claims of deliveries and of submissions there are.
-pub(crate) async fn count_claims(
+pub(super) async fn count_claims(
     database: &Database,
 ) -> Result<[(MovedClaims, u64); 2], DatabaseError> {
     let rows = database.query(&COUNT_CLAIMS, &[]).await?;
@@ -137,11 +137,20 @@ pub(crate) async fn count_claims(
 }
 
 /// What the memory holds.
-pub(crate) struct Size {
-    pub(crate) keys: i64,
+pub(super) struct Size {
+    pub(super) keys: i64,
     /// Those that are looked up.
-    pub(crate) segments: i64,
-    pub(crate) bytes: i64,
+    pub(super) segments: i64,
+    pub(super) bytes: i64,
+}
+
+impl Size {
+    /// Told while another worker tells.
+    pub(super) const NOTHING: Self = Self {
+        keys: 0,
+        segments: 0,
+        bytes: 0,
+    };
 }
 
 from_row!(Size {
@@ -151,7 +160,7 @@ from_row!(Size {
 });
 
 /// What the memory holds.
-pub(crate) async fn size(database: &Database) -> Result<Size, DatabaseError> {
+pub(super) async fn size(database: &Database) -> Result<Size, DatabaseError> {
     database.fetch_one(&MEMORY_SIZE, &[]).await
 }
 

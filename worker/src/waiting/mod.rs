@@ -1,4 +1,4 @@
-//! Gauges of waiting work, its age and the memory's size, refreshed every few seconds.
+//! Gauges of waiting work and its age, refreshed every few seconds.
 
 mod store;
 
@@ -90,12 +90,6 @@ fn tell(waiting: &Backlog) {
     for (state, runs) in waiting.runs {
         metrics::WAITING_RUNS.set_under([state.as_str()], runs as f64);
     }
-    for (kind, claims) in waiting.claims {
-        metrics::CLAIMS.set_under([kind.as_str()], claims as f64);
-    }
-    metrics::REMEMBERED.set(waiting.memory.keys as f64);
-    metrics::MEMORY_SEGMENTS.set(waiting.memory.segments as f64);
-    metrics::MEMORY_BYTES.set(waiting.memory.bytes as f64);
 }
 
 #[cfg(test)]

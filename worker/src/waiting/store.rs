@@ -1,11 +1,9 @@
 //! Statements that measure waiting work. They use the indexes and count up to 10,000. Index entries
 //! kept by an old snapshot still cost time, so only one worker runs them, and not often.
 
-use letterbox_common::states::{ActiveState, MovedClaims};
+use letterbox_common::states::ActiveState;
 use letterbox_database::{Database, DatabaseError, statements};
 use uuid::Uuid;
-
-use crate::memory;
 
 statements! {
     /// Whether no other worker has been alive for longer: ids of workers sort by their start.
@@ -56,8 +54,6 @@ pub(super) struct Backlog {
     pub(super) oldest_approval: f64,
     pub(super) approvals: i64,
     pub(super) runs: [(ActiveState, i64); 3],
-    pub(super) claims: [(MovedClaims, u64); 2],
-    pub(super) memory: memory::Size,
 }
 
 impl Backlog {
@@ -71,12 +67,6 @@ impl Backlog {
             (ActiveState::Taken, 0),
             (ActiveState::Scheduled, 0),
         ],
-        claims: [(MovedClaims::Deliveries, 0), (MovedClaims::Submissions, 0)],
-        memory: memory::Size {
-            keys: 0,
-            segments: 0,
-            bytes: 0,
-        },
     };
 }
 
@@ -112,7 +102,5 @@ pub(super) async fn waiting(
             (ActiveState::Taken, runs.try_get("taken")?),
             (ActiveState::Scheduled, runs.try_get("scheduled")?),
         ],
-        claims: memory::count_claims(database).await?,
-        memory: memory::size(database).await?,
     }))
 }
