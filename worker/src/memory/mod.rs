@@ -159,11 +159,11 @@ impl Mover {
         }
         // By turns, so that neither hinders the other.
         self.moves_first ^= true;
-        if self.moves_first {
-            Ok(self.begin_move().await? || self.merge_next(&segments).await?)
-        } else {
-            Ok(self.merge_next(&segments).await? || self.begin_move().await?)
+        if self.moves_first && self.begin_move().await? {
+            return Ok(true);
         }
+        let has_merged = self.merge_next(&segments).await?;
+        Ok(has_merged || !self.moves_first && self.begin_move().await?)
     }
 
     /// Goes on with a merge, or begins one.
