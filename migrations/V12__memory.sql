@@ -35,6 +35,7 @@ CREATE TABLE memory_segments (
     next_workspace  uuid,
     next_key        uuid,
     keys            bigint NOT NULL DEFAULT 0,
+    version         bigint NOT NULL DEFAULT 0,
     changed_at      timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE memory_segments IS 'The segments of the memory';
@@ -49,6 +50,8 @@ COMMENT ON COLUMN memory_segments.next_workspace IS
     'Where writing or clearing goes on, null at the start: the workspace';
 COMMENT ON COLUMN memory_segments.next_key IS 'The same: the key in it';
 COMMENT ON COLUMN memory_segments.keys IS 'Number of keys that were written';
+COMMENT ON COLUMN memory_segments.version IS
+    'Counts what was written: a mover that has slept since it read must not write';
 COMMENT ON COLUMN memory_segments.changed_at IS 'When its state changed, by the database''s clock';
 
 -- Nothing is deleted from a segment but with a workspace, so vacuum would only rewrite it. Few
@@ -128,7 +131,7 @@ BEGIN
     END IF;
     UPDATE memory_segments SET merged_into = begun WHERE segment = ANY (merged);
     UPDATE memory_segments SET state = CASE WHEN moved IS NULL THEN 'merging' ELSE 'copying' END,
-        source = moved, changed_at = clock_timestamp()
+        source = moved, version = version + 1, changed_at = clock_timestamp()
     WHERE segment = begun;
     RETURN begun;
 END
@@ -137,7 +140,7 @@ COMMENT ON FUNCTION begin_segment IS
     'Takes an empty segment to move claims into (deliveries or submissions), or to merge others '
     'into; null if too few are empty, or somebody else has begun';
 
-CREATE FUNCTION extend_segment(extended smallint, at_workspace uuid, at_key uuid,
+CREATE FUNCTION extend_segment(extended smallint, read_version bigint,
     workspaces uuid[], first_keys uuid[], filters bytea[], lists bytea[],
     to_workspace uuid, to_key uuid)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -148,7 +151,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM memory_segments ORDER BY segment FOR UPDATE;
     PERFORM FROM memory_segments WHERE segment = extended AND state IN ('copying', 'merging')
-        AND (next_workspace, next_key) IS NOT DISTINCT FROM (at_workspace, at_key);
+        AND version = read_version;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -160,7 +163,7 @@ BEGIN
     WHERE EXISTS (SELECT FROM workspaces w WHERE w.workspace_id = n.workspace_id);
     SELECT coalesce(sum(length(list) / 16), 0) INTO written FROM unnest(lists) AS list;
     UPDATE memory_segments SET next_workspace = to_workspace, next_key = to_key,
-        keys = keys + written,
+        keys = keys + written, version = version + 1,
         state = CASE WHEN to_workspace IS NOT NULL THEN state WHEN keys + written = 0 THEN 'empty'
             WHEN state = 'copying' THEN 'copied' ELSE 'ready' END,
         source = CASE WHEN to_workspace IS NOT NULL OR keys + written > 0 THEN source END,
@@ -175,12 +178,12 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION extend_segment IS
-    'Writes rows that follow what was written before (until at_workspace, at_key); null as '
-    'to_workspace ends the segment, which replaces those that were merged into it; false if '
-    'somebody else has written meanwhile';
+    'Writes rows that follow what was written before; null as to_workspace ends the segment, which '
+    'replaces those that were merged into it; false if it was written since that version';
 
 CREATE FUNCTION clear_claims(cleared smallint, most integer) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off
+SET lock_timeout = '200ms' AS $$
 DECLARE
     found memory_segments;
     last record;
@@ -225,11 +228,14 @@ BEGIN
         WHERE segment = cleared;
     END IF;
     RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    -- All other claims wait while it waits for one that is stuck.
+    RETURN false;
 END
 $$;
 COMMENT ON FUNCTION clear_claims IS
     'Deletes the claims whose keys are in the next `most` rows of a segment, as soon as no claim '
-    'is under way that does not see the segment; false if it has no claims to clear';
+    'is under way that does not see the segment; false if it has none, or to be tried again';
 
 -- TRUNCATE shows an empty table to older snapshots, too. No claim has one, because all that began
 -- before the segment was replaced are awaited. A dump has one, and locks its tables a moment later:
@@ -263,10 +269,26 @@ COMMENT ON FUNCTION empty_segment IS
     'Empties a segment that was replaced so many seconds ago, unless somebody who may have seen it '
     'in use is still reading; whether it did';
 
+CREATE VIEW memory_size AS
+SELECT coalesce(sum(keys) FILTER (WHERE state IN ('copied', 'clearing', 'ready')), 0)::bigint
+        AS keys,
+    count(*) FILTER (WHERE state IN ('copied', 'clearing', 'ready')) AS segments,
+    (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
+        WHERE inhparent = 'memory'::regclass) AS bytes,
+    (SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
+        WHERE oid = 'webhook_deliveries'::regclass) AS deliveries,
+    (SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
+        WHERE oid = 'form_submissions'::regclass) AS submissions
+FROM memory_segments;
+COMMENT ON VIEW memory_size IS
+    'What is remembered, its bytes with those of segments that are written or replaced; and the '
+    'claims, about, as the server''s statistics know them';
+
 REVOKE EXECUTE ON FUNCTION remembered, join_claiming, await_claims, begin_segment, extend_segment,
     clear_claims, empty_segment FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION remembered TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION begin_segment, extend_segment, clear_claims, empty_segment
     TO letterbox_worker;
 GRANT SELECT ON memory TO letterbox_worker;
-GRANT SELECT ON memory_segments TO letterbox_worker, letterbox_operator;
+GRANT SELECT ON memory_segments TO letterbox_worker;
+GRANT SELECT ON memory_size TO letterbox_worker, letterbox_operator;

@@ -1,7 +1,7 @@
 -- Keeps the public from filling the disk. The amount that a workspace and a webhook store in a day
 -- is counted and limited, and old data is deleted if the operator wants that. The data by which
--- repeats are recognized is never deleted: claims stay, a signal stays without its body, and of a
--- deleted run the id stays.
+-- repeats are recognized is never deleted: keys are remembered, a signal stays without its body,
+-- and of a deleted run the id stays.
 
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);

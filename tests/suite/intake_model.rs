@@ -381,8 +381,8 @@ impl Model for Intake {
                     // Before any claim there is nothing that could move meanwhile, and the lanes
                     // are alike.
                     let may_begin = lane == LANES.len() - 1 && s.begun.is_none();
-                    let is_posted = s.posts != [0; KEYS] && s.claims().next().is_some();
-                    if has_mover && may_begin && is_posted {
+                    let is_needed = s.posts != [0; KEYS] && s.claims().next().is_some();
+                    if has_mover && may_begin && is_needed {
                         actions.push(Begin(lane));
                     }
                     let is_posted = |keys: &[usize]| keys.iter().all(|&key| s.posts[key] > 0);

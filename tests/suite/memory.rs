@@ -420,6 +420,10 @@ async fn claims_stay_until_older_claims_are_over() {
     })
     .await;
     assert_eq!(world.count(CLAIMS).await, 1);
+    // The others do not wait for the one that is stuck.
+    assert!(webhook.send("2").await.is_first());
+    world.await_signals(2).await;
+    assert_eq!(world.count(CLAIMS).await, 2);
     older.batch_execute("COMMIT").await.unwrap();
     eventually("cleared", async || world.count(CLAIMS).await == 0).await;
     assert!(webhook.send("1").await.is_duplicate());
@@ -464,6 +468,44 @@ async fn a_replaced_segment_stays_for_older_snapshots() {
     })
     .await;
     assert_eq!(world.count(KEYS).await, 2);
+}
+
+/// A mover that has slept while others have ended and begun the same segment writes nothing.
+#[tokio::test]
+async fn a_mover_that_has_slept_writes_nothing() {
+    let world = World::new().await;
+    let workspace = world.operator().await.create_workspace("W", None).await;
+    let workspace = workspace.unwrap().workspace_id;
+    let worker = world.session(Role::Worker).await;
+    let extend = |version: i64, next: &str| {
+        format!(
+            "SELECT extend_segment(1::smallint, {version}, ARRAY['{workspace}'::uuid],
+                 ARRAY['{workspace}'::uuid], ARRAY['\\x0000'::bytea],
+                 ARRAY[uuid_send('{workspace}')], {next})"
+        )
+    };
+    let told =
+        async |order: String| -> bool { worker.query_one(&order, &[]).await.unwrap().get(0) };
+    let begin = "SELECT begin_segment('deliveries', '{}') = 1";
+    assert!(told(begin.to_owned()).await);
+    let version = "SELECT version FROM memory_segments WHERE segment = 1";
+    let slept = world.count(version).await;
+    assert!(told(extend(slept, "NULL, NULL")).await);
+    for _ in 0..3 {
+        worker
+            .query_one("SELECT clear_claims(1::smallint, 9)", &[])
+            .await
+            .unwrap();
+    }
+    let retire = "UPDATE memory_segments SET state = 'retired' WHERE segment = 1";
+    assert_eq!(world.database.execute(retire, &[]).await.unwrap(), 1);
+    assert!(told("SELECT empty_segment(1::smallint, 0)".to_owned()).await);
+    assert!(told(begin.to_owned()).await);
+    // It stands where it stood then: at the start.
+    let further = format!("'{workspace}', '{workspace}'");
+    assert!(!told(extend(slept, &further)).await);
+    assert!(told(extend(world.count(version).await, &further)).await);
+    assert_eq!(world.count("SELECT count(*) FROM memory").await, 1);
 }
 
 /// An operator's word for a lost claim does not bring back what is remembered under another id.

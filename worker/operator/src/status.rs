@@ -69,14 +69,7 @@ FROM workers WHERE seen_at > now() - interval '30 seconds'";
 
     /// What is remembered, and about how many claims are not moved yet.
     MEMORY = status_memory "
-SELECT coalesce(sum(keys) FILTER (WHERE state IN ('copied', 'clearing', 'ready')), 0)::bigint
-           AS keys,
-       count(*) FILTER (WHERE state IN ('copied', 'clearing', 'ready')) AS segments,
-       (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
-        WHERE inhparent = 'memory'::regclass) AS bytes,
-       (SELECT sum(greatest(reltuples, pg_stat_get_live_tuples(oid), 0))::bigint FROM pg_class
-        WHERE oid IN ('webhook_deliveries'::regclass, 'form_submissions'::regclass)) AS claims
-FROM memory_segments";
+SELECT keys, segments, bytes, deliveries + submissions AS claims FROM memory_size";
 
     /// The workspaces that are held.
     HELD = held_workspaces "

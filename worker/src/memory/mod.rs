@@ -7,10 +7,7 @@
 pub mod segment;
 mod store;
 
-use std::{
-    ops::ControlFlow,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -30,7 +27,7 @@ use crate::{metrics, waiting};
 
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved
 /// in larger pieces is written less often.
-const MOVED_CLAIMS: u64 = 2_000_000;
+const MOVED_CLAIMS: i64 = 2_000_000;
 /// How long the claim of a submission stays at least.
 const KEPT_SUBMISSIONS: Duration = Duration::from_secs(24 * 3600);
 /// Time between two moves, in which the server's statistics notice the first.
@@ -50,16 +47,19 @@ const CLAIMS: i64 = 48_000;
 const MERGED_ROWS: i64 = 128;
 /// Rows whose claims one step deletes.
 const CLEARED_ROWS: i32 = 32;
+/// By what a step's size is divided at most: to merge takes two rows of each segment.
+const MAX_DIVISOR: i32 = 64;
 
 /// Moves recorded claims into the memory.
 pub struct Mover {
     database: Database,
-    moved_claims: u64,
+    moved_claims: i64,
     kept_submissions: Duration,
     move_every: Duration,
     emptied_after: Duration,
     moved_at: [Option<Instant>; 2],
     moves_first: bool,
+    divisor: i32,
 }
 
 impl Mover {
@@ -74,6 +74,7 @@ impl Mover {
             emptied_after: EMPTIED_AFTER,
             moved_at: [None; 2],
             moves_first: false,
+            divisor: 1,
         }
     }
 
@@ -108,10 +109,7 @@ impl Mover {
                 let is_oldest = waiting::is_oldest(&self.database, worker).await;
                 let mut has_work = matches!(is_oldest, Ok(true));
                 if !has_work {
-                    tell(
-                        [(MovedClaims::Deliveries, 0), (MovedClaims::Submissions, 0)],
-                        &Size::NOTHING,
-                    );
+                    tell(&Size::default());
                 }
                 while has_work {
                     if told.is_none_or(|told| told.elapsed() > TELL_EVERY) {
@@ -130,18 +128,27 @@ impl Mover {
 
     /// Sets the gauges.
     async fn tell(&self) {
-        let claims = store::count_claims(&self.database).await;
-        let size = store::size(&self.database).await;
-        if let (Ok(claims), Ok(size)) = (claims, size) {
-            tell(claims, &size);
+        if let Ok(size) = store::size(&self.database).await {
+            tell(&size);
         }
     }
 
-    /// Does the next step. Returns `false` if there is nothing to do.
+    /// Does the next step. Returns `false` if there is nothing to do. After an error the next steps
+    /// are smaller, because this one may have exceeded the time limit.
     ///
     /// # Errors
     /// When the database did not answer.
     pub async fn step(&mut self) -> Result<bool, DatabaseError> {
+        let done = self.next_step().await;
+        match done {
+            Ok(true) => {}
+            Ok(false) => self.divisor = 1,
+            Err(_) => self.divisor = (self.divisor * 2).min(MAX_DIVISOR),
+        }
+        done
+    }
+
+    async fn next_step(&mut self) -> Result<bool, DatabaseError> {
         let segments = store::segments(&self.database).await?;
         let of = |state| segments.iter().filter(move |one| one.state == state);
         for retired in of(Retired) {
@@ -150,7 +157,8 @@ impl Mover {
             }
         }
         if let Some(moved) = of(Copied).chain(of(Clearing)).next() {
-            store::clear_claims(&self.database, moved.segment, CLEARED_ROWS).await?;
+            let rows = (CLEARED_ROWS / self.divisor).max(1);
+            store::clear_claims(&self.database, moved.segment, rows).await?;
             return Ok(true);
         }
         if let Some((copied, source)) = of(Copying).find_map(|one| Some((one, one.source?))) {
@@ -191,7 +199,11 @@ impl Mover {
         if self.moved_at.iter().all(rests) {
             return Ok(false);
         }
-        let counts = store::count_claims(&self.database).await?;
+        let claims = store::count_claims(&self.database).await?;
+        let counts = [
+            (MovedClaims::Deliveries, claims.deliveries),
+            (MovedClaims::Submissions, claims.submissions),
+        ];
         let mut kinds = Vec::from_iter(counts.into_iter().zip(&mut self.moved_at));
         kinds.sort_by_key(|(_, moved_at)| **moved_at);
         for ((source, claims), moved_at) in kinds {
@@ -211,8 +223,9 @@ impl Mover {
         let kept = Timestamp::now().as_millisecond().unsigned_abs();
         let kept = kept.saturating_sub(self.kept_submissions.as_millis() as u64);
         let younger = RunId::earliest_at(kept);
+        let most = CLAIMS / i64::from(self.divisor);
         let (next, places) =
-            store::read_claims(&self.database, source, into.next(), CLAIMS, younger).await?;
+            store::read_claims(&self.database, source, into.next(), most, younger).await?;
         store::extend(&self.database, into, segment::rows(&places), next).await
     }
 
@@ -224,21 +237,22 @@ impl Mover {
     ) -> Result<(), DatabaseError> {
         let mut inputs = Vec::new();
         for one in segments {
-            let read = store::read_rows(&self.database, one.segment, into.next(), MERGED_ROWS);
+            let most = MERGED_ROWS / i64::from(self.divisor);
+            let read = store::read_rows(&self.database, one.segment, into.next(), most);
             inputs.push(read.await?);
         }
         let (places, next) = segment::merge(into.next(), &inputs);
         drop(inputs);
-        let next = match next {
-            ControlFlow::Continue(next) => Some(next),
-            ControlFlow::Break(()) => None,
-        };
         store::extend(&self.database, into, segment::rows(&places), next).await
     }
 }
 
-fn tell(claims: [(MovedClaims, u64); 2], size: &Size) {
-    for (kind, claims) in claims {
+fn tell(size: &Size) {
+    let kinds = [
+        (MovedClaims::Deliveries, size.claims.deliveries),
+        (MovedClaims::Submissions, size.claims.submissions),
+    ];
+    for (kind, claims) in kinds {
         metrics::CLAIMS.set_under([kind.as_str()], claims as f64);
     }
     metrics::REMEMBERED.set(size.keys as f64);

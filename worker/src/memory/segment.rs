@@ -1,8 +1,6 @@
 //! Segments in memory: how sorted keys become rows, how rows of several segments become rows of
 //! one, and which segments are worth it.
 
-use std::ops::ControlFlow;
-
 use uuid::Uuid;
 
 /// Keys in one row: its filter is read for every look-up and fits four times into a page, its keys
@@ -93,15 +91,14 @@ impl Input {
 
 /// Merges what several segments have from a place on. Returns the keys, sorted, and where to go on:
 /// nowhere if these were all.
-pub(super) fn merge(from: Place, inputs: &[Input]) -> (Vec<Place>, ControlFlow<(), Place>) {
+pub(super) fn merge(from: Place, inputs: &[Input]) -> (Vec<Place>, Option<Place>) {
     let until = inputs.iter().filter_map(Input::known_until).min();
     let is_wanted = |place: &Place| *place >= from && until.is_none_or(|until| *place < until);
     let all = inputs.iter().flat_map(Input::places);
     let mut places: Vec<Place> = all.filter(is_wanted).collect();
     places.sort(); // stable: it finds the sorted runs
     places.dedup();
-    let next = until.map_or(ControlFlow::Break(()), ControlFlow::Continue);
-    (places, next)
+    (places, until)
 }
 
 /// The segments to merge, of those with the given numbers of keys: the smallest ones, as many as
@@ -167,13 +164,9 @@ mod tests {
                 let inputs: Vec<_> = segments.iter().map(|one| read(one, from, most)).collect();
                 let (places, next) = merge(from, &inputs);
                 merged.extend(places);
-                match next {
-                    ControlFlow::Continue(next) => {
-                        prop_assert!(next > from, "no progress");
-                        from = next;
-                    }
-                    ControlFlow::Break(()) => break,
-                }
+                let Some(next) = next else { break };
+                prop_assert!(next > from, "no progress");
+                from = next;
             }
             let all = segments.iter().flatten().flat_map(|row| {
                 let keys = row.keys.as_chunks::<16>().0.iter();

@@ -14,22 +14,16 @@ use super::segment::{Input, Place, Row};
 statements! {
     /// The segments of the memory.
     SEGMENTS = memory_segments "
-SELECT segment, state, source, merged_into, next_workspace, next_key, keys
+SELECT segment, state, source, merged_into, next_workspace, next_key, keys,
+       version
 FROM memory_segments ORDER BY segment";
 
-    /// The number of claims, about, as the server's statistics know it.
-    COUNT_CLAIMS = count_claims "
-SELECT relname AS source, greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint AS claims
-FROM pg_class
-WHERE oid IN ('webhook_deliveries'::regclass, 'form_submissions'::regclass)
-ORDER BY relname DESC";
-
-    /// What the memory holds, and its bytes with those of segments that are written or replaced.
+    /// What is remembered, and about how many claims there are.
     MEMORY_SIZE = memory_size "
-SELECT coalesce(sum(keys), 0)::bigint AS keys, count(*) AS segments,
-       (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
-        WHERE inhparent = 'memory'::regclass) AS bytes
-FROM memory_segments WHERE state IN ('copied', 'clearing', 'ready')";
+SELECT keys, segments, bytes, deliveries, submissions FROM memory_size";
+
+    /// About how many claims there are.
+    COUNT_CLAIMS = count_claims "SELECT deliveries, submissions FROM memory_size";
 
     /// The claims of deliveries that follow a key, and whether they are recorded: whether there is
     /// the signal. What is recorded stays so.
@@ -70,7 +64,7 @@ UNION ALL
 
     /// Writes the rows that follow, and where to go on.
     EXTEND_SEGMENT = extend_segment "
-SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8, $9) AS is_written";
+SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8) AS is_written";
 
     /// Deletes claims that were moved.
     CLEAR_CLAIMS = clear_claims "SELECT clear_claims($1, $2) AS is_cleared";
@@ -89,6 +83,7 @@ pub(super) struct Segment {
     next_workspace: Option<uuid::Uuid>,
     next_key: Option<uuid::Uuid>,
     keys: i64,
+    version: i64,
 }
 
 from_row!(Segment {
@@ -99,6 +94,7 @@ from_row!(Segment {
     next_workspace,
     next_key,
     keys,
+    version,
 });
 
 impl Segment {
@@ -124,40 +120,39 @@ pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, Databa
     database.fetch_all(&SEGMENTS, &[]).await
 }
 
-/// About how many claims of deliveries and of submissions there are.
-pub(super) async fn count_claims(
-    database: &Database,
-) -> Result<[(MovedClaims, u64); 2], DatabaseError> {
-    let rows = database.query(&COUNT_CLAIMS, &[]).await?;
-    let mut counts = [(MovedClaims::Deliveries, 0), (MovedClaims::Submissions, 0)];
-    for (count, row) in counts.iter_mut().zip(&rows) {
-        count.1 = row.try_get::<_, i64>("claims")?.unsigned_abs();
-    }
-    Ok(counts)
+/// About how many claims there are.
+#[derive(Default)]
+pub(super) struct Claims {
+    pub(super) deliveries: i64,
+    pub(super) submissions: i64,
 }
 
-/// What the memory holds.
+from_row!(Claims {
+    deliveries,
+    submissions
+});
+
+/// What the memory holds, and about how many claims are not in it.
+#[derive(Default)]
 pub(super) struct Size {
     pub(super) keys: i64,
     /// Those that are looked up.
     pub(super) segments: i64,
     pub(super) bytes: i64,
-}
-
-impl Size {
-    /// Told while another worker tells.
-    pub(super) const NOTHING: Self = Self {
-        keys: 0,
-        segments: 0,
-        bytes: 0,
-    };
+    pub(super) claims: Claims,
 }
 
 from_row!(Size {
+    ..claims,
     keys,
     segments,
     bytes
 });
+
+/// About how many claims there are.
+pub(super) async fn count_claims(database: &Database) -> Result<Claims, DatabaseError> {
+    database.fetch_one(&COUNT_CLAIMS, &[]).await
+}
 
 /// What the memory holds.
 pub(super) async fn size(database: &Database) -> Result<Size, DatabaseError> {
@@ -241,8 +236,8 @@ pub(super) async fn begin(
     Ok(begun.try_get::<_, Option<i16>>("segment")?.is_some())
 }
 
-/// Writes rows into a segment that was read with this state. `next` is where to go on; `None` ends
-/// the segment.
+/// Writes rows into a segment, unless it was written since it was read. `next` is where to go on;
+/// `None` ends the segment.
 pub(super) async fn extend(
     database: &Database,
     segment: &Segment,
@@ -263,14 +258,13 @@ pub(super) async fn extend(
             &EXTEND_SEGMENT,
             &[
                 /* $1 segment */ &segment.segment,
-                /* $2 at_workspace */ &segment.next_workspace,
-                /* $3 at_key */ &segment.next_key,
-                /* $4 workspaces */ &workspaces,
-                /* $5 first_keys */ &first_keys,
-                /* $6 filters */ &filters,
-                /* $7 lists */ &lists,
-                /* $8 to_workspace */ &next_workspace,
-                /* $9 to_key */ &next_key,
+                /* $2 read_version */ &segment.version,
+                /* $3 workspaces */ &workspaces,
+                /* $4 first_keys */ &first_keys,
+                /* $5 filters */ &filters,
+                /* $6 lists */ &lists,
+                /* $7 to_workspace */ &next_workspace,
+                /* $8 to_key */ &next_key,
             ],
         )
         .await
