@@ -470,6 +470,23 @@ async fn a_replaced_segment_stays_for_older_snapshots() {
     assert_eq!(world.count(KEYS).await, 2);
 }
 
+/// Who claims must see what was committed before it claims, whatever the database's default is.
+#[tokio::test]
+async fn every_statement_has_a_snapshot_of_its_own() {
+    let world = World::new().await;
+    let name = "SELECT current_database()";
+    let name: String = world.database.query_one(name, &[]).await.unwrap().get(0);
+    let default =
+        format!("ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'");
+    world.database.batch_execute(&default).await.unwrap();
+    for role in [Role::Gateway, Role::Worker, Role::Operator] {
+        let isolation = "SELECT current_setting('transaction_isolation')";
+        let session = world.session(role).await;
+        let isolation: String = session.query_one(isolation, &[]).await.unwrap().get(0);
+        assert_eq!(isolation, "read committed", "{role:?}");
+    }
+}
+
 /// A mover that has slept while others have ended and begun the same segment writes nothing.
 #[tokio::test]
 async fn a_mover_that_has_slept_writes_nothing() {

@@ -64,9 +64,10 @@ impl Role {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a caller waits for a free connection.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The timeouts of a session. Migrations are exempt.
-const SESSION: &str =
-    "-c statement_timeout=4s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s";
+/// The timeouts of a session, and the isolation that functions of the database count on: each of
+/// their statements sees what was committed before it. Migrations are exempt.
+const SESSION: &str = "-c statement_timeout=4s -c lock_timeout=3s \
+    -c idle_in_transaction_session_timeout=10s -c default_transaction_isolation=read\\ committed";
 
 /// Creates a pool of at most `size` connections, without connecting yet.
 ///
