@@ -143,17 +143,7 @@ BEGIN
         'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'memory', 'form_links',
             'workflows',
         'webhooks', 'connected_accounts', 'policies'] LOOP
-        IF emptied = 'memory' THEN
-            DELETE FROM memory m USING (SELECT segment, first_key FROM memory
-                WHERE workspace_id = tenant LIMIT most) piece
-            WHERE m.segment = piece.segment AND m.workspace_id = tenant
-                AND m.first_key = piece.first_key;
-            GET DIAGNOSTICS deleted = ROW_COUNT;
-            IF deleted > 0 THEN
-                RETURN deleted;
-            END IF;
-            CONTINUE;
-        ELSIF emptied = 'workflows' THEN
+        IF emptied = 'workflows' THEN
             -- Workflows and releases refer to each other: delete both in one statement.
             WITH piece AS (
                 DELETE FROM workflows WHERE ctid = ANY (ARRAY(SELECT ctid FROM workflows
@@ -167,8 +157,11 @@ BEGIN
             END IF;
             CONTINUE;
         END IF;
-        EXECUTE format('DELETE FROM %1$I WHERE ctid = ANY (ARRAY(
-            SELECT ctid FROM %1$I WHERE workspace_id = $1 LIMIT $2))', emptied) USING tenant, most;
+        -- Some of the tables are divided; rows of two parts can have the same place.
+        EXECUTE format('DELETE FROM %1$I t USING (SELECT tableoid AS part, ctid AS place FROM %1$I
+                WHERE workspace_id = $1 LIMIT $2) piece
+            WHERE t.tableoid = piece.part AND t.ctid = piece.place AND t.workspace_id = $1', emptied)
+        USING tenant, most;
         GET DIAGNOSTICS deleted = ROW_COUNT;
         IF deleted > 0 THEN
             RETURN deleted;

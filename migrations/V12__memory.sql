@@ -1,7 +1,9 @@
--- The memory of what was recorded long ago. Claims are rows of an index while they are recent; a
--- worker moves the recorded ones into segments, which hold nothing but sorted keys, and merges
--- small segments into larger ones. A segment is written once, key after key, and never changed:
--- when it has been merged into another, its table is emptied as a whole. The protocol is in
+-- The memory of what was recorded long ago. Claims are made in one half of their table, which is an
+-- index of random keys, and small. When it is large enough, the halves change places, and a worker
+-- copies the recorded claims of the other half into a segment, which holds nothing but sorted keys,
+-- carries the few others over, and empties that half as a whole. Small segments are merged into
+-- larger ones. A segment is written once, key after key, and never changed: when it has been merged
+-- into another, its table is emptied, too. So nothing is deleted row by row. The protocol is in
 -- gateway/src/acceptance/README.md, the worker's part of it in worker/src/memory.
 --
 -- A key is the first half of a claim's. What is remembered is looked up in every segment, so each
@@ -29,7 +31,7 @@ COMMENT ON COLUMN memory.keys IS 'Keys of 16 bytes each, in order';
 CREATE TABLE memory_segments (
     segment         smallint PRIMARY KEY,
     state           text NOT NULL DEFAULT 'empty' CHECK (state IN ('empty', 'copying', 'copied',
-        'clearing', 'ready', 'merging', 'retired')),
+        'ready', 'merging', 'retired')),
     source          text UNIQUE CHECK (source IN ('deliveries', 'submissions')),
     merged_into     smallint,
     next_workspace  uuid,
@@ -42,12 +44,12 @@ COMMENT ON TABLE memory_segments IS 'The segments of the memory';
 COMMENT ON COLUMN memory_segments.segment IS 'Number of the table';
 COMMENT ON COLUMN memory_segments.state IS
     'copying and merging: being written, not yet looked at; copied: its claims are still there; '
-    'clearing: they are being deleted; ready; retired: replaced, to be emptied';
+    'ready; retired: replaced, to be emptied';
 COMMENT ON COLUMN memory_segments.source IS
     'The claims that are moved into it, while they are; one move of each at a time';
 COMMENT ON COLUMN memory_segments.merged_into IS 'The segment that replaces it when that is ready';
 COMMENT ON COLUMN memory_segments.next_workspace IS
-    'Where writing or clearing goes on, null at the start: the workspace';
+    'Where writing goes on, null at the start: the workspace';
 COMMENT ON COLUMN memory_segments.next_key IS 'The same: the key in it';
 COMMENT ON COLUMN memory_segments.keys IS 'Number of keys that were written';
 COMMENT ON COLUMN memory_segments.version IS
@@ -79,7 +81,7 @@ DECLARE
     asked smallint;
 BEGIN
     FOR asked IN SELECT s.segment FROM memory_segments s
-        WHERE s.state IN ('copied', 'clearing', 'ready') LOOP
+        WHERE s.state IN ('copied', 'ready') LOOP
         RETURN QUERY
         SELECT n.key_high
         FROM (SELECT u.workspace_id, u.key_high, u.bytes,
@@ -101,17 +103,46 @@ END
 $$;
 COMMENT ON FUNCTION remembered IS 'Those of the keys that the memory holds';
 
--- Whoever makes claims holds this lock from before its snapshot until the claims are committed, so
--- who gets it alone knows that all claims that began before are over, and that later ones see what
--- is committed now.
+CREATE FUNCTION claims_in(claimed text, half integer) RETURNS regclass
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+SELECT (CASE claimed WHEN 'deliveries' THEN 'webhook_deliveries' ELSE 'form_submissions' END
+    || '_' || half)::regclass
+$$;
+COMMENT ON FUNCTION claims_in IS 'The table of a half';
 
-CREATE FUNCTION join_claiming() RETURNS void LANGUAGE sql AS
-    'SELECT pg_advisory_xact_lock_shared(1280263234, 1)';
-COMMENT ON FUNCTION join_claiming IS 'Lets what waits for claims to be over wait for this one';
-CREATE FUNCTION await_claims() RETURNS void LANGUAGE sql AS
-    'SELECT pg_advisory_xact_lock(1280263234, 1)';
-COMMENT ON FUNCTION await_claims IS
-    'Waits for all claims that are under way; later ones wait until the transaction is over';
+CREATE FUNCTION has_claims(claimed text, half integer) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    found boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', claims_in(claimed, half)) INTO found;
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION has_claims IS 'Whether there are claims in a half';
+
+CREATE FUNCTION change_halves(claimed text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+DECLARE
+    halves claim_halves;
+BEGIN
+    SELECT * INTO halves FROM claim_halves WHERE source = claimed FOR UPDATE;
+    IF has_claims(claimed, 3 - halves.filled) OR NOT has_claims(claimed, halves.filled)
+        OR EXISTS (SELECT FROM memory_segments WHERE source = claimed) THEN
+        RETURN false;
+    END IF;
+    PERFORM await_claims();
+    UPDATE claim_halves SET filled = 3 - filled, filled_since = clock_timestamp()
+    WHERE source = claimed;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    -- All other claims wait while it waits for one that is stuck.
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION change_halves IS
+    'From now on, claims are made in the other half, which is empty; false if it is not, or to be '
+    'tried again';
 
 CREATE FUNCTION begin_segment(moved text, merged smallint[]) RETURNS smallint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -142,16 +173,19 @@ COMMENT ON FUNCTION begin_segment IS
 
 CREATE FUNCTION extend_segment(extended smallint, read_version bigint,
     workspaces uuid[], first_keys uuid[], filters bytea[], lists bytea[],
-    to_workspace uuid, to_key uuid)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    carried_workspaces uuid[], carried_keys uuid[], to_workspace uuid, to_key uuid)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+SET enable_seqscan = off AS $$
 DECLARE
+    current memory_segments;
+    filled smallint;
     written bigint := 0;
 BEGIN
     -- What a crash undoes is done again; the log has it before what comes later.
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM memory_segments ORDER BY segment FOR UPDATE;
-    PERFORM FROM memory_segments WHERE segment = extended AND state IN ('copying', 'merging')
-        AND version = read_version;
+    SELECT * INTO current FROM memory_segments
+    WHERE segment = extended AND state IN ('copying', 'merging') AND version = read_version;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -162,6 +196,35 @@ BEGIN
          AS n (workspace_id, first_key, filter, keys)
     WHERE EXISTS (SELECT FROM workspaces w WHERE w.workspace_id = n.workspace_id);
     SELECT coalesce(sum(length(list) / 16), 0) INTO written FROM unnest(lists) AS list;
+    -- A claim sees them in the one half or in the other.
+    SELECT h.filled INTO filled FROM claim_halves h WHERE h.source = current.source;
+    IF current.source = 'deliveries' THEN
+        WITH carried AS (
+            DELETE FROM webhook_deliveries d
+            USING unnest(carried_workspaces, carried_keys) AS c (workspace_id, key_high)
+            WHERE d.half = 3 - filled AND d.workspace_id = c.workspace_id
+                AND d.key_high = c.key_high
+            RETURNING d.*
+        )
+        INSERT INTO webhook_deliveries
+            (batch_id, workspace_id, key_high, key_low, delivery_id, half)
+        SELECT batch_id, workspace_id, key_high, key_low, delivery_id, filled FROM carried;
+    ELSIF current.source = 'submissions' THEN
+        -- Payloads are no longer compared.
+        WITH carried AS (
+            DELETE FROM form_submissions s
+            USING unnest(carried_workspaces, carried_keys) AS c (workspace_id, key_high)
+            WHERE s.half = 3 - filled AND s.workspace_id = c.workspace_id
+                AND s.key_high = c.key_high
+            RETURNING s.*
+        )
+        INSERT INTO form_submissions
+            (batch_id, workspace_id, key_high, key_low, submission_id, release_ids,
+                changed_repeats, half)
+        SELECT batch_id, workspace_id, key_high, key_low, submission_id, release_ids,
+            changed_repeats, filled
+        FROM carried;
+    END IF;
     UPDATE memory_segments SET next_workspace = to_workspace, next_key = to_key,
         keys = keys + written, version = version + 1,
         state = CASE WHEN to_workspace IS NOT NULL THEN state WHEN keys + written = 0 THEN 'empty'
@@ -178,81 +241,58 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION extend_segment IS
-    'Writes rows that follow what was written before; null as to_workspace ends the segment, which '
-    'replaces those that were merged into it; false if it was written since that version';
+    'Writes rows that follow what was written before, and carries claims over into the half that '
+    'is filled; null as to_workspace ends the segment, which replaces those that were merged into '
+    'it; false if it was written since that version';
 
-CREATE FUNCTION clear_claims(cleared smallint, most integer) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off
-SET lock_timeout = '200ms' AS $$
+-- TRUNCATE shows an empty table to older snapshots, too. No claim has one, because all that began
+-- before are awaited. A dump has one, and locks its tables a moment later: nothing is emptied for a
+-- while, while the table is locked, or while a transaction is seen that began before. (Those of
+-- other logins are seen if the functions' owner may see them.)
+
+CREATE FUNCTION was_older_seen(since timestamptz, seconds double precision) RETURNS boolean
+LANGUAGE sql AS $$
+SELECT since > clock_timestamp() - make_interval(secs => seconds) OR EXISTS (
+    SELECT FROM pg_stat_activity WHERE datname = current_database()
+        AND backend_type = 'client backend' AND backend_xmin IS NOT NULL AND xact_start <= since)
+$$;
+COMMENT ON FUNCTION was_older_seen IS
+    'Whether there may be a snapshot that is older than a time: whether that was less than so many '
+    'seconds ago, or such a transaction is seen';
+
+CREATE FUNCTION empty_half(copied smallint, seconds double precision) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
 DECLARE
-    found memory_segments;
-    last record;
+    current memory_segments;
+    moved regclass;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT * INTO found FROM memory_segments WHERE segment = cleared FOR UPDATE;
-    IF found.state = 'copied' THEN
-        PERFORM await_claims();
-        UPDATE memory_segments SET state = 'clearing', next_workspace = NULL, next_key = NULL,
-            changed_at = clock_timestamp()
-        WHERE segment = cleared;
-        RETURN true;
-    ELSIF found.state IS DISTINCT FROM 'clearing' THEN
+    SELECT * INTO current FROM memory_segments WHERE segment = copied AND state = 'copied'
+    FOR UPDATE;
+    IF NOT FOUND OR was_older_seen(current.changed_at, seconds) THEN
         RETURN false;
     END IF;
-    WITH part AS MATERIALIZED (
-        -- Concatenated, so that it is read as a whole, once.
-        SELECT m.workspace_id, m.first_key, m.keys || ''::bytea AS keys FROM memory m
-        WHERE m.segment = cleared AND (m.workspace_id, m.first_key) > (
-            coalesce(found.next_workspace, '00000000-0000-0000-0000-000000000000'),
-            coalesce(found.next_key, '00000000-0000-0000-0000-000000000000'))
-        ORDER BY m.workspace_id, m.first_key LIMIT most
-    ), known AS MATERIALIZED (
-        SELECT p.workspace_id, encode(substr(p.keys, 16 * place + 1, 16), 'hex')::uuid AS key_high
-        FROM part p, generate_series(0, length(p.keys) / 16 - 1) AS place
-    ), deliveries AS (
-        DELETE FROM webhook_deliveries d USING known k
-        WHERE found.source = 'deliveries' AND d.workspace_id = k.workspace_id
-            AND d.key_high = k.key_high
-    ), submissions AS (
-        DELETE FROM form_submissions s USING known k
-        WHERE found.source = 'submissions' AND s.workspace_id = k.workspace_id
-            AND s.key_high = k.key_high
-    )
-    SELECT workspace_id, first_key INTO last FROM part
-    ORDER BY workspace_id DESC, first_key DESC LIMIT 1;
-    IF last IS NULL THEN
-        UPDATE memory_segments SET state = 'ready', source = NULL, changed_at = clock_timestamp()
-        WHERE segment = cleared;
-    ELSE
-        UPDATE memory_segments SET next_workspace = last.workspace_id, next_key = last.first_key
-        WHERE segment = cleared;
-    END IF;
+    SELECT claims_in(source, 3 - filled) INTO moved FROM claim_halves WHERE source = current.source;
+    PERFORM await_claims();
+    EXECUTE format('TRUNCATE %s', moved);
+    UPDATE memory_segments SET state = 'ready', source = NULL, changed_at = clock_timestamp()
+    WHERE segment = copied;
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
-    -- All other claims wait while it waits for one that is stuck.
     RETURN false;
 END
 $$;
-COMMENT ON FUNCTION clear_claims IS
-    'Deletes the claims whose keys are in the next `most` rows of a segment, as soon as no claim '
-    'is under way that does not see the segment; false if it has none, or to be tried again';
+COMMENT ON FUNCTION empty_half IS
+    'Empties the half whose claims were copied into a segment so many seconds ago, or carried '
+    'over, unless somebody is still reading who may not see that; whether it did';
 
--- TRUNCATE shows an empty table to older snapshots, too. No claim has one, because all that began
--- before the segment was replaced are awaited. A dump has one, and locks its tables a moment later:
--- nothing is emptied for a while, while the table is locked, or while a transaction is seen that
--- began before. (Those of other logins are seen if the functions' owner may see them.)
-
-CREATE FUNCTION empty_segment(emptied smallint, seconds double precision)
-RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
+CREATE FUNCTION empty_segment(emptied smallint, seconds double precision) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+DECLARE
+    current memory_segments;
 BEGIN
-    PERFORM FROM memory_segments WHERE segment = emptied AND state = 'retired'
-        AND changed_at <= clock_timestamp() - make_interval(secs => seconds) FOR UPDATE;
-    IF NOT FOUND OR EXISTS (
-        SELECT FROM pg_stat_activity a, memory_segments s
-        WHERE s.segment = emptied AND a.datname = current_database()
-            AND a.backend_type = 'client backend' AND a.backend_xmin IS NOT NULL
-            AND a.xact_start <= s.changed_at) THEN
+    SELECT * INTO current FROM memory_segments WHERE segment = emptied AND state = 'retired'
+    FOR UPDATE;
+    IF NOT FOUND OR was_older_seen(current.changed_at, seconds) THEN
         RETURN false;
     END IF;
     PERFORM await_claims();
@@ -269,26 +309,37 @@ COMMENT ON FUNCTION empty_segment IS
     'Empties a segment that was replaced so many seconds ago, unless somebody who may have seen it '
     'in use is still reading; whether it did';
 
+CREATE FUNCTION about_rows(counted regclass) RETURNS bigint LANGUAGE sql STABLE AS $$
+SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
+WHERE oid = counted
+$$;
+COMMENT ON FUNCTION about_rows IS 'Rows of a table, as the server''s statistics know them';
+
+CREATE VIEW claim_sizes AS
+SELECT source, about_rows(claims_in(source, filled)) AS filled,
+    about_rows(claims_in(source, 3 - filled)) AS other,
+    has_claims(source, 3 - filled) AS has_other,
+    extract(epoch FROM clock_timestamp() - filled_since)::double precision AS seconds
+FROM claim_halves;
+COMMENT ON VIEW claim_sizes IS
+    'About how many claims each half has, and for how many seconds the one has been filled';
+
 CREATE VIEW memory_size AS
-SELECT coalesce(sum(keys) FILTER (WHERE state IN ('copied', 'clearing', 'ready')), 0)::bigint
-        AS keys,
-    count(*) FILTER (WHERE state IN ('copied', 'clearing', 'ready')) AS segments,
+SELECT coalesce(sum(keys) FILTER (WHERE state IN ('copied', 'ready')), 0)::bigint AS keys,
+    count(*) FILTER (WHERE state IN ('copied', 'ready')) AS segments,
     (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
         WHERE inhparent = 'memory'::regclass) AS bytes,
-    (SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
-        WHERE oid = 'webhook_deliveries'::regclass) AS deliveries,
-    (SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
-        WHERE oid = 'form_submissions'::regclass) AS submissions
+    (SELECT filled + other FROM claim_sizes WHERE source = 'deliveries') AS deliveries,
+    (SELECT filled + other FROM claim_sizes WHERE source = 'submissions') AS submissions
 FROM memory_segments;
 COMMENT ON VIEW memory_size IS
     'What is remembered, its bytes with those of segments that are written or replaced; and the '
     'claims, about, as the server''s statistics know them';
 
-REVOKE EXECUTE ON FUNCTION remembered, join_claiming, await_claims, begin_segment, extend_segment,
-    clear_claims, empty_segment FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION remembered, has_claims, change_halves, begin_segment, extend_segment,
+    empty_half, empty_segment FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION remembered TO letterbox_gateway;
-GRANT EXECUTE ON FUNCTION begin_segment, extend_segment, clear_claims, empty_segment
-    TO letterbox_worker;
-GRANT SELECT ON memory TO letterbox_worker;
-GRANT SELECT ON memory_segments TO letterbox_worker;
+GRANT EXECUTE ON FUNCTION has_claims, change_halves, begin_segment, extend_segment, empty_half,
+    empty_segment TO letterbox_worker;
+GRANT SELECT ON claim_halves, claim_sizes, memory, memory_segments TO letterbox_worker;
 GRANT SELECT ON memory_size TO letterbox_worker, letterbox_operator;

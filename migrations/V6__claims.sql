@@ -9,8 +9,8 @@
 -- key to the door (webhook, workflow) would check again, row by row, what the claiming statement
 -- checks by its join.
 --
--- What has been recorded for a while is moved from here to the memory, which no claim may overlook:
--- see V12__memory.sql.
+-- Claims are made in one half of their table. What the other half holds is moved to the memory,
+-- which no claim may overlook, and then the halves change places: see V12__memory.sql.
 --
 -- A gateway that has been taken over is confined to live webhooks and links: it claims through
 -- functions that check the door, and that the key belongs to the door; and workers trust only
@@ -51,14 +51,53 @@ COMMENT ON COLUMN open_batches.entries IS
 COMMENT ON COLUMN open_batches.body IS 'Body of a spilled message';
 CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at IS NOT NULL;
 
+CREATE TABLE claim_halves (
+    source       text PRIMARY KEY CHECK (source IN ('deliveries', 'submissions')),
+    filled       smallint NOT NULL DEFAULT 1 CHECK (filled BETWEEN 1 AND 2),
+    filled_since timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE claim_halves IS 'The halves of the tables of claims';
+COMMENT ON COLUMN claim_halves.source IS
+    'deliveries: of webhook_deliveries; submissions: of form_submissions';
+COMMENT ON COLUMN claim_halves.filled IS 'The half in which claims are made';
+COMMENT ON COLUMN claim_halves.filled_since IS
+    'When that began: all claims of the other half are older; by the database''s clock';
+INSERT INTO claim_halves (source) VALUES ('deliveries'), ('submissions');
+
+-- Whoever makes claims holds this lock from before its snapshot until the claims are committed, so
+-- who gets it alone knows that all claims that began before are over, and that later ones see what
+-- is committed now.
+
+CREATE FUNCTION join_claiming(claimed text) RETURNS smallint LANGUAGE plpgsql AS $$
+BEGIN
+    -- Otherwise what follows would not see what is committed now.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'claims are made at the isolation level read committed'
+            USING ERRCODE = 'invalid_transaction_state';
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(1280263234, 1);
+    RETURN (SELECT filled FROM claim_halves WHERE source = claimed);
+END
+$$;
+COMMENT ON FUNCTION join_claiming IS
+    'Lets what waits for claims to be over wait for this one; returns the half to claim in';
+CREATE FUNCTION await_claims() RETURNS void LANGUAGE sql AS
+    'SELECT pg_advisory_xact_lock(1280263234, 1)';
+COMMENT ON FUNCTION await_claims IS
+    'Waits for all claims that are under way; later ones wait until the transaction is over';
+REVOKE EXECUTE ON FUNCTION join_claiming, await_claims FROM PUBLIC;
+
 CREATE TABLE webhook_deliveries (
     batch_id     bigint NOT NULL,
     workspace_id uuid NOT NULL,
     key_high     uuid NOT NULL,
     key_low      uuid NOT NULL,
     delivery_id  uuid NOT NULL,
-    PRIMARY KEY (workspace_id, key_high, key_low)
-);
+    half         smallint NOT NULL,
+    PRIMARY KEY (workspace_id, key_high, key_low, half)
+) PARTITION BY LIST (half);
+CREATE TABLE webhook_deliveries_1 PARTITION OF webhook_deliveries FOR VALUES IN (1);
+CREATE TABLE webhook_deliveries_2 PARTITION OF webhook_deliveries FOR VALUES IN (2);
 COMMENT ON TABLE webhook_deliveries IS
     'One distinct body received by one webhook: the claim by which it is accepted once';
 COMMENT ON COLUMN webhook_deliveries.batch_id IS
@@ -67,26 +106,36 @@ COMMENT ON COLUMN webhook_deliveries.workspace_id IS 'Tenant';
 COMMENT ON COLUMN webhook_deliveries.key_high IS 'First half of SHA-256(webhook_id, SHA-256(body))';
 COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
 COMMENT ON COLUMN webhook_deliveries.delivery_id IS 'Id of the signal; the same for every attempt';
+COMMENT ON COLUMN webhook_deliveries.half IS 'Each half has a table of its own; no key is in both';
 
 CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[])
-RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+RETURNS TABLE (id uuid, is_new boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+DECLARE
+    filled smallint := join_claiming('deliveries');
 BEGIN
-    PERFORM join_claiming();
     RETURN QUERY
     WITH closed AS (
         DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
-    ), claimed AS (
-        INSERT INTO webhook_deliveries AS d (workspace_id, key_high, key_low, batch_id, delivery_id)
-        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id
+    ), wanted AS (
+        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id,
+            n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
         FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids)
-             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, id)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
             AND w.deleted_at IS NULL
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
-            AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
+            AND (SELECT true FROM webhook_deliveries d
+                WHERE d.half = 3 - filled AND d.workspace_id = n.workspace_id
+                    AND d.key_high = n.key_high AND d.key_low = n.key_low) IS NULL
+    ), claimed AS (
+        INSERT INTO webhook_deliveries AS d
+            (workspace_id, key_high, key_low, half, batch_id, delivery_id)
+        SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id
+        FROM wanted n WHERE NOT n.is_remembered
         ORDER BY n.workspace_id, n.key_high, n.key_low
         ON CONFLICT DO NOTHING
         RETURNING d.batch_id, d.delivery_id
@@ -95,7 +144,8 @@ BEGIN
         SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
             FROM claimed c GROUP BY c.batch_id
     )
-    SELECT delivery_id FROM claimed;
+    SELECT c.delivery_id, true FROM claimed c
+    UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
     -- A sender that uses the new secret no longer needs the replaced ones. Skips locked rows; the
     -- next delivery ends those.
     UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
@@ -115,7 +165,8 @@ END
 $$;
 COMMENT ON FUNCTION claim_deliveries IS
     'Claims bodies of live webhooks that have no row yet and are not remembered, and opens the '
-    'batches for them; also deletes closed batches; returns the ids of the claimed deliveries';
+    'batches for them; also deletes closed batches; returns the ids of the claimed deliveries, and '
+    'those that would have been given to what is remembered';
 
 CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
@@ -124,7 +175,7 @@ RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURREN
 BEGIN
     RETURN QUERY
     WITH free AS (
-        SELECT d.workspace_id, d.key_high, d.key_low, n.batch_id
+        SELECT d.workspace_id, d.key_high, d.key_low, d.half, n.batch_id
         FROM unnest(workspaces, highs, lows, doors, hashes, batches)
              AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
@@ -139,6 +190,7 @@ BEGIN
     ), taken AS (
         UPDATE webhook_deliveries d SET batch_id = f.batch_id FROM free f
         WHERE d.workspace_id = f.workspace_id AND d.key_high = f.key_high AND d.key_low = f.key_low
+            AND d.half = f.half
         RETURNING d.batch_id, d.delivery_id
     ), opened AS (
         INSERT INTO open_batches (batch_id, lease_until)
@@ -164,8 +216,11 @@ CREATE TABLE form_submissions (
     release_ids     uuid[] NOT NULL,
     payload_hash    bigint,
     changed_repeats integer NOT NULL DEFAULT 0,
-    PRIMARY KEY (workspace_id, key_high, key_low)
-);
+    half            smallint NOT NULL,
+    PRIMARY KEY (workspace_id, key_high, key_low, half)
+) PARTITION BY LIST (half);
+CREATE TABLE form_submissions_1 PARTITION OF form_submissions FOR VALUES IN (1);
+CREATE TABLE form_submissions_2 PARTITION OF form_submissions FOR VALUES IN (2);
 COMMENT ON TABLE form_submissions IS
     'One accepted form post: the claim that lets its idempotency key start one run';
 COMMENT ON COLUMN form_submissions.batch_id IS
@@ -184,6 +239,7 @@ COMMENT ON COLUMN form_submissions.payload_hash IS
     'kept';
 COMMENT ON COLUMN form_submissions.changed_repeats IS
     'How often the key was repeated with another payload, which changed nothing';
+COMMENT ON COLUMN form_submissions.half IS 'Each half has a table of its own; no key is in both';
 CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
 
 -- A claim through a link with a limit locks the link's row, and so sees all earlier claims.
@@ -192,9 +248,11 @@ CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], 
     hashes bytea[],
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
         payloads bigint[])
-RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+RETURNS TABLE (id uuid, is_new boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+DECLARE
+    filled smallint := join_claiming('submissions');
 BEGIN
-    PERFORM join_claiming();
     PERFORM FROM form_links b
     WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
         AND b.answers < b.max_answers
@@ -204,19 +262,26 @@ BEGIN
         RETURN QUERY
         WITH closed AS (
             DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
-        ), claimed AS (
-            INSERT INTO form_submissions AS s
-                (workspace_id, key_high, key_low, batch_id, submission_id, release_ids,
-                    payload_hash)
-            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, ARRAY[l.release_id],
-                n.payload_hash
+        ), wanted AS (
+            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, l.release_id,
+                n.payload_hash,
+                n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
             FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
-                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id,
+                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, new_id,
                      payload_hash)
             JOIN live_links l ON l.token_sha256 = n.token_sha256
                 AND l.workspace_id = n.workspace_id
             WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-                AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
+                AND (SELECT true FROM form_submissions s
+                    WHERE s.half = 3 - filled AND s.workspace_id = n.workspace_id
+                        AND s.key_high = n.key_high AND s.key_low = n.key_low) IS NULL
+        ), claimed AS (
+            INSERT INTO form_submissions AS s
+                (workspace_id, key_high, key_low, half, batch_id, submission_id, release_ids,
+                    payload_hash)
+            SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id,
+                ARRAY[n.release_id], n.payload_hash
+            FROM wanted n WHERE NOT n.is_remembered
             ORDER BY n.workspace_id, n.key_high, n.key_low
             ON CONFLICT DO NOTHING
             RETURNING s.batch_id, s.submission_id
@@ -225,19 +290,20 @@ BEGIN
             SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
                 FROM claimed c GROUP BY c.batch_id
         )
-        SELECT submission_id FROM claimed;
+        SELECT c.submission_id, true FROM claimed c
+        UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
     ELSE
         RETURN QUERY
         WITH closed AS (
             DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
         ), wanted AS (
-            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, n.payload_hash,
+            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.payload_hash,
                 l.release_id, b.form_link_id,
                 b.max_answers - b.answers AS places,
                 row_number() OVER (PARTITION BY b.form_link_id ORDER BY n.workspace_id, n.key_high,
                     n.key_low) AS place
             FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
-                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, id,
+                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, new_id,
                      payload_hash)
             JOIN live_links l ON l.token_sha256 = n.token_sha256
                 AND l.workspace_id = n.workspace_id
@@ -246,16 +312,17 @@ BEGIN
                     AND b.max_answers IS NOT NULL
             WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
               AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
-              AND NOT (b.form_link_id IS NOT NULL AND EXISTS (
+              AND NOT EXISTS (
                   SELECT FROM form_submissions s
                   WHERE s.workspace_id = n.workspace_id AND s.key_high = n.key_high
-                      AND s.key_low = n.key_low))
+                      AND s.key_low = n.key_low
+                      AND (s.half = 3 - filled OR b.form_link_id IS NOT NULL))
         ), claimed AS (
             INSERT INTO form_submissions AS s
-                (workspace_id, key_high, key_low, batch_id, submission_id, release_ids,
+                (workspace_id, key_high, key_low, half, batch_id, submission_id, release_ids,
                     payload_hash)
-            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.id, ARRAY[n.release_id],
-                n.payload_hash
+            SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id,
+                ARRAY[n.release_id], n.payload_hash
             FROM wanted n WHERE n.places IS NULL OR n.place <= n.places
             ORDER BY n.workspace_id, n.key_high, n.key_low
             ON CONFLICT DO NOTHING
@@ -268,13 +335,13 @@ BEGIN
             UPDATE form_links f SET answers = f.answers + t.times
             FROM (
                 SELECT w.workspace_id, w.form_link_id, count(*) AS times
-                FROM claimed c JOIN wanted w ON w.id = c.submission_id
+                FROM claimed c JOIN wanted w ON w.new_id = c.submission_id
                     WHERE w.form_link_id IS NOT NULL
                 GROUP BY w.workspace_id, w.form_link_id
             ) t
             WHERE f.workspace_id = t.workspace_id AND f.form_link_id = t.form_link_id
         )
-        SELECT submission_id FROM claimed;
+        SELECT c.submission_id, true FROM claimed c;
     END IF;
 END
 $$;
@@ -288,7 +355,7 @@ RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURREN
 BEGIN
     RETURN QUERY
     WITH free AS (
-        SELECT s.workspace_id, s.key_high, s.key_low, n.batch_id, l.release_id
+        SELECT s.workspace_id, s.key_high, s.key_low, s.half, n.batch_id, l.release_id
         FROM unnest(workspaces, highs, lows, doors, hashes, batches)
              AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id)
         JOIN live_links l ON l.token_sha256 = n.token_sha256
@@ -305,6 +372,7 @@ BEGIN
                 || f.release_id END
         FROM free f
         WHERE s.workspace_id = f.workspace_id AND s.key_high = f.key_high AND s.key_low = f.key_low
+            AND s.half = f.half
         RETURNING s.batch_id, s.submission_id
     ), opened AS (
         INSERT INTO open_batches (batch_id, lease_until)
@@ -365,13 +433,21 @@ GRANT EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_change
 
 CREATE FUNCTION claim_lost_delivery(workspace uuid, high uuid, low uuid, id uuid)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    filled smallint := join_claiming('deliveries');
 BEGIN
-    PERFORM join_claiming();
-    INSERT INTO webhook_deliveries AS d (batch_id, workspace_id, key_high, key_low, delivery_id)
-    SELECT 0, workspace, high, low, id
-    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
-    ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE SET batch_id = 0
-    WHERE d.delivery_id = EXCLUDED.delivery_id;
+    UPDATE webhook_deliveries d SET batch_id = 0
+    WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low
+        AND d.delivery_id = id;
+    IF NOT FOUND THEN
+        INSERT INTO webhook_deliveries
+            (batch_id, workspace_id, key_high, key_low, half, delivery_id)
+        SELECT 0, workspace, high, low, filled, id
+        WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
+            AND NOT EXISTS (SELECT FROM webhook_deliveries d
+                WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low)
+        ON CONFLICT DO NOTHING;
+    END IF;
     RETURN FOUND;
 END
 $$;
@@ -380,15 +456,21 @@ COMMENT ON FUNCTION claim_lost_delivery IS
 
 CREATE FUNCTION claim_lost_submission(workspace uuid, high uuid, low uuid, id uuid, release uuid)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    filled smallint := join_claiming('submissions');
 BEGIN
-    PERFORM join_claiming();
-    INSERT INTO form_submissions AS s
-        (batch_id, workspace_id, key_high, key_low, submission_id, release_ids)
-    SELECT 0, workspace, high, low, id, ARRAY[release]
-    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
-    ON CONFLICT (workspace_id, key_high, key_low) DO UPDATE
-    SET batch_id = 0, release_ids = s.release_ids || EXCLUDED.release_ids
-    WHERE s.submission_id = EXCLUDED.submission_id;
+    UPDATE form_submissions s SET batch_id = 0, release_ids = s.release_ids || release
+    WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low
+        AND s.submission_id = id;
+    IF NOT FOUND THEN
+        INSERT INTO form_submissions
+            (batch_id, workspace_id, key_high, key_low, half, submission_id, release_ids)
+        SELECT 0, workspace, high, low, filled, id, ARRAY[release]
+        WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
+            AND NOT EXISTS (SELECT FROM form_submissions s
+                WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low)
+        ON CONFLICT DO NOTHING;
+    END IF;
     RETURN FOUND;
 END
 $$;
@@ -425,11 +507,11 @@ CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
 GRANT SELECT, UPDATE, DELETE ON open_batches TO letterbox_gateway;
 GRANT SELECT ON open_batches, webhook_deliveries, form_submissions TO letterbox_operator;
 GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
-GRANT SELECT (workspace_id, key_high, key_low, delivery_id)
+GRANT SELECT (workspace_id, key_high, key_low, half, delivery_id)
     ON webhook_deliveries TO letterbox_worker;
 GRANT SELECT (batch_id, workspace_id, key_high, key_low, submission_id)
     ON form_submissions TO letterbox_gateway;
-GRANT SELECT (workspace_id, key_high, submission_id, release_ids)
+GRANT SELECT (workspace_id, key_high, half, submission_id, release_ids)
     ON form_submissions TO letterbox_worker;
 GRANT SELECT, UPDATE (queues) ON work_queues TO letterbox_gateway, letterbox_operator;
 GRANT SELECT ON work_queues TO letterbox_worker;

@@ -162,8 +162,6 @@ text_enum! {
         Copying = "copying",
         /// Looked up; its claims are still there
         Copied = "copied",
-        /// Looked up; its claims are being deleted
-        Clearing = "clearing",
         /// Looked up
         Ready = "ready",
         /// Others are merged into it

@@ -1,8 +1,9 @@
 //! Whether it stays as fast when much is stored: claims that were moved into the memory, a mover
 //! that catches up, and a million clients whose hits are known.
 //!
-//! The memory is filled directly, with segments as they are when so many claims were moved two
-//! million at a time; claims and signals are filled in as they come, in a random order of keys.
+//! The memory is filled directly, with as many segments as there are on average when so many claims
+//! were moved a million at a time; claims and signals are filled in as they come, in a random order
+//! of keys.
 //! Each is measured behind a checkpoint. After a checkpoint every page costs most when it is first
 //! written, so this is measured for longer than the rest.
 
@@ -37,27 +38,33 @@ pub const AGAIN: &str = "nothing remembered, once more";
 pub const REPEATS: &str = "repeats of what is remembered, 64 connections";
 pub const BESIDE_WORKER: &str = "beside a worker, 256 connections";
 pub const BESIDE_MOVER: &str = "beside a worker whose mover catches up, 256 connections";
-pub const MOVER: &str = "a mover alone";
+pub const MOVER: &str = "a mover alone: claims that it copies";
+pub const MERGER: &str = "a mover alone: keys that it merges";
 
 const SECTION: Section = Section::Growth;
 /// Claims that are not moved yet, as many as there are when a move begins.
-const CLAIMS: i64 = 2_000_000;
+const CLAIMS: i64 = 1_000_000;
 /// Claims that a mover catches up with.
 const MOVED: i64 = 10_000_000;
 const CHUNK: i64 = 500_000;
+/// Keys of each of two segments that are merged.
+const MERGED: u64 = 5_000_000;
+/// How often a key is written by merges until there are a hundred million
+/// (`memory::segment::keys_are_in_few_segments_and_seldom_written`).
+pub const MERGES: f64 = 7.9;
 /// Bodies of which all are repeated.
 const REPEATED: u64 = 10_000;
 
 const FILL_CLAIMS: &str = "
-INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, delivery_id)
-SELECT 0, $1, gen_random_uuid(), gen_random_uuid(), gen_random_uuid()
+INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, delivery_id, half)
+SELECT 0, $1, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1
 FROM generate_series(1, $2::bigint)";
 /// With signals, whose ids sort by time.
 const FILL_RECORDED: &str = "
 WITH filled AS (
-    INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, delivery_id)
+    INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, delivery_id, half)
     SELECT 0, $1, gen_random_uuid(), gen_random_uuid(),
-        encode(int8send(clock_timestamp_us * 1000000 + number) || int8send(number), 'hex')::uuid
+        encode(int8send(clock_timestamp_us * 1000000 + number) || int8send(number), 'hex')::uuid, 1
     FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock_timestamp_us)
          AS clock, generate_series(1, $2::bigint) AS number
     RETURNING workspace_id, delivery_id
@@ -71,7 +78,11 @@ const LOGGED: &str = "SELECT (pg_current_wal_lsn() - '0/0')::bigint";
 const FORGET: &str = "
 TRUNCATE memory;
 UPDATE memory_segments SET state = 'empty', source = NULL, merged_into = NULL, keys = 0,
-    next_workspace = NULL, next_key = NULL";
+    next_workspace = NULL, next_key = NULL;
+UPDATE claim_halves SET filled = 1, filled_since = now()";
+/// Claims are made in the other half since yesterday.
+const CHANGE_HALVES: &str =
+    "UPDATE claim_halves SET filled = 2, filled_since = now() - interval '1 day'";
 /// Hits of this minute and the next, so that no sweep forgets them.
 const FILL_HITS: &str = "
 INSERT INTO rate_limits (key, hits)
@@ -184,7 +195,8 @@ impl<'b> Growth<'b> {
                     known.clear();
                 }
             }
-            self.fill(FILL_CLAIMS, CLAIMS, &[]).await;
+            let claims = if keys > 0 { CLAIMS } else { 10_000 };
+            self.fill(FILL_CLAIMS, claims, &[]).await;
             for statement in FILLED {
                 self.bench.sql(statement).await;
             }
@@ -222,6 +234,7 @@ impl<'b> Growth<'b> {
             for statement in FILLED {
                 bench.sql(statement).await;
             }
+            bench.sql(CHANGE_HALVES).await;
             let worker = bench.worker().await;
             let moved = "SELECT count(*) FROM memory_segments WHERE state = 'copying'";
             if claims == MOVED {
@@ -237,25 +250,38 @@ impl<'b> Growth<'b> {
         self.start_over().await;
     }
 
-    /// What a claim costs that is copied and deleted, without other load.
+    /// What a claim costs that is copied, and a key that is merged, without other load.
     async fn move_alone(&self, round: &mut Round) {
-        let (bench, world) = (self.bench, &self.bench.world);
         let webhook = self.webhook.address.webhook;
-        self.fill(FILL_RECORDED, CLAIMS + CHUNK, &[&webhook]).await;
+        self.fill(FILL_RECORDED, CLAIMS, &[&webhook]).await;
+        self.bench.sql(CHANGE_HALVES).await;
+        self.watch_mover(MOVER, "copied", CLAIMS as f64, round)
+            .await;
+        self.start_over().await;
+        for segment in 1..=2 {
+            self.fill_segment(segment, MERGED, &[]).await;
+        }
+        let retired = "retired";
+        self.watch_mover(MERGER, retired, 2.0 * MERGED as f64, round)
+            .await;
+        self.start_over().await;
+    }
+
+    /// What a mover uses for each of so many keys until there is a segment with that state.
+    async fn watch_mover(&self, name: &str, state: &str, keys: f64, round: &mut Round) {
+        let (bench, world) = (self.bench, &self.bench.world);
         bench.sql("CHECKPOINT").await;
         let worker = bench.worker().await;
         let watched = bench.intake_and(&worker);
         let (used, logged) = (watched.sample(), world.count(LOGGED).await);
-        let moved = "SELECT count(*) FROM memory_segments WHERE state = 'ready'";
-        while world.count(moved).await == 0 {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+        let reached = format!("SELECT count(*) FROM memory_segments WHERE state = '{state}'");
+        while world.count(&reached).await == 0 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        let moved = (CLAIMS + CHUNK) as f64;
-        let mut into = round.of(SECTION, MOVER);
-        watched.sample().since(&used).add_to(&mut into, moved);
+        let mut into = round.of(SECTION, name);
+        watched.sample().since(&used).add_to(&mut into, keys);
         let logged = world.count(LOGGED).await - logged;
-        into.add(MOVER_LOG, logged as f64 / moved);
-        self.start_over().await;
+        into.add(MOVER_LOG, logged as f64 / keys);
     }
 
     async fn measure(
@@ -336,11 +362,11 @@ impl<'b> Growth<'b> {
     }
 }
 
-/// How so many keys are distributed over segments, when they were moved by two million.
+/// How so many keys are distributed over segments.
 fn shares(keys: u64) -> &'static [f64] {
     if keys < 500_000_000 {
         &[0.9, 0.1]
     } else {
-        &[0.956, 0.038, 0.006]
+        &[0.89, 0.1, 0.01]
     }
 }

@@ -12,7 +12,8 @@ use crate::{
     finding::{FEW, MANY, QUESTIONS, among},
     forms::submissions,
     growth::{
-        self, AGAIN, BESIDE_MOVER, BESIDE_WORKER, BYTES, LOG, MOVER, MOVER_LOG, MUCH, NOTHING,
+        self, AGAIN, BESIDE_MOVER, BESIDE_WORKER, BYTES, LOG, MERGER, MERGES, MOVER, MOVER_LOG,
+        MUCH, NOTHING,
     },
     intake::{SECONDS_BEHIND, running, stopped},
     limits::{BOUND, HYPER, SENDER},
@@ -268,10 +269,12 @@ impl Judge<'_> {
         );
         let much = |name| figure(Growth, growth::at(256, MUCH), name);
         self.plain("bytes a remembered claim", AtMost(25.0), much(BYTES));
-        let log = |round: &&Round| {
-            let moved = figure(Growth, MOVER, MOVER_LOG).in_round(round)?;
-            Some(much(LOG).in_round(round)? + moved)
+        // What moving takes of something, for each claim, with all merges.
+        let moved = |round: &Round, name| {
+            let copied = figure(Growth, MOVER, name).in_round(round)?;
+            Some(copied + MERGES * figure(Growth, MERGER, name).in_round(round)?)
         };
+        let log = |round: &&Round| Some(much(LOG).in_round(round)? + moved(round, MOVER_LOG)?);
         let log = self.rounds.iter().filter_map(log).collect();
         self.by("log bytes an event, its move included", AtMost(700.0), log);
         let rate = |measurement: String| figure(Growth, measurement, PER_SECOND);
@@ -281,8 +284,9 @@ impl Judge<'_> {
             rate(growth::REPEATS.into()),
             rate(growth::at(64, MUCH)),
         );
-        let mover = figure(Growth, MOVER, CPU_ALL);
-        self.plain("all CPU of a moved claim, us", AtMost(5.0), mover);
+        let mover = self.rounds.iter();
+        let mover = mover.filter_map(|round| moved(round, CPU_ALL)).collect();
+        self.by("all CPU of a moved claim, us", AtMost(5.0), mover);
         self.ratio(
             "intake beside a mover that catches up",
             AtLeast(0.85),

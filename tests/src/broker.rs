@@ -46,10 +46,10 @@ impl World {
             }
         }
         // For every release of the workspace: what a message names is another test's matter.
-        let releases = ", ARRAY(SELECT release_id FROM releases r
-            WHERE r.workspace_id = new.workspace_id)";
-        for (table, claims, kept) in [
-            ("webhook_deliveries", deliveries, ""),
+        let releases = "ARRAY(SELECT release_id FROM releases r
+            WHERE r.workspace_id = new.workspace_id), NULL, 0, 1";
+        for (table, claims, rest) in [
+            ("webhook_deliveries", deliveries, "1"),
             ("form_submissions", submissions, releases),
         ] {
             let workspaces: Vec<WorkspaceId> = claims.iter().map(|one| one.0).collect();
@@ -57,7 +57,7 @@ impl World {
             let lows: Vec<Uuid> = claims.iter().map(|one| one.1.1).collect();
             let ids: Vec<Uuid> = claims.iter().map(|one| one.2).collect();
             let claim = format!(
-                "INSERT INTO {table} SELECT 0, new.*{kept} FROM unnest($1::uuid[], $2::uuid[],
+                "INSERT INTO {table} SELECT 0, new.*, {rest} FROM unnest($1::uuid[], $2::uuid[],
                     $3::uuid[], $4::uuid[]) AS new (workspace_id, high, low, id)
                  ON CONFLICT DO NOTHING"
             );

@@ -112,6 +112,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("open_batches", "message_type"), MessageType::WORDS),
+        (("claim_halves", "source"), MovedClaims::WORDS),
         (("memory_segments", "state"), SegmentState::WORDS),
         (("memory_segments", "source"), MovedClaims::WORDS),
     ]

@@ -38,7 +38,7 @@ use crate::{
 const CLAIMS: &str = "SELECT (SELECT count(*) FROM webhook_deliveries)
     + (SELECT count(*) FROM form_submissions)";
 const KEYS: &str = "SELECT coalesce(sum(length(m.keys) / 16), 0)::bigint FROM memory m
-    JOIN memory_segments USING (segment) WHERE state IN ('copied', 'clearing', 'ready')";
+    JOIN memory_segments USING (segment) WHERE state IN ('copied', 'ready')";
 
 fn database(world: &World, role: Role) -> Database {
     let settings = DatabaseSettings {
@@ -56,8 +56,8 @@ fn mover(world: &World) -> Mover {
 async fn move_until(world: &World, mover: &mut Mover, claims: i64) {
     eventually("moved", async || {
         assert!(mover.step().await.unwrap());
-        let over = "SELECT count(*) FROM memory_segments WHERE state IN ('copied', 'clearing')";
-        world.count(CLAIMS).await == claims && world.count(over).await == 0
+        let moved = "SELECT count(*) FROM memory_segments WHERE source IS NOT NULL";
+        world.count(CLAIMS).await == claims && world.count(moved).await == 0
     })
     .await;
 }
@@ -393,74 +393,112 @@ async fn the_memory_knows_what_a_plain_set_knows() {
     assert!(claims + keys >= tried.claimed.len() as i64 && claims >= open as i64);
 }
 
-/// A claim that began before a key was copied does not see the copy: its key stays claimed until it
-/// is over.
+/// Claims that are under way are waited for, both before claims are made in the other half and
+/// before the first one is emptied: they do not see what was done since they began.
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_stay_until_older_claims_are_over() {
     let world = World::new().await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
-    assert!(webhook.send("1").await.is_first());
+    assert!(webhook.send("0").await.is_first());
     world.await_signals(1).await;
-    let older = world.session(Role::Login).await;
-    older
-        .batch_execute("BEGIN; SELECT join_claiming()")
-        .await
-        .unwrap();
     let mut mover = mover(&world);
-    let moving = tokio::spawn(async move {
-        while mover.step().await.is_ok() {}
-        mover
-    });
+    let older = world.session(Role::Login).await;
+    let changed = "SELECT count(*) FROM claim_halves WHERE filled = 2";
     let copied = "SELECT count(*) FROM memory_segments WHERE state = 'copied'";
-    eventually("copied", async || world.count(copied).await == 1).await;
-    eventually("the mover waits", async || {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        world.count(waiting).await == 1
-    })
-    .await;
-    assert_eq!(world.count(CLAIMS).await, 1);
-    // The others do not wait for the one that is stuck.
-    assert!(webhook.send("2").await.is_first());
-    world.await_signals(2).await;
-    assert_eq!(world.count(CLAIMS).await, 2);
-    older.batch_execute("COMMIT").await.unwrap();
-    eventually("cleared", async || world.count(CLAIMS).await == 0).await;
-    assert!(webhook.send("1").await.is_duplicate());
-    moving.abort();
+    for (body, is_done) in [("1", changed), ("2", copied)] {
+        let begin = "BEGIN; SELECT join_claiming('deliveries')";
+        older.batch_execute(begin).await.unwrap();
+        let mut other = self::mover(&world);
+        let moving = tokio::spawn(async move { while other.step().await.is_ok() {} });
+        eventually("the mover waits", async || {
+            let waiting = "SELECT count(*) FROM pg_locks
+                WHERE locktype = 'advisory' AND NOT granted AND database =
+                    (SELECT oid FROM pg_database WHERE datname = current_database())";
+            world.count(waiting).await == 1
+        })
+        .await;
+        // The others do not wait for the one that is stuck.
+        let claims = world.count(CLAIMS).await;
+        assert!(webhook.send(body).await.is_first());
+        assert_eq!(world.count(CLAIMS).await, claims + 1);
+        world.await_signals(claims + 1).await;
+        moving.abort();
+        let _ = moving.await;
+        older.batch_execute("COMMIT").await.unwrap();
+        eventually("the next thing is done", async || {
+            world.count(is_done).await == 1 || {
+                mover.step().await.unwrap();
+                false
+            }
+        })
+        .await;
+    }
+    move_until(&world, &mut mover, 0).await;
+    for body in ["0", "1", "2"] {
+        assert!(webhook.send(body).await.is_duplicate());
+    }
 }
 
-/// A dump that has its snapshot from before a segment was replaced finds it.
+/// A claim in a transaction whose snapshot is from its beginning could be in the wrong half.
+#[tokio::test]
+async fn claims_are_refused_at_another_isolation_level() {
+    let world = World::new().await;
+    let gateway = world.session(Role::Gateway).await;
+    let claim = |table| {
+        let lists = vec!["'{}'"; 7].join(", ");
+        let payloads = if table == "submissions" { ", '{}'" } else { "" };
+        format!("SELECT claim_{table}({lists}, 1, '{{}}'{payloads})")
+    };
+    for table in ["deliveries", "submissions"] {
+        gateway.batch_execute(&claim(table)).await.unwrap();
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            let begin = format!("BEGIN ISOLATION LEVEL {level}");
+            gateway.batch_execute(&begin).await.unwrap();
+            let refused = gateway.batch_execute(&claim(table)).await.unwrap_err();
+            assert!(
+                format!("{refused:?}").contains("read committed"),
+                "{refused:?}"
+            );
+            gateway.batch_execute("ROLLBACK").await.unwrap();
+        }
+    }
+}
+
+/// A dump that has its snapshot from before a half was copied, or a segment was replaced, finds
+/// what its snapshot shows.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_segment_stays_for_older_snapshots() {
+async fn what_was_moved_stays_for_older_snapshots() {
     let world = World::new().await;
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     let mut mover = mover(&world);
     let retired = "SELECT count(*) FROM memory_segments WHERE state = 'retired'";
-    let mut dump = None;
+    let dump = world.session(Role::Login).await;
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM signals";
+    let seen = async |what: &str| -> i64 { dump.query_one(what, &[]).await.unwrap().get(0) };
     for n in 0..2 {
         assert!(webhook.send(n.to_string()).await.is_first());
         world.await_signals(n + 1).await;
-        move_until(&world, &mut mover, 0).await;
-        if n == 0 {
-            let session = world.session(Role::Login).await;
-            let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM signals";
-            session.batch_execute(begin).await.unwrap();
-            dump = Some(session);
+        dump.batch_execute(begin).await.unwrap();
+        for _ in 0..20 {
+            mover.step().await.unwrap();
         }
+        assert_eq!((seen(CLAIMS).await, seen(KEYS).await), (1, n));
+        assert_eq!(world.count(KEYS).await, n + 1, "it is copied");
+        dump.batch_execute("COMMIT").await.unwrap();
+        move_until(&world, &mut mover, 0).await;
     }
+    dump.batch_execute(begin).await.unwrap();
     eventually("merged", async || {
         mover.step().await.unwrap();
         world.count(retired).await == 2
     })
     .await;
-    let dump = dump.unwrap();
     for _ in 0..20 {
         mover.step().await.unwrap();
     }
-    let seen: i64 = dump.query_one(KEYS, &[]).await.unwrap().get(0);
-    assert_eq!(seen, 1, "what the dump's snapshot shows");
+    assert_eq!(seen(KEYS).await, 2);
     dump.batch_execute("COMMIT").await.unwrap();
     eventually("emptied", async || {
         mover.step().await.unwrap();
@@ -498,7 +536,7 @@ async fn a_mover_that_has_slept_writes_nothing() {
         format!(
             "SELECT extend_segment(1::smallint, {version}, ARRAY['{workspace}'::uuid],
                  ARRAY['{workspace}'::uuid], ARRAY['\\x0000'::bytea],
-                 ARRAY[uuid_send('{workspace}')], {next})"
+                 ARRAY[uuid_send('{workspace}')], '{{}}', '{{}}', {next})"
         )
     };
     let told =
@@ -508,13 +546,7 @@ async fn a_mover_that_has_slept_writes_nothing() {
     let version = "SELECT version FROM memory_segments WHERE segment = 1";
     let slept = world.count(version).await;
     assert!(told(extend(slept, "NULL, NULL")).await);
-    for _ in 0..3 {
-        worker
-            .query_one("SELECT clear_claims(1::smallint, 9)", &[])
-            .await
-            .unwrap();
-    }
-    let retire = "UPDATE memory_segments SET state = 'retired' WHERE segment = 1";
+    let retire = "UPDATE memory_segments SET state = 'retired', source = NULL WHERE segment = 1";
     assert_eq!(world.database.execute(retire, &[]).await.unwrap(), 1);
     assert!(told("SELECT empty_segment(1::smallint, 0)".to_owned()).await);
     assert!(told(begin.to_owned()).await);

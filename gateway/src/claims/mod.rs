@@ -70,13 +70,16 @@ impl Claims {
     ) -> Result<Answers<K>, DatabaseError> {
         let wanted = wanted.iter().map(|(key, batch)| Wanted::new(*key, *batch));
         let wanted: Vec<_> = wanted.collect();
-        let claimed = self.claim_new(&wanted).await?;
-        // Every id was generated for this attempt, so a returned one means a new claim.
-        let (claimed, rest): (Vec<_>, Vec<_>) = wanted
+        // Every id was generated for this attempt, so a returned one is the answer to it.
+        let told = self.claim_new(&wanted).await?;
+        let (told_now, rest): (Vec<_>, Vec<_>) = wanted
             .into_iter()
-            .partition(|one| claimed.contains(&one.id));
+            .partition(|one| told.contains_key(&one.id));
         let mut answers = self.claim_known(rest).await?;
-        answers.extend(claimed.into_iter().map(|one| (one.key, Ok(one.id))));
+        answers.extend(told_now.into_iter().map(|one| {
+            let answer = told[&one.id].then_some(one.id);
+            (one.key, answer.ok_or(Outcome::Duplicate))
+        }));
         Ok(answers)
     }
 

@@ -9,30 +9,28 @@ mod store;
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use letterbox_common::{
-    ids::RunId,
-    states::{
-        MovedClaims,
-        SegmentState::{Clearing, Copied, Copying, Merging, Ready, Retired},
-    },
+use letterbox_common::states::{
+    MovedClaims,
+    SegmentState::{Copied, Copying, Merging, Ready, Retired},
 };
 use letterbox_database::{Database, DatabaseError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub(crate) use self::store::STATEMENTS;
-use self::store::{Segment, Size};
+use self::store::{Halves, Segment, Size};
 use crate::{metrics, waiting};
 
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved
 /// in larger pieces is written less often.
-const MOVED_CLAIMS: i64 = 2_000_000;
-/// How long the claim of a submission stays at least.
+const MOVED_CLAIMS: i64 = 1_000_000;
+/// When deliveries are moved, so long after the last of them: most are recorded by then.
+const KEPT_DELIVERIES: Duration = Duration::from_secs(10);
+/// The same for submissions: the payloads of their repeats are compared until then.
 const KEPT_SUBMISSIONS: Duration = Duration::from_secs(24 * 3600);
-/// Time between two moves, in which the server's statistics notice the first.
-const MOVE_EVERY: Duration = Duration::from_secs(60);
-/// How long a replaced segment stays at least.
+/// How long claims of which most are not recorded wait at most: what lies in a queue comes.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// How long what was copied or replaced stays at least.
 const EMPTIED_AFTER: Duration = Duration::from_secs(60);
 /// Time between two looks when there is nothing to do.
 const EVERY: Duration = Duration::from_secs(5);
@@ -45,21 +43,19 @@ const REST: u32 = 3;
 const CLAIMS: i64 = 48_000;
 /// Rows of each segment that one step merges.
 const MERGED_ROWS: i64 = 128;
-/// Rows whose claims one step deletes.
-const CLEARED_ROWS: i32 = 32;
 /// By what a step's size is divided at most: to merge takes two rows of each segment.
-const MAX_DIVISOR: i32 = 64;
+const MAX_DIVISOR: i64 = 64;
 
 /// Moves recorded claims into the memory.
 pub struct Mover {
     database: Database,
     moved_claims: i64,
+    kept_deliveries: Duration,
     kept_submissions: Duration,
-    move_every: Duration,
+    patience: Duration,
     emptied_after: Duration,
-    moved_at: [Option<Instant>; 2],
     moves_first: bool,
-    divisor: i32,
+    divisor: i64,
 }
 
 impl Mover {
@@ -69,10 +65,10 @@ impl Mover {
         Self {
             database,
             moved_claims: MOVED_CLAIMS,
+            kept_deliveries: KEPT_DELIVERIES,
             kept_submissions: KEPT_SUBMISSIONS,
-            move_every: MOVE_EVERY,
+            patience: PATIENCE,
             emptied_after: EMPTIED_AFTER,
-            moved_at: [None; 2],
             moves_first: false,
             divisor: 1,
         }
@@ -83,8 +79,9 @@ impl Mover {
     pub fn eager(database: Database) -> Self {
         Self {
             moved_claims: 0,
+            kept_deliveries: Duration::ZERO,
             kept_submissions: Duration::ZERO,
-            move_every: Duration::ZERO,
+            patience: Duration::ZERO,
             emptied_after: Duration::ZERO,
             ..Self::new(database)
         }
@@ -156,22 +153,27 @@ impl Mover {
                 return Ok(true);
             }
         }
-        if let Some(moved) = of(Copied).chain(of(Clearing)).next() {
-            let rows = (CLEARED_ROWS / self.divisor).max(1);
-            store::clear_claims(&self.database, moved.segment, rows).await?;
-            return Ok(true);
+        for copied in of(Copied) {
+            if store::empty_half(&self.database, copied.segment, self.emptied_after).await? {
+                return Ok(true);
+            }
         }
-        if let Some((copied, source)) = of(Copying).find_map(|one| Some((one, one.source?))) {
-            self.copy(copied, source).await?;
-            return Ok(true);
+        let halves = store::halves(&self.database).await?;
+        for copying in of(Copying) {
+            let source = halves.iter().find(|one| Some(one.source) == copying.source);
+            if let Some(source) = source
+                && self.copy(copying, source).await?
+            {
+                return Ok(true);
+            }
         }
         // By turns, so that neither hinders the other.
         self.moves_first ^= true;
-        if self.moves_first && self.begin_move().await? {
+        if self.moves_first && self.begin_move(&halves, &segments).await? {
             return Ok(true);
         }
         let has_merged = self.merge_next(&segments).await?;
-        Ok(has_merged || !self.moves_first && self.begin_move().await?)
+        Ok(has_merged || !self.moves_first && self.begin_move(&halves, &segments).await?)
     }
 
     /// Goes on with a merge, or begins one.
@@ -193,40 +195,45 @@ impl Mover {
         Ok(!merged.is_empty() && store::begin(&self.database, None, &merged).await?)
     }
 
-    /// Begins to move claims, where there are many. Those that were last moved longer ago go first.
-    async fn begin_move(&mut self) -> Result<bool, DatabaseError> {
-        let rests = |at: &Option<Instant>| at.is_some_and(|at| at.elapsed() < self.move_every);
-        if self.moved_at.iter().all(rests) {
-            return Ok(false);
-        }
-        let claims = store::count_claims(&self.database).await?;
-        let counts = [
-            (MovedClaims::Deliveries, claims.deliveries),
-            (MovedClaims::Submissions, claims.submissions),
-        ];
-        let mut kinds = Vec::from_iter(counts.into_iter().zip(&mut self.moved_at));
-        kinds.sort_by_key(|(_, moved_at)| **moved_at);
-        for ((source, claims), moved_at) in kinds {
-            let rests = moved_at.is_some_and(|at| at.elapsed() < self.move_every);
-            if claims >= self.moved_claims && !rests {
-                *moved_at = Some(Instant::now());
-                if store::begin(&self.database, Some(source), &[]).await? {
-                    return Ok(true);
-                }
+    /// Begins to move the claims of a half, or to fill the other one.
+    async fn begin_move(
+        &self,
+        halves: &[Halves],
+        segments: &[Segment],
+    ) -> Result<bool, DatabaseError> {
+        for claims in halves {
+            let is_moved = segments.iter().any(|one| one.source == Some(claims.source));
+            let kept = match claims.source {
+                MovedClaims::Deliveries => self.kept_deliveries,
+                MovedClaims::Submissions => self.kept_submissions,
+            };
+            let has_begun = if is_moved {
+                false
+            } else if claims.has_other {
+                claims.are_older(kept)
+                    && store::begin(&self.database, Some(claims.source), &[]).await?
+            } else {
+                claims.filled >= self.moved_claims
+                    && store::change_halves(&self.database, claims.source).await?
+            };
+            if has_begun {
+                return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Copies the recorded ones of the next claims.
-    async fn copy(&self, into: &Segment, source: MovedClaims) -> Result<(), DatabaseError> {
-        let kept = Timestamp::now().as_millisecond().unsigned_abs();
-        let kept = kept.saturating_sub(self.kept_submissions.as_millis() as u64);
-        let younger = RunId::earliest_at(kept);
-        let most = CLAIMS / i64::from(self.divisor);
-        let (next, places) =
-            store::read_claims(&self.database, source, into.next(), most, younger).await?;
-        store::extend(&self.database, into, segment::rows(&places), next).await
+    /// Copies the recorded ones of the next claims, and carries the others over. Returns `false` if
+    /// it rather waits for these.
+    async fn copy(&self, into: &Segment, source: &Halves) -> Result<bool, DatabaseError> {
+        let most = CLAIMS / self.divisor;
+        let read = store::read_claims(&self.database, source.source, into.next(), most).await?;
+        if read.others.len() > read.recorded.len() && !source.are_older(self.patience) {
+            return Ok(false);
+        }
+        let rows = segment::rows(&read.recorded);
+        store::extend(&self.database, into, rows, read.others, read.next).await?;
+        Ok(true)
     }
 
     /// Merges what comes next in some segments.
@@ -237,13 +244,13 @@ impl Mover {
     ) -> Result<(), DatabaseError> {
         let mut inputs = Vec::new();
         for one in segments {
-            let most = MERGED_ROWS / i64::from(self.divisor);
+            let most = MERGED_ROWS / self.divisor;
             let read = store::read_rows(&self.database, one.segment, into.next(), most);
             inputs.push(read.await?);
         }
         let (places, next) = segment::merge(into.next(), &inputs);
         drop(inputs);
-        store::extend(&self.database, into, segment::rows(&places), next).await
+        store::extend(&self.database, into, segment::rows(&places), vec![], next).await
     }
 }
 

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use letterbox_common::{
-    ids::RunId,
-    states::{MovedClaims, SegmentState},
-};
+use letterbox_common::states::{MovedClaims, SegmentState};
 use letterbox_database::{Database, DatabaseError, from_row, statements};
+use tokio_postgres::types::ToSql;
 
 use super::segment::{Input, Place, Row};
 
@@ -22,32 +20,37 @@ FROM memory_segments ORDER BY segment";
     MEMORY_SIZE = memory_size "
 SELECT keys, segments, bytes, deliveries, submissions FROM memory_size";
 
-    /// About how many claims there are.
-    COUNT_CLAIMS = count_claims "SELECT deliveries, submissions FROM memory_size";
+    /// The halves of the claims; first those that were filled for longest.
+    HALVES = claim_halves "
+SELECT source, filled, has_other, seconds FROM claim_sizes ORDER BY seconds DESC";
 
-    /// The claims of deliveries that follow a key, and whether they are recorded: whether there is
-    /// the signal. What is recorded stays so.
+    /// The claims of deliveries that follow a key in the half that is not filled, and whether they
+    /// are recorded: whether there is the signal. What is recorded stays so.
     READ_DELIVERIES = read_delivery_claims "
 SELECT d.workspace_id, d.key_high,
        (SELECT true FROM signals s
         WHERE s.workspace_id = d.workspace_id AND s.signal_id = d.delivery_id) IS TRUE
            AS is_recorded
 FROM webhook_deliveries d
-WHERE (d.workspace_id, d.key_high) > ($1, $2)
+WHERE d.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'deliveries')
+  AND (d.workspace_id, d.key_high) > ($1, $2)
 ORDER BY d.workspace_id, d.key_high LIMIT $3";
 
-    /// The same for submissions, by their runs. A claim that is younger than $4 is kept, because
-    /// the payloads of its repeats are compared.
+    /// The same for submissions, by their runs.
     READ_SUBMISSIONS = read_submission_claims "
-SELECT c.workspace_id, c.key_high, c.submission_id < $4
-       AND ((SELECT true FROM runs r
-             WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id) IS TRUE
-         OR (SELECT true FROM erased_runs e
-             WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id) IS TRUE)
+SELECT c.workspace_id, c.key_high,
+       (SELECT true FROM runs r
+        WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id) IS TRUE
+    OR (SELECT true FROM erased_runs e
+        WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id) IS TRUE
            AS is_recorded
 FROM form_submissions c
-WHERE (c.workspace_id, c.key_high) > ($1, $2)
+WHERE c.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'submissions')
+  AND (c.workspace_id, c.key_high) > ($1, $2)
 ORDER BY c.workspace_id, c.key_high LIMIT $3";
+
+    /// From now on, claims are made in the other half.
+    CHANGE_HALVES = change_halves "SELECT change_halves($1) AS is_done";
 
     /// Rows of a segment: the last one before a key, and those that follow.
     READ_ROWS = read_memory "
@@ -62,15 +65,15 @@ UNION ALL
     /// Takes an empty segment to move claims into, or to merge others into.
     BEGIN_SEGMENT = begin_segment "SELECT begin_segment($1, $2) AS segment";
 
-    /// Writes the rows that follow, and where to go on.
+    /// Writes the rows that follow, carries claims over, and says where to go on.
     EXTEND_SEGMENT = extend_segment "
-SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8) AS is_written";
+SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS is_done";
 
-    /// Deletes claims that were moved.
-    CLEAR_CLAIMS = clear_claims "SELECT clear_claims($1, $2) AS is_cleared";
+    /// Empties the half that was copied into a segment.
+    EMPTY_HALF = empty_half "SELECT empty_half($1, $2) AS is_done";
 
     /// Empties a segment that was replaced.
-    EMPTY_SEGMENT = empty_segment "SELECT empty_segment($1, $2) AS is_emptied";
+    EMPTY_SEGMENT = empty_segment "SELECT empty_segment($1, $2) AS is_done";
 }
 
 /// A segment, as `memory_segments` describes it.
@@ -120,6 +123,46 @@ pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, Databa
     database.fetch_all(&SEGMENTS, &[]).await
 }
 
+/// The halves of the claims of one kind.
+#[derive(Clone, Copy)]
+pub(super) struct Halves {
+    pub(super) source: MovedClaims,
+    /// About how many claims the half has in which they are made.
+    pub(super) filled: i64,
+    /// Whether there are claims in the other one.
+    pub(super) has_other: bool,
+    seconds: f64,
+}
+
+from_row!(Halves {
+    source,
+    filled,
+    has_other,
+    seconds
+});
+
+impl Halves {
+    /// Whether all claims in the other half are so old.
+    pub(super) fn are_older(&self, age: Duration) -> bool {
+        self.seconds >= age.as_secs_f64()
+    }
+}
+
+/// The halves of the claims of each kind; first those that were filled for longest.
+pub(super) async fn halves(database: &Database) -> Result<Vec<Halves>, DatabaseError> {
+    database.fetch_all(&HALVES, &[]).await
+}
+
+/// From now on, claims are made in the other half. Returns `false` if that is not empty, or if this
+/// is to be tried again.
+pub(super) async fn change_halves(
+    database: &Database,
+    source: MovedClaims,
+) -> Result<bool, DatabaseError> {
+    let source = source.as_str();
+    is_done(database.query_one(&CHANGE_HALVES, &[&source]).await?)
+}
+
 /// About how many claims there are.
 #[derive(Default)]
 pub(super) struct Claims {
@@ -149,50 +192,53 @@ from_row!(Size {
     bytes
 });
 
-/// About how many claims there are.
-pub(super) async fn count_claims(database: &Database) -> Result<Claims, DatabaseError> {
-    database.fetch_one(&COUNT_CLAIMS, &[]).await
-}
-
 /// What the memory holds.
 pub(super) async fn size(database: &Database) -> Result<Size, DatabaseError> {
     database.fetch_one(&MEMORY_SIZE, &[]).await
 }
 
-/// Claims that follow a place: where they end (`None` if no more follow), and those of them that
-/// are recorded.
+/// Claims of the half that is to be moved.
+pub(super) struct ReadClaims {
+    pub(super) recorded: Vec<Place>,
+    pub(super) others: Vec<Place>,
+    /// Where they end; `None` if no more follow.
+    pub(super) next: Option<Place>,
+}
+
+/// Claims that follow a place.
 pub(super) async fn read_claims(
     database: &Database,
     source: MovedClaims,
     after: Place,
     most: i64,
-    younger: RunId,
-) -> Result<(Option<Place>, Vec<Place>), DatabaseError> {
+) -> Result<ReadClaims, DatabaseError> {
     let (workspace, key) = after;
-    let rows = match source {
-        MovedClaims::Deliveries => {
-            database
-                .query(&READ_DELIVERIES, &[&workspace, &key, &most])
-                .await?
-        }
-        MovedClaims::Submissions => {
-            database
-                .query(&READ_SUBMISSIONS, &[&workspace, &key, &most, &younger])
-                .await?
-        }
+    let statement = match source {
+        MovedClaims::Deliveries => &READ_DELIVERIES,
+        MovedClaims::Submissions => &READ_SUBMISSIONS,
     };
-    let mut places = Vec::with_capacity(rows.len());
+    let values: [&(dyn ToSql + Sync); 3] = [&workspace, &key, &most];
+    let rows = database.query(statement, &values).await?;
+    let (mut recorded, mut others) = (Vec::with_capacity(rows.len()), vec![]);
     let mut last = None;
     for row in &rows {
         let place = (row.try_get("workspace_id")?, row.try_get("key_high")?);
         last = Some(place);
-        if row.try_get("is_recorded")? {
-            places.push(place);
+        let is_recorded = row.try_get("is_recorded")?;
+        if is_recorded {
+            &mut recorded
+        } else {
+            &mut others
         }
+        .push(place);
     }
     let is_end = (rows.len() as i64) < most;
-    places.dedup();
-    Ok((last.filter(|_| !is_end), places))
+    recorded.dedup();
+    Ok(ReadClaims {
+        recorded,
+        others,
+        next: last.filter(|_| !is_end),
+    })
 }
 
 /// What a segment has from a place on: `most` rows, and the one before them.
@@ -236,12 +282,13 @@ pub(super) async fn begin(
     Ok(begun.try_get::<_, Option<i16>>("segment")?.is_some())
 }
 
-/// Writes rows into a segment, unless it was written since it was read. `next` is where to go on;
-/// `None` ends the segment.
+/// Writes rows into a segment, and carries claims over into the half that is filled, unless it was
+/// written since it was read. `next` is where to go on; `None` ends the segment.
 pub(super) async fn extend(
     database: &Database,
     segment: &Segment,
     rows: Vec<Row>,
+    carried: Vec<Place>,
     next: Option<Place>,
 ) -> Result<(), DatabaseError> {
     let (mut workspaces, mut first_keys) = (vec![], vec![]);
@@ -252,6 +299,7 @@ pub(super) async fn extend(
         filters.push(row.filter);
         lists.push(row.keys);
     }
+    let (carried_workspaces, carried_keys): (Vec<_>, Vec<_>) = carried.into_iter().unzip();
     let (next_workspace, next_key) = next.unzip();
     database
         .query_one(
@@ -263,33 +311,37 @@ pub(super) async fn extend(
                 /* $4 first_keys */ &first_keys,
                 /* $5 filters */ &filters,
                 /* $6 lists */ &lists,
-                /* $7 to_workspace */ &next_workspace,
-                /* $8 to_key */ &next_key,
+                /* $7 carried_workspaces */ &carried_workspaces,
+                /* $8 carried_keys */ &carried_keys,
+                /* $9 to_workspace */ &next_workspace,
+                /* $10 to_key */ &next_key,
             ],
         )
         .await
         .map(drop)
 }
 
-/// Deletes the claims of the next `most` rows of a segment, or ends that.
-pub(super) async fn clear_claims(
+/// Empties the half whose claims were copied into a segment so long ago, unless somebody may still
+/// need it. Returns whether it did.
+pub(super) async fn empty_half(
     database: &Database,
     segment: i16,
-    most: i32,
-) -> Result<(), DatabaseError> {
-    let cleared = database.query_one(&CLEAR_CLAIMS, &[&segment, &most]).await;
-    cleared.map(drop)
+    after: Duration,
+) -> Result<bool, DatabaseError> {
+    let values: [&(dyn ToSql + Sync); 2] = [&segment, &after.as_secs_f64()];
+    is_done(database.query_one(&EMPTY_HALF, &values).await?)
 }
 
-/// Empties a segment if it was replaced so long ago, and nobody may be reading it any more. Returns
-/// whether it did.
+/// The same for a segment that was replaced so long ago.
 pub(super) async fn empty(
     database: &Database,
     segment: i16,
     after: Duration,
 ) -> Result<bool, DatabaseError> {
-    let emptied = database
-        .query_one(&EMPTY_SEGMENT, &[&segment, &after.as_secs_f64()])
-        .await?;
-    Ok(emptied.try_get("is_emptied")?)
+    let values: [&(dyn ToSql + Sync); 2] = [&segment, &after.as_secs_f64()];
+    is_done(database.query_one(&EMPTY_SEGMENT, &values).await?)
+}
+
+fn is_done(told: tokio_postgres::Row) -> Result<bool, DatabaseError> {
+    Ok(told.try_get("is_done")?)
 }

@@ -100,11 +100,12 @@ impl Claims {
         }
     }
 
-    /// Claims keys that have no row, and returns the ids of the new claims.
+    /// Claims keys that have no row. Returns the ids of the new claims, and those of remembered
+    /// keys with `false`.
     pub(super) async fn claim_new<K: ClaimKey>(
         &self,
         wanted: &[Wanted<K>],
-    ) -> Result<HashSet<K::Id>, DatabaseError> {
+    ) -> Result<HashMap<K::Id, bool>, DatabaseError> {
         let columns = Columns::of(wanted.iter().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
         let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
@@ -128,7 +129,9 @@ impl Claims {
         let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
         // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
-        rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
+        let told = rows.iter();
+        told.map(|row| Ok((row.try_get("id")?, row.try_get("is_new")?)))
+            .collect()
     }
 
     /// Finds the state of keys; those whose door is gone are missing.

@@ -4,14 +4,14 @@ use letterbox_database::{Statement, statements};
 
 statements! {
     /// Claims bodies that have no row yet, opens the batches that they go into, and returns the ids
-    /// of the new claims: none for keys that have a row or whose door is gone. Also closes batches
-    /// that are known to be confirmed.
+    /// of the new claims and of what is remembered: none for keys that have a row or whose door is
+    /// gone. Also closes batches that are known to be confirmed.
     CLAIM_DELIVERIES = claim_new_deliveries "
-SELECT id FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9) AS id";
+SELECT id, is_new FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
     /// The same for idempotency keys. $10 holds the hashes of their payloads.
     CLAIM_SUBMISSIONS = claim_new_submissions "
-SELECT id FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS id";
+SELECT id, is_new FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
     /// The state of keys whose doors are open; the others are not returned. A statement of its own,
     /// because only a new one sees a row that was committed while claiming waited for it. A claim
