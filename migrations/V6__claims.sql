@@ -112,7 +112,7 @@ CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], d
     hashes bytea[],
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[])
 RETURNS TABLE (id uuid, is_new boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     filled smallint := join_claiming('deliveries');
 BEGIN
@@ -249,7 +249,7 @@ CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], 
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
         payloads bigint[])
 RETURNS TABLE (id uuid, is_new boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     filled smallint := join_claiming('submissions');
 BEGIN

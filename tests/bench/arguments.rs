@@ -34,6 +34,11 @@ pub struct Arguments {
           value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub remembered: u64,
 
+    /// Signals that are stored where growth is measured, and ten times as many as runs
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(i64).range(1_000_000..=1_000_000_000))]
+    pub stored: i64,
+
     /// Result of a former run: every figure is also shown as a multiple of the former median
     #[arg(long, value_name = "FILE", value_parser = Former::read)]
     pub against: Option<Former>,

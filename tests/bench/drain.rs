@@ -37,7 +37,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// What workers shall bring to its end.
 struct Task<'a> {
-    name: &'static str,
+    section: Section,
+    name: &'a str,
     number: usize,
     workers: usize,
     /// Counts what is done.
@@ -47,17 +48,92 @@ struct Task<'a> {
     peer: Option<&'a Bare>,
 }
 
+/// Runs of one kind.
+struct Kind {
+    section: Section,
+    name: String,
+    actions: Value,
+    number: usize,
+    accounts: usize,
+    workers: usize,
+}
+
 pub async fn run(bench: &Bench, round: &mut Round) {
     let publishing = Publishing::start(&bench.world, CHANNELS).await;
+    bench.sql("TRUNCATE signals").await;
+    signals(bench, &publishing, (SECTION, SIGNALS), round).await;
+
+    let five = json!([
+        post("first"),
+        {"id": "if", "type": "condition", "if": "form.name != ''", "then": [post("second")]},
+        {"id": "later", "type": "delay", "for": "PT1S"},
+        post("last"),
+    ]);
+    let kinds: [(&str, Value, usize, usize, usize); 5] = [
+        (ONE_ACCOUNT, one_request(), NUMBER_OF_RUNS, 1, 1),
+        (EIGHT_ACCOUNTS, one_request(), NUMBER_OF_RUNS, 8, 1),
+        (TWO_WORKERS, one_request(), NUMBER_OF_RUNS, 8, 2),
+        (FIVE_ACTIONS, five, NUMBER_OF_LONG_RUNS, 8, 1),
+        (AGENTS, json!([agent()]), NUMBER_OF_AGENTS, 8, 1),
+    ];
+    for (name, actions, number, accounts, workers) in kinds {
+        bench
+            .sql("TRUNCATE active_runs, approvals, run_actions, runs")
+            .await;
+        let kind = Kind {
+            section: SECTION,
+            name: name.to_owned(),
+            actions,
+            number,
+            accounts,
+            workers,
+        };
+        runs(bench, &publishing, kind, round).await;
+    }
+    publishing.end().await;
+}
+
+/// Signals and runs besides those that are stored already.
+pub async fn run_among(bench: &Bench, stored: &str, section: Section, round: &mut Round) {
+    let publishing = Publishing::start(&bench.world, CHANNELS).await;
+    let name = among(SIGNALS, stored);
+    signals(bench, &publishing, (section, &name), round).await;
+    let kind = Kind {
+        section,
+        name: among("runs", stored),
+        actions: one_request(),
+        number: NUMBER_OF_RUNS,
+        accounts: 8,
+        workers: 1,
+    };
+    runs(bench, &publishing, kind, round).await;
+    publishing.end().await;
+}
+
+/// Name of a measurement.
+pub fn among(what: &str, stored: &str) -> String {
+    format!("{what}, {stored}")
+}
+
+fn one_request() -> Value {
+    json!([post("requests")])
+}
+
+async fn signals(
+    bench: &Bench,
+    publishing: &Publishing,
+    (section, name): (Section, &str),
+    round: &mut Round,
+) {
     let address = bench.webhook.address;
     let entry = || (delivery(address), event());
-    bench.sql("TRUNCATE signals").await;
     let lost = publishing
         .publish_all(&bench.world, NUMBER_OF_SIGNALS, entry)
         .await;
-    round.of(SECTION, SIGNALS).failed("not published", lost);
+    round.of(section, name).failed("not published", lost);
     let signals = Task {
-        name: SIGNALS,
+        section,
+        name,
         number: NUMBER_OF_SIGNALS,
         workers: 1,
         metric: "letterbox_signals_total",
@@ -65,43 +141,28 @@ pub async fn run(bench: &Bench, round: &mut Round) {
         peer: None,
     };
     drain(bench, round, &signals).await;
+}
 
-    let one = || json!([post("requests")]);
-    let five = json!([
-        post("first"),
-        {"id": "if", "type": "condition", "if": "form.name != ''", "then": [post("second")]},
-        {"id": "later", "type": "delay", "for": "PT1S"},
-        post("last"),
-    ]);
-    let kinds: [(&'static str, Value, usize, usize, usize); 5] = [
-        (ONE_ACCOUNT, one(), NUMBER_OF_RUNS, 1, 1),
-        (EIGHT_ACCOUNTS, one(), NUMBER_OF_RUNS, 8, 1),
-        (TWO_WORKERS, one(), NUMBER_OF_RUNS, 8, 2),
-        (FIVE_ACTIONS, five, NUMBER_OF_LONG_RUNS, 8, 1),
-        (AGENTS, json!([agent()]), NUMBER_OF_AGENTS, 8, 1),
-    ];
-    for (name, actions, number, accounts, workers) in kinds {
-        let peer = Bare::start(200).await;
-        bench
-            .sql("TRUNCATE active_runs, approvals, run_actions, runs")
-            .await;
-        let mut lost = 0;
-        for form in forms(bench, &peer, &actions, accounts).await {
-            lost += publish_runs(bench, &publishing, &form, number / accounts).await;
-        }
-        round.of(SECTION, name).failed("not published", lost);
-        let task = Task {
-            name,
-            number,
-            workers,
-            metric: "letterbox_runs_finished_total",
-            query: "SELECT count(*) FROM runs WHERE state = 'succeeded'",
-            peer: Some(&peer),
-        };
-        drain(bench, round, &task).await;
-        peer.end().await;
+async fn runs(bench: &Bench, publishing: &Publishing, kind: Kind, round: &mut Round) {
+    let peer = Bare::start(200).await;
+    let mut lost = 0;
+    for form in forms(bench, &peer, &kind.actions, kind.accounts).await {
+        lost += publish_runs(bench, publishing, &form, kind.number / kind.accounts).await;
     }
-    publishing.end().await;
+    round
+        .of(kind.section, &kind.name)
+        .failed("not published", lost);
+    let task = Task {
+        section: kind.section,
+        name: &kind.name,
+        number: kind.number,
+        workers: kind.workers,
+        metric: "letterbox_runs_finished_total",
+        query: "SELECT count(*) FROM runs WHERE state = 'succeeded'",
+        peer: Some(&peer),
+    };
+    drain(bench, round, &task).await;
+    peer.end().await;
 }
 
 /// Forms with these actions, each of a workspace of its own with an account of its own, whose tools
@@ -150,6 +211,7 @@ async fn publish_runs(bench: &Bench, publishing: &Publishing, form: &Form, numbe
 
 /// Starts workers, and measures from the moment in which one has begun.
 async fn drain(bench: &Bench, round: &mut Round, task: &Task<'_>) {
+    let before = bench.world.count(task.query).await;
     let mut workers = Vec::new();
     for _ in 0..task.workers {
         workers.push(bench.worker().await);
@@ -184,10 +246,10 @@ async fn drain(bench: &Bench, round: &mut Round, task: &Task<'_>) {
     }
 
     let events = ended.done - begun.done;
-    let mut into = round.of(SECTION, task.name);
+    let mut into = round.of(task.section, task.name);
     into.add(PER_SECOND, events / (ended.at - begun.at).as_secs_f64());
     ended.used.since(&begun.used).add_to(&mut into, events);
-    let there = bench.world.count(task.query).await as u64;
+    let there = (bench.world.count(task.query).await - before) as u64;
     into.failed(
         "not there in the end",
         (task.number as u64).saturating_sub(there),

@@ -1,11 +1,10 @@
 //! Whether it stays as fast when much is stored: claims that were moved into the memory, a mover
-//! that catches up, and a million clients whose hits are known.
+//! that catches up, signals and runs, and a million clients whose hits are known.
 //!
 //! The memory is filled directly, with as many segments as there are on average when so many claims
-//! were moved a million at a time; claims and signals are filled in as they come, in a random order
-//! of keys.
-//! Each is measured behind a checkpoint. After a checkpoint every page costs most when it is first
-//! written, so this is measured for longer than the rest.
+//! were moved half a million at a time; claims and signals are filled in as they come, in a random
+//! order of keys. Each is measured twice, behind a checkpoint and a while later: after a checkpoint
+//! every page costs most when it is first written, so this is measured for longer than the rest.
 
 use std::{pin::pin, time::Duration};
 
@@ -19,8 +18,9 @@ use tokio_postgres::{
 use uuid::Uuid;
 
 use crate::{
-    arguments::Section,
+    arguments::{Arguments, Section},
     bench::{Bench, measure},
+    drain,
     figures::Round,
     form_requests::{Reads, Submissions, Tokens},
     forms::forget_hits,
@@ -43,7 +43,7 @@ pub const MERGER: &str = "a mover alone: keys that it merges";
 
 const SECTION: Section = Section::Growth;
 /// Claims that are not moved yet, as many as there are when a move begins.
-const CLAIMS: i64 = 1_000_000;
+const CLAIMS: i64 = 500_000;
 /// Claims that a mover catches up with.
 const MOVED: i64 = 10_000_000;
 const CHUNK: i64 = 500_000;
@@ -51,7 +51,7 @@ const CHUNK: i64 = 500_000;
 const MERGED: u64 = 5_000_000;
 /// How often a key is written by merges until there are a hundred million
 /// (`memory::segment::keys_are_in_few_segments_and_seldom_written`).
-pub const MERGES: f64 = 7.9;
+pub const MERGES: f64 = 9.8;
 /// Bodies of which all are repeated.
 const REPEATED: u64 = 10_000;
 
@@ -83,6 +83,37 @@ UPDATE claim_halves SET filled = 1, filled_since = now()";
 /// Claims are made in the other half since yesterday.
 const CHANGE_HALVES: &str =
     "UPDATE claim_halves SET filled = 2, filled_since = now() - interval '1 day'";
+/// Of the last year, one each millisecond, without the bodies.
+const STORE_SIGNALS: &str = "
+INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, received_at,
+    stored_at)
+SELECT workspace_id, (lpad(to_hex(ms + n), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
+    webhook_id, kind, generic_reason, to_timestamp((ms + n) / 1000.0),
+    to_timestamp((ms + n) / 1000.0)
+FROM (SELECT * FROM signals ORDER BY signal_id DESC LIMIT 1) AS like_it,
+    generate_series($1::bigint, $2) AS n,
+    (SELECT (extract(epoch FROM now() - interval '1 year') * 1000)::bigint AS ms) AS clock";
+/// The same, with what was submitted, and one action each.
+const STORE_RUNS: &str = "
+WITH filled AS (
+    INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+        received_at, created_at, finished_at, found_by)
+    SELECT workspace_id,
+        (lpad(to_hex(ms + n), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
+        workflow_id, release_id, run_as, 'succeeded', input, to_timestamp((ms + n) / 1000.0),
+        to_timestamp((ms + n) / 1000.0), to_timestamp((ms + n) / 1000.0),
+        ARRAY(SELECT gen_random_uuid() FROM generate_series(1, cardinality(found_by))
+            WHERE n > 0)
+    FROM (SELECT * FROM runs WHERE state = 'succeeded' ORDER BY run_id DESC LIMIT 1) AS like_it,
+        generate_series($1::bigint, $2) AS n,
+        (SELECT (extract(epoch FROM now() - interval '1 year') * 1000)::bigint AS ms) AS clock
+    RETURNING workspace_id, run_id
+)
+INSERT INTO run_actions (workspace_id, run_id, action_id, position, type, state, steered_by,
+    idempotency_key, attempts, response_status, begun, answered, finished_at)
+SELECT workspace_id, run_id, 'requests', 1, 'http.request', 'succeeded', '{}', gen_random_uuid(), 1,
+    200, 1, 1, now()
+FROM filled";
 /// Hits of this minute and the next, so that no sweep forgets them.
 const FILL_HITS: &str = "
 INSERT INTO rate_limits (key, hits)
@@ -111,16 +142,55 @@ pub fn at(connections: usize, remembered: &str) -> String {
 }
 
 /// Name of a measurement.
+pub fn checkpointed(remembered: &str) -> String {
+    format!("{}, behind a checkpoint", at(256, remembered))
+}
+
+/// Name of a measurement.
 pub fn submissions(remembered: &str) -> String {
     format!("submissions, {remembered}, 64 connections")
 }
 
-pub async fn run(bench: &Bench, tokens: &Tokens, remembered: u64, round: &mut Round) {
+pub async fn run(bench: &Bench, tokens: &Tokens, arguments: &Arguments, round: &mut Round) {
     let growth = Growth::new(bench, tokens).await;
-    growth.remember(remembered, round).await;
+    among_stored(bench, arguments.stored, round).await;
+    growth.remember(arguments.remembered, round).await;
     growth.catch_up(round).await;
     growth.move_alone(round).await;
     known_clients(bench, tokens, round).await;
+}
+
+/// What a worker does with signals and runs when many are stored already.
+async fn among_stored(bench: &Bench, stored: i64, round: &mut Round) {
+    for (name, signals) in [(NOTHING, 0), (MUCH, stored), (AGAIN, 0)] {
+        bench.start_over().await;
+        if signals > 0 {
+            // The first runs are the model of those that are filled in.
+            drain::run_among(bench, name, SECTION, &mut Round::default()).await;
+            for statement in FILLING {
+                bench.sql(statement).await;
+            }
+            bench.sql("SET session_replication_role = replica").await;
+            let database = &bench.world.database;
+            for (statement, rows) in [(STORE_SIGNALS, signals), (STORE_RUNS, signals / 10)] {
+                for begun in (0..rows).step_by(CHUNK as usize) {
+                    eprintln!("  {} rows to go", rows - begun);
+                    let end = (begun + CHUNK).min(rows);
+                    let stored = database.execute(statement, &[&(begun + 1), &end]).await;
+                    stored.expect(statement);
+                }
+            }
+            bench.sql("RESET session_replication_role").await;
+            bench
+                .sql("VACUUM (ANALYZE) signals, runs, run_actions")
+                .await;
+            for statement in FILLED {
+                bench.sql(statement).await;
+            }
+        }
+        drain::run_among(bench, name, SECTION, round).await;
+    }
+    bench.start_over().await;
 }
 
 async fn known_clients(bench: &Bench, tokens: &Tokens, round: &mut Round) {
@@ -205,10 +275,14 @@ impl<'b> Growth<'b> {
                 let mut into = round.of(SECTION, at(256, name));
                 into.add(BYTES, bytes as f64 / keys as f64);
             }
-            for connections in [256, 64] {
+            let measured = [
+                (checkpointed(name), 256),
+                (at(64, name), 64),
+                (at(256, name), 256),
+            ];
+            for (name, connections) in measured {
                 let signed = Signed::new(&self.webhook, 0);
-                self.measure(&at(connections, name), connections, signed, round)
-                    .await;
+                self.measure(&name, connections, signed, round).await;
             }
             if keys > 0 {
                 let repeats = Repeated::again(&self.webhook, REPEATED);

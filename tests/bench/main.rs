@@ -114,7 +114,7 @@ async fn run(
         Section::Forms => forms::run(bench, tokens, round).await,
         Section::Refusals => refusals::run(bench, tokens, round).await,
         Section::Drain => drain::run(bench, round).await,
-        Section::Growth => growth::run(bench, tokens, arguments.remembered, round).await,
+        Section::Growth => growth::run(bench, tokens, arguments, round).await,
         Section::Memory => memory::run(bench, round).await,
         Section::Bodies => bodies::run(bench, round).await,
         Section::Fairness => fairness::run(bench, round).await,

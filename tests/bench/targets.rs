@@ -6,7 +6,7 @@ use crate::{
     arguments::Section::{
         self, Drain, Fairness, Finding, Forms, Growth, Intake, Limits, Memory, Refusals,
     },
-    drain::{AGENTS, EIGHT_ACCOUNTS, FIVE_ACTIONS, ONE_ACCOUNT, SIGNALS, TWO_WORKERS},
+    drain::{self, AGENTS, EIGHT_ACCOUNTS, FIVE_ACTIONS, ONE_ACCOUNT, SIGNALS, TWO_WORKERS},
     fairness::{A_MILLION_WAITS, ALONE, AT_ONE_MOMENT, BESIDE, NOTHING_WAITS, REQUESTED},
     figures::{CPU_ALL, CPU_GATEWAY, CPU_HYPER, P50, P99, PER_SECOND, Round},
     finding::{FEW, MANY, QUESTIONS, among},
@@ -248,14 +248,21 @@ impl Judge<'_> {
         };
         let at = |connections| move |remembered: &str| growth::at(connections, remembered);
         let at_256 = of_nothing(&at(256), PER_SECOND);
+        let behind = of_nothing(&growth::checkpointed, PER_SECOND);
         let at_64 = of_nothing(&at(64), PER_SECOND);
         let p99 = of_nothing(&at(64), P99);
         let submitted = of_nothing(&growth::submissions, PER_SECOND);
+        let stored =
+            |what: &'static str| of_nothing(&|stored| drain::among(what, stored), PER_SECOND);
+        let (signals, runs) = (stored(SIGNALS), stored("runs"));
+        self.by("signals with many stored, of few", AtLeast(0.9), signals);
+        self.by("runs with many stored, of few", AtLeast(0.9), runs);
         self.by(
             "intake with much remembered, of nothing, 256",
             AtLeast(0.9),
             at_256,
         );
+        self.by("the same, behind a checkpoint", AtLeast(0.9), behind);
         self.by(
             "intake with much remembered, of nothing, 64",
             AtLeast(0.9),

@@ -10,9 +10,10 @@
 //! before it is covered; the entries of a message are applied one by one, so a part of it may be
 //! applied, too.
 //!
-//! A mover takes recorded claims into the memory: it copies a key, waits for the statements that
-//! began before, and deletes the claim. A claiming statement sees the claims that are there when it
-//! ends, and the memory as it was when it began.
+//! Claims are made in one of two halves. A mover changes the halves, copies what is recorded of the
+//! other one into the memory, carries the rest over, and empties it. A claiming statement sees the
+//! claims of its half as they are when it ends, and the memory and the other half as they were when
+//! it began.
 //!
 //! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key is
 //! unrecorded, no key ends stuck. The last one is liveness. The model has no cycle, because every
@@ -24,8 +25,8 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use Action::{
-    Ack, Apply, Begin, Clear, Confirm, Crash, Die, Free, Gather, Publish, Refuse, Relay, Remember,
-    Settle, Spill, SpillUnseen, TimeOut,
+    Ack, Apply, Begin, Carry, Change, Clear, Confirm, Crash, Die, Free, Gather, Publish, Refuse,
+    Relay, Remember, Settle, Spill, SpillUnseen, TimeOut,
 };
 use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -43,6 +44,8 @@ const ONE_KEY: Scope = ([3, 0], 4, false);
 const TWO_KEYS: Scope = ([2, 1], 2, false);
 const MOVED: Scope = ([3, 0], 2, true);
 const TWO_MOVED: Scope = ([2, 1], 1, true);
+/// How often the halves change at most.
+const CHANGES: u8 = 2;
 
 /// What a lane gathers. The first post of a key stands for all its posts in the batch.
 const GATHERS: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
@@ -81,6 +84,12 @@ enum Flaw {
     DeletedBeforeSeen,
     /// The mover takes a claim whose id has no effect yet.
     CopiedBeforeRecorded,
+    /// The mover empties a half in which there is a claim that is not recorded.
+    EmptiedBeforeCarried,
+    /// The halves change while a statement is under way.
+    ChangedBeforeOver,
+    /// A statement that claims looks into its own half only.
+    OtherHalfNotAsked,
 }
 
 /// A batch and its row in `open_batches`.
@@ -98,6 +107,16 @@ struct Batch {
 struct Claim {
     id: Ids,
     batch: BatchId,
+    half: bool,
+}
+
+/// What a statement that claims knows from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Snapshot {
+    memory: [Ids; KEYS],
+    filled: bool,
+    /// Whether there are claims in the other half.
+    others: [bool; KEYS],
 }
 
 /// How far a lane is with its batch: one that it has claimed, or a spilled one that it relays.
@@ -117,8 +136,11 @@ struct State {
     claims: [Option<Claim>; KEYS],
     /// Keys that the mover has copied: the id that was claimed.
     memory: [Ids; KEYS],
-    /// The lane whose statement has begun, and the memory that it sees.
-    begun: Option<(Lane, [Ids; KEYS])>,
+    /// The half in which claims are made, and how often that has changed.
+    filled: bool,
+    changes: u8,
+    /// The lane whose statement has begun, and what it sees.
+    begun: Option<(Lane, Snapshot)>,
     batches: Vec<Batch>,
     lanes: [(Stage, BatchId); LANES.len()],
     /// Published without a confirm: it may reach the queue at any time.
@@ -136,12 +158,16 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Action {
     /// The lane's claiming statement takes its snapshot some time before it claims. One at a time
-    /// is enough: what it sees of the memory does not depend on others.
+    /// is enough: what it sees does not depend on others.
     Begin(Lane),
     /// The lane gathers and claims; the flag tells whether the leases that it meets are over.
     Gather(Lane, &'static [usize], bool),
+    /// From now on, claims are made in the other half.
+    Change,
     /// The mover copies a claim.
     Remember(usize),
+    /// The mover carries a claim over into the half that is filled.
+    Carry(usize),
     /// The mover deletes a claim.
     Clear(usize),
     Publish(Lane),
@@ -178,6 +204,15 @@ impl State {
     /// The rows of `claims`.
     fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().flatten()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let is_other = |claim: Option<Claim>| claim.is_some_and(|claim| claim.half != self.filled);
+        Snapshot {
+            memory: self.memory,
+            filled: self.filled,
+            others: self.claims.map(is_other),
+        }
     }
 
     /// The batches of the lanes at this stage.
@@ -222,20 +257,20 @@ impl Intake {
     /// The claiming statement. A batch that holds no key needs no row.
     fn claim(&self, s: &mut State, lane: Lane, keys: &[usize], is_over: bool) {
         let batch = s.batches.len();
-        let seen = match s.begun.take_if(|begun| begun.0 == lane) {
-            Some((_, seen)) => seen,
-            None => s.memory,
-        };
+        let begun = s.begun.take_if(|begun| begun.0 == lane);
+        let seen = begun.map_or_else(|| s.snapshot(), |(_, seen)| seen);
+        let half = seen.filled;
         let (mut new, mut other) = (Batch::default(), Batch::default());
         let is_apart = self.flaw == Flaw::TakenIntoOtherBatch && lane == 0 && s.lanes[1].0 == Idle;
         for &key in keys {
             s.posts[key] -= 1;
             let mut id = 1 << (8 * key + batch);
-            if seen[key] != 0 {
-                s.accepted |= seen[key];
+            if seen.memory[key] != 0 {
+                s.accepted |= seen.memory[key];
                 continue;
             }
-            if let Some(claim) = s.claims[key] {
+            let is_met = seen.others[key] && self.flaw != Flaw::OtherHalfNotAsked;
+            if let Some(claim) = s.claims[key].filter(|claim| is_met || claim.half == half) {
                 let earlier = &mut s.batches[claim.batch];
                 if self.is_duplicate(lane, earlier) {
                     s.accepted |= claim.id;
@@ -247,13 +282,14 @@ impl Intake {
                 if self.flaw != Flaw::TakeoverWithNewId {
                     id = claim.id;
                 }
+                s.claims[key] = Some(Claim { id, batch, ..claim });
                 if is_apart && keys.len() > 1 {
-                    s.claims[key] = Some(Claim { id, batch });
                     other.ids |= id;
                     continue;
                 }
+            } else {
+                s.claims[key] = Some(Claim { id, batch, half });
             }
-            s.claims[key] = Some(Claim { id, batch });
             new.ids |= id;
         }
         let opened = [(lane, new), (1, other)].into_iter();
@@ -327,7 +363,17 @@ impl Intake {
                     s.delete_claims(batch);
                 }
             }
-            Begin(lane) => s.begun = Some((lane, s.memory)),
+            Begin(lane) => s.begun = Some((lane, s.snapshot())),
+            Change => {
+                s.filled = !s.filled;
+                s.changes += 1;
+            }
+            Carry(key) => {
+                let filled = s.filled;
+                s.claims[key]
+                    .iter_mut()
+                    .for_each(|claim| claim.half = filled);
+            }
             Remember(key) => {
                 let id = s.claims[key].map_or(0, |claim| claim.id);
                 s.memory[key] = id;
@@ -406,17 +452,34 @@ impl Model for Intake {
                 }
             }
         }
+        let is = |flaw| self.flaw == flaw;
+        let is_other = |claim: &Claim| claim.half != s.filled;
+        // The mover waits for statements that have begun.
+        let is_alone = s.begun.is_none();
+        let has_claims = s.claims().next().is_some() && !s.claims().any(is_other);
+        if has_mover
+            && has_claims
+            && s.changes < CHANGES
+            && (is_alone || is(Flaw::ChangedBeforeOver))
+        {
+            actions.push(Change);
+        }
         for (key, claim) in s.claims.iter().enumerate().filter(|_| has_mover) {
-            let is = |flaw| self.flaw == flaw;
-            let Some(claim) = claim else { continue };
-            let is_recorded = claim.id & s.applied != 0 || is(Flaw::CopiedBeforeRecorded);
-            let is_copied = s.memory[key] != 0 || is(Flaw::DeletedBeforeCopied);
-            if is_recorded && s.memory[key] == 0 {
+            let Some(claim) = claim.filter(is_other) else {
+                continue;
+            };
+            let is_recorded = claim.id & s.applied != 0;
+            let is_copied = s.memory[key] != 0;
+            if (is_recorded || is(Flaw::CopiedBeforeRecorded)) && !is_copied {
                 actions.push(Remember(key));
             }
-            // A statement that has begun sees the copy, or is waited for.
-            let is_seen = s.begun.is_none_or(|(_, seen)| seen[key] != 0);
-            if is_recorded && is_copied && (is_seen || is(Flaw::DeletedBeforeSeen)) {
+            if !is_recorded && !is_copied {
+                actions.push(Carry(key));
+            }
+            let may_clear = is_copied
+                || is_recorded && is(Flaw::DeletedBeforeCopied)
+                || is(Flaw::EmptiedBeforeCarried);
+            if may_clear && (is_alone || is(Flaw::DeletedBeforeSeen)) {
                 actions.push(Clear(key));
             }
         }
@@ -488,15 +551,21 @@ impl Model for Intake {
                 spilled.any(|batch| batch.ids & s.accepted == 0)
             }),
             sometimes(
-                "a claim moves while a statement is under way",
+                "a claim is copied while a statement is under way",
                 |model, s| {
                     let (_, _, has_mover) = model.scope;
-                    let moved = s.memory.iter().zip(&s.claims);
-                    let is_moved =
-                        |(id, claim): (&Ids, &Option<Claim>)| *id != 0 && claim.is_none();
-                    !has_mover || s.begun.is_some() && moved.into_iter().any(is_moved)
+                    let is_copied = |key| match s.begun {
+                        Some((_, seen)) => s.memory[key] != 0 && seen.memory[key] == 0,
+                        None => false,
+                    };
+                    !has_mover || (0..KEYS).any(is_copied)
                 },
             ),
+            sometimes("a claim is carried over", |model, s| {
+                let (_, _, has_mover) = model.scope;
+                let mut claims = s.claims();
+                !has_mover || s.changes > 0 && claims.any(|claim| claim.half == s.filled)
+            }),
             sometimes("a crash brings a settled row back", |model, s| {
                 let (_, budget, _) = model.scope;
                 s.faults < budget && s.batches.iter().any(|batch| batch.deleted)
@@ -519,7 +588,7 @@ fn every_schedule_keeps_the_promises() {
         let checker = model.checker().threads(threads).spawn_bfs().join();
         let (states, depth) = (checker.unique_state_count(), checker.max_depth());
         let reached = checker.discoveries().len();
-        println!("intake model: {states} states, depth {depth}, {reached} of 10 reached");
+        println!("intake model: {states} states, depth {depth}, {reached} of 11 reached");
         checker.assert_properties();
         assert!(states > floor && depth > 20, "the model has shrunk");
     }
@@ -528,9 +597,12 @@ fn every_schedule_keeps_the_promises() {
 /// How many steps a schedule takes that breaks the promise.
 fn steps_to_break(promise: &'static str, flaw: Flaw) -> usize {
     let scope = match flaw {
-        Flaw::DeletedBeforeCopied | Flaw::DeletedBeforeSeen | Flaw::CopiedBeforeRecorded => {
-            TWO_MOVED
-        }
+        Flaw::DeletedBeforeCopied
+        | Flaw::DeletedBeforeSeen
+        | Flaw::CopiedBeforeRecorded
+        | Flaw::EmptiedBeforeCarried
+        | Flaw::ChangedBeforeOver
+        | Flaw::OtherHalfNotAsked => TWO_MOVED,
         _ => TWO_KEYS,
     };
     let broken = HasDiscoveries::AnyOf([promise].into());
@@ -559,6 +631,9 @@ fn every_flaw_breaks_a_promise() {
         (Flaw::DeletedBeforeCopied, TWICE),
         (Flaw::DeletedBeforeSeen, TWICE),
         (Flaw::CopiedBeforeRecorded, LOST),
+        (Flaw::EmptiedBeforeCarried, TWICE),
+        (Flaw::ChangedBeforeOver, TWICE),
+        (Flaw::OtherHalfNotAsked, TWICE),
     ] {
         let steps = steps_to_break(promise, flaw);
         println!("intake model: {flaw:?}: {promise:?} does not hold after {steps} steps");

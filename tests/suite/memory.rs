@@ -446,7 +446,7 @@ async fn claims_are_refused_at_another_isolation_level() {
     let world = World::new().await;
     let gateway = world.session(Role::Gateway).await;
     let claim = |table| {
-        let lists = vec!["'{}'"; 7].join(", ");
+        let lists = ["'{}'"; 7].join(", ");
         let payloads = if table == "submissions" { ", '{}'" } else { "" };
         format!("SELECT claim_{table}({lists}, 1, '{{}}'{payloads})")
     };

@@ -23,7 +23,7 @@ use crate::{metrics, waiting};
 
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved
 /// in larger pieces is written less often.
-const MOVED_CLAIMS: i64 = 1_000_000;
+const MOVED_CLAIMS: i64 = 500_000;
 /// When deliveries are moved, so long after the last of them: most are recorded by then.
 const KEPT_DELIVERIES: Duration = Duration::from_secs(10);
 /// The same for submissions: the payloads of their repeats are compared until then.

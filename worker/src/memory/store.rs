@@ -160,7 +160,7 @@ pub(super) async fn change_halves(
     source: MovedClaims,
 ) -> Result<bool, DatabaseError> {
     let source = source.as_str();
-    is_done(database.query_one(&CHANGE_HALVES, &[&source]).await?)
+    is_done(&database.query_one(&CHANGE_HALVES, &[&source]).await?)
 }
 
 /// About how many claims there are.
@@ -329,7 +329,7 @@ pub(super) async fn empty_half(
     after: Duration,
 ) -> Result<bool, DatabaseError> {
     let values: [&(dyn ToSql + Sync); 2] = [&segment, &after.as_secs_f64()];
-    is_done(database.query_one(&EMPTY_HALF, &values).await?)
+    is_done(&database.query_one(&EMPTY_HALF, &values).await?)
 }
 
 /// The same for a segment that was replaced so long ago.
@@ -339,9 +339,9 @@ pub(super) async fn empty(
     after: Duration,
 ) -> Result<bool, DatabaseError> {
     let values: [&(dyn ToSql + Sync); 2] = [&segment, &after.as_secs_f64()];
-    is_done(database.query_one(&EMPTY_SEGMENT, &values).await?)
+    is_done(&database.query_one(&EMPTY_SEGMENT, &values).await?)
 }
 
-fn is_done(told: tokio_postgres::Row) -> Result<bool, DatabaseError> {
+fn is_done(told: &tokio_postgres::Row) -> Result<bool, DatabaseError> {
     Ok(told.try_get("is_done")?)
 }
