@@ -3,8 +3,9 @@
 //!
 //! The memory is filled directly, with as many segments as there are on average when so many claims
 //! were moved half a million at a time; claims and signals are filled in as they come, in a random
-//! order of keys. Each is measured twice, behind a checkpoint and a while later: after a checkpoint
-//! every page costs most when it is first written, so this is measured for longer than the rest.
+//! order of keys. What it costs is measured in turns with nothing remembered, because a machine's
+//! speed drifts: between two turns the segments are only hidden. Behind a checkpoint every page
+//! costs most when it is first written, so this is measured apart, and for longer.
 
 use std::{pin::pin, time::Duration};
 
@@ -21,7 +22,7 @@ use crate::{
     arguments::{Arguments, Section},
     bench::{Bench, measure},
     drain,
-    figures::Round,
+    figures::{P99, PER_SECOND, Round},
     form_requests::{Reads, Submissions, Tokens},
     forms::forget_hits,
     load::Times,
@@ -33,8 +34,13 @@ pub const LOG: &str = "bytes of the log, an event";
 pub const MOVER_LOG: &str = "bytes of the log, a moved claim";
 pub const NOTHING: &str = "nothing remembered";
 pub const MUCH: &str = "much remembered";
+/// The median of what was measured with much, divided by what was measured before and after.
+pub const OF_NOTHING: &str = "per second, of nothing";
+pub const P99_OF_NOTHING: &str = "p99, of nothing";
+pub const FEW_STORED: &str = "few stored";
+pub const MANY_STORED: &str = "many stored";
 /// The machine may have changed meanwhile.
-pub const AGAIN: &str = "nothing remembered, once more";
+pub const AGAIN: &str = "few stored, once more";
 pub const REPEATS: &str = "repeats of what is remembered, 64 connections";
 pub const BESIDE_WORKER: &str = "beside a worker, 256 connections";
 pub const BESIDE_MOVER: &str = "beside a worker whose mover catches up, 256 connections";
@@ -47,6 +53,8 @@ const CLAIMS: i64 = 500_000;
 /// Claims that a mover catches up with.
 const MOVED: i64 = 10_000_000;
 const CHUNK: i64 = 500_000;
+/// How often much is measured, between two times nothing.
+const TURNS: usize = 4;
 /// Keys of each of two segments that are merged.
 const MERGED: u64 = 5_000_000;
 /// How often a key is written by merges until there are a hundred million
@@ -80,16 +88,19 @@ TRUNCATE memory;
 UPDATE memory_segments SET state = 'empty', source = NULL, merged_into = NULL, keys = 0,
     next_workspace = NULL, next_key = NULL;
 UPDATE claim_halves SET filled = 1, filled_since = now()";
+/// While no worker runs, what is being merged is what nobody looks into.
+const HIDE: &str = "UPDATE memory_segments SET state = 'merging' WHERE state = 'ready'";
+const SHOW: &str = "UPDATE memory_segments SET state = 'ready' WHERE state = 'merging'";
 /// Claims are made in the other half since yesterday.
 const CHANGE_HALVES: &str =
     "UPDATE claim_halves SET filled = 2, filled_since = now() - interval '1 day'";
 /// Of the last year, one each millisecond, without the bodies.
 const STORE_SIGNALS: &str = "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, received_at,
-    stored_at)
+INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, entity, source_tool,
+    amount_value, amount_currency, event_id, received_at, stored_at)
 SELECT workspace_id, (lpad(to_hex(ms + n), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
-    webhook_id, kind, generic_reason, to_timestamp((ms + n) / 1000.0),
-    to_timestamp((ms + n) / 1000.0)
+    webhook_id, kind, generic_reason, entity, source_tool, amount_value, amount_currency, event_id,
+    to_timestamp((ms + n) / 1000.0), to_timestamp((ms + n) / 1000.0)
 FROM (SELECT * FROM signals ORDER BY signal_id DESC LIMIT 1) AS like_it,
     generate_series($1::bigint, $2) AS n,
     (SELECT (extract(epoch FROM now() - interval '1 year') * 1000)::bigint AS ms) AS clock";
@@ -162,7 +173,7 @@ pub async fn run(bench: &Bench, tokens: &Tokens, arguments: &Arguments, round: &
 
 /// What a worker does with signals and runs when many are stored already.
 async fn among_stored(bench: &Bench, stored: i64, round: &mut Round) {
-    for (name, signals) in [(NOTHING, 0), (MUCH, stored), (AGAIN, 0)] {
+    for (name, signals) in [(FEW_STORED, 0), (MANY_STORED, stored), (AGAIN, 0)] {
         bench.start_over().await;
         if signals > 0 {
             // The first runs are the model of those that are filled in.
@@ -244,55 +255,91 @@ impl<'b> Growth<'b> {
         self.bench.sql(FORGET).await;
     }
 
-    /// Intake with nothing and with much in the memory.
+    /// Intake with nothing and with much in the memory, in turns.
     async fn remember(&self, remembered: u64, round: &mut Round) {
-        for (name, keys) in [(NOTHING, 0), (MUCH, remembered), (AGAIN, 0)] {
-            self.start_over().await;
-            for statement in FILLING {
-                self.bench.sql(statement).await;
-            }
-            if keys > 0 {
-                let known = (0..REPEATED).map(|number| {
-                    let webhook = self.webhook.address.webhook;
-                    KeyHash::of_content(webhook.as_bytes(), &repeated_event(number))
-                        .halves()
-                        .0
-                });
-                let mut known = Vec::from_iter(known);
-                for (segment, share) in (1..).zip(shares(keys)) {
-                    let part = (keys as f64 * share) as u64;
-                    self.fill_segment(segment, part, &known).await;
-                    known.clear();
-                }
-            }
-            let claims = if keys > 0 { CLAIMS } else { 10_000 };
-            self.fill(FILL_CLAIMS, claims, &[]).await;
-            for statement in FILLED {
-                self.bench.sql(statement).await;
-            }
-            if keys > 0 {
-                let bytes = self.bench.world.count(MEMORY_BYTES).await;
-                let mut into = round.of(SECTION, at(256, name));
-                into.add(BYTES, bytes as f64 / keys as f64);
-            }
-            let measured = [
-                (checkpointed(name), 256),
-                (at(64, name), 64),
-                (at(256, name), 256),
-            ];
-            for (name, connections) in measured {
-                let signed = Signed::new(&self.webhook, 0);
-                self.measure(&name, connections, signed, round).await;
-            }
-            if keys > 0 {
-                let repeats = Repeated::again(&self.webhook, REPEATED);
-                self.measure(REPEATS, 64, repeats, round).await;
-            }
-            forget_hits(self.bench).await;
-            let submitted = Submissions::new(self.tokens.clone());
-            self.measure(&submissions(name), 64, submitted, round).await;
+        self.start_over().await;
+        let known = (0..REPEATED).map(|number| {
+            let webhook = self.webhook.address.webhook;
+            KeyHash::of_content(webhook.as_bytes(), &repeated_event(number))
+                .halves()
+                .0
+        });
+        let mut known = Vec::from_iter(known);
+        for (segment, share) in (1..).zip(shares(remembered)) {
+            let part = (remembered as f64 * share) as u64;
+            self.fill_segment(segment, part, &known).await;
+            known.clear();
+        }
+        let bytes = self.bench.world.count(MEMORY_BYTES).await;
+        let bytes = bytes as f64 / remembered as f64;
+        round.of(SECTION, at(256, MUCH)).add(BYTES, bytes);
+
+        let (mut nothing, mut much) = (vec![self.turn(NOTHING).await], vec![]);
+        for _ in 0..TURNS {
+            much.push(self.turn(MUCH).await);
+            nothing.push(self.turn(NOTHING).await);
         }
         self.start_over().await;
+        add_medians(&nothing, round);
+        add_medians(&much, round);
+        for named in [
+            &checkpointed as &dyn Fn(&str) -> String,
+            &|name| at(64, name),
+            &|name| at(256, name),
+            &submissions,
+        ] {
+            let mut into = round.of(SECTION, named(MUCH));
+            for (figure, ratio) in [(PER_SECOND, OF_NOTHING), (P99, P99_OF_NOTHING)] {
+                let value = |round: &Round, name| round.get(SECTION, &named(name), figure);
+                let ratios = much
+                    .iter()
+                    .zip(nothing.windows(2))
+                    .filter_map(|(much, around)| {
+                        let [before, after] = around else { return None };
+                        let nothing = value(before, NOTHING)? + value(after, NOTHING)?;
+                        Some(value(much, MUCH)? / (nothing / 2.0))
+                    });
+                into.add(ratio, median(ratios.collect()));
+            }
+        }
+    }
+
+    /// Intake, and repeats if there is something to repeat.
+    async fn turn(&self, name: &str) -> Round {
+        let (bench, is_much) = (self.bench, name == MUCH);
+        eprintln!("  {name}");
+        bench.start_over().await;
+        bench.sql(if is_much { SHOW } else { HIDE }).await;
+        for statement in FILLING {
+            bench.sql(statement).await;
+        }
+        let claims = if is_much { CLAIMS } else { 10_000 };
+        self.fill(FILL_CLAIMS, claims, &[]).await;
+        for statement in FILLED {
+            bench.sql(statement).await;
+        }
+        let mut round = Round::default();
+        let measured = [
+            (checkpointed(name), 256, self.times),
+            (at(64, name), 64, bench.times),
+            (at(256, name), 256, bench.times),
+        ];
+        for (name, connections, times) in measured {
+            let signed = Signed::new(&self.webhook, 0);
+            self.measure(&name, connections, times, signed, &mut round)
+                .await;
+        }
+        if is_much {
+            let repeats = Repeated::again(&self.webhook, REPEATED);
+            self.measure(REPEATS, 64, bench.times, repeats, &mut round)
+                .await;
+        }
+        forget_hits(bench).await;
+        let submitted = Submissions::new(self.tokens.clone());
+        let name = submissions(name);
+        self.measure(&name, 64, bench.times, submitted, &mut round)
+            .await;
+        round
     }
 
     /// Intake while a mover has nothing to do and while it has much to do, and what that costs.
@@ -362,13 +409,14 @@ impl<'b> Growth<'b> {
         &self,
         name: &str,
         connections: usize,
+        times: Times,
         requests: impl Requests + 'static,
         round: &mut Round,
     ) {
         let load = self.bench.load(connections, requests);
         let logged = self.bench.world.count(LOGGED).await;
         let mut into = round.of(SECTION, name);
-        let measured = measure(&load, self.times, &self.bench.intake(), &mut into).await;
+        let measured = measure(&load, times, &self.bench.intake(), &mut into).await;
         let logged = self.bench.world.count(LOGGED).await - logged;
         into.add(LOG, logged as f64 / measured.answered.max(1) as f64);
         self.bench.empty_queues().await;
@@ -443,4 +491,19 @@ fn shares(keys: u64) -> &'static [f64] {
     } else {
         &[0.89, 0.1, 0.01]
     }
+}
+
+/// The median of each figure.
+fn add_medians(rounds: &[Round], into: &mut Round) {
+    for (place, _) in rounds[0].figures() {
+        let value = |round: &Round| round.get(SECTION, &place.measurement, &place.figure);
+        let values = rounds.iter().filter_map(value).collect();
+        into.of(SECTION, &place.measurement)
+            .add(&place.figure, median(values));
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

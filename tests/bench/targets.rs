@@ -12,8 +12,8 @@ use crate::{
     finding::{FEW, MANY, QUESTIONS, among},
     forms::submissions,
     growth::{
-        self, AGAIN, BESIDE_MOVER, BESIDE_WORKER, BYTES, LOG, MERGER, MERGES, MOVER, MOVER_LOG,
-        MUCH, NOTHING,
+        self, AGAIN, BESIDE_MOVER, BESIDE_WORKER, BYTES, FEW_STORED, LOG, MANY_STORED, MERGER,
+        MERGES, MOVER, MOVER_LOG, MUCH, OF_NOTHING, P99_OF_NOTHING,
     },
     intake::{SECONDS_BEHIND, running, stopped},
     limits::{BOUND, HYPER, SENDER},
@@ -236,43 +236,42 @@ impl Judge<'_> {
 
     fn growth_and_memory(&mut self) {
         // Of what was measured before and after.
-        let of_nothing = |measurement: &dyn Fn(&str) -> String, name| -> Vec<f64> {
-            let value = |round: &Round, remembered| {
-                figure(Growth, measurement(remembered), name).in_round(round)
+        let stored = |what: &'static str| -> Vec<f64> {
+            let value = |round: &Round, stored| {
+                figure(Growth, drain::among(what, stored), PER_SECOND).in_round(round)
             };
             let ratio = |round: &&Round| {
-                let nothing = (value(round, NOTHING)? + value(round, AGAIN)?) / 2.0;
-                Some(value(round, MUCH)? / nothing)
+                let few = (value(round, FEW_STORED)? + value(round, AGAIN)?) / 2.0;
+                Some(value(round, MANY_STORED)? / few)
             };
             self.rounds.iter().filter_map(ratio).collect()
         };
-        let at = |connections| move |remembered: &str| growth::at(connections, remembered);
-        let at_256 = of_nothing(&at(256), PER_SECOND);
-        let behind = of_nothing(&growth::checkpointed, PER_SECOND);
-        let at_64 = of_nothing(&at(64), PER_SECOND);
-        let p99 = of_nothing(&at(64), P99);
-        let submitted = of_nothing(&growth::submissions, PER_SECOND);
-        let stored =
-            |what: &'static str| of_nothing(&|stored| drain::among(what, stored), PER_SECOND);
         let (signals, runs) = (stored(SIGNALS), stored("runs"));
         self.by("signals with many stored, of few", AtLeast(0.9), signals);
         self.by("runs with many stored, of few", AtLeast(0.9), runs);
-        self.by(
+        let of_nothing = |measurement: String| figure(Growth, measurement, OF_NOTHING);
+        let (at_256, at_64) = (growth::at(256, MUCH), growth::at(64, MUCH));
+        let p99 = figure(Growth, at_64.clone(), P99_OF_NOTHING);
+        self.plain(
             "intake with much remembered, of nothing, 256",
             AtLeast(0.9),
-            at_256,
+            of_nothing(at_256),
         );
-        self.by("the same, behind a checkpoint", AtLeast(0.9), behind);
-        self.by(
+        self.plain(
+            "the same, behind a checkpoint",
+            AtLeast(0.9),
+            of_nothing(growth::checkpointed(MUCH)),
+        );
+        self.plain(
             "intake with much remembered, of nothing, 64",
             AtLeast(0.9),
-            at_64,
+            of_nothing(at_64),
         );
-        self.by("its p99, of nothing, 64", AtMost(1.3), p99);
-        self.by(
+        self.plain("its p99, of nothing, 64", AtMost(1.3), p99);
+        self.plain(
             "submissions with much remembered, of nothing",
             AtLeast(0.9),
-            submitted,
+            of_nothing(growth::submissions(MUCH)),
         );
         let much = |name| figure(Growth, growth::at(256, MUCH), name);
         self.plain("bytes a remembered claim", AtMost(25.0), much(BYTES));
