@@ -160,7 +160,8 @@ BEGIN
         -- Some of the tables are divided; rows of two parts can have the same place.
         EXECUTE format('DELETE FROM %1$I t USING (SELECT tableoid AS part, ctid AS place FROM %1$I
                 WHERE workspace_id = $1 LIMIT $2) piece
-            WHERE t.tableoid = piece.part AND t.ctid = piece.place AND t.workspace_id = $1', emptied)
+            WHERE t.tableoid = piece.part AND t.ctid = piece.place AND t.workspace_id = $1',
+            emptied)
         USING tenant, most;
         GET DIAGNOSTICS deleted = ROW_COUNT;
         IF deleted > 0 THEN

@@ -1,10 +1,10 @@
--- The memory of what was recorded long ago. Claims are made in one half of their table, which is an
+-- The memory of what was stored long ago. Claims are made in one half of their table, which is an
 -- index of random keys, and small. When it is large enough, the halves change places, and a worker
--- copies the recorded claims of the other half into a segment, which holds nothing but sorted keys,
--- carries the few others over, and empties that half as a whole. Small segments are merged into
--- larger ones. A segment is written once, key after key, and never changed: when it has been merged
--- into another, its table is emptied, too. So nothing is deleted row by row. The protocol is in
--- gateway/src/acceptance/README.md, the worker's part of it in worker/src/memory.
+-- copies the claims of what is stored from the other half into a segment, which holds nothing but
+-- sorted keys, carries the few others over, and empties that half as a whole. Small segments are
+-- merged into larger ones. A segment is written once, key after key, and never changed: when it has
+-- been merged into another, its table is emptied, too. So nothing is deleted row by row. The
+-- protocol is in gateway/src/acceptance/README.md, the worker's part of it in worker/src/memory.
 --
 -- A key is the first half of a claim's. What is remembered is looked up in every segment, so each
 -- row carries a Bloom filter: of a segment that does not know a key, few keys are read.
@@ -17,9 +17,12 @@ CREATE TABLE memory (
     workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
     first_key    uuid NOT NULL,
     filter       bytea NOT NULL,
-    keys         bytea NOT NULL
+    keys         bytea NOT NULL,
+    CONSTRAINT filter_fits_keys
+        CHECK (length(filter) * 8 = length(keys) AND length(keys) BETWEEN 16 AND 15360)
 ) PARTITION BY LIST (segment);
-COMMENT ON TABLE memory IS 'Keys of recorded claims that are no longer claims, a few hundred a row';
+COMMENT ON TABLE memory IS
+    'Keys of what was stored, which are no longer claims, a few hundred a row';
 COMMENT ON COLUMN memory.segment IS 'The segment; each has a table of its own';
 COMMENT ON COLUMN memory.workspace_id IS 'Tenant';
 COMMENT ON COLUMN memory.first_key IS 'The first of the keys';
@@ -51,10 +54,14 @@ COMMENT ON COLUMN memory_segments.merged_into IS 'The segment that replaces it w
 COMMENT ON COLUMN memory_segments.next_workspace IS
     'Where writing goes on, null at the start: the workspace';
 COMMENT ON COLUMN memory_segments.next_key IS 'The same: the key in it';
-COMMENT ON COLUMN memory_segments.keys IS 'Number of keys that were written';
+COMMENT ON COLUMN memory_segments.keys IS
+    'Number of keys that were written, those of workspaces that were deleted since among them';
 COMMENT ON COLUMN memory_segments.version IS
     'Counts what was written: a mover that has slept since it read must not write';
 COMMENT ON COLUMN memory_segments.changed_at IS 'When its state changed, by the database''s clock';
+-- What a mover writes at each step stays beside an old snapshot; a look-up need not read that.
+CREATE INDEX memory_segments_asked ON memory_segments (segment)
+    WHERE state IN ('copied', 'ready');
 
 -- Nothing is deleted from a segment but with a workspace, so vacuum would only rewrite it. Few
 -- entries a page of the index, because a look-up reads those before the one that it wants.
@@ -122,27 +129,27 @@ $$;
 COMMENT ON FUNCTION has_claims IS 'Whether there are claims in a half';
 
 CREATE FUNCTION change_halves(claimed text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
     halves claim_halves;
 BEGIN
-    SELECT * INTO halves FROM claim_halves WHERE source = claimed FOR UPDATE;
+    SELECT * INTO halves FROM claim_halves WHERE source = claimed;
     IF has_claims(claimed, 3 - halves.filled) OR NOT has_claims(claimed, halves.filled)
         OR EXISTS (SELECT FROM memory_segments WHERE source = claimed) THEN
         RETURN false;
     END IF;
     PERFORM await_claims();
-    UPDATE claim_halves SET filled = 3 - filled, filled_since = clock_timestamp()
-    WHERE source = claimed;
-    RETURN true;
+    UPDATE claim_halves SET filled = 3 - filled, filled_since = clock_timestamp(), carried = 0
+    WHERE source = claimed AND filled_since = halves.filled_since;
+    RETURN FOUND;
 EXCEPTION WHEN lock_not_available THEN
     -- All other claims wait while it waits for one that is stuck.
     RETURN false;
 END
 $$;
 COMMENT ON FUNCTION change_halves IS
-    'From now on, claims are made in the other half, which is empty; false if it is not, or to be '
-    'tried again';
+    'From now on, claims are made in the other half; false if that is not empty, if there are no '
+    'claims, and if those that are under way take too long: then this is to be tried again';
 
 CREATE FUNCTION begin_segment(moved text, merged smallint[]) RETURNS smallint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -180,6 +187,7 @@ DECLARE
     current memory_segments;
     filled smallint;
     written bigint := 0;
+    more bigint := 0;
 BEGIN
     -- What a crash undoes is done again; the log has it before what comes later.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -209,6 +217,7 @@ BEGIN
         INSERT INTO webhook_deliveries
             (batch_id, workspace_id, key_high, key_low, delivery_id, half)
         SELECT batch_id, workspace_id, key_high, key_low, delivery_id, filled FROM carried;
+        GET DIAGNOSTICS more = ROW_COUNT;
     ELSIF current.source = 'submissions' THEN
         -- Payloads are no longer compared.
         WITH carried AS (
@@ -224,6 +233,10 @@ BEGIN
         SELECT batch_id, workspace_id, key_high, key_low, submission_id, release_ids,
             changed_repeats, filled
         FROM carried;
+        GET DIAGNOSTICS more = ROW_COUNT;
+    END IF;
+    IF more > 0 THEN
+        UPDATE claim_halves SET carried = carried + more WHERE source = current.source;
     END IF;
     UPDATE memory_segments SET next_workspace = to_workspace, next_key = to_key,
         keys = keys + written, version = version + 1,
@@ -250,25 +263,25 @@ COMMENT ON FUNCTION extend_segment IS
 -- while, while the table is locked, or while a transaction is seen that began before. (Those of
 -- other logins are seen if the functions' owner may see them.)
 
-CREATE FUNCTION was_older_seen(since timestamptz, seconds double precision) RETURNS boolean
+CREATE FUNCTION may_be_needed(since timestamptz, seconds double precision) RETURNS boolean
 LANGUAGE sql AS $$
 SELECT since > clock_timestamp() - make_interval(secs => seconds) OR EXISTS (
     SELECT FROM pg_stat_activity WHERE datname = current_database()
         AND backend_type = 'client backend' AND backend_xmin IS NOT NULL AND xact_start <= since)
 $$;
-COMMENT ON FUNCTION was_older_seen IS
-    'Whether there may be a snapshot that is older than a time: whether that was less than so many '
-    'seconds ago, or such a transaction is seen';
+COMMENT ON FUNCTION may_be_needed IS
+    'Whether what was replaced at a time may be needed: whether that was less than so many seconds '
+    'ago, or a transaction is seen that began before';
 
 CREATE FUNCTION empty_half(copied smallint, seconds double precision) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
     current memory_segments;
     moved regclass;
 BEGIN
     SELECT * INTO current FROM memory_segments WHERE segment = copied AND state = 'copied'
     FOR UPDATE;
-    IF NOT FOUND OR was_older_seen(current.changed_at, seconds) THEN
+    IF NOT FOUND OR may_be_needed(current.changed_at, seconds) THEN
         RETURN false;
     END IF;
     SELECT claims_in(source, 3 - filled) INTO moved FROM claim_halves WHERE source = current.source;
@@ -286,13 +299,13 @@ COMMENT ON FUNCTION empty_half IS
     'over, unless somebody is still reading who may not see that; whether it did';
 
 CREATE FUNCTION empty_segment(emptied smallint, seconds double precision) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
     current memory_segments;
 BEGIN
     SELECT * INTO current FROM memory_segments WHERE segment = emptied AND state = 'retired'
     FOR UPDATE;
-    IF NOT FOUND OR was_older_seen(current.changed_at, seconds) THEN
+    IF NOT FOUND OR may_be_needed(current.changed_at, seconds) THEN
         RETURN false;
     END IF;
     PERFORM await_claims();
@@ -316,21 +329,22 @@ $$;
 COMMENT ON FUNCTION about_rows IS 'Rows of a table, as the server''s statistics know them';
 
 CREATE VIEW claim_sizes AS
-SELECT source, about_rows(claims_in(source, filled)) AS filled,
-    about_rows(claims_in(source, 3 - filled)) AS other,
-    has_claims(source, 3 - filled) AS has_other,
+SELECT source, about_rows(claims_in(source, filled)) AS claims,
+    about_rows(claims_in(source, 3 - filled)) AS other_claims,
+    has_claims(source, 3 - filled) AS has_other, carried,
     extract(epoch FROM clock_timestamp() - filled_since)::double precision AS seconds
 FROM claim_halves;
 COMMENT ON VIEW claim_sizes IS
-    'About how many claims each half has, and for how many seconds the one has been filled';
+    'About how many claims the half has that is filled, for how many seconds it has been, and how '
+    'many the other half has';
 
 CREATE VIEW memory_size AS
 SELECT coalesce(sum(keys) FILTER (WHERE state IN ('copied', 'ready')), 0)::bigint AS keys,
     count(*) FILTER (WHERE state IN ('copied', 'ready')) AS segments,
     (SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
         WHERE inhparent = 'memory'::regclass) AS bytes,
-    (SELECT filled + other FROM claim_sizes WHERE source = 'deliveries') AS deliveries,
-    (SELECT filled + other FROM claim_sizes WHERE source = 'submissions') AS submissions
+    (SELECT claims + other_claims FROM claim_sizes WHERE source = 'deliveries') AS deliveries,
+    (SELECT claims + other_claims FROM claim_sizes WHERE source = 'submissions') AS submissions
 FROM memory_segments;
 COMMENT ON VIEW memory_size IS
     'What is remembered, its bytes with those of segments that are written or replaced; and the '

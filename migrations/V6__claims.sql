@@ -9,8 +9,9 @@
 -- key to the door (webhook, workflow) would check again, row by row, what the claiming statement
 -- checks by its join.
 --
--- Claims are made in one half of their table. What the other half holds is moved to the memory,
--- which no claim may overlook, and then the halves change places: see V12__memory.sql.
+-- Claims are made in one half of their table. When there are many, the halves change places, and
+-- what the other one holds is moved to the memory, which no claim may overlook: see
+-- V12__memory.sql.
 --
 -- A gateway that has been taken over is confined to live webhooks and links: it claims through
 -- functions that check the door, and that the key belongs to the door; and workers trust only
@@ -54,7 +55,8 @@ CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at 
 CREATE TABLE claim_halves (
     source       text PRIMARY KEY CHECK (source IN ('deliveries', 'submissions')),
     filled       smallint NOT NULL DEFAULT 1 CHECK (filled BETWEEN 1 AND 2),
-    filled_since timestamptz NOT NULL DEFAULT now()
+    filled_since timestamptz NOT NULL DEFAULT now(),
+    carried      bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE claim_halves IS 'The halves of the tables of claims';
 COMMENT ON COLUMN claim_halves.source IS
@@ -62,11 +64,13 @@ COMMENT ON COLUMN claim_halves.source IS
 COMMENT ON COLUMN claim_halves.filled IS 'The half in which claims are made';
 COMMENT ON COLUMN claim_halves.filled_since IS
     'When that began: all claims of the other half are older; by the database''s clock';
+COMMENT ON COLUMN claim_halves.carried IS
+    'How many claims were carried over into it from the other half';
 INSERT INTO claim_halves (source) VALUES ('deliveries'), ('submissions');
 
 -- Whoever makes claims holds this lock from before its snapshot until the claims are committed, so
 -- who gets it alone knows that all claims that began before are over, and that later ones see what
--- is committed now.
+-- is committed now. It is the lock of a table, because anybody may take an advisory lock.
 
 CREATE FUNCTION join_claiming(claimed text) RETURNS smallint LANGUAGE plpgsql AS $$
 BEGIN
@@ -75,14 +79,17 @@ BEGIN
         RAISE EXCEPTION 'claims are made at the isolation level read committed'
             USING ERRCODE = 'invalid_transaction_state';
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(1280263234, 1);
+    LOCK TABLE claim_halves IN ROW SHARE MODE;
     RETURN (SELECT filled FROM claim_halves WHERE source = claimed);
 END
 $$;
 COMMENT ON FUNCTION join_claiming IS
     'Lets what waits for claims to be over wait for this one; returns the half to claim in';
-CREATE FUNCTION await_claims() RETURNS void LANGUAGE sql AS
-    'SELECT pg_advisory_xact_lock(1280263234, 1)';
+CREATE FUNCTION await_claims() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    LOCK TABLE claim_halves IN EXCLUSIVE MODE;
+END
+$$;
 COMMENT ON FUNCTION await_claims IS
     'Waits for all claims that are under way; later ones wait until the transaction is over';
 REVOKE EXECUTE ON FUNCTION join_claiming, await_claims FROM PUBLIC;
@@ -96,8 +103,11 @@ CREATE TABLE webhook_deliveries (
     half         smallint NOT NULL,
     PRIMARY KEY (workspace_id, key_high, key_low, half)
 ) PARTITION BY LIST (half);
-CREATE TABLE webhook_deliveries_1 PARTITION OF webhook_deliveries FOR VALUES IN (1);
-CREATE TABLE webhook_deliveries_2 PARTITION OF webhook_deliveries FOR VALUES IN (2);
+-- A half is filled and emptied as a whole, so vacuum would find next to nothing.
+CREATE TABLE webhook_deliveries_1 PARTITION OF webhook_deliveries FOR VALUES IN (1)
+    WITH (autovacuum_enabled = false);
+CREATE TABLE webhook_deliveries_2 PARTITION OF webhook_deliveries FOR VALUES IN (2)
+    WITH (autovacuum_enabled = false);
 COMMENT ON TABLE webhook_deliveries IS
     'One distinct body received by one webhook: the claim by which it is accepted once';
 COMMENT ON COLUMN webhook_deliveries.batch_id IS
@@ -235,8 +245,8 @@ COMMENT ON COLUMN form_submissions.release_ids IS
     'Releases of the links through which it came, in one attempt each';
 COMMENT ON COLUMN form_submissions.payload_hash IS
     'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that the payload can''t be '
-    'guessed without the key; null if it was taken over, and when the input of its run is not '
-    'kept';
+    'guessed without the key; null if it was taken over or carried over, and when the input of '
+    'its run is not kept';
 COMMENT ON COLUMN form_submissions.changed_repeats IS
     'How often the key was repeated with another payload, which changed nothing';
 COMMENT ON COLUMN form_submissions.half IS 'Each half has a table of its own; no key is in both';
@@ -436,17 +446,16 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT A
 DECLARE
     filled smallint := join_claiming('deliveries');
 BEGIN
-    UPDATE webhook_deliveries d SET batch_id = 0
-    WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low
-        AND d.delivery_id = id;
+    INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, half, delivery_id)
+    SELECT 0, workspace, high, low, filled, id
+    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
+        AND NOT EXISTS (SELECT FROM webhook_deliveries d
+            WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low)
+    ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        INSERT INTO webhook_deliveries
-            (batch_id, workspace_id, key_high, key_low, half, delivery_id)
-        SELECT 0, workspace, high, low, filled, id
-        WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
-            AND NOT EXISTS (SELECT FROM webhook_deliveries d
-                WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low)
-        ON CONFLICT DO NOTHING;
+        UPDATE webhook_deliveries d SET batch_id = 0
+        WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low
+            AND d.delivery_id = id;
     END IF;
     RETURN FOUND;
 END
@@ -459,17 +468,17 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT A
 DECLARE
     filled smallint := join_claiming('submissions');
 BEGIN
-    UPDATE form_submissions s SET batch_id = 0, release_ids = s.release_ids || release
-    WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low
-        AND s.submission_id = id;
+    INSERT INTO form_submissions
+        (batch_id, workspace_id, key_high, key_low, half, submission_id, release_ids)
+    SELECT 0, workspace, high, low, filled, id, ARRAY[release]
+    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
+        AND NOT EXISTS (SELECT FROM form_submissions s
+            WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low)
+    ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        INSERT INTO form_submissions
-            (batch_id, workspace_id, key_high, key_low, half, submission_id, release_ids)
-        SELECT 0, workspace, high, low, filled, id, ARRAY[release]
-        WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
-            AND NOT EXISTS (SELECT FROM form_submissions s
-                WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low)
-        ON CONFLICT DO NOTHING;
+        UPDATE form_submissions s SET batch_id = 0, release_ids = s.release_ids || release
+        WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low
+            AND s.submission_id = id;
     END IF;
     RETURN FOUND;
 END

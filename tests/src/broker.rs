@@ -33,7 +33,8 @@ impl World {
         for entry in decode(&message.properties, message.body.clone()) {
             match &entry.content {
                 Ok(Content::Delivery(one)) => {
-                    let key = KeyHash::of_content(one.webhook.as_bytes(), &entry.body);
+                    let memory = one.remembered_by();
+                    let key = KeyHash::of_content(memory.as_bytes(), &entry.body);
                     let id = Uuid::from_bytes(*one.delivery.as_bytes());
                     deliveries.push((one.workspace, key.halves(), id));
                 }
@@ -47,19 +48,20 @@ impl World {
         }
         // For every release of the workspace: what a message names is another test's matter.
         let releases = "ARRAY(SELECT release_id FROM releases r
-            WHERE r.workspace_id = new.workspace_id), NULL, 0, 1";
-        for (table, claims, rest) in [
-            ("webhook_deliveries", deliveries, "1"),
-            ("form_submissions", submissions, releases),
+            WHERE r.workspace_id = new.workspace_id), NULL, 0,";
+        for (table, source, claims, kept) in [
+            ("webhook_deliveries", "deliveries", deliveries, ""),
+            ("form_submissions", "submissions", submissions, releases),
         ] {
             let workspaces: Vec<WorkspaceId> = claims.iter().map(|one| one.0).collect();
             let highs: Vec<Uuid> = claims.iter().map(|one| one.1.0).collect();
             let lows: Vec<Uuid> = claims.iter().map(|one| one.1.1).collect();
             let ids: Vec<Uuid> = claims.iter().map(|one| one.2).collect();
             let claim = format!(
-                "INSERT INTO {table} SELECT 0, new.*, {rest} FROM unnest($1::uuid[], $2::uuid[],
-                    $3::uuid[], $4::uuid[]) AS new (workspace_id, high, low, id)
-                 ON CONFLICT DO NOTHING"
+                "INSERT INTO {table} SELECT 0, new.*, {kept} filled
+                 FROM claim_halves, unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
+                     AS new (workspace_id, high, low, id)
+                 WHERE source = '{source}' ON CONFLICT DO NOTHING"
             );
             let values: [&(dyn ToSql + Sync); 4] = [&workspaces, &highs, &lows, &ids];
             self.database.execute(&claim, &values).await.unwrap();

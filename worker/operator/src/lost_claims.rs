@@ -8,11 +8,11 @@ use letterbox_database::statements;
 use crate::{Operator, OperatorError};
 
 statements! {
-    /// Claims a delivery, settled, unless its body was claimed under another id.
+    /// Claims a delivery, settled, unless its body was claimed under another id, or is remembered.
     CLAIM_DELIVERY = claim_lost_delivery "
 SELECT claim_lost_delivery($1, $2, $3, $4) AS is_claimed";
 
-    /// Claims a submission, settled, unless its key was claimed under another id.
+    /// Claims a submission, settled, unless its key was claimed under another id, or is remembered.
     CLAIM_SUBMISSION = claim_lost_submission "
 SELECT claim_lost_submission($1, $2, $3, $4, $5) AS is_claimed";
 }

@@ -209,7 +209,8 @@ pub struct RunDetail {
     /// The validated payload: values by the keys of their fields; `None` if it was refused
     /// or forgotten.
     pub input: Option<Value>,
-    /// How often its idempotency key came back with another payload, which changed nothing.
+    /// How often its idempotency key came back with another payload, which changed nothing; 0 once
+    /// its claim has moved into the memory.
     pub changed_repeats: i32,
 }
 

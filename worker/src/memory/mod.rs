@@ -1,5 +1,5 @@
-//! The memory of what was recorded long ago: moves recorded claims into segments, and merges
-//! segments. The protocol is in `gateway/src/acceptance/README.md`.
+//! The memory of what was stored long ago: moves its claims into segments, and merges segments. The
+//! protocol is in `gateway/src/acceptance/README.md`.
 //!
 //! A mover does one step after the other. What is to be done next stands in the database alone, so
 //! a mover may die anywhere, and another one goes on; two at once only do the same work.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use letterbox_common::states::{
     MovedClaims,
-    SegmentState::{Copied, Copying, Merging, Ready, Retired},
+    SegmentState::{Copied, Copying, Empty, Merging, Ready, Retired},
 };
 use letterbox_database::{Database, DatabaseError};
 use tokio_util::sync::CancellationToken;
@@ -24,12 +24,10 @@ use crate::{metrics, waiting};
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved
 /// in larger pieces is written less often.
 const MOVED_CLAIMS: i64 = 500_000;
-/// When deliveries are moved, so long after the last of them: most are recorded by then.
+/// When deliveries are moved, so long after the last of them: most are stored by then.
 const KEPT_DELIVERIES: Duration = Duration::from_secs(10);
 /// The same for submissions: the payloads of their repeats are compared until then.
 const KEPT_SUBMISSIONS: Duration = Duration::from_secs(24 * 3600);
-/// How long claims of which most are not recorded wait at most: what lies in a queue comes.
-const PATIENCE: Duration = Duration::from_secs(3600);
 /// How long what was copied or replaced stays at least.
 const EMPTIED_AFTER: Duration = Duration::from_secs(60);
 /// Time between two looks when there is nothing to do.
@@ -43,17 +41,22 @@ const REST: u32 = 3;
 const CLAIMS: i64 = 48_000;
 /// Rows of each segment that one step merges.
 const MERGED_ROWS: i64 = 128;
+/// Moves need so many empty segments. When there are fewer, segments are merged whatever their
+/// sizes.
+const FEW_EMPTY: usize = 3;
 /// By what a step's size is divided at most: to merge takes two rows of each segment.
 const MAX_DIVISOR: i64 = 64;
 
-/// Moves recorded claims into the memory.
+/// Moves claims into the memory.
 pub struct Mover {
     database: Database,
     moved_claims: i64,
     kept_deliveries: Duration,
     kept_submissions: Duration,
-    patience: Duration,
     emptied_after: Duration,
+    /// When emptying was last tried in vain: a table that is locked by others would be waited for
+    /// by everybody, each time.
+    emptied_in_vain: Option<Instant>,
     moves_first: bool,
     divisor: i64,
 }
@@ -67,21 +70,20 @@ impl Mover {
             moved_claims: MOVED_CLAIMS,
             kept_deliveries: KEPT_DELIVERIES,
             kept_submissions: KEPT_SUBMISSIONS,
-            patience: PATIENCE,
             emptied_after: EMPTIED_AFTER,
+            emptied_in_vain: None,
             moves_first: false,
             divisor: 1,
         }
     }
 
-    /// One that moves whatever is recorded, and empties whatever is replaced, at once.
+    /// One that moves whatever is stored, and empties whatever is replaced, at once.
     #[must_use]
     pub fn eager(database: Database) -> Self {
         Self {
             moved_claims: 0,
             kept_deliveries: Duration::ZERO,
             kept_submissions: Duration::ZERO,
-            patience: Duration::ZERO,
             emptied_after: Duration::ZERO,
             ..Self::new(database)
         }
@@ -105,7 +107,7 @@ impl Mover {
                 // The database crate logs failures.
                 let is_oldest = waiting::is_oldest(&self.database, worker).await;
                 let mut has_work = matches!(is_oldest, Ok(true));
-                if !has_work {
+                if let Ok(false) = is_oldest {
                     tell(&Size::default());
                 }
                 while has_work {
@@ -148,22 +150,14 @@ impl Mover {
     async fn next_step(&mut self) -> Result<bool, DatabaseError> {
         let segments = store::segments(&self.database).await?;
         let of = |state| segments.iter().filter(move |one| one.state == state);
-        for retired in of(Retired) {
-            if store::empty(&self.database, retired.segment, self.emptied_after).await? {
-                return Ok(true);
-            }
-        }
-        for copied in of(Copied) {
-            if store::empty_half(&self.database, copied.segment, self.emptied_after).await? {
-                return Ok(true);
-            }
+        if self.empty(of(Copied).chain(of(Retired))).await? {
+            return Ok(true);
         }
         let halves = store::halves(&self.database).await?;
         for copying in of(Copying) {
             let source = halves.iter().find(|one| Some(one.source) == copying.source);
-            if let Some(source) = source
-                && self.copy(copying, source).await?
-            {
+            if let Some(source) = source {
+                self.copy(copying, source.source).await?;
                 return Ok(true);
             }
         }
@@ -174,6 +168,24 @@ impl Mover {
         }
         let has_merged = self.merge_next(&segments).await?;
         Ok(has_merged || !self.moves_first && self.begin_move(&halves, &segments).await?)
+    }
+
+    /// Empties a half that was copied, or a segment that was replaced.
+    async fn empty(
+        &mut self,
+        segments: impl Iterator<Item = &Segment>,
+    ) -> Result<bool, DatabaseError> {
+        let waits = |tried: Instant| tried.elapsed() < self.emptied_after / 2;
+        if self.emptied_in_vain.is_some_and(waits) {
+            return Ok(false);
+        }
+        for one in segments {
+            if store::empty(&self.database, one, self.emptied_after).await? {
+                return Ok(true);
+            }
+            self.emptied_in_vain = Some(Instant::now());
+        }
+        Ok(false)
     }
 
     /// Goes on with a merge, or begins one.
@@ -191,7 +203,8 @@ impl Mover {
         }
         let free = of(Ready).filter(|one| one.merged_into.is_none());
         let sizes: Vec<_> = free.map(|one| (one.segment, one.keys())).collect();
-        let merged = segment::to_merge(&sizes);
+        let empty = of(Empty).count();
+        let merged = segment::to_merge(&sizes, empty < FEW_EMPTY);
         Ok(!merged.is_empty() && store::begin(&self.database, None, &merged).await?)
     }
 
@@ -213,8 +226,7 @@ impl Mover {
                 claims.are_older(kept)
                     && store::begin(&self.database, Some(claims.source), &[]).await?
             } else {
-                claims.filled >= self.moved_claims
-                    && store::change_halves(&self.database, claims.source).await?
+                self.are_many(claims) && store::change_halves(&self.database, claims.source).await?
             };
             if has_begun {
                 return Ok(true);
@@ -223,17 +235,18 @@ impl Mover {
         Ok(false)
     }
 
-    /// Copies the recorded ones of the next claims, and carries the others over. Returns `false` if
-    /// it rather waits for these.
-    async fn copy(&self, into: &Segment, source: &Halves) -> Result<bool, DatabaseError> {
+    /// Whether there are so many claims that they shall be moved. What is not stored for long is
+    /// not carried over again and again.
+    fn are_many(&self, halves: &Halves) -> bool {
+        self.moved_claims == 0 || halves.claims >= self.moved_claims.max(2 * halves.carried)
+    }
+
+    /// Copies those of the next claims that are stored, and carries the others over.
+    async fn copy(&self, into: &Segment, source: MovedClaims) -> Result<(), DatabaseError> {
         let most = CLAIMS / self.divisor;
-        let read = store::read_claims(&self.database, source.source, into.next(), most).await?;
-        if read.others.len() > read.recorded.len() && !source.are_older(self.patience) {
-            return Ok(false);
-        }
-        let rows = segment::rows(&read.recorded);
-        store::extend(&self.database, into, rows, read.others, read.next).await?;
-        Ok(true)
+        let read = store::read_claims(&self.database, source, into.next(), most).await?;
+        let rows = segment::rows(&read.stored);
+        store::extend(&self.database, into, rows, read.others, read.next).await
     }
 
     /// Merges what comes next in some segments.

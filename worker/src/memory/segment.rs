@@ -102,13 +102,13 @@ pub(super) fn merge(from: Place, inputs: &[Input]) -> (Vec<Place>, Option<Place>
 }
 
 /// The segments to merge, of those with the given numbers of keys: the smallest ones, as many as
-/// together are not much smaller than the next.
-pub(super) fn to_merge(segments: &[(i16, u64)]) -> Vec<i16> {
+/// together are not much smaller than the next; the two smallest at least, where that is a must.
+pub(super) fn to_merge(segments: &[(i16, u64)], is_a_must: bool) -> Vec<i16> {
     let mut by_size = segments.to_vec();
     by_size.sort_unstable_by_key(|(_, keys)| *keys);
     let (mut smaller, mut merged) = (0, 0);
     for (place, (_, keys)) in by_size.iter().enumerate() {
-        if place > 0 && smaller * RATIO >= *keys {
+        if place > 0 && smaller * RATIO >= *keys || place == 1 && is_a_must {
             merged = place + 1;
         }
         smaller += keys;
@@ -177,6 +177,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn segments_of_very_different_sizes_are_merged_if_they_must() {
+        let segments: Vec<_> = (0..8_i16).map(|n| (n, 10_u64.pow(n as u32))).collect();
+        assert_eq!(to_merge(&segments, false), Vec::<i16>::new());
+        assert_eq!(to_merge(&segments, true), [0, 1]);
+    }
+
     /// A billion keys, half a million at a time: how many segments there are, and how often a key
     /// is written.
     #[test]
@@ -186,7 +193,7 @@ mod tests {
         for moved in 1..=2_000_u64 {
             segments.push((moved as i16, 1));
             written += 1;
-            let merged = to_merge(&segments);
+            let merged = to_merge(&segments, false);
             if !merged.is_empty() {
                 let (old, kept) = segments
                     .into_iter()

@@ -22,15 +22,16 @@ SELECT keys, segments, bytes, deliveries, submissions FROM memory_size";
 
     /// The halves of the claims; first those that were filled for longest.
     HALVES = claim_halves "
-SELECT source, filled, has_other, seconds FROM claim_sizes ORDER BY seconds DESC";
+SELECT source, claims, carried, has_other, seconds FROM claim_sizes
+ORDER BY seconds DESC";
 
     /// The claims of deliveries that follow a key in the half that is not filled, and whether they
-    /// are recorded: whether there is the signal. What is recorded stays so.
+    /// are stored as signals. What was stored once counts for ever.
     READ_DELIVERIES = read_delivery_claims "
 SELECT d.workspace_id, d.key_high,
        (SELECT true FROM signals s
         WHERE s.workspace_id = d.workspace_id AND s.signal_id = d.delivery_id) IS TRUE
-           AS is_recorded
+           AS is_stored
 FROM webhook_deliveries d
 WHERE d.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'deliveries')
   AND (d.workspace_id, d.key_high) > ($1, $2)
@@ -43,7 +44,7 @@ SELECT c.workspace_id, c.key_high,
         WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id) IS TRUE
     OR (SELECT true FROM erased_runs e
         WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id) IS TRUE
-           AS is_recorded
+           AS is_stored
 FROM form_submissions c
 WHERE c.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'submissions')
   AND (c.workspace_id, c.key_high) > ($1, $2)
@@ -128,7 +129,9 @@ pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, Databa
 pub(super) struct Halves {
     pub(super) source: MovedClaims,
     /// About how many claims the half has in which they are made.
-    pub(super) filled: i64,
+    pub(super) claims: i64,
+    /// How many of them were carried over.
+    pub(super) carried: i64,
     /// Whether there are claims in the other one.
     pub(super) has_other: bool,
     seconds: f64,
@@ -136,7 +139,8 @@ pub(super) struct Halves {
 
 from_row!(Halves {
     source,
-    filled,
+    claims,
+    carried,
     has_other,
     seconds
 });
@@ -199,7 +203,7 @@ pub(super) async fn size(database: &Database) -> Result<Size, DatabaseError> {
 
 /// Claims of the half that is to be moved.
 pub(super) struct ReadClaims {
-    pub(super) recorded: Vec<Place>,
+    pub(super) stored: Vec<Place>,
     pub(super) others: Vec<Place>,
     /// Where they end; `None` if no more follow.
     pub(super) next: Option<Place>,
@@ -219,23 +223,18 @@ pub(super) async fn read_claims(
     };
     let values: [&(dyn ToSql + Sync); 3] = [&workspace, &key, &most];
     let rows = database.query(statement, &values).await?;
-    let (mut recorded, mut others) = (Vec::with_capacity(rows.len()), vec![]);
+    let (mut stored, mut others) = (Vec::with_capacity(rows.len()), vec![]);
     let mut last = None;
     for row in &rows {
         let place = (row.try_get("workspace_id")?, row.try_get("key_high")?);
         last = Some(place);
-        let is_recorded = row.try_get("is_recorded")?;
-        if is_recorded {
-            &mut recorded
-        } else {
-            &mut others
-        }
-        .push(place);
+        let is_stored = row.try_get("is_stored")?;
+        if is_stored { &mut stored } else { &mut others }.push(place);
     }
     let is_end = (rows.len() as i64) < most;
-    recorded.dedup();
+    stored.dedup();
     Ok(ReadClaims {
-        recorded,
+        stored,
         others,
         next: last.filter(|_| !is_end),
     })
@@ -321,25 +320,19 @@ pub(super) async fn extend(
         .map(drop)
 }
 
-/// Empties the half whose claims were copied into a segment so long ago, unless somebody may still
-/// need it. Returns whether it did.
-pub(super) async fn empty_half(
-    database: &Database,
-    segment: i16,
-    after: Duration,
-) -> Result<bool, DatabaseError> {
-    let values: [&(dyn ToSql + Sync); 2] = [&segment, &after.as_secs_f64()];
-    is_done(&database.query_one(&EMPTY_HALF, &values).await?)
-}
-
-/// The same for a segment that was replaced so long ago.
+/// Empties the half whose claims were copied into a segment so long ago, or the segment if it was
+/// replaced, unless somebody may still need it. Returns whether it did.
 pub(super) async fn empty(
     database: &Database,
-    segment: i16,
+    segment: &Segment,
     after: Duration,
 ) -> Result<bool, DatabaseError> {
-    let values: [&(dyn ToSql + Sync); 2] = [&segment, &after.as_secs_f64()];
-    is_done(&database.query_one(&EMPTY_SEGMENT, &values).await?)
+    let statement = match segment.state {
+        SegmentState::Copied => &EMPTY_HALF,
+        _ => &EMPTY_SEGMENT,
+    };
+    let values: [&(dyn ToSql + Sync); 2] = [&segment.segment, &after.as_secs_f64()];
+    is_done(&database.query_one(statement, &values).await?)
 }
 
 fn is_done(told: &tokio_postgres::Row) -> Result<bool, DatabaseError> {
