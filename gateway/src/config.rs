@@ -67,6 +67,12 @@ pub(crate) struct GatewaySettings {
     )]
     pub trusted_proxies: String,
 
+    /// Whether X-Request-Id is taken over from the trusted proxies, too; only if they make it
+    /// themselves and pass on nobody's
+    #[arg(long, env = "LETTERBOX_TRUSTED_REQUEST_IDS", value_name = "BOOL", default_value_t = false,
+          action = clap::ArgAction::Set)]
+    pub trusted_request_ids: bool,
+
     /// Maximum number of open connections; further ones wait to be accepted
     #[arg(long, env = "LETTERBOX_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -144,6 +150,7 @@ pub(crate) struct Config {
     pub keys: KeyRing,
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
+    pub(crate) trusted_request_ids: bool,
     pub(crate) documents: Documents,
     pub proof_bits: u32,
     pub max_connections: usize,
@@ -199,6 +206,7 @@ impl Config {
             proxies: proxies
                 .map(TrustedProxies)
                 .map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
+            trusted_request_ids: settings.trusted_request_ids,
             documents: Documents::new(&settings.base_url),
             proof_bits: settings.proof_bits,
             max_connections: settings.max_connections as usize,

@@ -1,5 +1,5 @@
 //! Request ids: every answer has one in `X-Request-Id`, and the signal or run of the request keeps
-//! it. A trusted proxy may set it; other requests get a random one.
+//! it. A trusted proxy sets it where the settings say so; other requests get a random one.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 

@@ -110,7 +110,8 @@ pub(crate) async fn respond(
     mut request: Request<Incoming>,
 ) -> Response {
     let began = Instant::now();
-    let id = request_id::assign(request.headers_mut(), gateway.proxies.contains(peer));
+    let is_trusted = gateway.trusted_request_ids && gateway.proxies.contains(peer);
+    let id = request_id::assign(request.headers_mut(), is_trusted);
     let path = request.uri().path().to_owned();
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);

@@ -208,6 +208,7 @@ fn assemble(
     Ok(Gateway {
         origins: config.origins,
         proxies: config.proxies,
+        trusted_request_ids: config.trusted_request_ids,
         pages: FormPages::new(config.documents, database.clone()),
         proofs: Proofs::new(config.keys.clone(), config.proof_bits),
         secrets: WebhookSecrets::start(database.clone(), config.keys, batchers)?,

@@ -21,6 +21,7 @@ use crate::{
 pub(crate) struct Gateway {
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
+    pub(crate) trusted_request_ids: bool,
     pub(crate) pages: FormPages,
     pub(crate) proofs: Proofs,
     pub(crate) secrets: WebhookSecrets,

@@ -59,14 +59,18 @@ async fn an_answer_leads_to_what_came_of_it() {
     eventually("it is in the log", async || usual.log().contains(id)).await;
 }
 
-/// Everybody gets an id, and only a trusted proxy brings its own.
+/// Everybody gets an id, and only a trusted proxy brings its own, where that is wanted: many
+/// proxies pass on what a stranger says.
 #[tokio::test]
 async fn proxies_that_are_trusted_bring_their_own() {
     let world = World::new().await;
-    let settings = [("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1")];
+    let trusted = ("LETTERBOX_TRUSTED_REQUEST_IDS", "true");
+    let settings = [("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1"), trusted];
     let trusting = world.gateway_with(&settings).await;
-    let settings = [("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8")];
+    let settings = [("LETTERBOX_TRUSTED_PROXIES", "10.0.0.0/8"), trusted];
     let wary = world.gateway_with(&settings).await;
+    let usual = [("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1")];
+    let usual = world.gateway_with(&usual).await;
     let id = async |gateway: &letterbox_tests::Process, request: &str| {
         let answer = raw(&gateway.public_address(), request.as_bytes()).await;
         let line = answer
@@ -81,6 +85,7 @@ async fn proxies_that_are_trusted_bring_their_own() {
     assert_eq!(id(&trusting, &asking("edge-1.2")).await, "edge-1.2");
     assert_eq!(id(&trusting, &asking("a b")).await.len(), 32);
     assert_eq!(id(&wary, &asking("edge-1.2")).await.len(), 32);
+    assert_eq!(id(&usual, &asking("edge-1.2")).await.len(), 32);
     for request in [
         "nonsense\r\n\r\n",
         "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",

@@ -105,6 +105,31 @@ async fn what_has_no_proof_asks_nothing_of_the_database() {
     assert_eq!(plain.status, 503, "what has to be looked up waits");
 }
 
+/// Who sends wrong proofs exhausts its own limit, and raises the work of that form only.
+#[tokio::test]
+async fn wrong_proofs_count_against_their_client_and_their_form() {
+    let world = World::new().await;
+    let gateway = world.gateway_with(&[("LETTERBOX_PROOF_BITS", "8")]).await;
+    let (form, other) = (
+        defended(&world, &gateway, 0).await,
+        defended(&world, &gateway, 0).await,
+    );
+    let challenged = challenge(&form).await;
+    let wrong = json!({"challenge": challenged, "nonce": "x"});
+    let bits = |challenge: &str| challenge.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+    for client in 1..=4 {
+        let client = format!("10.0.0.{client}");
+        let mut answers = Vec::new();
+        for _ in 0..70 {
+            answers.push(submit(&form.from(&client), "k", &wrong).await.0);
+        }
+        assert_eq!(answers[..60], [400; 60]);
+        assert_eq!(answers[60..], [429; 10]);
+    }
+    assert!(bits(&challenge(&form).await) > 8);
+    assert_eq!(bits(&challenge(&other).await), 8);
+}
+
 async fn the_page_proves_its_work(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;

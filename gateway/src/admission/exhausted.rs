@@ -1,7 +1,14 @@
 //! The subjects that are known to have exhausted a limit, and until when. This can only speed up a
-//! refusal, never let a request through.
+//! refusal, never let a request through. What is refused before the database is asked counts here,
+//! on this gateway alone.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use moka::sync::Cache;
 
@@ -11,25 +18,46 @@ const WINDOW: Duration = Duration::from_secs(60);
 const MAX_CACHED: u64 = 100_000;
 
 /// The subjects that have been refused.
-pub(super) struct Exhausted(Cache<Subject, Instant>);
+pub(super) struct Exhausted {
+    until: Cache<Subject, Instant>,
+    refused: Cache<Subject, Arc<AtomicI32>>,
+}
 
 impl Default for Exhausted {
     fn default() -> Self {
-        let cache = Cache::builder().max_capacity(MAX_CACHED);
-        Self(cache.time_to_live(WINDOW).build())
+        let (until, refused) = (Cache::builder(), Cache::builder());
+        Self {
+            until: until.max_capacity(MAX_CACHED).time_to_live(WINDOW).build(),
+            refused: refused
+                .max_capacity(MAX_CACHED)
+                .time_to_live(WINDOW)
+                .build(),
+        }
     }
 }
 
 impl Exhausted {
     /// Notes that a subject is exhausted, and after which time its next request would pass.
     pub(super) fn insert(&self, subject: Subject, next_in: Duration) {
-        self.0.insert(subject, Instant::now() + next_in);
+        self.until.insert(subject, Instant::now() + next_in);
+    }
+
+    /// Counts what was refused without a query. As many as the limit in 60 seconds exhaust it for
+    /// as long.
+    pub(super) fn count_refused(&self, subject: Subject) {
+        let refused = self.refused.get_with(subject, Arc::default);
+        if refused.fetch_add(1, Ordering::Relaxed) + 1 >= subject.limit() {
+            self.insert(subject, WINDOW);
+        }
     }
 
     /// After which time a request of a subject would pass; `None` unless it is known to be
     /// exhausted.
     pub(super) fn next_in(&self, subject: Subject) -> Option<Duration> {
-        let next_in = self.0.get(&subject)?.checked_duration_since(Instant::now());
+        let next_in = self
+            .until
+            .get(&subject)?
+            .checked_duration_since(Instant::now());
         next_in.filter(|next_in| !next_in.is_zero())
     }
 }

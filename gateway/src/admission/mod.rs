@@ -85,6 +85,11 @@ impl Admission {
         }
     }
 
+    /// Counts a request of a client that was refused without a query.
+    pub(crate) fn count_refused(&self, client: ClientAddress) {
+        self.exhausted.count_refused(Subject::Client(client));
+    }
+
     /// Counts a request and returns the form behind its token; `None` without a token, or if it is
     /// unknown or not live. With `closed_too`, also returns a form that takes nothing new.
     ///

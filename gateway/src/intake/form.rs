@@ -208,7 +208,10 @@ async fn admit_proven(
     let token = posted.token.hash();
     let prove = || {
         let checked = gateway.proofs.check(token, &posted.key, posted.proof);
-        checked.map_err(|unproven| Refusal::invalid_input(unproven.to_string()))
+        checked.map_err(|unproven| {
+            gateway.admission.count_refused(client);
+            Refusal::invalid_input(unproven.to_string())
+        })
     };
     // If the token itself needs a proof, a submission without one costs the database nothing.
     let is_proven = posted.token.wants_proof();

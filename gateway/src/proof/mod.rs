@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use self::pressure::Pressure;
+use self::pressure::Pressures;
 use crate::metrics;
 
 /// Maximum age of a challenge, in seconds.
@@ -62,7 +62,7 @@ impl Unproven {
 pub(crate) struct Proofs {
     keys: KeyRing,
     bits: u32,
-    pressure: Pressure,
+    pressures: Pressures,
 }
 
 /// The member `proof` of a submission.
@@ -75,12 +75,12 @@ struct Proof {
 }
 
 impl Proofs {
-    /// `bits` is the number of zero bits required while no proof is refused.
+    /// `bits` is the number of zero bits that a form requires while no proof of it is refused.
     pub(crate) fn new(keys: KeyRing, bits: u32) -> Self {
         Self {
             keys,
             bits,
-            pressure: Pressure::default(),
+            pressures: Pressures::default(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Proofs {
     pub(crate) fn challenge(&self, token: TokenHash, least_seconds: i16) -> Challenge {
         let (seconds, bits) = (
             Timestamp::now().as_second(),
-            self.bits + self.pressure.bits(),
+            self.bits + self.pressures.bits(token),
         );
         let said = format!("{seconds}.{bits}.{least_seconds}");
         let parts = [&token.as_bytes()[..], said.as_bytes()];
@@ -116,7 +116,7 @@ impl Proofs {
                 unproven,
                 Unproven::Nonce | Unproven::TooSoon | Unproven::Trap
             ) {
-                self.pressure.note();
+                self.pressures.note(token);
             }
         })
     }

@@ -1,9 +1,12 @@
-//! Raises the required work while many proofs are refused.
+//! Raises the required work of a form while many proofs of it are refused.
 
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+
+use letterbox_common::form::TokenHash;
+use moka::sync::Cache;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// The refusals in a window that add the first bit. Each further bit takes twice as many more.
@@ -11,9 +14,34 @@ const FIRST: u32 = 64;
 /// Maximum additional bits: 64 times the work.
 const MOST: u32 = 6;
 
+/// Forms whose refusals are counted: without a valid challenge of a form nobody adds one.
+const MAX_FORMS: u64 = 10_000;
+
+/// Counts the refusals of each form.
+pub(super) struct Pressures(Cache<TokenHash, Arc<Pressure>>);
+
+impl Default for Pressures {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(MAX_FORMS);
+        Self(cache.time_to_idle(3 * WINDOW).build())
+    }
+}
+
+impl Pressures {
+    /// Notes a refusal.
+    pub(super) fn note(&self, token: TokenHash) {
+        self.0.get_with(token, Arc::default).note();
+    }
+
+    /// The number of additional bits.
+    pub(super) fn bits(&self, token: TokenHash) -> u32 {
+        self.0.get(&token).map_or(0, |pressure| pressure.bits())
+    }
+}
+
 /// Counts refusals in windows of a minute.
 #[derive(Debug, Default)]
-pub(super) struct Pressure(Mutex<Option<Window>>);
+struct Pressure(Mutex<Option<Window>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Window {
@@ -24,13 +52,11 @@ struct Window {
 }
 
 impl Pressure {
-    /// Notes a refusal.
-    pub(super) fn note(&self) {
+    fn note(&self) {
         self.look(|window| window.refused = window.refused.saturating_add(1));
     }
 
-    /// The number of additional bits.
-    pub(super) fn bits(&self) -> u32 {
+    fn bits(&self) -> u32 {
         let refused = self.look(|window| window.refused.max(window.before));
         (refused / FIRST + 1).ilog2().min(MOST)
     }

@@ -77,7 +77,7 @@ pub enum Reason {
     #[error(transparent)]
     OldSchema(#[from] OldSchema),
     /// The name of a workspace, user, webhook, account or workflow is invalid.
-    #[error("a name must have 1 to 200 characters and must not be blank")]
+    #[error("a name must have 1 to 200 characters, no control characters, and must not be blank")]
     InvalidName,
     /// The name `all` is reserved.
     #[error("'all' stands for all workspaces: choose another name")]

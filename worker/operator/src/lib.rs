@@ -179,7 +179,7 @@ impl Operator {
 /// Checks the name of a workspace, user, webhook, account or workflow.
 fn check_name(name: &str) -> Result<(), OperatorError> {
     let has_length = (1..=200).contains(&name.chars().count());
-    if has_length && !name.trim().is_empty() && !name.contains('\0') {
+    if has_length && !name.trim().is_empty() && !name.contains(char::is_control) {
         Ok(())
     } else {
         Err(Reason::InvalidName.into())

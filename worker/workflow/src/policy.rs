@@ -176,7 +176,7 @@ impl Policy {
                 add(format!("no connected account has the name {account:?}"));
             }
             for host in rule.when.host.iter().flatten() {
-                if !accounts.iter().any(|(_, at)| at == host) {
+                if !accounts.iter().any(|(_, at)| is_same_host(at, host)) {
                     add(format!("no connected account is at the host {host}"));
                 }
             }
@@ -289,7 +289,7 @@ impl When {
             && self
                 .host
                 .as_ref()
-                .is_none_or(|hosts| hosts.iter().any(|host| host == facts.host))
+                .is_none_or(|hosts| hosts.iter().any(|host| is_same_host(host, facts.host)))
             && self
                 .steered_by
                 .is_none_or(|steering| steered.contains(steering))
@@ -300,6 +300,11 @@ impl When {
                 Some(Untrusted::Control) => !steered.is_empty(),
             }
     }
+}
+
+/// Whether two names are the same host: the dot at the end of an absolute name says nothing.
+fn is_same_host(one: &str, other: &str) -> bool {
+    one.strip_suffix('.').unwrap_or(one) == other.strip_suffix('.').unwrap_or(other)
 }
 
 #[cfg(test)]
@@ -477,11 +482,12 @@ mod tests {
         let policy = r#"{"rules":[{"when":{"host":["crm.example.com"]},"decision":"deny"}],
             "default":"allow"}"#;
         assert_eq!(decide(policy, FACTS).0, Decision::Deny);
-        let elsewhere = ActionFacts {
-            host: "example.com",
-            ..FACTS
-        };
-        assert_eq!(decide(policy, elsewhere).0, Decision::Allow);
+        let at = |host| ActionFacts { host, ..FACTS };
+        assert_eq!(decide(policy, at("example.com")).0, Decision::Allow);
+        // The same host, as an absolute name.
+        assert_eq!(decide(policy, at("crm.example.com.")).0, Decision::Deny);
+        let absolute = policy.replace("example.com", "example.com.");
+        assert_eq!(decide(&absolute, FACTS).0, Decision::Deny);
     }
 
     /// Rules take their words from the registry: every kind of action that sends can be named.

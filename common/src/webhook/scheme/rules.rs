@@ -96,6 +96,12 @@ pub enum RulesError {
     /// A sender could change an id that is not signed.
     #[error("signed must contain {{id}} exactly once with id_header, and not at all without")]
     Id,
+    /// What is signed of one part could be moved into the next.
+    #[error(
+        "signed must have a sign other than a letter or digit between {{timestamp}}, {{id}} and \
+         {{body}}"
+    )]
+    Adjacent,
     /// There are two places for the time.
     #[error("timestamp_key and timestamp_header exclude each other: give one of them")]
     TwoTimes,
@@ -117,6 +123,23 @@ pub struct InvalidSecret;
 
 fn usual_tolerance() -> u32 {
     TOLERANCE
+}
+
+/// Whether something that can't be part of a time or an id stands between the parts of a template.
+fn are_apart(signed: &str) -> bool {
+    let parts = ["{timestamp}", "{id}", "{body}"];
+    let mut places: Vec<_> = parts
+        .iter()
+        .filter_map(|part| Some((signed.find(part)?, part.len())))
+        .collect();
+    places.sort_unstable();
+    places.windows(2).all(|two| {
+        let between = match two {
+            [(begin, length), (next, _)] => signed.get(begin + length..*next),
+            _ => None,
+        };
+        between.is_some_and(|between| between.contains(|c: char| !c.is_alphanumeric()))
+    })
 }
 
 impl Rules {
@@ -148,6 +171,9 @@ impl Rules {
         }
         if has("{id}") != usize::from(rules.id_header.is_some()) {
             return Err(RulesError::Id);
+        }
+        if !are_apart(&rules.signed) {
+            return Err(RulesError::Adjacent);
         }
         if rules.timestamp_key.is_some() && rules.timestamp_header.is_some() {
             return Err(RulesError::TwoTimes);

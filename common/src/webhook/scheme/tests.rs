@@ -242,7 +242,18 @@ fn rules_that_could_be_passed_by_are_none() {
             "{text}"
         );
     }
-    let both = serde_json::json!({"header": "x", "encoding": "hex", "signed": "{timestamp}{body}",
+    for (signed, problem) in [
+        ("{timestamp}{body}", Some(RulesError::Adjacent)),
+        ("v0{body}0{timestamp}", Some(RulesError::Adjacent)),
+        ("{timestamp}x{body}", Some(RulesError::Adjacent)),
+        ("v0:{timestamp}:{body}", None),
+        ("{body}\n{timestamp}", None),
+    ] {
+        let rules = serde_json::json!({"header": "x", "encoding": "hex", "signed": signed,
+            "timestamp_header": "y"});
+        assert_eq!(Rules::parse(&rules.to_string()).err(), problem, "{signed}");
+    }
+    let both = serde_json::json!({"header": "x", "encoding": "hex", "signed": "{timestamp}.{body}",
         "separator": ",", "timestamp_key": "t", "timestamp_header": "y"});
     assert_eq!(Rules::parse(&both.to_string()), Err(RulesError::TwoTimes));
 }

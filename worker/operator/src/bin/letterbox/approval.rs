@@ -164,7 +164,8 @@ fn head(approval: &ApprovalDetail) -> Vec<String> {
 fn asked(steering: &SteeringAction) -> String {
     let outcome = steering.outcome.as_deref().unwrap_or("-");
     let (id, kind) = (&steering.action_id, &steering.action_type);
-    format!("  {id} ({kind}): {} -> {outcome}", steering.asks)
+    let (asks, outcome) = (story::indented(&steering.asks), story::indented(outcome));
+    format!("  {} ({kind}): {asks} -> {outcome}", story::word(id))
 }
 
 fn answerers(approval: &ApprovalDetail) -> String {
@@ -173,5 +174,24 @@ fn answerers(approval: &ApprovalDetail) -> String {
     }
     let members = approval.may_answer.iter();
     let members = members.map(|member| format!("{} <{}>", member.name, member.email));
-    members.collect::<Vec<_>>().join(", ")
+    story::indented(&members.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_author_wrote_forges_no_line() {
+        let text = "x\n\nwould be sent\n  GET https://harmless.example";
+        let steering = SteeringAction {
+            action_id: text.to_owned(),
+            action_type: "ai.agent".to_owned(),
+            asks: text.to_owned(),
+            outcome: Some(text.to_owned()),
+        };
+        let shown = asked(&steering);
+        let mut further = shown.lines().skip(1);
+        assert!(further.all(|line| line.starts_with("    ")), "{shown}");
+    }
 }

@@ -72,7 +72,11 @@ fn text(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let text = text.chars().map(|c| if plain(c) { c } else { '\u{fffd}' });
     let text: String = text.collect();
-    if text.starts_with(['=', '+', '-', '@', '\t', '\n', '\u{fffd}']) {
+    // The signs of full width are taken for the others by some programs.
+    let signs = [
+        '=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
+    ];
+    if text.starts_with(signs) || text.starts_with(['\t', '\n', '\u{fffd}']) {
         format!("'{text}")
     } else {
         text
@@ -103,6 +107,8 @@ mod tests {
             (r#""=1+1""#, "'=1+1"),
             (r#""@SUM(A1)""#, "'@SUM(A1)"),
             (r#""+49 30 1""#, "'+49 30 1"),
+            ("\"\u{ff1d}1+1\"", "'\u{ff1d}1+1"),
+            ("\"\u{ff20}SUM(A1)\"", "'\u{ff20}SUM(A1)"),
             (r#""\t=1""#, "'\t=1"),
             (r#""\r=1""#, "'\u{fffd}=1"),
             (r#""a\u001b[2J""#, "a\u{fffd}[2J"),

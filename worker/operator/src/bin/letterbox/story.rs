@@ -190,14 +190,14 @@ pub(crate) fn whole_request(shown: Option<&Value>) -> Vec<String> {
         !matches!(&name[..], "method" | "url" | "account_id") && !value.is_null()
     });
     let others = others.map(|(name, value)| match value {
-        Value::String(text) => format!("  {name}: {}", indented(text)),
-        value => format!("  {name}: {value}"),
+        Value::String(text) => format!("  {}: {}", indented(name), indented(text)),
+        value => format!("  {}: {value}", indented(name)),
     });
     first.into_iter().chain(others).collect()
 }
 
 /// A text of several lines: the further ones stand where no line of ours begins.
-fn indented(text: &str) -> String {
+pub(crate) fn indented(text: &str) -> String {
     text.replace('\n', "\n    ")
 }
 
@@ -207,8 +207,8 @@ pub(crate) fn submitted(input: Option<&Value>) -> Vec<String> {
         return vec!["  (not kept)".to_owned()];
     };
     let lines = values.iter().map(|(key, value)| match value {
-        Value::String(text) => format!("  {key}: {}", indented(text)),
-        value => format!("  {key}: {value}"),
+        Value::String(text) => format!("  {}: {}", indented(key), indented(text)),
+        value => format!("  {}: {value}", indented(key)),
     });
     lines.collect()
 }
@@ -233,8 +233,9 @@ mod tests {
     #[test]
     fn what_was_submitted_forges_no_line() {
         let text = "x\n\nwould be sent\n  GET https://harmless.example";
-        let input = serde_json::json!({"message": text});
-        let request = serde_json::json!({"method": "POST", "url": "https://x", "body": text});
+        let input = serde_json::json!({"message": text, text: 1, format!("{text} again"): text});
+        let request = serde_json::json!({"method": "POST", "url": "https://x", "body": text,
+            text: text, format!("{text} again"): 1});
         for lines in [submitted(Some(&input)), whole_request(Some(&request))] {
             let shown = lines.join("\n");
             let outside = |line: &&str| !line.starts_with("    ");

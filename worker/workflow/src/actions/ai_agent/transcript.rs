@@ -6,8 +6,9 @@ use crate::{actions::chat, json::parse};
 
 /// Maximum bytes of a tool's answer that are passed to the model.
 const MAX_RESULT: usize = 16 * 1024;
-/// Bytes counted as one token if the model doesn't report its usage.
-const BYTES_PER_TOKEN: u64 = 3;
+/// A token counts for each of so many bytes of a question and its answer, if the model reports
+/// less.
+const BYTES_PER_TOKEN: u64 = 4;
 const NOT_UNDERSTOOD: &str = "the model's answer could not be understood";
 
 /// How a part of an agent ended.
@@ -28,6 +29,8 @@ pub enum PartOutcome<'o> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Transcript {
     pub(super) messages: Vec<Value>,
+    /// Bytes of the messages.
+    bytes: u64,
     tokens: u64,
 }
 
@@ -44,6 +47,7 @@ pub(super) struct ToolCall {
 pub(super) struct ModelAnswer {
     content: String,
     calls: Vec<ToolCall>,
+    /// What the model says that question and answer took.
     tokens: u64,
 }
 
@@ -71,11 +75,10 @@ impl ModelAnswer {
         let used = answer
             .pointer("/usage/total_tokens")
             .and_then(Value::as_u64);
-        let tokens = used.unwrap_or(body.len() as u64 / BYTES_PER_TOKEN);
         Ok(Self {
             content,
             calls,
-            tokens,
+            tokens: used.unwrap_or(0),
         })
     }
 }
@@ -111,7 +114,9 @@ impl Transcript {
             return Err(NOT_UNDERSTOOD.to_owned());
         };
         let answer = ModelAnswer::parse(body)?;
-        self.tokens = self.tokens.saturating_add(answer.tokens);
+        // The word of the model alone does not bound an agent.
+        let least = (self.bytes + body.len() as u64) / BYTES_PER_TOKEN;
+        self.tokens = self.tokens.saturating_add(answer.tokens.max(least));
         let mut message = json!({"role": "assistant", "content": answer.content});
         if !answer.calls.is_empty() {
             let calls = answer.calls.iter().map(|call| {
@@ -120,7 +125,7 @@ impl Transcript {
             });
             message["tool_calls"] = calls.collect();
         }
-        self.messages.push(message);
+        self.push(message);
         Ok(answer.calls)
     }
 
@@ -143,7 +148,11 @@ impl Transcript {
             }
         };
         let content = result.to_string();
-        let message = json!({"role": "tool", "tool_call_id": call.id, "content": content});
+        self.push(json!({"role": "tool", "tool_call_id": call.id, "content": content}));
+    }
+
+    fn push(&mut self, message: Value) {
+        self.bytes += message.to_string().len() as u64;
         self.messages.push(message);
     }
 

@@ -33,7 +33,7 @@ pub(super) const MEMBERS: [&str; 6] = ["account", "method", "path", "query", "he
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers that are set by the connection, the account or the executor, and headers that could turn
 /// the request into another one than the policy decided about.
-pub const RESERVED_HEADERS: [&str; 25] = [
+pub const RESERVED_HEADERS: [&str; 26] = [
     "authorization",
     "connection",
     "content-length",
@@ -59,6 +59,7 @@ pub const RESERVED_HEADERS: [&str; 25] = [
     "x-http-method-override",
     "x-method-override",
     "x-original-url",
+    "x-rewrite-url",
 ];
 
 #[derive(Debug)]
