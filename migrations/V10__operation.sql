@@ -65,9 +65,10 @@ BEGIN
                 THEN a.request END
         WHERE a.workspace_id = tenant AND a.run_id = retried
             AND a.state IN ('failed', 'denied', 'cancelled') AND NOT a.is_told
-        RETURNING a.action_id, a.request IS NULL AS is_new
+        RETURNING a.action_id, a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new
     )
-    UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp(), decided_by = NULL
+    -- An approval covers what was sent under one key.
+    UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
     FROM again
     WHERE p.workspace_id = tenant AND p.run_id = retried AND p.action_id = again.action_id
       AND (p.state IN ('denied', 'expired') OR again.is_new);

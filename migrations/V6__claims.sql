@@ -52,6 +52,14 @@ COMMENT ON COLUMN open_batches.entries IS
 COMMENT ON COLUMN open_batches.body IS 'Body of a spilled message';
 CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at IS NOT NULL;
 
+CREATE FUNCTION lease_is_over(until timestamptz, seconds double precision)
+    RETURNS boolean LANGUAGE sql VOLATILE
+RETURN until NOT BETWEEN clock_timestamp()
+    AND clock_timestamp() + (2 * seconds + 60) * interval '1 second';
+COMMENT ON FUNCTION lease_is_over IS
+    'Whether a lease of so many seconds is over; also if it ends later than any does that was '
+    'taken since the clock was set back';
+
 CREATE TABLE claim_halves (
     source       text PRIMARY KEY CHECK (source IN ('deliveries', 'submissions')),
     filled       smallint NOT NULL DEFAULT 1 CHECK (filled BETWEEN 1 AND 2),
@@ -194,7 +202,7 @@ BEGIN
         JOIN webhook_deliveries d
             ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
         JOIN open_batches o ON o.batch_id = d.batch_id
-        WHERE o.spilled_at IS NULL AND o.lease_until <= clock_timestamp()
+        WHERE o.spilled_at IS NULL AND lease_is_over(o.lease_until, lease_seconds)
           AND is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
         FOR UPDATE OF d SKIP LOCKED
     ), taken AS (
@@ -266,7 +274,7 @@ BEGIN
     PERFORM FROM form_links b
     WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
         AND b.answers < b.max_answers
-      AND (b.closes_at IS NULL OR b.closes_at > clock_timestamp())
+      AND (b.closes_at IS NULL OR b.closes_at > statement_timestamp())
     ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY
@@ -373,7 +381,7 @@ BEGIN
         JOIN form_submissions s
             ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
         JOIN open_batches o ON o.batch_id = s.batch_id
-        WHERE o.spilled_at IS NULL AND o.lease_until <= clock_timestamp()
+        WHERE o.spilled_at IS NULL AND lease_is_over(o.lease_until, lease_seconds)
           AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
         FOR UPDATE OF s SKIP LOCKED
     ), taken AS (

@@ -267,6 +267,8 @@ CREATE TABLE approvals (
     workflow_id  uuid NOT NULL,
     PRIMARY KEY (workspace_id, approval_id),
     UNIQUE (workspace_id, run_id, action_id),
+    CONSTRAINT people_decide CHECK (state NOT IN ('approved', 'denied')
+        OR decided_by IS NOT NULL AND decided_at IS NOT NULL),
     FOREIGN KEY (workspace_id, run_id, action_id)
         REFERENCES run_actions (workspace_id, run_id, action_id)
 );
@@ -297,6 +299,16 @@ BEGIN
         RAISE EXCEPTION 'a worker may ask for approvals, but not give them'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
+    IF TG_OP = 'UPDATE' AND OLD.state <> 'pending' AND NEW.state NOT IN ('pending', 'withdrawn')
+        AND (NEW.state, NEW.decided_by, NEW.decided_at)
+            IS DISTINCT FROM (OLD.state, OLD.decided_by, OLD.decided_at) THEN
+        RAISE EXCEPTION 'an approval is decided once'
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.state IN ('approved', 'denied') AND NEW.state = 'withdrawn' THEN
+        NEW.decided_by := OLD.decided_by;
+        NEW.decided_at := OLD.decided_at;
+    END IF;
     IF TG_OP = 'UPDATE' AND NEW.state = 'pending' AND OLD.state <> 'pending' THEN
         -- Whoever answers under the former id was shown the former question.
         NEW.approval_id := gen_random_uuid();
@@ -308,7 +320,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION worker_only_asks IS
-    'People approve and deny; a question that is asked again has a new id';
+    'People approve and deny, once; a withdrawn answer keeps the name of who gave it; a question '
+    'that is asked again has a new id';
 CREATE TRIGGER worker_only_asks BEFORE INSERT OR UPDATE ON approvals
     FOR EACH ROW EXECUTE FUNCTION worker_only_asks();
 

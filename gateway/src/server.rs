@@ -186,7 +186,7 @@ fn assemble(
     let relay = SpillRelay {
         spill: spill.clone(),
         outlet: outlet.clone(),
-        lease: config.claim_lease,
+        publish_timeout: config.publish_timeout,
     };
     let relaying = relay.run(tasks.stop_writing.clone());
     tasks.writers.spawn(vital("relay", relaying));

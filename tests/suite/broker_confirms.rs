@@ -1,15 +1,19 @@
 //! The confirm of one publish can't be taken for another's: a queue that refuses beside one that
 //! accepts, many callers.
 
+use std::time::{Duration, Instant};
+
 use futures_util::future::join_all;
 use lapin::{
     BasicProperties,
     options::QueueDeclareOptions,
     types::{AMQPValue, FieldTable},
 };
-use letterbox_broker::{BrokerTarget, Message, PublishError, publisher, supervise};
+use letterbox_broker::{
+    BrokerTarget, Message, PublishError, publisher, supervise, topology::EXCHANGE,
+};
 use letterbox_common::process::readiness::Readiness;
-use letterbox_tests::{World, eventually};
+use letterbox_tests::{PrivateBroker, World, eventually};
 use tokio_util::sync::CancellationToken;
 
 const CALLERS: usize = 64;
@@ -39,7 +43,7 @@ async fn every_caller_gets_the_confirm_of_its_own_message() {
         .await
         .unwrap();
 
-    let (publisher, session) = publisher(4, std::time::Duration::from_secs(30));
+    let (publisher, session) = publisher(4, Duration::from_secs(30));
     let (readiness, stop) = (Readiness::default(), CancellationToken::new());
     let (target, part, stopping): (BrokerTarget, _, _) = (
         world.amqp_url.parse().unwrap(),
@@ -83,6 +87,60 @@ async fn every_caller_gets_the_confirm_of_its_own_message() {
     }
     assert_eq!(world.messages("open").await as usize, CALLERS * EACH / 2);
     assert_eq!(world.messages("full").await, 0);
+    stop.cancel();
+    supervised.await.unwrap();
+}
+
+/// One queue does not answer, another one has refused a message on the same channel: what comes
+/// after goes through at once, on a new channel.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_queue_stops_no_other() {
+    let broker = PrivateBroker::start("");
+    let (publisher, session) = publisher(1, Duration::from_secs(2));
+    let (readiness, stop) = (Readiness::default(), CancellationToken::new());
+    let target: BrokerTarget = broker.url().parse().unwrap();
+    let (part, stopping) = (readiness.component("broker"), stop.clone());
+    let supervised =
+        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    eventually("connected", async || readiness.waiting().is_empty()).await;
+    let to = |key: &str| {
+        publisher.publish(Message {
+            exchange: EXCHANGE,
+            routing_key: key.into(),
+            properties: BasicProperties::default(),
+            body: "x".into(),
+        })
+    };
+    let opened = Instant::now();
+    assert_eq!(to("forms").await, Ok(()));
+    // The broker itself holds a channel whose first message to a queue that one does not answer.
+    assert_eq!(to("webhooks").await, Ok(()));
+    let process = r#"whereis(list_to_atom("%2F_letterbox.v1.webhooks"))"#;
+    broker.ctl(&["eval", &format!("sys:suspend({process}).")]);
+    let limit = r#"{"max-length": 1, "overflow": "reject-publish"}"#;
+    broker.ctl(&["set_policy", "test", "forms", limit]);
+    eventually(
+        "a refusal, on a channel that would be replaced",
+        async || {
+            let (silent, refused) = tokio::join!(to("webhooks"), to("forms"));
+            assert_eq!(silent, Err(PublishError::TimedOut));
+            refused == Err(PublishError::Refused) && opened.elapsed() > Duration::from_secs(6)
+        },
+    )
+    .await;
+    broker.ctl(&["clear_policy", "test"]);
+    eventually("there is room", async || {
+        let accepted = to("forms").await;
+        assert_ne!(
+            accepted,
+            Err(PublishError::TimedOut),
+            "held up by the silent one"
+        );
+        accepted == Ok(())
+    })
+    .await;
+    broker.ctl(&["eval", &format!("sys:resume({process}).")]);
+    eventually("it answers", async || to("webhooks").await == Ok(())).await;
     stop.cancel();
     supervised.await.unwrap();
 }

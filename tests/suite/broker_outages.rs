@@ -247,3 +247,53 @@ async fn connections_are_named_after_their_process() {
     })
     .await;
 }
+
+/// Heartbeats come, confirms don't, as from a node that was frozen: the next node is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_confirms_nothing_is_left_for_the_next() {
+    let world = World::new().await;
+    let hanging = Proxy::before(&world.amqp_url).await;
+    // Neither side ends the connection for want of heartbeats.
+    let urls = format!("{}?heartbeat=600,{}", hanging.url, world.amqp_url);
+    let gateway = world.gateway_with(&[("AMQP_URL", &urls)]).await;
+    let _worker = world.worker().await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("\"before\"").await.is_first());
+    world.await_signals(1).await;
+    hanging.stall_to_server();
+    for n in 0..5 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    world.await_signals(6).await;
+    assert!(
+        gateway.log().contains("has confirmed nothing"),
+        "{}",
+        gateway.log()
+    );
+}
+
+/// A gateway that stops does not wait for a silent broker: what it holds is in the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_stops_in_order_although_the_broker_is_silent() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let url = format!("{}?heartbeat=600", broker.url);
+    let mut gateway = world
+        .gateway_with(&[
+            ("AMQP_URL", &url),
+            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1000"),
+            ("LETTERBOX_SHUTDOWN_SECONDS", "8"),
+        ])
+        .await;
+    let webhook = world.webhook(&gateway).await;
+    broker.stall();
+    for n in 0..3 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    gateway.terminate();
+    assert!(gateway.ended().await.success());
+    let log = gateway.log();
+    assert!(log.contains("\"in_order\":true"), "{log}");
+    let (_other, _worker) = (world.gateway().await, world.worker().await);
+    world.await_signals(3).await;
+}

@@ -102,6 +102,21 @@ async fn the_gateway_refuses_and_recovers() {
         (503, "temporarily_unavailable")
     );
     gateway.await_not_ready().await;
+    // Others are not held until their time limits, too: the database is not asked for them.
+    eventually("noticed", async || {
+        gateway.log().contains("calls fail at once")
+    })
+    .await;
+    let asked = async || {
+        gateway
+            .metric("letterbox_statement_duration_seconds_count")
+            .await
+    };
+    let before = asked().await;
+    for n in 10..30 {
+        assert_eq!(webhook.send(n.to_string()).await.status, 503);
+    }
+    assert_eq!(asked().await, before);
     database.pass();
     gateway.await_ready().await;
     assert_eq!(webhook.send_until_accepted("2").await.status, 202);

@@ -8,7 +8,7 @@ use lapin::{
 };
 use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery, topology::EXCHANGE};
 use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
-use letterbox_tests::{Servers, Webhook, World, eventually, http_client};
+use letterbox_tests::{Proxy, Servers, Webhook, World, eventually, http_client};
 use serde_json::Value;
 
 const QUEUE: &str = "letterbox.v1.webhooks";
@@ -172,7 +172,7 @@ async fn an_entry_that_kills_workers_ends_alone() {
             world.database.batch_execute(bury).await.unwrap();
         }
     }
-    assert!((20..30).contains(&deaths), "{deaths}");
+    assert!((23..33).contains(&deaths), "{deaths}");
     let dead = world.take_message(DEAD_LETTERS).await.unwrap();
     assert!(
         reason(&dead).contains("its workers died"),
@@ -258,4 +258,38 @@ async fn the_definitions_are_those_of_the_code() {
         assert_eq!(sorted(&declared), sorted(&file), "{kind}");
         assert!(sorted(&file).len() > 2, "{kind}");
     }
+}
+
+/// The database answers and does not store, and the connection breaks again and again meanwhile:
+/// nothing is wrong with the entry, and it is stored in the end.
+#[tokio::test]
+async fn what_was_returned_often_and_kills_nobody_is_stored() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let full = "
+        CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '53100'; END $$;
+        CREATE TRIGGER full_disk BEFORE INSERT ON signals FOR EACH ROW
+            EXECUTE FUNCTION disk_full()";
+    world.database.batch_execute(full).await.unwrap();
+    let broker = Proxy::before(&world.amqp_url).await;
+    let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
+    world.publish(message(&[to(&webhook, "\"healthy\"")])).await;
+    let tried = async || {
+        worker
+            .metric(r#"letterbox_entries_total{queue="letterbox.v1.webhooks",outcome="retry"}"#)
+            .await
+    };
+    for _ in 0..21 {
+        let before = tried().await;
+        eventually("tried", async || tried().await > before).await;
+        broker.cut();
+        eventually("noticed", async || !worker.is_ready().await).await;
+        broker.pass();
+    }
+    let room = "DROP TRIGGER full_disk ON signals";
+    world.database.batch_execute(room).await.unwrap();
+    world.await_signals(1).await;
+    assert_eq!(world.messages(DEAD_LETTERS).await, 0);
 }

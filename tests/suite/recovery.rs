@@ -272,3 +272,46 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
     );
     assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
 }
+
+/// The database's clock is set back by an hour after a worker has died: its runs do not wait for
+/// an hour, nor does a claim of a gateway that died.
+#[tokio::test]
+async fn leases_of_the_future_are_over() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, before| {
+        if before == 0 {
+            Reply::Silence
+        } else {
+            Reply::Status(200)
+        }
+    })
+    .await;
+    let gateway = world.gateway().await;
+    let mut doomed = world.worker().await;
+    let actions = json!([post("first")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    doomed.kill().await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("1").await.is_first());
+    let open = "SELECT count(*) FROM open_batches";
+    eventually("settled", async || world.count(open).await == 0).await;
+    world
+        .database
+        .batch_execute(
+            "UPDATE workers SET seen_at = seen_at + interval '1 hour';
+             UPDATE active_runs SET due_at = due_at + interval '1 hour';
+             INSERT INTO open_batches (batch_id, lease_until)
+             SELECT batch_id, clock_timestamp() + interval '1 hour' FROM webhook_deliveries
+             ON CONFLICT (batch_id) DO UPDATE SET lease_until = EXCLUDED.lease_until",
+        )
+        .await
+        .unwrap();
+    let other = world.gateway().await;
+    assert!(webhook.at(&other).send("1").await.is_first());
+    let _heir = world.worker().await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 2);
+    world.await_signals(1).await;
+}

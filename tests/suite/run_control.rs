@@ -6,6 +6,7 @@ use letterbox_common::{
     ids::RunId,
     states::{ActionState, ApprovalState, RunState},
 };
+use letterbox_database::Role;
 use letterbox_operator::{CancelOutcome, RunDetail};
 use letterbox_tests::{EXPIRE, Peer, Received, Reply, Scene, eventually, post};
 use serde_json::{Value, json};
@@ -322,6 +323,45 @@ async fn what_is_approved_is_what_was_shown() {
         .unwrap();
     world.await_state("succeeded", 1).await;
     assert_eq!((peer.received().len(), other.received().len()), (0, 1));
+}
+
+/// An approval covers what was sent under one key: what an order to retry makes anew is asked about
+/// again. What was decided keeps the name of who decided it, whoever changes the table.
+#[tokio::test]
+async fn an_approval_does_not_cover_what_is_made_anew() {
+    let peer = Peer::start(|_, before| Reply::Status(if before == 0 { 400 } else { 200 })).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    form.assert_accepts("k").await;
+    let operator = world.operator().await;
+    let first = scene.the_approval().await;
+    let approving = operator.approve(first.approval_id, form.owner);
+    approving.await.unwrap();
+    world.await_state("failed", 1).await;
+    let sessions = [
+        world.session(Role::Operator).await,
+        world.session(Role::Worker).await,
+    ];
+    for change in ["decided_by = NULL", "state = 'denied'", "state = 'expired'"] {
+        let change = format!("UPDATE approvals SET {change}");
+        for session in &sessions {
+            assert!(session.batch_execute(&change).await.is_err(), "{change}");
+        }
+        let by_administrator = world.database.batch_execute(&change).await;
+        assert!(by_administrator.is_err(), "{change}");
+    }
+    operator.retry_run(first.run_id).await.unwrap();
+    let second = scene.the_approval().await;
+    assert_ne!(second.approval_id, first.approval_id);
+    assert_eq!((second.request, second.decided_by), (first.request, None));
+    assert_eq!(peer.received().len(), 1);
+    let approving = operator.approve(second.approval_id, form.owner);
+    approving.await.unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 2);
 }
 
 fn run_id(run: &Value) -> RunId {

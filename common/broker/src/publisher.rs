@@ -7,18 +7,26 @@
 //! bounded queue and wait for the result, up to a deadline.
 //!
 //! A broker that blocks publishing, or whose connection ends, may confirm much later or never: then
-//! every waiting caller gets an error at once.
+//! every waiting caller gets an error at once. A channel on which nothing comes back is replaced,
+//! because a node that was frozen may leave it hanging; if nothing comes back on any channel, the
+//! session ends, and the next one goes to the next node.
 //!
 //! Only an acknowledgement without a returned message counts. A returned message (the topology
 //! makes it impossible) can't be matched to its publish with certainty, so it fails everything in
 //! flight on the connection.
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
 use letterbox_common::process::readiness::Component;
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{oneshot, watch},
+    time::MissedTickBehavior,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -35,6 +43,10 @@ const UNCONFIRMED_MAX: usize = 2_048;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age from which a channel is replaced when the broker refuses a message on it.
 const REFUSING_FOR: Duration = Duration::from_secs(5);
+/// How long a message may be unconfirmed while nothing else is confirmed on its channel.
+const SILENT_FOR: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a message is not known to be safe with the broker. After [`PublishError::TimedOut`] and
 /// [`PublishError::Lost`] it may be there nevertheless.
@@ -139,6 +151,9 @@ pub struct PublisherSession {
     jobs: async_channel::Receiver<Job>,
     open: watch::Sender<bool>,
     channels: u16,
+    deadline: Duration,
+    /// When the broker last answered a publish on any channel.
+    answered: watch::Sender<Instant>,
 }
 
 /// Creates a publisher and the session that does its work, on `channels` channels. `deadline`
@@ -156,6 +171,8 @@ pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSess
         jobs: receiver,
         open,
         channels,
+        deadline,
+        answered: watch::Sender::new(Instant::now()),
     };
     (publisher, session)
 }
@@ -170,7 +187,7 @@ impl Session for PublisherSession {
         let mut channels = Vec::new();
         for _ in 0..self.channels {
             let channel = open_channel(connection).await?;
-            channels.push(run_channels(connection, channel, self.jobs.clone()));
+            channels.push(self.run_channels(connection, channel));
         }
         // However this ends, even if the supervisor drops it, no more messages are taken and every
         // waiting caller gets an answer.
@@ -182,7 +199,8 @@ impl Session for PublisherSession {
             stop.cancelled().await;
             self.jobs.close();
             // The channels see the closed queue, publish the rest of it, and end by themselves.
-            future::pending::<()>().await;
+            // Later no caller waits any more.
+            tokio::time::sleep(self.deadline).await;
         };
         tokio::select! {
             outcome = future::try_join_all(channels) => outcome.map(drop),
@@ -217,65 +235,124 @@ async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
     Ok(channel)
 }
 
-/// Publishes on one channel after the other until the queue is closed and everything is confirmed.
-/// A channel on which the broker has refused a message is replaced after a while, because the
-/// broker keeps refusing on it even when the queue is below its limit again.
-async fn run_channels(
-    connection: &Connection,
-    mut channel: Channel,
-    jobs: async_channel::Receiver<Job>,
-) -> Result<(), BrokerError> {
-    let _open = metrics::CHANNELS.hold();
-    while run_channel(&channel, &jobs).await? == Ended::Refusing {
-        close_channel(&channel).await;
-        channel = open_channel(connection).await?;
-    }
-    close_channel(&channel).await;
-    Ok(())
-}
-
-/// Why a channel is no longer used. Everything published on it is confirmed or refused.
-#[derive(Debug, PartialEq, Eq)]
-enum Ended {
-    /// There is nothing more to publish.
-    Closed,
-    /// The broker has refused a message on it.
-    Refusing,
-}
-
-/// Publishes on one channel.
-async fn run_channel(
-    channel: &Channel,
-    jobs: &async_channel::Receiver<Job>,
-) -> Result<Ended, BrokerError> {
-    let (opened, mut unconfirmed) = (Instant::now(), FuturesUnordered::new());
-    let mut ended = Ended::Closed;
-    loop {
-        tokio::select! {
-            // Confirms first: callers wait for them, and they make room for new messages.
-            biased;
-            Some(returned) = unconfirmed.next() => {
-                let result: Result<(), PublishError> = returned?;
-                // A full queue refuses everything: one new channel for each refusal would not help.
-                if result.is_err() && opened.elapsed() > REFUSING_FOR {
-                    ended = Ended::Refusing;
-                    break;
+impl PublisherSession {
+    /// Publishes on one channel after the other until the queue is closed and everything is
+    /// confirmed. A channel on which the broker has refused a message is replaced after a while,
+    /// because the broker keeps refusing on it even when the queue is below its limit again.
+    async fn run_channels(
+        &self,
+        connection: &Connection,
+        mut channel: Channel,
+    ) -> Result<(), BrokerError> {
+        let _open = metrics::CHANNELS.hold();
+        // Waited for beside its successor: a silent queue must not hold up the others.
+        let mut former = FuturesUnordered::new();
+        loop {
+            let ended = {
+                let mut running = pin!(self.run_channel(&channel));
+                loop {
+                    tokio::select! {
+                        ended = &mut running => break ended?,
+                        Some(closed) = former.next() => { let (): () = closed?; }
+                    }
                 }
-            }
-            // At the limit, jobs stay in the queue: there other channels can take them.
-            job = jobs.recv(), if unconfirmed.len() < UNCONFIRMED_MAX => match job {
-                Ok(job) => if let Some((pending, confirm)) = send(channel, job).await? {
-                    unconfirmed.push(forward(pending, confirm));
-                },
-                Err(_) => break,
-            },
+            };
+            let (next, unconfirmed) = match ended {
+                Ended::Closed(unconfirmed) => (None, unconfirmed),
+                Ended::Silent(_) if self.answered.borrow().elapsed() >= SILENT_FOR => {
+                    return Err(BrokerError::Ended(format!(
+                        "the broker has confirmed nothing for {SILENT_FOR:?}"
+                    )));
+                }
+                Ended::Refusing(unconfirmed) | Ended::Silent(unconfirmed) => {
+                    (Some(open_channel(connection).await?), unconfirmed)
+                }
+            };
+            let Some(next) = next else {
+                former.push(close_when_answered(channel, unconfirmed, self.deadline));
+                while let Some(closed) = former.next().await {
+                    let (): () = closed?;
+                }
+                return Ok(());
+            };
+            let used = std::mem::replace(&mut channel, next);
+            former.push(close_when_answered(used, unconfirmed, self.deadline));
         }
     }
-    // The channel can be closed only when no caller waits for a confirm on it.
-    while let Some(returned) = unconfirmed.next().await {
-        let _: Result<(), PublishError> = returned?;
+
+    /// Publishes on one channel.
+    async fn run_channel(
+        &self,
+        channel: &Channel,
+    ) -> Result<Ended<impl Future<Output = Answered> + use<>>, BrokerError> {
+        let (opened, mut unconfirmed) = (Instant::now(), FuturesUnordered::new());
+        // Since when the broker owes an answer on this channel.
+        let mut since = Instant::now();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // Confirms first: callers wait for them, and they make room for new messages.
+                biased;
+                Some(returned) = unconfirmed.next() => {
+                    let result: Result<(), PublishError> = returned?;
+                    since = Instant::now();
+                    self.answered.send_replace(since);
+                    // A full queue refuses everything: one new channel for each refusal would not
+                    // help.
+                    if result.is_err() && opened.elapsed() > REFUSING_FOR {
+                        return Ok(Ended::Refusing(unconfirmed));
+                    }
+                }
+                _ = look.tick() => {
+                    // A broker that blocks publishing says so, and confirms nothing meanwhile.
+                    if unconfirmed.is_empty() || !*self.open.borrow() {
+                        since = Instant::now();
+                    } else if since.elapsed() >= SILENT_FOR {
+                        return Ok(Ended::Silent(unconfirmed));
+                    }
+                }
+                // At the limit, jobs stay in the queue: there other channels can take them.
+                job = self.jobs.recv(), if unconfirmed.len() < UNCONFIRMED_MAX => match job {
+                    Ok(job) => if let Some((pending, confirm)) = send(channel, job).await? {
+                        unconfirmed.push(forward(pending, confirm));
+                    },
+                    Err(_) => return Ok(Ended::Closed(unconfirmed)),
+                },
+            }
+        }
     }
-    Ok(ended)
+}
+
+/// What the broker answered to one publish; an error ends the session.
+type Answered = Result<Result<(), PublishError>, BrokerError>;
+
+/// Why a channel is no longer used, and what is not confirmed on it yet.
+enum Ended<F> {
+    /// There is nothing more to publish.
+    Closed(FuturesUnordered<F>),
+    /// The broker has refused a message on it.
+    Refusing(FuturesUnordered<F>),
+    /// Nothing has come back on it for [`SILENT_FOR`].
+    Silent(FuturesUnordered<F>),
+}
+
+/// Closes a channel when no caller waits for a confirm on it: at the latest after `deadline`.
+async fn close_when_answered(
+    channel: Channel,
+    mut unconfirmed: FuturesUnordered<impl Future<Output = Answered>>,
+    deadline: Duration,
+) -> Result<(), BrokerError> {
+    let answering = async {
+        while let Some(answered) = unconfirmed.next().await {
+            let _: Result<(), PublishError> = answered?;
+        }
+        Ok::<_, BrokerError>(())
+    };
+    let answered = tokio::time::timeout(deadline, answering).await;
+    answered.unwrap_or(Ok(()))?;
+    close_channel(&channel).await;
+    Ok(())
 }
 
 /// Carries the result of one publish to its caller.
@@ -316,10 +393,7 @@ async fn send(
 
 /// Waits for one confirm and forwards it to its caller. An error ends the session, and everything
 /// in flight with it.
-async fn forward(
-    pending: PublisherConfirm,
-    confirm: ConfirmSender,
-) -> Result<Result<(), PublishError>, BrokerError> {
+async fn forward(pending: PublisherConfirm, confirm: ConfirmSender) -> Answered {
     let result = match pending.await? {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Nack(None) => Err(PublishError::Refused),

@@ -103,6 +103,15 @@ impl WorkQueue {
             routing_key,
         }
     }
+
+    /// The queue of messages of any kind whose queue does not exist.
+    fn unrouted() -> Self {
+        Self {
+            name: UNROUTED_EXCHANGE.to_owned(),
+            exchange: UNROUTED_EXCHANGE,
+            routing_key: String::new(),
+        }
+    }
 }
 
 /// Every work queue, with `queues` queues in each family: declared, and consumed by workers.
@@ -111,13 +120,7 @@ pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
     let families = QueueFamily::ALL
         .into_iter()
         .flat_map(|family| (1..=queues.max(1)).map(move |number| family.queue(number)));
-    // Messages of any kind whose queue does not exist.
-    let unrouted = WorkQueue {
-        name: UNROUTED_EXCHANGE.to_owned(),
-        exchange: UNROUTED_EXCHANGE,
-        routing_key: String::new(),
-    };
-    families.chain([unrouted]).collect()
+    families.chain([WorkQueue::unrouted()]).collect()
 }
 
 /// How often a message may return to its queue (its worker died, its connection broke) before it is
@@ -147,13 +150,19 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
         FieldTable::default(),
     )
     .await?;
+    // Before anybody can publish: nothing is ever unroutable.
+    work_queue(channel, &WorkQueue::unrouted()).await?;
     let alternate = arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]);
     exchange(channel, EXCHANGE, ExchangeKind::Direct, alternate).await?;
     for work in work_queues(queues) {
-        queue(channel, &work.name, work_arguments()).await?;
-        bind(channel, &work.name, work.exchange, &work.routing_key).await?;
+        work_queue(channel, &work).await?;
     }
     Ok(())
+}
+
+async fn work_queue(channel: &Channel, work: &WorkQueue) -> lapin::Result<()> {
+    queue(channel, &work.name, work_arguments()).await?;
+    bind(channel, &work.name, work.exchange, &work.routing_key).await
 }
 
 /// Like [`declare`], on a channel of its own: a refusal (406) closes the channel it happens on.

@@ -1,11 +1,15 @@
 //! The one way to call the database: every call has a name, a time limit, a bounded number of
-//! retries, a recorded latency and, when it fails, one log line.
+//! retries, a recorded latency and, when it fails, one log line. While the database does not answer
+//! anything, calls fail at once, without a line.
 //!
 //! A call is retried only after a serialization failure (40001) or a deadlock (40P01), which the
 //! server has rolled back. Whether a call that timed out took effect is unknown; callers are
 //! written so that repeating it is safe.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use deadpool_postgres::Pool;
@@ -16,6 +20,7 @@ use crate::{
     DatabaseError, DatabaseSettings, DatabaseTarget, FromRow, Role, Statement, connect,
     connection::Connection,
     metrics,
+    silence::Silence,
     transaction::{Parameters, Transaction, Work},
 };
 
@@ -29,6 +34,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 pub struct Database {
     pool: Pool,
     time_limit: Duration,
+    pub(crate) silence: Arc<Silence>,
 }
 
 impl Database {
@@ -68,6 +74,7 @@ impl Database {
         Ok(Self {
             pool,
             time_limit: role.time_limit(),
+            silence: Arc::default(),
         })
     }
 
@@ -198,11 +205,19 @@ impl Database {
 
     /// Runs a call with everything that all calls share: time limit, retries, latency, log line.
     async fn run<C: Call>(&self, name: &'static str, call: &C) -> Result<C::Output, DatabaseError> {
+        if self.silence.is_silent() {
+            let error = DatabaseError::silent();
+            metrics::STATEMENT_FAILURES.add([name, error.fault.as_str()], 1);
+            return Err(error);
+        }
         let began = Instant::now();
         let calling = self.run_with_retries(call);
         let result = match tokio::time::timeout(self.time_limit, calling).await {
             Ok(result) => result,
-            Err(_) => Err(DatabaseError::timed_out(name, self.time_limit)),
+            Err(_) => {
+                self.silence.note_failure(began);
+                Err(DatabaseError::timed_out(name, self.time_limit))
+            }
         };
         metrics::STATEMENT_DURATION.record([name], began.elapsed());
         if let Err(error) = &result {
@@ -228,13 +243,23 @@ impl Database {
         self.attempt(call).await
     }
 
-    /// Makes one attempt, without time limit or log line.
+    /// Makes one attempt, without time limit or log line, even while the database is silent.
     pub(crate) async fn attempt<C: Call>(&self, call: &C) -> Result<C::Output, DatabaseError> {
-        let mut connection = Connection::acquire(&self.pool).await?;
-        // After an error the state of the connection is uncertain: it is dropped, and so closed.
-        let output = call.call(&mut connection).await?;
-        connection.release();
-        Ok(output)
+        let began = Instant::now();
+        let made = async {
+            let mut connection = Connection::acquire(&self.pool).await?;
+            // After an error the state of the connection is uncertain: it is dropped, and so
+            // closed.
+            let output = call.call(&mut connection).await?;
+            connection.release();
+            Ok(output)
+        };
+        let made: Result<C::Output, DatabaseError> = made.await;
+        match &made {
+            Err(error) if error.code.is_none() => self.silence.note_failure(began),
+            _ => self.silence.note_answer(),
+        }
+        made
     }
 }
 

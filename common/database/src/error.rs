@@ -63,6 +63,11 @@ impl DatabaseError {
         )
     }
 
+    /// Nothing has been answered for a while, so nothing was tried.
+    pub(crate) fn silent() -> Self {
+        Self::without_code(Fault::Transient, "the database does not answer")
+    }
+
     /// The work of a transaction rolled it back although the caller needs it to commit.
     #[must_use]
     pub fn rolled_back(name: &str) -> Self {

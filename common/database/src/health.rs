@@ -1,6 +1,6 @@
 //! Checks once a second that the database answers and has a schema that this program knows.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use letterbox_common::process::readiness::Component;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// Keeps the readiness of `component` up to date until `stop`.
 pub async fn watch(database: Database, component: Component, stop: CancellationToken) {
+    database.silence.watch();
     loop {
         database.note_pool();
         match check(&database).await {
@@ -34,9 +35,13 @@ pub async fn check(database: &Database) -> Result<(), String> {
         database.attempt(&TakesWrites).await?;
         Ok::<_, DatabaseError>(version)
     };
+    let began = Instant::now();
     let version = tokio::time::timeout(TIME_LIMIT, asking)
         .await
-        .map_err(|_| "the database does not answer".to_owned())?
+        .map_err(|_| {
+            database.silence.note_failure(began);
+            "the database does not answer".to_owned()
+        })?
         .map_err(|error| error.to_string())?;
     let known = migrations::known_version();
     if version < known {

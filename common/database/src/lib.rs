@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod migrations;
 mod row;
 mod settings;
+mod silence;
 mod statement;
 mod tls;
 mod transaction;

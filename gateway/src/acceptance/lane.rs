@@ -3,7 +3,7 @@
 //! The items go out as a few messages of bounded size. Each is an open batch of its own, published
 //! and settled independently of the others.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{collections::BTreeSet, marker::PhantomData, sync::Arc};
 
 use futures_util::future::join_all;
 use letterbox_broker::Entry;
@@ -140,17 +140,23 @@ impl<I: IntakeItem> Lane<I> {
             return;
         }
         let messages: Vec<_> = left.iter().map(|group| group.message.clone()).collect();
-        let outcome = match self.parts.spill.keep(&messages).await {
-            // A spilled message is as durable as a queued one.
-            Ok(()) => Outcome::First,
+        let kept = match self.parts.spill.keep(&messages).await {
+            Ok(kept) => kept,
             Err(error) => {
                 tracing::debug!(%error, "not spilled");
-                // If the spill has committed unseen, its row stays spilled and is relayed.
-                self.fail(messages.iter().map(|message| message.batch));
-                Outcome::Unavailable
+                BTreeSet::new()
             }
         };
-        left.into_iter().for_each(|group| group.answer(outcome));
+        // A spilled message is as durable as a queued one.
+        let (kept, left): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|group| kept.contains(&group.message.batch));
+        kept.into_iter()
+            .for_each(|group| group.answer(Outcome::First));
+        // If the spill has committed unseen, its rows stay spilled and are relayed.
+        self.fail(left.iter().map(|group| group.message.batch));
+        left.into_iter()
+            .for_each(|group| group.answer(Outcome::Unavailable));
     }
 
     fn fail(&self, batches: impl IntoIterator<Item = BatchId>) {

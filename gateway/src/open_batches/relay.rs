@@ -17,6 +17,9 @@ use super::{Outlet, Spill, store};
 /// Messages published at once.
 const PAGE: i64 = 16;
 const PAUSE: Duration = Duration::from_secs(1);
+/// How much longer than a publish may take other gateways leave a message to the one that has taken
+/// it. If one takes it too soon nevertheless, it is published twice under one id.
+const SETTLING: Duration = Duration::from_secs(1);
 /// How long a message that could not be published is put off.
 const PUT_OFF: Duration = Duration::from_secs(3);
 
@@ -24,8 +27,8 @@ const PUT_OFF: Duration = Duration::from_secs(3);
 pub(crate) struct SpillRelay {
     pub(crate) spill: Arc<Spill>,
     pub(crate) outlet: Arc<Outlet>,
-    /// How long other gateways leave a message to this one; longer than a publish may take.
-    pub(crate) lease: Duration,
+    /// How long a publish may take.
+    pub(crate) publish_timeout: Duration,
 }
 
 impl SpillRelay {
@@ -58,7 +61,8 @@ impl SpillRelay {
             return Ok(false);
         }
         let database = &self.spill.database;
-        let taken = store::take_spilled(database, PAGE, self.lease).await?;
+        let lease = self.publish_timeout + SETTLING;
+        let taken = store::take_spilled(database, PAGE, lease).await?;
         let results = join_all(taken.iter().map(|one| self.outlet.relay(one))).await;
         let (mut confirmed, mut failed) = (Vec::new(), Vec::new());
         for (message, result) in taken.iter().zip(results) {

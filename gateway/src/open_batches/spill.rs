@@ -2,12 +2,18 @@
 //! notice. It is bounded; the size is measured about once a second, and the messages that this
 //! gateway has added since are counted on top.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use letterbox_common::process::readiness::Component;
 use letterbox_database::{Database, DatabaseError};
 
-use super::store::{self, SpillSize, Spillable};
+use super::{
+    BatchId,
+    store::{self, SpillSize, Spillable},
+};
 use crate::metrics;
 
 /// The bounds of the spill, over all gateways.
@@ -26,9 +32,6 @@ pub(crate) enum SpillError {
     /// The messages may have been written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// An open batch has no row, although only confirmed batches are deleted.
-    #[error("a batch has no row")]
-    NoRow,
 }
 
 /// Why a gateway with a full spill is not ready.
@@ -54,11 +57,15 @@ impl Spill {
         }
     }
 
-    /// Spills messages durably, all or none. A relay publishes them later.
+    /// Spills messages durably, and returns the batches that are spilled: all that have a row, as
+    /// every batch has that is not confirmed. A relay publishes them later.
     ///
     /// # Errors
     /// See [`SpillError`].
-    pub(crate) async fn keep(&self, messages: &[Spillable]) -> Result<(), SpillError> {
+    pub(crate) async fn keep(
+        &self,
+        messages: &[Spillable],
+    ) -> Result<BTreeSet<BatchId>, SpillError> {
         let bytes: usize = messages.iter().map(|one| one.body.bytes.len()).sum();
         self.reserve(SpillSize {
             messages: messages.len() as u64,
@@ -66,12 +73,9 @@ impl Spill {
         })?;
         // The reservation is not given back on an error: the next measurement corrects it.
         let kept = store::spill(&self.database, messages).await?;
-        if kept.len() < messages.len() {
-            return Err(SpillError::NoRow);
-        }
-        let entries: u64 = messages.iter().map(|one| u64::from(one.body.entries)).sum();
-        metrics::SPILLED.increment(entries);
-        Ok(())
+        let spilled = messages.iter().filter(|one| kept.contains(&one.batch));
+        metrics::SPILLED.increment(spilled.map(|one| u64::from(one.body.entries)).sum());
+        Ok(kept)
     }
 
     fn reserve(&self, more: SpillSize) -> Result<(), SpillError> {

@@ -35,7 +35,7 @@ RETURNING o.batch_id";
     TAKE_SPILLED = take_spilled "
 UPDATE open_batches o SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
 FROM (SELECT batch_id FROM open_batches
-      WHERE spilled_at IS NOT NULL AND lease_until <= clock_timestamp()
+      WHERE spilled_at IS NOT NULL AND lease_is_over(lease_until, $2)
       ORDER BY spilled_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS oldest
 WHERE o.batch_id = oldest.batch_id
 RETURNING o.batch_id, o.routing_key, o.message_type, o.entries, o.body";

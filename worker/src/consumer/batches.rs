@@ -4,7 +4,8 @@
 //! A returned message is suspect: something in it may have killed its worker. It is processed by
 //! itself, entry by entry, so that entries already stored stay stored whatever comes next. If it
 //! keeps returning, its entries are separated into messages of their own, and an entry that has
-//! returned alone too often is dead-lettered. Returned messages are processed in random order, so
+//! returned alone too often is tried a last time: if its worker outlives that, something else has
+//! returned it, and it begins anew; if not, it is dead-lettered. Returned messages are processed in random order, so
 //! that one that kills its worker each time doesn't hold up the same others each time.
 
 use std::{collections::HashMap, time::Duration};
@@ -36,9 +37,12 @@ const SEPARATED_FROM: i64 = 3;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Why a consumer that held dead letters ended.
 const DEAD_LETTERS_AWAY: &str = "dead letters could not be published for too long";
+/// Number of returns from which a single entry is tried a last time. A worker may end before it has
+/// come to that, hence a few times.
+const LAST_TRIES_FROM: i64 = 20;
 /// Number of returns at which a single entry is dead-lettered. Below the broker's own limit, which
 /// would dead-letter it without a reason.
-const GIVEN_UP_AT: i64 = 20;
+const GIVEN_UP_AT: i64 = 23;
 
 /// Consumes one queue in batches.
 pub(super) struct BatchConsumer<'c> {
@@ -205,18 +209,29 @@ impl BatchConsumer<'_> {
             mut entries,
             returns,
         } = Received::new(delivery);
-        let may_separate = entries.len() > 1 && returns >= SEPARATED_FROM;
+        let is_alone = entries.len() == 1;
+        let may_separate = !is_alone && returns >= SEPARATED_FROM;
         let mut letters = Vec::new();
         if may_separate && self.separate(&delivery, &entries).await {
             // Every entry is confirmed as a message of its own. A crash before the acknowledgement
             // below leaves both copies, and storing an entry twice changes nothing.
-        } else if returns >= GIVEN_UP_AT && entries.len() == 1 {
+        } else if is_alone && returns >= GIVEN_UP_AT {
             let rejection = Rejection {
                 cause: Cause::Deadly,
                 reason: format!("it was returned {returns} times: its workers died"),
             };
             for entry in entries {
                 letters.extend(self.dead_letter(queue, 0, entry, rejection.clone()).await);
+            }
+        } else if is_alone && returns >= LAST_TRIES_FROM {
+            let open = entries.into_iter().map(|entry| (0, entry)).collect();
+            let open = self.attempt(queue, open, &mut letters).await;
+            let (_, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
+            // The worker lives: the entry is published anew, as one that has never returned.
+            if !entries.is_empty() && !self.separate(&delivery, &entries).await {
+                for entry in entries {
+                    letters.extend(self.store(queue, vec![(0, entry)], stop).await?);
+                }
             }
         } else {
             // In a different order each time, so that an entry that kills its worker doesn't always

@@ -150,6 +150,7 @@ impl Claims {
                     /* $3 key_low */ &columns.lows,
                     /* $4 door */ &columns.doors,
                     /* $5 confirmed */ &self.settlements.confirmed(),
+                    /* $6 lease_seconds */ &self.lease.as_secs_f64(),
                 ],
             )
             .await?;

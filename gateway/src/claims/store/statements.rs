@@ -20,7 +20,7 @@ SELECT id, is_new FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10
 SELECT wanted.ordinal, d.delivery_id AS id,
        CASE WHEN d.delivery_id IS NULL THEN r.key_high IS NOT NULL ELSE
            b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) END AS settled,
-       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+       coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
 JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
@@ -35,7 +35,7 @@ LEFT JOIN (SELECT DISTINCT remembered($1, $2) AS key_high) r ON r.key_high = wan
 SELECT wanted.ordinal, s.submission_id AS id,
        CASE WHEN s.submission_id IS NULL THEN r.key_high IS NOT NULL ELSE
            b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) END AS settled,
-       coalesce(b.lease_until <= clock_timestamp(), false) AS lease_is_over
+       coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
 JOIN live_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id

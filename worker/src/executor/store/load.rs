@@ -55,7 +55,9 @@ SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.at
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
        p.state AS approval_state, CASE p.state
            WHEN 'pending'
-               THEN extract(epoch FROM p.expires_at - question_clock(a.workspace_id))::float8
+               -- Longer than an answer may take that began in time, so that none is overlooked.
+               THEN extract(epoch FROM p.expires_at + interval '5 seconds'
+                   - question_clock(a.workspace_id))::float8
        END AS approval_expires_in,
        CASE p.state
            WHEN 'approved' THEN NOT approval_stands(a.workspace_id, p.decided_by,

@@ -28,9 +28,10 @@ SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_al
        ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held";
 
     /// What other workers have taken and not let go of. Found by keys only: entries that an old
-    /// snapshot keeps in an index cost nothing here.
+    /// snapshot keeps in an index cost nothing here. A worker that has reported last in the future
+    /// died before the clock was set back: its leases would not end for as long.
     TAKEN_BY_OTHERS = taken_by_others "
-SELECT a.workspace_id, a.run_id,
+SELECT a.workspace_id, a.run_id, a.due_at, w.seen_at > now() + interval '1 minute' AS is_lost,
        nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 FROM workers w
 CROSS JOIN LATERAL unnest(w.workspaces, w.runs) AS t (workspace_id, run_id)
@@ -177,18 +178,25 @@ pub(super) async fn see(
         .first()
         .ok_or_else(|| DatabaseError::rolled_back(HELD_WORKSPACES.name))?;
     let held: Vec<WorkspaceId> = hold.try_get("held")?;
-    let taken = |row| {
-        Ok((
-            (lane(row)?.workspace, Row::try_get(row, "run_id")?),
-            lane(row)?,
-        ))
+    let taken = |row: &Row| -> Result<(Key, Lane), RowError> {
+        Ok(((lane(row)?.workspace, row.try_get("run_id")?), lane(row)?))
     };
     let since = |row| Ok((lane(row)?, Row::try_get(row, "due_at")?));
+    let (mut lost, mut taken_by_others) = (Vec::new(), HashMap::new());
+    for row in &others {
+        if row.try_get("is_lost")? {
+            lost.push(candidate(row)?);
+        } else {
+            let (key, lane) = taken(row)?;
+            taken_by_others.insert(key, lane);
+        }
+    }
+    let due = due.iter().map(candidate).chain(lost.into_iter().map(Ok));
     Ok(Seen {
         holds_all: hold.try_get("holds_all")?,
         held: held.into_iter().collect(),
-        taken_by_others: others.iter().map(taken).collect::<Result<_, RowError>>()?,
-        due: due.iter().map(candidate).collect::<Result<_, _>>()?,
+        taken_by_others,
+        due: due.collect::<Result<_, RowError>>()?,
         lanes: lanes.iter().map(since).collect::<Result<_, RowError>>()?,
     })
 }
