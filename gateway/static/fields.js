@@ -1,8 +1,8 @@
 // The fields of a form, each with its label, hint, note and error.
 
 import { jsonOf, lengthOf, problemOf } from "./check.js";
-import { readNumber } from "./number.js";
-import { say } from "./words.js";
+import { plain, readNumber } from "./number.js";
+import { say, sayNumber } from "./words.js";
 
 // The limits of the service, by type of field, in characters.
 const MAX_LENGTHS = JSON.parse(document.body.dataset.maxLengths);
@@ -119,13 +119,20 @@ export class Field {
     else this.input.removeAttribute("aria-describedby");
   }
 
+  // The number that was read, as the page writes it; undefined if there is none.
+  get #read() {
+    const json = this.type === "number" ? (this.#meant ?? readNumber(this.value).json) : undefined;
+    return json === undefined ? undefined : sayNumber(json);
+  }
+
   // Shows the characters left, near the limit, or how a number was read if it differs from what was typed. Updated while typing, so
   // that nothing moves when the field is left.
-  #tell(read = this.type === "number" ? (this.#meant ?? readNumber(this.value).json) : undefined) {
+  #tell(read = this.#read) {
     const max = MAX_LENGTHS[this.type];
     const left = max === undefined ? undefined : max - lengthOf(this.value);
     const isNear = left >= 0 && left <= Math.max(20, max * 0.1);
-    const isReadOtherwise = read !== undefined && read !== this.value.trim();
+    // Digits of ASCII are as good as those of the language.
+    const isReadOtherwise = read !== undefined && ![read, plain(read)].includes(this.value.trim());
     this.note.hidden = !isNear && !isReadOtherwise;
     // Isolated, so that its minus stays before it in either direction of the page.
     const number = make("bdi", {}, read ?? "");
@@ -135,7 +142,8 @@ export class Field {
   // Asks which of two numbers is meant.
   #offer([whole, decimal]) {
     const lower = Math.trunc(Number(decimal));
-    const between = say("between", { number: decimal, low: lower, high: lower + Math.sign(lower || 1) });
+    const [low, high] = [lower, lower + Math.sign(lower || 1)].map((bound) => sayNumber(String(bound)));
+    const between = say("between", { number: sayNumber(decimal), low, high });
     const button = (json, text) => {
       const button = make("button", { type: "button", className: "choice", dir: "auto" }, text);
       button.addEventListener("click", () => {
@@ -146,7 +154,7 @@ export class Field {
       });
       return button;
     };
-    const choices = make("div", { className: "choices" }, button(whole, whole), button(decimal, between));
+    const choices = make("div", { className: "choices" }, button(whole, sayNumber(whole)), button(decimal, between));
     choices.setAttribute("role", "group");
     choices.setAttribute("aria-labelledby", this.error.id);
     this.error.after(choices);

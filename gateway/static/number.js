@@ -1,4 +1,5 @@
-// Reads numbers as people write them into JSON's notation, digit for digit. A text that could be two numbers is not guessed.
+// Reads numbers as people write them into JSON's notation, and writes them as a language does: digit for digit, never through a
+// double. A text that could be two numbers is not guessed.
 
 // The digit zero of each supported script; the nine others follow it.
 const ZEROS = [0x660, 0x6f0, 0x966, 0x9e6, 0xff10];
@@ -29,8 +30,18 @@ export function readNumber(text) {
   return judged(sign, isDecimal ? `${digits}.${fraction}` : digits);
 }
 
+// Writes a number of JSON's notation with the minus, the decimal mark and the digits of a language. Without groups, so that a mark
+// is a decimal mark.
+export function writeNumber(json, language) {
+  const format = new Intl.NumberFormat(language, { useGrouping: false });
+  const digits = Array.from({ length: 10 }, (_, digit) => format.format(digit));
+  const parts = Object.fromEntries(format.formatToParts(-0.5).map(({ type, value }) => [type, value]));
+  const signs = { "-": parts.minusSign, ".": parts.decimal };
+  return json.replace(/[-.\d]/g, (sign) => signs[sign] ?? digits[sign]);
+}
+
 // Converts to ASCII digits and a plain minus, without direction marks.
-function plain(text) {
+export function plain(text) {
   const digit = (character) => {
     const code = character.codePointAt(0);
     const zero = ZEROS.find((zero) => code >= zero && code <= zero + 9);

@@ -1,5 +1,6 @@
 // The page's own texts, in the language of the form or of its reader.
 
+import { writeNumber } from "./number.js";
 import english from "./words/en.js";
 
 const LOCALES = document.body.dataset.locales.split(" ");
@@ -44,6 +45,12 @@ async function load(language) {
   } catch {
     return null;
   }
+}
+
+// A number of JSON's notation, as the language of the page is written where the reader is: `es` has another decimal mark in Mexico.
+export function sayNumber(json) {
+  const { lang } = document.documentElement;
+  return writeNumber(json, navigator.languages.find((tag) => tag.split("-")[0].toLowerCase() === lang) ?? lang);
 }
 
 // A text of the page, with its placeholders filled in.

@@ -1,7 +1,8 @@
 //! Numbers on the form page: read as people write them, sent as they were meant.
 
+use letterbox_common::form::Locale;
 use letterbox_tests::Form;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     browser::{Browser, Engine, in_every_browser},
@@ -14,12 +15,14 @@ in_every_browser! {
 in_every_browser! {
     chromium first:
     numbers_are_sent_as_they_were_meant,
+    numbers_are_said_as_the_language_writes_them,
 }
 
-/// A form with one optional number, in a browser.
-async fn number_form(site: &Site) -> Form {
+/// A form with one optional number, whose page looks like this.
+async fn number_form(site: &Site, page: Value) -> Form {
     let field = json!({"key": "n", "label": "How many", "type": "number", "required": false});
-    let definition = json!({"form": {"title": "Numbers", "fields": [field]}, "actions": []});
+    let form = json!({"title": "Numbers", "fields": [field]});
+    let definition = json!({"form": form, "actions": [], "page": page});
     site.form_of(&definition).await
 }
 
@@ -28,7 +31,7 @@ async fn number_form(site: &Site) -> Form {
 async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
-    let form = number_form(&site).await;
+    let form = number_form(&site, json!({})).await;
     let page = Browser::start(engine, 1280, 900).await;
     let sent = [
         ("1,5", "1.5"),
@@ -83,11 +86,64 @@ async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
     page.close().await;
 }
 
+/// In a language with other marks the page says a number in them, every digit, and sends JSON's.
+async fn numbers_are_said_as_the_language_writes_them(engine: Engine) {
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let form = number_form(&site, json!({"locale": "de"})).await;
+    let page = Browser::start(engine, 1280, 900).await;
+    let said = [
+        ("12345.50", "12345,50", "12345.50"),
+        ("1.234.567,890", "1234567,890", "1234567.890"),
+        (
+            "0.12345678901234567890123",
+            "0,12345678901234567890123",
+            "0.12345678901234567890123",
+        ),
+    ];
+    for (number, (typed, said, json)) in said.iter().enumerate() {
+        page.open(&site.link(&form)).await;
+        page.await_text("Numbers").await;
+        page.fill_in("How many", typed).await;
+        page.await_text(&format!("= {said}")).await;
+        page.press("Absenden").await;
+        page.await_text("Vielen Dank").await;
+        site.world.await_runs(number as i64 + 1).await;
+        assert_eq!(site.inputs().await[number], format!("{{\"n\":{json}}}"));
+    }
+
+    page.open(&site.link(&form)).await;
+    page.await_text("Numbers").await;
+    page.fill_in("How many", "1.234").await;
+    page.press("Absenden").await;
+    page.await_text("Welche Zahl meinen Sie?").await;
+    let choices = "[...document.querySelectorAll('.choices .choice')].map((one) => one.innerText)";
+    let expected = json!(["1234", "1,234 (zwischen 1 und 2)"]);
+    assert_eq!(page.evaluate(choices).await, expected);
+    page.press("1,234 (zwischen 1 und 2)").await;
+    page.await_text("= 1,234 (zwischen 1 und 2)").await;
+    page.press("Absenden").await;
+    page.await_text("Vielen Dank").await;
+    site.world.await_runs(said.len() as i64 + 1).await;
+    assert_eq!(site.inputs().await.last().unwrap(), "{\"n\":1.234}");
+
+    // What is written in any language is read as the same number.
+    let numbers = json!(["5", "-3", "-12345.50", "-0.1234567890123456789"]);
+    for locale in Locale::WORDS {
+        let back = format!(
+            "import('/forms/number.js').then(({{ readNumber, writeNumber }}) => \
+             {numbers}.map((json) => readNumber(writeNumber(json, '{locale}')).json))"
+        );
+        assert_eq!(page.promised(&back).await, numbers, "{locale}");
+    }
+    page.close().await;
+}
+
 /// The notations of numbers that are read, those that could be two numbers, and those that are
 /// none.
 async fn numbers_are_read_in_every_notation(engine: Engine) {
     let site = Site::new().await;
-    let form = number_form(&site).await;
+    let form = number_form(&site, json!({})).await;
     let page = Browser::start(engine, 1280, 900).await;
     page.open(&site.link(&form)).await;
     page.await_text("Numbers").await;
