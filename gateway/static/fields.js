@@ -36,13 +36,13 @@ export class Field {
     this.input.setAttribute("aria-required", this.required);
     this.label_ = make("label", { htmlFor: id, dir: "auto" }, this.label);
     if (!this.required) this.label_.append(" ", make("span", { className: "optional" }, say("optional")));
-    // Beside the field and not in it, where it would look like an answer.
+    // Beside the field and not in it, where it would look like an answer and be gone while one is typed.
     this.hint = make("p", { id: `${id}-hint`, className: "hint", dir: "auto" }, this.placeholder ?? "");
-    this.hint.hidden = !this.placeholder || this.isTick;
+    this.hint.hidden = !this.placeholder;
     this.error = make("p", { id: `${id}-error`, className: "error", hidden: true });
     this.note = make("p", { id: `${id}-note`, className: "note", hidden: true });
     this.note.setAttribute("role", "status");
-    const parts = this.isTick ? [this.input, this.label_] : [this.label_, this.hint, this.input];
+    const parts = this.isTick ? [this.input, this.label_, this.hint] : [this.label_, this.hint, this.input];
     this.element = make("div", { className: this.isTick ? "field tick" : "field" }, ...parts, this.error, this.note);
     this.#describe();
     this.input.addEventListener("input", () => {

@@ -16,6 +16,7 @@ in_every_browser! {
     the_page_speaks_the_language_of_its_form,
     without_a_language_the_page_speaks_the_readers,
     a_link_fills_in_what_is_empty,
+    a_checkbox_is_shown_like_other_fields,
     a_form_is_framed_by_those_whom_its_owner_names,
     everybody_can_use_every_state_of_the_page,
 }
@@ -171,6 +172,44 @@ async fn a_link_fills_in_what_is_empty(engine: Engine) {
     page.await_text("has filled in the marked answers").await;
     let expected = json!(["Grace", "ada@example.com", "one\ntwo", "1,5", false]);
     assert_eq!(page.evaluate(values).await, expected);
+    page.close().await;
+}
+
+/// A checkbox has its hint, is dark in the dark, and is framed where it fails.
+async fn a_checkbox_is_shown_like_other_fields(engine: Engine) {
+    let site = Site::new().await;
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    definition["form"]["fields"][4]["placeholder"] = "You can withdraw later".into();
+    let form = site.form_of(&definition).await;
+    let dark = Reader {
+        dark: true,
+        ..Reader::default()
+    };
+    let page = Browser::start_for(engine, 1280, 900, dark).await;
+    page.visit(&site, &form).await;
+    page.await_text("You can withdraw later").await;
+    let terms = page.field("I accept the terms").await;
+    let described = terms.attr("aria-describedby").await.unwrap();
+    assert_eq!(described.as_deref(), Some("field-4-hint"));
+    let both = async |property: &str| {
+        let both = format!(
+            "['#field-0', '#field-4'].map((one) => \
+             getComputedStyle(document.querySelector(one)).{property})"
+        );
+        page.evaluate(&both).await
+    };
+    let same = async |property: &str| {
+        let both = both(property).await;
+        assert_eq!(both[0], both[1], "{property}");
+        both[0].clone()
+    };
+    same("backgroundColor").await;
+    let frame = same("borderTopColor").await;
+    page.picture("checkbox-dark").await;
+    page.press("Submit").await;
+    page.await_text("Please tick this box.").await;
+    assert_ne!(same("borderTopColor").await, frame);
+    page.picture("checkbox-dark-wrong").await;
     page.close().await;
 }
 
