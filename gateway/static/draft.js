@@ -32,8 +32,8 @@ function newKey() {
 
 export class Draft {
   // The draft of a link to this form: the one that was kept, or a new one.
-  static of(token, form) {
-    return new Draft(token, form, read(PREFIX + token) ?? {});
+  static of(token, { form, draft_key }) {
+    return new Draft(token, form, { ...read(PREFIX + token), of: draft_key });
   }
 
   // The draft of a link that is dead; null if there is none.
@@ -42,9 +42,10 @@ export class Draft {
     return kept === null || kept.token !== token ? null : new Draft(token, kept.form, kept);
   }
 
-  // `sending` is the {key, payload} that the service may have taken or not; `earlier` is the same of a dead link.
-  constructor(token, form, { values = {}, sending = null, earlier = null }) {
-    Object.assign(this, { token, form: { title: form.title, fields: form.fields }, values, sending, earlier });
+  // `of` is the key of the workflow; `sending` is the {key, payload} that the service may have taken or not; `earlier` is the same
+  // of a dead link.
+  constructor(token, form, { of, values = {}, sending = null, earlier = null }) {
+    Object.assign(this, { token, of, form: { title: form.title, fields: form.fields }, values, sending, earlier });
   }
 
   // Stores the values of the fields, by their keys.
@@ -78,19 +79,20 @@ export class Draft {
   // Deletes the draft of accepted answers.
   end() {
     write(PREFIX + this.token, null);
-    if (read(LEFT)?.form.title === this.form.title) write(LEFT, null);
+    if (read(LEFT)?.of === this.of) write(LEFT, null);
   }
 
-  // Keeps the answers of a dead link for a new link to the same form.
+  // Keeps the answers of a dead link for a new link to the form of the same workflow.
   leave() {
     write(LEFT, { ...this, sending: null, earlier: this.sending ?? this.earlier });
     write(PREFIX + this.token, null);
   }
 
-  // Takes over the answers from a dead link to a form of this title, for the fields that still exist.
+  // Takes over the answers from a dead link of the same workflow, for the fields that still exist. Another form of the same words
+  // may be another owner's.
   takeLeft() {
     const left = read(LEFT);
-    if (left === null || left.token === this.token || left.form.title !== this.form.title) return false;
+    if (left === null || left.token === this.token || this.of === undefined || left.of !== this.of) return false;
     const same = (one, other) => one.key === other.key && one.type === other.type && one.label === other.label;
     const values = this.form.fields
       .filter((field) => left.form.fields.some((former) => same(former, field)) && Object.hasOwn(left.values, field.key))

@@ -135,7 +135,7 @@ function unavailable() {
 async function begin(what) {
   told = what;
   await speak(told.locale, told.form.title);
-  draft = Draft.of(TOKEN, told.form);
+  draft = Draft.of(TOKEN, told);
   if (told.challenge) prover = new Prover(told.challenge, async () => (await ask()).told?.challenge);
   dress();
   render();

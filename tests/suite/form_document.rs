@@ -90,6 +90,24 @@ async fn a_document_is_strict_and_carries_its_form() {
     }
 }
 
+/// The page keeps drafts by a key of the workflow, which is the same for all of its links.
+#[tokio::test]
+async fn a_workflow_has_one_key_for_drafts() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
+    let key = async |form: &Form| told(&visit(form).await)["draft_key"].clone();
+    let first = key(&form).await;
+    assert_eq!(first.as_str().map(str::len), Some(64), "{first}");
+    let operator = world.operator().await;
+    let link = operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
+    assert_eq!(key(&form.with_token(link.token.expose())).await, first);
+    assert_ne!(key(&other).await, first);
+}
+
 /// Everything that an owner says arrives as it was said, and breaks out of nothing.
 #[tokio::test]
 async fn what_the_owner_says_stays_in_its_place() {

@@ -97,6 +97,11 @@ async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
     page.await_text("Not to be lost").await;
     page.picture("desktop-dead-link").await;
 
+    // The form of another workflow gets nothing of it, though it has the same words.
+    page.visit(&site, &site.form().await).await;
+    let name = page.field("Your name").await;
+    assert_eq!(name.prop("value").await.unwrap().as_deref(), Some(""));
+
     // Also where the page was loaded again meanwhile.
     let second = form.with_token(link.token.expose());
     page.open(&site.link(&second)).await;

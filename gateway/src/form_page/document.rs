@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
-use letterbox_common::form::{Color, FieldType, Form, Locale, Page};
+use letterbox_common::{
+    KeyHash,
+    form::{Color, FieldType, Form, Locale, Page},
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use url::Url;
@@ -26,6 +29,8 @@ const NO_PERMISSIONS: HeaderValue = HeaderValue::from_static(
 /// The backgrounds in `static/form.css`, of the card and of the page, in light and dark mode.
 const LIGHT: [Color; 2] = [Color::WHITE, Color::new(0xf2, 0xf4, 0xf8)];
 const DARK: [Color; 2] = [Color::new(0x16, 0x1d, 0x27), Color::new(0x0d, 0x12, 0x19)];
+/// The purpose of the hash by which the page keeps drafts.
+const DRAFT_KEY: &[u8] = b"letterbox draft key";
 /// The minimum contrast of elements that are not text, by WCAG 2.2, 1.4.11.
 const SEEN: f64 = 3.0;
 
@@ -45,6 +50,9 @@ struct Told<'a> {
     page: &'a Page,
     colors: Option<Colors>,
     challenge: Option<Challenge>,
+    /// Of the workflow, the same for all of its links, so that the page offers a draft to no other
+    /// form. A hash, which does not tell the id.
+    draft_key: KeyHash,
 }
 
 /// The owner's color, and the colors derived from it.
@@ -107,6 +115,7 @@ impl Documents {
             page,
             colors: page.color.map(Colors::of),
             challenge,
+            draft_key: KeyHash::of_content(live.release.workflow.as_bytes(), DRAFT_KEY),
         };
         let told = serde_json::to_string(&told).map_err(unavailable)?;
         let language = page.locale.unwrap_or(Locale::English);
