@@ -109,6 +109,11 @@ async fn a_demo_is_made_once_and_works() {
         let value = demo[member].as_str().unwrap();
         assert!(guide.contains(value), "the guide names {member}");
     }
+    // The workspace by its name, and what to do with the agent's question.
+    assert!(guide.contains("run list --workspace Demo"), "{guide}");
+    let owner = demo["owner_id"].as_str().unwrap();
+    let approving = format!("approval approve APPROVAL_ID --by {owner}");
+    assert!(guide.contains(&approving), "{guide}");
     assert_eq!(demo["pids"], json!({"gateway": 12, "rabbitmq": null}));
     for file in ["demo.json", "env"] {
         let mode = std::fs::metadata(folder.0.join(file)).unwrap();

@@ -152,6 +152,19 @@ fn shell_exports(environment: &[(&str, &str)]) -> String {
     text
 }
 
+/// Where RabbitMQ's dashboard is, with the login apart: its login form takes none from an address.
+fn dashboard(url: Option<&SecretText>) -> String {
+    let Some(mut url) = url.and_then(|url| Url::parse(url.expose()).ok()) else {
+        return "(that of the given RabbitMQ)".to_owned();
+    };
+    let user = url.username().to_owned();
+    let password = url.password().unwrap_or_default().to_owned();
+    // An address with a host can be without a login.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    format!("{url}, user {user}, password {password}")
+}
+
 /// The next steps, for people.
 fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo) -> String {
     let base = settings.base();
@@ -162,10 +175,9 @@ fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo) -> String {
         .map(|token| settings.form_url(token));
     let form = form.unwrap_or_else(|| "(its workflow is not deployed)".to_owned());
     let webhook = settings.webhook_url(demo.webhook_address());
-    let dashboard = secrets.dashboard_url.as_ref().map(SecretText::expose);
-    let dashboard = dashboard.unwrap_or("(that of the given RabbitMQ)");
+    let dashboard = dashboard(secrets.dashboard_url.as_ref());
     let Demo {
-        workspace_id,
+        owner_id,
         webhook_secret: secret,
         ..
     } = demo;
@@ -196,8 +208,13 @@ Send an event:
 See what became of them:
 
   . .local/env
-  target/release/letterbox run list --workspace {workspace_id}        # and: run show RUN_ID
-  target/release/letterbox signal list --workspace {workspace_id}
+  target/release/letterbox run list --workspace Demo        # and: run show RUN_ID
+  target/release/letterbox signal list --workspace Demo
+
+With a message in the form, the demo's agent works on it, too, and asks before it leaves a note:
+
+  target/release/letterbox approval list                    # and: approval show APPROVAL_ID
+  target/release/letterbox approval approve APPROVAL_ID --by {owner_id}
 "#
     )
 }
@@ -210,6 +227,16 @@ mod tests {
     fn exports_survive_any_character() {
         let text = shell_exports(&[("A", r#"a'b "$(c)" \"#)]);
         assert_eq!(text, "export A='a'\\''b \"$(c)\" \\'\n");
+    }
+
+    #[test]
+    fn the_dashboard_is_named_with_its_login_apart() {
+        let url = SecretText::from("http://letterbox:0f9a@127.0.0.1:15672/".to_owned());
+        assert_eq!(
+            dashboard(Some(&url)),
+            "http://127.0.0.1:15672/, user letterbox, password 0f9a"
+        );
+        assert_eq!(dashboard(None), "(that of the given RabbitMQ)");
     }
 
     #[test]
