@@ -66,7 +66,7 @@ CREATE TABLE webhook_refusals (
     refused_at   timestamptz NOT NULL,
     reason       text NOT NULL
         CHECK (reason IN ('missing', 'repeated', 'prefix', 'upper_case', 'length', 'not_hex',
-        'digest', 'scheme', 'address', 'too_large', 'not_json', 'content_type')),
+        'digest', 'scheme', 'time', 'address', 'too_large', 'not_json', 'content_type')),
     request_id   text CHECK (length(request_id) BETWEEN 1 AND 64),
     PRIMARY KEY (workspace_id, webhook_id, refusal_id),
     FOREIGN KEY (workspace_id, webhook_id)
@@ -124,7 +124,7 @@ REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
-GRANT SELECT (workspace_id, webhook_id, secret_sealed, deleted_at, scheme, scheme_rules,
+GRANT SELECT (workspace_id, webhook_id, xmin, secret_sealed, deleted_at, scheme, scheme_rules,
     allow_from, memory_id, ends_at) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;

@@ -33,8 +33,11 @@ CREATE TABLE open_batches (
     message_type text CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
     entries      integer CHECK (entries > 0),
     body         bytea,
-    CONSTRAINT spilled_is_complete
-        CHECK (num_nonnulls(spilled_at, routing_key, message_type, entries, body) IN (0, 5))
+    length       integer GENERATED ALWAYS AS (octet_length(body)) STORED,
+    workspaces   uuid[],
+    shares       integer[],
+    CONSTRAINT spilled_is_complete CHECK (num_nonnulls(spilled_at, routing_key, message_type,
+        entries, body, workspaces, shares) IN (0, 7))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE open_batches ALTER COLUMN body SET STORAGE EXTERNAL;
 COMMENT ON TABLE open_batches IS
@@ -50,6 +53,9 @@ COMMENT ON COLUMN open_batches.message_type IS 'AMQP type of a spilled message';
 COMMENT ON COLUMN open_batches.entries IS
     'Number of deliveries or submissions in a spilled message';
 COMMENT ON COLUMN open_batches.body IS 'Body of a spilled message';
+COMMENT ON COLUMN open_batches.length IS 'Its length in bytes';
+COMMENT ON COLUMN open_batches.workspaces IS 'The workspaces with entries in a spilled message';
+COMMENT ON COLUMN open_batches.shares IS 'How many bytes of it each of them has';
 CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at IS NOT NULL;
 
 CREATE FUNCTION lease_is_over(until timestamptz, seconds double precision)
@@ -136,7 +142,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH closed AS (
-        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
     ), wanted AS (
         SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id,
             n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
@@ -279,7 +285,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN QUERY
         WITH closed AS (
-            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
         ), wanted AS (
             SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, l.release_id,
                 n.payload_hash,
@@ -313,7 +319,7 @@ BEGIN
     ELSE
         RETURN QUERY
         WITH closed AS (
-            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
+            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
         ), wanted AS (
             SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.payload_hash,
                 l.release_id, b.form_link_id,
@@ -500,7 +506,7 @@ GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbo
 
 CREATE TABLE work_queues (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
-    queues  integer NOT NULL CHECK (queues BETWEEN 1 AND 256)
+    queues  integer NOT NULL CHECK (queues BETWEEN 1 AND 16)
 );
 COMMENT ON TABLE work_queues IS 'One row: the queues that workers consume';
 COMMENT ON COLUMN work_queues.is_only IS 'Ensures that there is one row only';
@@ -521,7 +527,56 @@ CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
     FOR EACH ROW WHEN (NEW.queues < OLD.queues AND (NOT pg_has_role(CURRENT_USER,
         'letterbox_operator', 'MEMBER'))) EXECUTE FUNCTION gateways_only_add_queues();
 
-GRANT SELECT, UPDATE, DELETE ON open_batches TO letterbox_gateway;
+-- A gateway writes into its own batches, and neither removes nor rewrites what was spilled: workers
+-- publish that.
+
+CREATE FUNCTION close_batches(batches bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    -- Need not be durable: a row that a crash brings back costs one more publish of the same ids.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM open_batches WHERE batch_id = ANY (batches) AND spilled_at IS NULL;
+END
+$$;
+COMMENT ON FUNCTION close_batches IS 'Deletes the rows of confirmed batches';
+
+CREATE FUNCTION end_leases(batches bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE open_batches SET lease_until = clock_timestamp()
+    WHERE batch_id = ANY (batches) AND spilled_at IS NULL;
+END
+$$;
+COMMENT ON FUNCTION end_leases IS
+    'Frees batches that were not published for takeover; spilled ones stay spilled';
+
+CREATE FUNCTION spill_batches(batches bigint[], routing_keys text[], message_types text[],
+    numbers integer[], bodies bytea[], sharing jsonb)
+RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    UPDATE open_batches o
+    SET spilled_at = clock_timestamp(), lease_until = clock_timestamp(),
+        routing_key = new.routing_key, message_type = new.message_type, entries = new.entries,
+        body = new.body,
+        workspaces = ARRAY(SELECT key::uuid FROM jsonb_each(sharing -> place::integer - 1)
+            ORDER BY key),
+        shares = ARRAY(SELECT value::integer FROM jsonb_each(sharing -> place::integer - 1)
+            ORDER BY key)
+    FROM unnest(batches, routing_keys, message_types, numbers, bodies) WITH ORDINALITY
+         AS new (batch_id, routing_key, message_type, entries, body, place)
+    WHERE o.batch_id = new.batch_id AND o.spilled_at IS NULL
+    RETURNING o.batch_id;
+END
+$$;
+COMMENT ON FUNCTION spill_batches IS
+    'Writes messages into the rows of their batches, each with the bytes that workspaces have of '
+    'it; returns the batches that had a row';
+REVOKE EXECUTE ON FUNCTION close_batches, end_leases, spill_batches FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION close_batches, end_leases, spill_batches TO letterbox_gateway;
+GRANT SELECT (batch_id, lease_until, spilled_at, length, workspaces, shares)
+    ON open_batches TO letterbox_gateway;
+GRANT SELECT, UPDATE (lease_until), DELETE ON open_batches TO letterbox_worker;
 GRANT SELECT ON open_batches, webhook_deliveries, form_submissions TO letterbox_operator;
 GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, half, delivery_id)

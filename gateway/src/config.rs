@@ -91,7 +91,7 @@ pub(crate) struct GatewaySettings {
 
     /// Queues for deliveries, and as many for submissions; each workspace uses one of each
     #[arg(long, env = "LETTERBOX_WORK_QUEUES", value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=256))]
+          value_parser = clap::value_parser!(u16).range(1..=16))]
     pub work_queues: u16,
 
     /// Number of lanes, which record batches concurrently, for deliveries, and as many for

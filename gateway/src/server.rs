@@ -28,7 +28,7 @@ use crate::{
     faults::Faults,
     form_page::FormPages,
     listener,
-    open_batches::{Outlet, Settlements, Spill, SpillRelay},
+    open_batches::{Outlet, Settlements, Spill},
     proof::Proofs,
     repeats::Repeats,
     request_log::RequestLog,
@@ -84,7 +84,7 @@ pub(crate) async fn run(
         tasks.stop_background.clone(),
     );
     tasks.background.spawn(vital("health", watching));
-    // One channel for each lane of deliveries and of submissions, and one for the relay.
+    // One channel for each lane of deliveries and of submissions, and one in reserve.
     let (publisher, session) = publisher(2 * config.lanes + 1, config.publish_timeout);
     let publishing = {
         let (target, name) = (config.broker.clone(), config.name.clone());
@@ -183,13 +183,10 @@ fn assemble(
     ));
     let spill = Spill::new(database.clone(), config.spill, readiness.component("spill"));
     let spill = Arc::new(spill);
-    let relay = SpillRelay {
-        spill: spill.clone(),
-        outlet: outlet.clone(),
-        publish_timeout: config.publish_timeout,
-    };
-    let relaying = relay.run(tasks.stop_writing.clone());
-    tasks.writers.spawn(vital("relay", relaying));
+    let measuring = spill
+        .clone()
+        .watch(outlet.clone(), tasks.stop_background.clone());
+    tasks.background.spawn(vital("spill", measuring));
 
     let work_queues = Arc::new(WorkQueues::default());
     let (announced, stop) = (work_queues.clone(), tasks.stop_background.clone());

@@ -2,6 +2,7 @@
 //! delivery.
 
 use futures_util::future::join_all;
+use letterbox_database::Role;
 use letterbox_tests::{Proxy, World, eventually, sign};
 use tokio::io::AsyncWriteExt;
 
@@ -244,15 +245,21 @@ async fn what_a_full_queue_refuses_waits() {
     // What waits for a full queue holds up nothing that waits for another one.
     let elsewhere = "
         INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
-                                  entries, body)
-        SELECT 7, now(), clock_timestamp(), 'elsewhere', message_type, entries, body
+                                  entries, body, workspaces, shares)
+        SELECT 7, now(), clock_timestamp(), 'elsewhere', message_type, entries, body, workspaces,
+               shares
         FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1";
     world.database.execute(elsewhere, &[]).await.unwrap();
-    world.await_messages("letterbox.v1.unrouted", 1).await;
-    assert!(world.count(spilled).await >= 20);
+    let storing = world.session(Role::Login).await;
+    let nothing = "BEGIN; LOCK TABLE signals IN ACCESS EXCLUSIVE MODE";
+    storing.batch_execute(nothing).await.unwrap();
+    let _worker = world.worker_with(&[("LETTERBOX_PREFETCH", "1")]).await;
+    let other = "SELECT count(*) FROM open_batches WHERE routing_key = 'elsewhere'";
+    eventually("published", async || world.count(other).await == 0).await;
+    assert!(world.count(spilled).await > 0);
+    storing.batch_execute("COMMIT").await.unwrap();
     // The broker goes on refusing on a channel although the limit is gone: not for long.
     world.set_queue_policy(None).await;
-    let _worker = world.worker().await;
     world.await_signals(sent).await;
     eventually("nothing waits", async || world.count(spilled).await == 0).await;
     assert_eq!(world.signals().await, sent);

@@ -123,6 +123,10 @@ async fn each_role_can_do_its_work_and_no_more() {
         ),
         (Role::Gateway, "SELECT payload_hash FROM form_submissions"),
         (Role::Gateway, "INSERT INTO open_batches DEFAULT VALUES"),
+        (Role::Gateway, "UPDATE open_batches SET body = ''"),
+        (Role::Gateway, "SELECT body FROM open_batches"),
+        (Role::Gateway, "DELETE FROM open_batches"),
+        (Role::Worker, "UPDATE open_batches SET body = ''"),
         (Role::Gateway, "CREATE TABLE mine ()"),
         (Role::Worker, "SELECT * FROM webhook_deliveries"),
         (

@@ -244,3 +244,35 @@ async fn nobody_learns_which_form_tokens_there_were() {
     ];
     assert_alike(&kinds, &measure(&gateway, &kinds, 404, requests()).await);
 }
+
+/// Whoever sends many wrong signatures is looked up apart from others, and answered alike.
+#[tokio::test]
+async fn a_flood_of_wrong_signatures_is_looked_up_apart() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let wrong = async |client: &str| {
+        let request = letterbox_tests::http_client()
+            .post(&webhook.url)
+            .header("x-forwarded-for", client)
+            .header("x-service-signature", "0".repeat(64))
+            .body("1");
+        request.send().await.unwrap().status().as_u16()
+    };
+    let apart = async || {
+        let count = r#"letterbox_batch_size_count{batcher="suspect_webhook_secrets"}"#;
+        gateway.metric(count).await
+    };
+    for _ in 0..60 {
+        assert_eq!(wrong("203.0.113.7").await, 401);
+    }
+    assert_eq!(apart().await, 0.0);
+    assert_eq!(wrong("203.0.113.7").await, 401);
+    assert_eq!(apart().await, 1.0);
+    assert_eq!(wrong("203.0.113.8").await, 401);
+    assert_eq!(apart().await, 1.0, "another client");
+    let signed = webhook
+        .request("1")
+        .header("x-forwarded-for", "203.0.113.7");
+    assert_eq!(signed.send().await.unwrap().status(), 202, "signed well");
+}

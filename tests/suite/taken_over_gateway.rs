@@ -18,7 +18,7 @@ use letterbox_common::{
 };
 use letterbox_database::Role;
 use letterbox_operator::Move;
-use letterbox_tests::{Form, Peer, Process, Reply, World, eventually, payload, post};
+use letterbox_tests::{Form, Peer, Process, Proxy, Reply, World, eventually, payload, post};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -558,4 +558,37 @@ fn died_in_the_year_2100() -> AMQPValue {
     let death = death.map(|(name, value)| (ShortString::from(name), value));
     let death = AMQPValue::FieldTable(BTreeMap::from(death).into());
     AMQPValue::FieldArray(vec![death].into())
+}
+
+/// What was spilled can be neither removed nor rewritten by a gateway: not by closing it, freeing
+/// it, or spilling something else into its place.
+#[tokio::test]
+async fn what_was_spilled_stays_as_it_is() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let webhook = world.webhook(&gateway).await;
+    broker.cut();
+    eventually("noticed", async || !gateway.is_whole().await).await;
+    for n in 0..3 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    let taken_over = world.session(Role::Gateway).await;
+    for order in [
+        "close_batches(ids)",
+        "end_leases(ids)",
+        "claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, ids)",
+        "spill_batches(ids, ARRAY['webhooks', 'webhooks', 'webhooks'],
+             array_fill('webhook.deliveries'::text, ARRAY[3]), ARRAY[1, 1, 1],
+             array_fill(''::bytea, ARRAY[3]), '[{}, {}, {}]')",
+    ] {
+        let order = format!(
+            "SELECT {order} FROM (SELECT array_agg(batch_id) AS ids FROM open_batches) AS spilled"
+        );
+        taken_over.batch_execute(&order).await.unwrap();
+    }
+    let _worker = world.worker().await;
+    world.await_signals(3).await;
+    let left = "SELECT count(*) FROM open_batches";
+    eventually("published", async || world.count(left).await == 0).await;
 }

@@ -7,6 +7,7 @@
 //! executor ── turns ──> active runs       takes due runs, many at once
 //!          └──────────> egress            a run's actions, one after the other, under the policy
 //! memory ── mover ───> segments          what was recorded long ago, in few bytes
+//! spill ── relay ────> RabbitMQ          what gateways could not publish
 //! ```
 //!
 //! `outcome` defines how a message ends, `dead_letters` publishes entries that can't be processed.
@@ -29,6 +30,7 @@ mod retention;
 mod runs;
 mod server;
 mod signals;
+mod spill;
 mod stored_bytes;
 mod waiting;
 
@@ -47,6 +49,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         stored_bytes::STATEMENTS,
         retention::STATEMENTS,
         memory::STATEMENTS,
+        spill::STATEMENTS,
         waiting::STATEMENTS,
     ];
     stores

@@ -22,12 +22,13 @@ use crate::{
     executor::{Executor, Hand, Turns},
     memory::Mover,
     recorder::Recorder,
+    spill::SpillRelay,
     stored_bytes::StoredBytes,
     waiting,
 };
 
-/// One channel is enough: only dead letters are published.
-const PUBLISH_CHANNELS: u16 = 1;
+/// One for dead letters and one for what was spilled.
+const PUBLISH_CHANNELS: u16 = 2;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Runs until `stop`, then shuts down in order.
@@ -99,6 +100,12 @@ pub(crate) async fn run(
     background.spawn(vital("retention", retention));
     let moving = Mover::new(database.clone()).keep(worker, stop.clone());
     background.spawn(vital("memory", moving));
+    let relay = SpillRelay {
+        database: database.clone(),
+        publisher: publisher.clone(),
+        name: config.name.clone(),
+    };
+    let relaying = spawn_vital("spill", relay.run(stop.clone()));
     let in_hand = InHand::default();
     let waiting = waiting::watch(
         database.clone(),
@@ -140,6 +147,8 @@ pub(crate) async fn run(
         Turns::forget(&database, worker).await;
     };
     in_order &= deadline.step("runs", finishing).await;
+    let relaying = async { drop(relaying.await) };
+    in_order &= deadline.step("spill", relaying).await;
     // Only now: the consumer publishes dead letters until it ends.
     stop_publishing.cancel();
     let publishing = async { drop(publishing.await) };

@@ -40,7 +40,7 @@ pub async fn check(database: &Database) -> Result<(), String> {
         .await
         .map_err(|_| {
             database.silence.note_failure(began);
-            "the database does not answer".to_owned()
+            DatabaseError::silent().to_string()
         })?
         .map_err(|error| error.to_string())?;
     let known = migrations::known_version();

@@ -2,11 +2,12 @@
 //!
 //! There is no artificial delay. A task takes all items that wait, handles them, and takes those
 //! that have gathered meanwhile: a single caller is served at once, and under load batches grow by
-//! themselves. The queue is bounded by count and by bytes. The item of a caller that has given up
-//! is dropped before it costs anything; once a batch is taken, it is completed whether or not its
-//! callers still wait, even if the batcher is closed.
+//! themselves. The queue is bounded by count and by bytes, over all and for each party. The item of
+//! a caller that has given up is dropped before it costs anything; once a batch is taken, it is
+//! completed whether or not its callers still wait, even if the batcher is closed.
 
 mod look_ups;
+mod shares;
 
 use std::{sync::Arc, time::Instant};
 
@@ -14,6 +15,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use self::look_ups::{LookUp, LookUps};
+use self::shares::{Place, Shares};
 use crate::{metrics, process::vital::vital};
 
 /// The bounds of a batcher.
@@ -34,7 +36,7 @@ pub struct BatchLimits {
 /// Why an item got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unanswered {
-    /// Too much is waiting, or the batcher is closed. Nothing was done.
+    /// Too much is waiting, over all or of this party, or the batcher is closed. Nothing was done.
     Overloaded,
     /// The work panicked. Its effect is unknown.
     Lost,
@@ -45,8 +47,14 @@ pub struct Asked<I, A> {
     /// What is to be handled.
     pub item: I,
     answer: oneshot::Sender<A>,
-    bytes: OwnedSemaphorePermit,
+    room: Room,
     since: Instant,
+}
+
+/// What an item takes of a batcher until its caller is answered.
+struct Room {
+    bytes: OwnedSemaphorePermit,
+    _share: Option<Place>,
 }
 
 impl<I, A> Asked<I, A> {
@@ -54,17 +62,16 @@ impl<I, A> Asked<I, A> {
     pub fn split(self) -> (I, Answer<A>) {
         let answer = Answer {
             sender: self.answer,
-            _bytes: self.bytes,
+            _room: self.room,
         };
         (self.item, answer)
     }
 }
 
-/// The channel for the answer to one caller. Its item counts against the bytes until this is
-/// dropped.
+/// The channel for the answer to one caller. Its item counts until this is dropped.
 pub struct Answer<A> {
     sender: oneshot::Sender<A>,
-    _bytes: OwnedSemaphorePermit,
+    _room: Room,
 }
 
 impl<A> Answer<A> {
@@ -87,6 +94,11 @@ pub trait BatchWork: Send + Sync + 'static {
         size_of::<Self::Item>()
     }
 
+    /// The party that an item belongs to, of those that must not crowd each other out.
+    fn party(_: &Self::Item) -> Option<u128> {
+        None
+    }
+
     /// Handles a batch, which is never empty, and answers every caller.
     fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) -> impl Future<Output = ()> + Send;
 
@@ -98,6 +110,7 @@ pub trait BatchWork: Send + Sync + 'static {
 pub struct Batcher<W: BatchWork> {
     asked: mpsc::Sender<Asked<W::Item, W::Answer>>,
     bytes: Arc<Semaphore>,
+    shares: Arc<Shares>,
 }
 
 impl<W: BatchWork> Clone for Batcher<W> {
@@ -105,6 +118,7 @@ impl<W: BatchWork> Clone for Batcher<W> {
         Self {
             asked: self.asked.clone(),
             bytes: self.bytes.clone(),
+            shares: self.shares.clone(),
         }
     }
 }
@@ -125,6 +139,7 @@ impl<W: BatchWork> Batcher<W> {
         Self {
             asked: sender,
             bytes: Arc::new(Semaphore::new(limits.max_bytes)),
+            shares: Arc::new(Shares::of(limits.max_queued, limits.max_bytes)),
         }
     }
 
@@ -144,14 +159,22 @@ impl<W: BatchWork> Batcher<W> {
 
     /// Adds one item to the next batch and returns the receiver of its answer.
     fn add(&self, item: W::Item) -> Result<oneshot::Receiver<W::Answer>, Unanswered> {
-        let bytes = u32::try_from(W::bytes(&item)).map_err(|_| Unanswered::Overloaded)?;
+        let length = W::bytes(&item);
+        let bytes = u32::try_from(length).map_err(|_| Unanswered::Overloaded)?;
         let permit = self.bytes.clone().try_acquire_many_owned(bytes);
-        let bytes = permit.map_err(|_| Unanswered::Overloaded)?;
+        let share = W::party(&item).map(|party| self.shares.take(party, length));
+        let room = Room {
+            bytes: permit.map_err(|_| Unanswered::Overloaded)?,
+            _share: match share {
+                Some(None) => return Err(Unanswered::Overloaded),
+                share => share.flatten(),
+            },
+        };
         let (answer, answered) = oneshot::channel();
         let asked = Asked {
             item,
             answer,
-            bytes,
+            room,
             since: Instant::now(),
         };
         self.asked
@@ -194,7 +217,7 @@ impl<W: BatchWork> Queued<W> {
             if next.answer.is_closed() {
                 continue;
             }
-            bytes += next.bytes.num_permits();
+            bytes += next.room.bytes.num_permits();
             if bytes > limits.max_batch_bytes && !batch.is_empty() {
                 self.held_over = Some(next);
                 break;

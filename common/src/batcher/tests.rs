@@ -139,6 +139,21 @@ async fn what_waits_is_bounded_by_count_and_by_bytes() {
     }
 }
 
+#[test]
+fn one_party_has_a_quarter_at_most() {
+    let shares = Arc::new(Shares::of(8, 100));
+    let first = shares.take(1, 5).unwrap();
+    let second = shares.take(1, 5).unwrap();
+    assert!(shares.take(1, 5).is_none(), "two of eight items");
+    let other = shares.take(2, 20).unwrap();
+    assert!(shares.take(2, 6).is_none(), "a quarter of the bytes");
+    drop(first);
+    let third = shares.take(1, 20);
+    assert!(third.is_some(), "there is room again");
+    drop((second, other, third));
+    assert!(shares.take(2, 25).is_some());
+}
+
 #[tokio::test]
 async fn a_batch_is_bounded_by_bytes() {
     let bench = bench(BatchLimits {

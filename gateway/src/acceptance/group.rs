@@ -1,7 +1,7 @@
 //! Sorts the batch of a lane into messages of bounded size, and keeps the waiting callers beside
 //! their items.
 
-use std::collections::{HashMap, hash_map::Entry as Slot};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry as Slot};
 
 use bytes::Bytes;
 use letterbox_broker::{BatchBody, Entry, MAX_LINE, spans, topology::QueueFamily};
@@ -12,7 +12,10 @@ use crate::{
     claims::{Answers, Outcome},
     open_batches::{BatchId, Spillable},
 };
-use letterbox_common::batcher::{Answer, Asked};
+use letterbox_common::{
+    batcher::{Answer, Asked},
+    ids::WorkspaceId,
+};
 
 /// Maximum entries of a message. More would gain little, and messages should stay readable in the
 /// dashboard.
@@ -93,6 +96,17 @@ impl<I: IntakeItem> Group<I> {
         groups
     }
 
+    /// Separates the items for which `keep` is false; `None` if no others are left.
+    pub(super) fn split(
+        mut self,
+        keep: impl Fn(&I) -> bool,
+    ) -> (Option<Self>, Vec<WaitingItem<I>>) {
+        let items = std::mem::take(&mut self.items);
+        let (kept, separated) = items.into_iter().partition(|one| keep(&one.item));
+        self.items = kept;
+        ((!self.items.is_empty()).then_some(self), separated)
+    }
+
     fn new(queue: u16) -> Self {
         Self {
             batch: BatchId::generate(),
@@ -115,9 +129,12 @@ impl<I: IntakeItem> Group<I> {
     /// Answers the callers whose keys are not held here; the held items become a message.
     pub(super) fn claimed(self, answers: &Answers<I::Key>) -> HeldGroup {
         let (mut entries, mut held) = (Vec::new(), HeldAnswers::default());
+        let mut shares = BTreeMap::new();
         for waiting in self.items {
             match answers.get(&waiting.key) {
                 Some(Ok(id)) => {
+                    let share = shares.entry(waiting.item.workspace()).or_default();
+                    *share += item_bytes(&waiting.item);
                     entries.push(waiting.item.into_entry(*id));
                     held.firsts.push(waiting.first);
                     held.repeats.extend(waiting.repeats);
@@ -127,7 +144,7 @@ impl<I: IntakeItem> Group<I> {
                 None => waiting.answer(Outcome::Unavailable),
             }
         }
-        HeldGroup::new(self.batch, self.queue, &entries, held)
+        HeldGroup::new(self.batch, self.queue, &entries, shares, held)
     }
 }
 
@@ -155,12 +172,14 @@ impl HeldGroup {
         batch: BatchId,
         queue: u16,
         entries: &[(E, Bytes)],
+        shares: BTreeMap<WorkspaceId, usize>,
         answers: HeldAnswers,
     ) -> Self {
         let message = Spillable {
             batch,
             routing_key: E::QUEUES.routing_key(queue),
             body: BatchBody::encode(entries),
+            shares,
         };
         let contexts = entries.iter().map(|(entry, _)| entry.receipt());
         let contexts = contexts.map(|receipt| receipt.traceparent.as_str());

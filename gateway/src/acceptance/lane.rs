@@ -10,7 +10,7 @@ use letterbox_broker::Entry;
 use letterbox_traces::{SpanKind, batch};
 
 use super::{
-    group::{Group, HeldGroup, item_bytes},
+    group::{Group, HeldGroup, WaitingItem, item_bytes},
     item::IntakeItem,
 };
 use crate::{
@@ -44,11 +44,23 @@ impl<I: IntakeItem> BatchWork for Lane<I> {
         item_bytes(item)
     }
 
+    fn party(item: &I) -> Option<u128> {
+        Some(u128::from_be_bytes(*item.workspace().as_bytes()))
+    }
+
     async fn run(&self, batch: Vec<Asked<I, Outcome>>) {
         let groups = Group::gather(batch, self.parts.work_queues.count());
-        let (open, closed) = groups
-            .into_iter()
-            .partition(|group| self.has_way_out(group));
+        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        for group in groups {
+            let key = I::Entry::QUEUES.routing_key(group.queue);
+            if self.parts.outlet.may_take(&key) {
+                open.push(group);
+                continue;
+            }
+            let (spilled, refused) = group.split(|item| self.may_spill(item));
+            open.extend(spilled);
+            closed.extend(refused);
+        }
         // Together: a queue that takes nothing must not delay the messages for the others.
         tokio::join!(self.accept(open), self.refuse(closed));
     }
@@ -66,10 +78,9 @@ impl<I: IntakeItem> Lane<I> {
         }
     }
 
-    /// Whether a message could be published or spilled, as far as this gateway knows.
-    fn has_way_out(&self, group: &Group<I>) -> bool {
-        let key = I::Entry::QUEUES.routing_key(group.queue);
-        self.parts.outlet.may_take(&key) || self.parts.spill.has_room()
+    /// Whether an item could be spilled, as far as this gateway knows.
+    fn may_spill(&self, item: &I) -> bool {
+        self.parts.spill.has_room_for(item.workspace())
     }
 
     async fn accept(&self, groups: Vec<Group<I>>) {
@@ -107,11 +118,10 @@ impl<I: IntakeItem> Lane<I> {
 
     /// Refuses items without claiming them: a claim that can't be published would stay open. Items
     /// that were recorded before are still answered as duplicates.
-    async fn refuse(&self, groups: Vec<Group<I>>) {
-        if groups.is_empty() {
+    async fn refuse(&self, items: Vec<WaitingItem<I>>) {
+        if items.is_empty() {
             return;
         }
-        let items: Vec<_> = groups.into_iter().flat_map(|group| group.items).collect();
         let keys: Vec<_> = items.iter().map(|waiting| waiting.key).collect();
         // While the database is away as well, all of them are refused.
         let found = self.parts.claims.find(&keys).await.unwrap_or_default();

@@ -24,9 +24,10 @@ use letterbox_common::batcher::{BatchLimits, Batcher};
 /// Maximum items that one lane takes at once: the size that suits PostgreSQL and RabbitMQ best.
 const MAX_BATCH: usize = 256;
 const MAX_BATCH_BYTES: usize = 256 << 10;
-/// Maximum items that wait for a lane, and bytes of unanswered items. More is refused.
-const MAX_QUEUED: usize = 8_192;
-const MAX_BYTES: usize = 32 << 20;
+/// Maximum items that wait for a lane, and bytes of unanswered items, a quarter of them for each
+/// workspace. More is refused.
+const MAX_QUEUED: usize = 16_384;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Records items of one kind.
 pub(crate) struct Acceptance<I: IntakeItem> {

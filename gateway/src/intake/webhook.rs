@@ -105,13 +105,13 @@ async fn accept(
     // Content type, UTF-8, JSON. Only a webhook that still exists may say what is wrong; the cached
     // one may have been deleted a moment ago.
     if let Err((reason, refusal)) = check_json(headers, &body) {
-        gateway.secrets.find(address).await.map_err(refuse)?;
+        gateway.secrets.find(address, from).await.map_err(refuse)?;
         let is_found = true;
         note(gateway, address, WebhookFault { reason, is_found }, headers);
         return Err(refusal);
     }
     if let Some(challenge) = challenge(scheme, &body) {
-        gateway.secrets.find(address).await.map_err(refuse)?;
+        gateway.secrets.find(address, from).await.map_err(refuse)?;
         return Ok(Recorded::Challenge(challenge));
     }
 

@@ -11,7 +11,6 @@
 //! `acceptance/README.md`.
 
 mod outlet;
-mod relay;
 mod settlements;
 mod spill;
 mod store;
@@ -21,7 +20,6 @@ use postgres_types::{FromSql, ToSql};
 pub use self::settlements::Settlements;
 pub(crate) use self::{
     outlet::Outlet,
-    relay::SpillRelay,
     spill::{Spill, SpillLimits},
     store::STATEMENTS,
     store::Spillable,

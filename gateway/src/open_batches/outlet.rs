@@ -1,6 +1,6 @@
 //! The outlet to the broker. After a publish to a queue has timed out, further messages do not try
-//! it, because each would wait as long. One message probes it now and then, preferably a spilled
-//! one, for which no sender waits. Each queue is judged by itself.
+//! it, because each would wait as long. One message probes it now and then. Each queue is judged by
+//! itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,10 +14,8 @@ use letterbox_common::process::readiness::Component;
 use super::Spillable;
 use crate::metrics;
 
-/// How long spilled messages do not try a silent queue.
-const QUIET: Duration = Duration::from_secs(3);
-/// How much longer messages do not try it for which senders wait.
-const QUIET_FOR_SENDERS: Duration = Duration::from_secs(6);
+/// How long messages do not try a silent queue.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Publishes messages of batches.
 pub(crate) struct Outlet {
@@ -53,43 +51,28 @@ impl Outlet {
         self.publisher.is_open()
     }
 
-    /// Whether a message for which senders wait would be tried, as far as this gateway knows: there
+    /// Whether a message would be tried, as far as this gateway knows: there
     /// is a connection, and the queue has not just refused or been silent.
     pub(crate) fn may_take(&self, routing_key: &str) -> bool {
         let queues = self.lock();
         let silent = queues.silent.get(routing_key);
-        let is_silent = silent.is_some_and(|again| *again + QUIET_FOR_SENDERS > Instant::now());
+        let is_silent = silent.is_some_and(|again| *again > Instant::now());
         self.is_open() && !is_silent && !queues.refusing.contains(routing_key)
     }
 
-    /// Publishes a message for which senders wait.
+    /// Publishes a message.
     ///
     /// # Errors
     /// When there is no confirm, whatever the reason.
     pub(crate) async fn publish(&self, message: &Spillable) -> Result<(), PublishError> {
-        self.publish_unless_silent(message, QUIET_FOR_SENDERS).await
-    }
-
-    /// Publishes a spilled message.
-    ///
-    /// # Errors
-    /// When there is no confirm, whatever the reason.
-    pub(super) async fn relay(&self, message: &Spillable) -> Result<(), PublishError> {
-        self.publish_unless_silent(message, Duration::ZERO).await
-    }
-
-    async fn publish_unless_silent(
-        &self,
-        message: &Spillable,
-        longer: Duration,
-    ) -> Result<(), PublishError> {
         let Spillable {
             batch,
             routing_key,
             body,
+            ..
         } = message;
         // Not sent, so no publish failure is counted: the message is spilled or stays spilled.
-        if !self.may_ask(routing_key, longer) {
+        if !self.may_ask(routing_key) {
             return Err(PublishError::Unavailable);
         }
         let (key, id) = (routing_key.clone(), batch.to_string());
@@ -105,10 +88,10 @@ impl Outlet {
 
     /// Whether a queue may be tried: it is not known to be silent, or its pause is over. Then the
     /// caller is the one that probes it, and a new pause begins for the others.
-    fn may_ask(&self, routing_key: &str, longer: Duration) -> bool {
+    fn may_ask(&self, routing_key: &str) -> bool {
         match self.lock().silent.get_mut(routing_key) {
             None => true,
-            Some(again) if *again + longer <= Instant::now() => {
+            Some(again) if *again <= Instant::now() => {
                 *again = Instant::now() + QUIET;
                 true
             }
@@ -138,6 +121,9 @@ impl Outlet {
     /// queue at its limit takes one message and refuses the next.
     pub(super) fn report(&self) {
         let mut queues = self.lock();
+        // What nobody has asked again when it was time is not known to be silent any more.
+        let now = Instant::now();
+        queues.silent.retain(|_, again| *again + QUIET > now);
         let refusing = std::mem::take(&mut queues.refusing);
         let silent = queues
             .silent

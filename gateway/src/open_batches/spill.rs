@@ -1,17 +1,20 @@
 //! The spill: while the broker is away, messages wait in the database, so that senders do not
-//! notice. It is bounded; the size is measured about once a second, and the messages that this
-//! gateway has added since are counted on top.
+//! notice, and workers publish them when it is back. It is bounded, and no workspace has more than
+//! a quarter of it; the size is measured once a second, and the messages that this gateway has
+//! added since are counted on top.
 
 use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use letterbox_common::process::readiness::Component;
+use letterbox_common::{ids::WorkspaceId, process::readiness::Component};
 use letterbox_database::{Database, DatabaseError};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    BatchId,
+    BatchId, Outlet,
     store::{self, SpillSize, Spillable},
 };
 use crate::metrics;
@@ -34,14 +37,26 @@ pub(crate) enum SpillError {
     Database(#[from] DatabaseError),
 }
 
+/// The part of the spill that one workspace may have.
+const SHARE: u64 = 4;
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+
+/// How much is spilled, as far as a gateway knows.
+#[derive(Debug, Default)]
+struct Sizes {
+    all: SpillSize,
+    /// Workspaces that have much of it, or to which this gateway has just added.
+    of: HashMap<WorkspaceId, SpillSize>,
+}
+
 /// Why a gateway with a full spill is not ready.
 const FULL: &str = "the broker is away and the spill is full";
 
 /// Writes messages into the rows of their batches.
 pub(crate) struct Spill {
-    pub(super) database: Database,
+    database: Database,
     limits: SpillLimits,
-    size: Mutex<SpillSize>,
+    sizes: Mutex<Sizes>,
     /// Not ready while the spill is full.
     component: Component,
 }
@@ -52,7 +67,7 @@ impl Spill {
         Self {
             database,
             limits,
-            size: Mutex::default(),
+            sizes: Mutex::default(),
             component,
         }
     }
@@ -66,11 +81,7 @@ impl Spill {
         &self,
         messages: &[Spillable],
     ) -> Result<BTreeSet<BatchId>, SpillError> {
-        let bytes: usize = messages.iter().map(|one| one.body.bytes.len()).sum();
-        self.reserve(SpillSize {
-            messages: messages.len() as u64,
-            bytes: bytes as u64,
-        })?;
+        self.reserve(messages)?;
         // The reservation is not given back on an error: the next measurement corrects it.
         let kept = store::spill(&self.database, messages).await?;
         let spilled = messages.iter().filter(|one| kept.contains(&one.batch));
@@ -78,50 +89,76 @@ impl Spill {
         Ok(kept)
     }
 
-    fn reserve(&self, more: SpillSize) -> Result<(), SpillError> {
-        let mut size = self.lock();
-        let (messages, bytes) = (size.messages + more.messages, size.bytes + more.bytes);
-        if messages > self.limits.messages || bytes > self.limits.bytes {
+    fn reserve(&self, messages: &[Spillable]) -> Result<(), SpillError> {
+        let mut sizes = self.lock();
+        let bytes = messages.iter().map(|one| one.body.bytes.len() as u64);
+        let all = sizes.all.with(messages.len() as u64, bytes.sum());
+        if all.messages > self.limits.messages || all.bytes > self.limits.bytes {
             self.component.not_ready(FULL);
             return Err(SpillError::Full);
         }
-        *size = SpillSize { messages, bytes };
+        sizes.all = all;
+        for (workspace, bytes) in messages.iter().flat_map(|one| &one.shares) {
+            let share = sizes.of.entry(*workspace).or_default();
+            *share = share.with(1, *bytes as u64);
+        }
         Ok(())
     }
 
-    /// Whether there is room for one more message, as far as this gateway knows.
-    pub(crate) fn has_room(&self) -> bool {
-        let size = *self.lock();
-        let has_room = size.messages < self.limits.messages && size.bytes < self.limits.bytes;
+    /// Whether there is room for one more message with entries of a workspace, as far as this
+    /// gateway knows.
+    pub(crate) fn has_room_for(&self, workspace: WorkspaceId) -> bool {
+        let sizes = self.lock();
+        let limits = &self.limits;
+        let has_room = sizes.all.messages < limits.messages && sizes.all.bytes < limits.bytes;
         if !has_room {
             self.component.not_ready(FULL);
         }
+        // At least one message, however small the spill.
+        let share = sizes.of.get(&workspace).copied().unwrap_or_default();
         has_room
+            && share.messages < limits.messages.div_ceil(SHARE)
+            && share.bytes < limits.bytes.div_ceil(SHARE)
     }
 
-    /// Whether anything is spilled, as far as this gateway knows.
-    pub(super) fn is_empty(&self) -> bool {
-        self.lock().messages == 0
+    /// Measures the spill once a second, until `stop`.
+    pub(crate) async fn watch(self: Arc<Self>, outlet: Arc<Outlet>, stop: CancellationToken) {
+        let pause = || tokio::time::sleep(MEASURE_EVERY);
+        while stop.run_until_cancelled(pause()).await.is_some() {
+            outlet.report();
+            // Failures are logged where they happen.
+            let _ = self.measure(outlet.is_open()).await;
+        }
     }
 
     /// Measures the spill again. A full spill counts as having room again when a tenth is free, or
     /// when it is empty and the broker is back.
-    pub(super) async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
-        let (measured, oldest_seconds) = store::measure(&self.database).await?;
-        *self.lock() = measured;
-        metrics::SPILL_MESSAGES.set(measured.messages as f64);
-        metrics::SPILL_BYTES.set(measured.bytes as f64);
+    async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
+        let (all, oldest_seconds) = store::measure(&self.database).await?;
+        // Only who has half of a share can soon have all of it.
+        let least = SpillSize {
+            messages: self.limits.messages / (2 * SHARE),
+            bytes: self.limits.bytes / (2 * SHARE),
+        };
+        let is_much = all.messages > least.messages || all.bytes > least.bytes;
+        let of = match is_much {
+            true => store::measure_shares(&self.database, least).await?,
+            false => HashMap::new(),
+        };
+        *self.lock() = Sizes { all, of };
+        metrics::SPILL_MESSAGES.set(all.messages as f64);
+        metrics::SPILL_BYTES.set(all.bytes as f64);
         metrics::OLDEST_SPILLED.set(oldest_seconds);
         let has_room = self.limits.messages > 0
-            && measured.messages * 10 <= self.limits.messages * 9
-            && measured.bytes * 10 <= self.limits.bytes * 9;
-        if has_room || (broker_is_open && measured.messages == 0) {
+            && all.messages * 10 <= self.limits.messages * 9
+            && all.bytes * 10 <= self.limits.bytes * 9;
+        if has_room || (broker_is_open && all.messages == 0) {
             self.component.ready();
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, SpillSize> {
-        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Sizes> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

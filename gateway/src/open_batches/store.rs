@@ -1,55 +1,38 @@
 //! The statements over open batches.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bytes::Bytes;
-use letterbox_broker::{BatchBody, MessageType};
-use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_broker::BatchBody;
+use letterbox_common::ids::WorkspaceId;
+use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
 
 use super::BatchId;
 
 statements! {
-    /// Deletes the rows of confirmed batches. Need not be durable: a row that a crash brings back
-    /// costs one more publish of the same ids.
-    CLOSE_BATCHES = close_batches "
-DELETE FROM open_batches
-USING (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit) AS quick
-WHERE batch_id = ANY ($1) AND quick.synchronous_commit = 'off'";
+    /// Deletes the rows of confirmed batches.
+    CLOSE_BATCHES = close_batches "SELECT close_batches($1::bigint[])";
 
-    /// Frees batches that were not published for takeover. Spilled ones stay spilled.
-    END_LEASES = end_leases "
-UPDATE open_batches SET lease_until = clock_timestamp()
-WHERE batch_id = ANY ($1) AND spilled_at IS NULL";
+    /// Frees batches that were not published for takeover.
+    END_LEASES = end_leases "SELECT end_leases($1::bigint[])";
 
-    /// Writes messages into the rows of their batches. Durable.
+    /// Writes messages into the rows of their batches. Durable. $6 says how many bytes of each
+    /// every workspace has.
     SPILL_BATCHES = spill_batches "
-UPDATE open_batches o
-SET spilled_at = clock_timestamp(), lease_until = clock_timestamp(), routing_key = new.routing_key,
-    message_type = new.message_type, entries = new.entries, body = new.body
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::bytea[])
-     AS new (batch_id, routing_key, message_type, entries, body)
-WHERE o.batch_id = new.batch_id
-RETURNING o.batch_id";
-
-    /// Takes the oldest spilled messages that no gateway is publishing, for $2 seconds.
-    TAKE_SPILLED = take_spilled "
-UPDATE open_batches o SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
-FROM (SELECT batch_id FROM open_batches
-      WHERE spilled_at IS NOT NULL AND lease_is_over(lease_until, $2)
-      ORDER BY spilled_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS oldest
-WHERE o.batch_id = oldest.batch_id
-RETURNING o.batch_id, o.routing_key, o.message_type, o.entries, o.body";
-
-    /// Puts off spilled messages that could not be published now, for $2 seconds.
-    PUT_OFF_SPILLED = put_off_spilled "
-UPDATE open_batches SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
-WHERE batch_id = ANY ($1) AND spilled_at IS NOT NULL";
+SELECT spill_batches($1::bigint[], $2::text[], $3::text[], $4::int[], $5::bytea[], $6::text::jsonb)
+    AS batch_id";
 
     /// The size and age of the spill, over all gateways.
     MEASURE_SPILL = measure_spill "
-SELECT count(*) AS messages, coalesce(sum(octet_length(body)), 0)::bigint AS bytes,
+SELECT count(*) AS messages, coalesce(sum(length), 0)::bigint AS bytes,
        coalesce(extract(epoch FROM now() - min(spilled_at)), 0)::float8 AS oldest_seconds
 FROM open_batches WHERE spilled_at IS NOT NULL";
+
+    /// The workspaces with most of the spill: those with more than $1 messages or $2 bytes.
+    MEASURE_SHARES = measure_spill_shares "
+SELECT s.workspace_id, count(*) AS messages, sum(s.bytes)::bigint AS bytes
+FROM open_batches o, unnest(o.workspaces, o.shares) AS s (workspace_id, bytes)
+WHERE o.spilled_at IS NOT NULL
+GROUP BY s.workspace_id HAVING count(*) > $1 OR sum(s.bytes) > $2";
 }
 
 /// Deletes the rows of confirmed batches.
@@ -90,13 +73,16 @@ pub(super) async fn spill(
     let kinds: Vec<&str> = messages.iter().map(|one| one.body.kind.as_str()).collect();
     let entries: Vec<i32> = messages.iter().map(|one| one.body.entries as i32).collect();
     let bodies: Vec<&[u8]> = messages.iter().map(|one| &one.body.bytes[..]).collect();
+    let shares: Vec<&BTreeMap<WorkspaceId, usize>> =
+        messages.iter().map(|one| &one.shares).collect();
+    let shares = serde_json::json!(shares).to_string();
     let rows = database
         .query(
             &SPILL_BATCHES,
             &[
                 /* $1 batch_id */ &batches, /* $2 routing_key */ &keys,
                 /* $3 message_type */ &kinds, /* $4 entries */ &entries,
-                /* $5 body */ &bodies,
+                /* $5 body */ &bodies, /* $6 shares */ &shares,
             ],
         )
         .await?;
@@ -105,57 +91,14 @@ pub(super) async fn spill(
         .collect()
 }
 
-/// Takes the oldest spilled messages for `lease`.
-///
-/// # Errors
-/// When the database did not answer, or holds a message type that this program does not know.
-pub(super) async fn take_spilled(
-    database: &Database,
-    count: i64,
-    lease: Duration,
-) -> Result<Vec<Spillable>, DatabaseError> {
-    let lease = lease.as_secs_f64();
-    let rows = database.query(&TAKE_SPILLED, &[&count, &lease]).await?;
-    rows.iter()
-        .map(|row| {
-            let (kind, entries): (MessageType, i32) =
-                (row.try_get("message_type")?, row.try_get("entries")?);
-            let bytes: Vec<u8> = row.try_get("body")?;
-            Ok(Spillable {
-                batch: row.try_get("batch_id")?,
-                routing_key: row.try_get("routing_key")?,
-                body: BatchBody {
-                    kind,
-                    entries: entries as u32,
-                    bytes: Bytes::from(bytes),
-                },
-            })
-        })
-        .collect()
-}
-
-/// Puts off messages that could not be published now.
-///
-/// # Errors
-/// When the database did not answer: they stay with this gateway until the lease is over.
-pub(super) async fn put_off_spilled(
-    database: &Database,
-    batches: &[BatchId],
-    pause: Duration,
-) -> Result<(), DatabaseError> {
-    let pause = pause.as_secs_f64();
-    database
-        .execute(&PUT_OFF_SPILLED, &[&batches, &pause])
-        .await?;
-    Ok(())
-}
-
 /// A batch with its message.
 #[derive(Debug, Clone)]
 pub(crate) struct Spillable {
     pub(crate) batch: BatchId,
     pub(crate) routing_key: String,
     pub(crate) body: BatchBody,
+    /// The bytes of each workspace's entries.
+    pub(crate) shares: BTreeMap<WorkspaceId, usize>,
 }
 
 /// The size of the spill.
@@ -165,16 +108,49 @@ pub(super) struct SpillSize {
     pub(super) bytes: u64,
 }
 
+impl SpillSize {
+    pub(super) fn with(self, messages: u64, bytes: u64) -> Self {
+        Self {
+            messages: self.messages + messages,
+            bytes: self.bytes + bytes,
+        }
+    }
+}
+
+/// The workspaces that have more of the spill than `least`, and how much.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn measure_shares(
+    database: &Database,
+    least: SpillSize,
+) -> Result<HashMap<WorkspaceId, SpillSize>, DatabaseError> {
+    let rows = database
+        .query(
+            &MEASURE_SHARES,
+            &[
+                /* $1 messages */ &(least.messages as i64),
+                /* $2 bytes */ &(least.bytes as i64),
+            ],
+        )
+        .await?;
+    let share = |row| Ok((Row::try_get(row, "workspace_id")?, size(row)?));
+    rows.iter().map(share).collect()
+}
+
+fn size(row: &Row) -> Result<SpillSize, RowError> {
+    let (messages, bytes): (i64, i64) = (row.try_get("messages")?, row.try_get("bytes")?);
+    Ok(SpillSize {
+        messages: messages as u64,
+        bytes: bytes as u64,
+    })
+}
+
 /// Measures the spill. Also returns the age of the oldest message in seconds.
 ///
 /// # Errors
 /// When the database did not answer.
 pub(super) async fn measure(database: &Database) -> Result<(SpillSize, f64), DatabaseError> {
     let row = database.query_one(&MEASURE_SPILL, &[]).await?;
-    let (messages, bytes): (i64, i64) = (row.try_get("messages")?, row.try_get("bytes")?);
-    let size = SpillSize {
-        messages: messages as u64,
-        bytes: bytes as u64,
-    };
-    Ok((size, row.try_get("oldest_seconds")?))
+    Ok((size(&row)?, row.try_get("oldest_seconds")?))
 }

@@ -1,5 +1,7 @@
 //! Looks up the keys of webhooks in batches. Each is fetched and opened once, however many requests
-//! ask for it at one moment; for an address without a webhook the result is the decoy's key.
+//! ask for it at one moment; for an address without a webhook the result is the decoy's key. What a
+//! webhook checks besides is fetched and parsed once for each version of its row, so that it takes
+//! no time by which a refusal could tell that there is one.
 
 use std::{
     collections::HashMap,
@@ -17,7 +19,7 @@ use moka::sync::Cache;
 
 use super::{
     store::{self, StoredSecret},
-    verifier::Verifier,
+    verifier::{Checks, Verifier},
 };
 use crate::metrics;
 use letterbox_common::batcher::LookUp;
@@ -29,6 +31,8 @@ pub(crate) enum DecoyError {
     Random(#[from] RandomError),
     #[error(transparent)]
     Seal(#[from] SealError),
+    #[error("{0}")]
+    Key(String),
 }
 
 /// The result of a look-up.
@@ -61,20 +65,30 @@ impl Trouble {
     }
 }
 
-/// Looks up webhooks by their addresses.
+/// Looks up webhooks by their addresses. Cheap to clone.
+#[derive(Clone)]
 pub(super) struct KeysByAddress {
     database: Database,
     keys: KeyRing,
     pub(super) trouble: Trouble,
     /// The webhooks that the log has named recently.
     told: Cache<WebhookAddress, ()>,
-    decoy: Decoy,
+    /// What webhooks check, by the version of their rows.
+    checks: Cache<(WebhookAddress, String), ParsedChecks>,
+    decoy: Arc<Decoy>,
 }
+
+/// What a webhook checks, or why that can't be parsed.
+type ParsedChecks = Result<Arc<Checks>, String>;
+
+/// Maximum webhooks whose checks are kept.
+const MAX_CHECKS: u64 = 10_000;
 
 /// Stands in for a webhook that does not exist, so that its absence takes no less work.
 struct Decoy {
     address: WebhookAddress,
     sealed: Vec<u8>,
+    checks: Arc<Checks>,
 }
 
 impl KeysByAddress {
@@ -85,6 +99,8 @@ impl KeysByAddress {
     pub(super) fn new(database: Database, keys: KeyRing) -> Result<(Self, Verifier), DecoyError> {
         let (secret, address) = (generate_secret()?, WebhookAddress::generate());
         let sealed = keys.seal(place(address), secret.expose())?;
+        let checks = Arc::new(Checks::decoy());
+        let verifier = Verifier::new(checks.clone(), address.webhook, &secret);
         let looking_up = Self {
             database,
             keys,
@@ -93,9 +109,36 @@ impl KeysByAddress {
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TROUBLE)
                 .build(),
-            decoy: Decoy { address, sealed },
+            checks: Cache::new(MAX_CHECKS),
+            decoy: Arc::new(Decoy {
+                address,
+                sealed,
+                checks,
+            }),
         };
-        Ok((looking_up, Verifier::decoy(&secret, address)))
+        Ok((looking_up, verifier.map_err(DecoyError::Key)?))
+    }
+
+    /// What a found webhook checks; `None` if that is not known yet, or has just changed.
+    fn checks_of(&self, found: &StoredSecret) -> Option<ParsedChecks> {
+        match found.is_live {
+            true => self.checks.get(&(found.address, found.version.clone())),
+            false => Some(Ok(self.decoy.checks.clone())),
+        }
+    }
+
+    /// Fetches what webhooks check, of those for which it is not known.
+    async fn learn_checks(&self, found: &[StoredSecret]) -> Result<(), DatabaseError> {
+        let unknown = found.iter().filter(|one| self.checks_of(one).is_none());
+        let unknown: Vec<WebhookAddress> = unknown.map(|one| one.address).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        for stored in store::find_checks(&self.database, &unknown).await? {
+            let parsed = Checks::parse(&stored).map(Arc::new);
+            self.checks.insert((stored.address, stored.version), parsed);
+        }
+        Ok(())
     }
 
     /// Opens a secret, the webhook's or the decoy's.
@@ -108,7 +151,10 @@ impl KeysByAddress {
         };
         let opened = self.keys.open(place(sealed_for), &found.sealed);
         let opened = opened.map_err(|error| error.to_string());
-        let verifier = opened.and_then(|secret| Verifier::new(found, &secret));
+        let checks = self
+            .checks_of(found)
+            .unwrap_or_else(|| Err("it has just changed".to_owned()));
+        let verifier = checks.and_then(|checks| Verifier::new(checks, found.memory, &opened?));
         let verifier = verifier.inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
             self.trouble.note();
@@ -136,6 +182,7 @@ impl LookUp for KeysByAddress {
         wanted.sort_unstable();
         wanted.dedup();
         let found = store::find(&self.database, &wanted, &self.decoy.sealed).await?;
+        self.learn_checks(&found).await?;
         let found: HashMap<_, _> = found
             .iter()
             .map(|one| (one.address, self.open(one)))

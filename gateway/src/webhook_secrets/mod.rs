@@ -4,14 +4,15 @@
 //! A refusal is never decided from the cache. Every refused request has cost one signature check
 //! with the cached key (or a decoy), one look-up, and one more check: whether the webhook exists,
 //! is cached, was deleted, or belongs to another workspace changes nothing that a sender could
-//! measure. A request with a valid signature is served from the cache; if its webhook is gone by
-//! then, the claim fails.
+//! measure. A request with a valid signature is served from the cache, where look-ups of others
+//! can't delay it; if its webhook is gone by then, the claim fails.
 
 mod look_up;
 mod store;
+mod suspects;
 mod verifier;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{
     sealing::KeyRing,
@@ -22,17 +23,19 @@ use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
 use self::look_up::{FoundSecret, KeysByAddress, Trouble};
-use self::verifier::Verifier;
 pub(crate) use self::{
     look_up::DecoyError,
     store::STATEMENTS,
     verifier::{Presented, Proven},
 };
-use crate::faults::WebhookFault;
+use self::{suspects::Suspects, verifier::Verifier};
+use crate::{client_address::ClientAddress, faults::WebhookFault};
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
-const CACHE_TTL: Duration = Duration::from_secs(60);
+/// Long, so that a webhook in use is never looked up: what its key opens is claimed only while the
+/// webhook is live.
+const CACHE_TTL: Duration = Duration::from_secs(3600);
 const LOOKUPS: BatchLimits = BatchLimits {
     max_queued: 4_096,
     max_bytes: 1 << 20,
@@ -54,6 +57,9 @@ pub(crate) enum VerifyError {
 /// Verifies signatures.
 pub(crate) struct WebhookSecrets {
     lookup: Batcher<LookUps<KeysByAddress>>,
+    /// Look-ups for clients with many wrong signatures.
+    suspect_lookup: Batcher<LookUps<KeysByAddress>>,
+    suspects: Suspects,
     cache: Cache<WebhookAddress, Arc<Verifier>>,
     /// Checked if no key is cached.
     decoy: Verifier,
@@ -72,9 +78,12 @@ impl WebhookSecrets {
     ) -> Result<Self, DecoyError> {
         let (lookup, decoy) = KeysByAddress::new(database, keys)?;
         let trouble = lookup.trouble.clone();
+        let start = |name| Batcher::start(name, LOOKUPS, LookUps(lookup.clone()), tasks);
         Ok(Self {
             trouble,
-            lookup: Batcher::start("webhook_secrets", LOOKUPS, LookUps(lookup), tasks),
+            lookup: start("webhook_secrets"),
+            suspect_lookup: start("suspect_webhook_secrets"),
+            suspects: Suspects::default(),
             cache: Cache::builder()
                 .max_capacity(MAX_CACHED)
                 .time_to_live(CACHE_TTL)
@@ -96,10 +105,12 @@ impl WebhookSecrets {
         if let Some(proven) = check(cached.as_deref(), &self.decoy, request) {
             return Ok(proven);
         }
-        let found = self.look_up(address).await?;
+        let client = request.from.into();
+        let found = self.look_up(address, client).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
         // Also for the decoy, whose result is ignored: the same work for every address.
         let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier, request) else {
+            self.suspects.count(client);
             return Err(self.refuse(WebhookFault {
                 reason: verifier.complaint(request),
                 is_found: found.is_live,
@@ -122,8 +133,12 @@ impl WebhookSecrets {
     ///
     /// # Errors
     /// See [`VerifyError`].
-    pub(crate) async fn find(&self, address: WebhookAddress) -> Result<(), VerifyError> {
-        if self.look_up(address).await?.is_live {
+    pub(crate) async fn find(
+        &self,
+        address: WebhookAddress,
+        from: IpAddr,
+    ) -> Result<(), VerifyError> {
+        if self.look_up(address, from.into()).await?.is_live {
             return Ok(());
         }
         self.forget(address);
@@ -138,8 +153,16 @@ impl WebhookSecrets {
         self.cache.contains_key(&address)
     }
 
-    async fn look_up(&self, address: WebhookAddress) -> Result<FoundSecret, VerifyError> {
-        let found = self.lookup.look_up(address).await;
+    async fn look_up(
+        &self,
+        address: WebhookAddress,
+        client: ClientAddress,
+    ) -> Result<FoundSecret, VerifyError> {
+        let lookup = match self.suspects.contains(client) {
+            true => &self.suspect_lookup,
+            false => &self.lookup,
+        };
+        let found = lookup.look_up(address).await;
         found.map_err(|_| VerifyError::Unavailable)
     }
 

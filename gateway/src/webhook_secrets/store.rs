@@ -4,7 +4,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     webhook::WebhookAddress,
 };
-use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
 
 statements! {
     /// The sealed secret of every webhook that is asked for, or the decoy ($3) if no such webhook
@@ -12,7 +12,7 @@ statements! {
     FIND_SECRETS = find_secrets "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
-       coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
+       coalesce(w.xmin, '0')::text AS version,
        coalesce(w.memory_id, wanted.webhook_id) AS memory_id,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
@@ -20,6 +20,12 @@ LEFT JOIN webhooks w
     ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id
     AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
+
+    /// What webhooks check. Asked once for each version of a row.
+    FIND_CHECKS = find_checks "
+SELECT w.workspace_id, w.webhook_id, w.xmin::text AS version, w.scheme, w.scheme_rules, w.allow_from
+FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
+JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id";
 }
 
 /// The secret behind an address.
@@ -29,14 +35,23 @@ pub(super) struct StoredSecret {
     /// Whether there is a live webhook; if not, `sealed` is the decoy.
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
+    /// Changes whenever the row does; `0` for the decoy.
+    pub(super) version: String,
+    /// The webhook under whose id it remembers bodies.
+    pub(super) memory: WebhookId,
+}
+
+/// What a webhook checks, as it is stored.
+#[derive(Debug, Clone)]
+pub(super) struct StoredChecks {
+    pub(super) address: WebhookAddress,
+    pub(super) version: String,
     /// The word of a scheme, perhaps of a newer version.
     pub(super) scheme: String,
     /// The rules as JSON text, if the scheme is custom.
     pub(super) rules: Option<String>,
     /// The networks that may send, as CIDR[,CIDR...]; `None` for all.
     pub(super) allow_from: Option<String>,
-    /// The webhook under whose id it remembers bodies.
-    pub(super) memory: WebhookId,
 }
 
 /// Finds one secret for each of these addresses, which are distinct.
@@ -45,10 +60,7 @@ pub(super) async fn find(
     wanted: &[WebhookAddress],
     decoy: &[u8],
 ) -> Result<Vec<StoredSecret>, DatabaseError> {
-    let (workspaces, webhooks): (Vec<WorkspaceId>, Vec<WebhookId>) = wanted
-        .iter()
-        .map(|address| (address.workspace, address.webhook))
-        .unzip();
+    let (workspaces, webhooks) = columns(wanted);
     let rows = database
         .query(
             &FIND_SECRETS,
@@ -62,17 +74,47 @@ pub(super) async fn find(
     rows.iter()
         .map(|row| {
             Ok(StoredSecret {
-                address: WebhookAddress {
-                    workspace: row.try_get("workspace_id")?,
-                    webhook: row.try_get("webhook_id")?,
-                },
+                address: address(row)?,
                 is_live: row.try_get("is_live")?,
                 sealed: row.try_get("secret_sealed")?,
-                scheme: row.try_get("scheme")?,
-                rules: row.try_get("scheme_rules")?,
-                allow_from: row.try_get("allow_from")?,
+                version: row.try_get("version")?,
                 memory: row.try_get("memory_id")?,
             })
         })
         .collect()
+}
+
+/// Finds what these webhooks check; those that are gone are missing.
+pub(super) async fn find_checks(
+    database: &Database,
+    wanted: &[WebhookAddress],
+) -> Result<Vec<StoredChecks>, DatabaseError> {
+    let (workspaces, webhooks) = columns(wanted);
+    let rows = database
+        .query(&FIND_CHECKS, &[&workspaces, &webhooks])
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(StoredChecks {
+                address: address(row)?,
+                version: row.try_get("version")?,
+                scheme: row.try_get("scheme")?,
+                rules: row.try_get("scheme_rules")?,
+                allow_from: row.try_get("allow_from")?,
+            })
+        })
+        .collect()
+}
+
+fn columns(addresses: &[WebhookAddress]) -> (Vec<WorkspaceId>, Vec<WebhookId>) {
+    let ids = addresses.iter();
+    ids.map(|address| (address.workspace, address.webhook))
+        .unzip()
+}
+
+fn address(row: &Row) -> Result<WebhookAddress, RowError> {
+    Ok(WebhookAddress {
+        workspace: row.try_get("workspace_id")?,
+        webhook: row.try_get("webhook_id")?,
+    })
 }

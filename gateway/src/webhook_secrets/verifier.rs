@@ -1,16 +1,16 @@
 //! The verifier of one webhook: its key, its signature scheme, and the networks that may send.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
 use letterbox_common::{
     ids::WebhookId,
     process::networks::Networks,
     sealing::Secret,
-    webhook::{DeliveryFault, Headers, Rules, Scheme, SigningKey, WebhookAddress},
+    webhook::{DeliveryFault, Headers, Rules, Scheme, SigningKey},
 };
 
-use super::store::StoredSecret;
+use super::store::StoredChecks;
 
 /// A request whose signature is to be verified.
 #[derive(Clone, Copy)]
@@ -29,64 +29,87 @@ pub(crate) struct Proven {
     pub(crate) memory: WebhookId,
 }
 
-/// Checks the signatures of one webhook.
-pub(super) struct Verifier {
-    pub(super) proven: Proven,
+/// What a webhook checks, apart from its secret.
+pub(super) struct Checks {
+    scheme: Scheme,
     rules: Rules,
-    key: SigningKey,
     /// The networks that may send; `None` for all.
     allow_from: Option<Networks>,
 }
 
-impl Verifier {
-    /// Creates the verifier of a webhook whose secret was opened.
+impl Checks {
+    /// Parses what is stored.
     ///
     /// # Errors
-    /// When the stored scheme, rules, networks or secret are invalid.
-    pub(super) fn new(stored: &StoredSecret, secret: &Secret) -> Result<Self, String> {
+    /// When the stored scheme, rules or networks are invalid.
+    pub(super) fn parse(stored: &StoredChecks) -> Result<Self, String> {
         let scheme = stored.scheme.parse::<Scheme>();
         let scheme = scheme.map_err(|error| error.to_string())?;
         let rules = match (&stored.rules, scheme.rules()) {
             (Some(rules), None) => Rules::parse(rules).map_err(|error| error.to_string())?,
             (_, rules) => rules.ok_or("a custom scheme has no rules")?,
         };
-        let allow_from = stored
-            .allow_from
-            .as_ref()
-            .map(|text| text.parse::<Networks>());
+        let networks = stored.allow_from.as_ref();
+        let allow_from = networks.map(|text| text.parse::<Networks>()).transpose();
         Ok(Self {
-            proven: Proven {
-                scheme,
-                memory: stored.memory,
-            },
-            key: rules.key(secret).map_err(|error| error.to_string())?,
+            scheme,
             rules,
-            allow_from: allow_from.transpose().map_err(|error| error.to_string())?,
+            allow_from: allow_from.map_err(|error| error.to_string())?,
         })
     }
 
-    /// Creates the verifier of the decoy, which uses Letterbox's own scheme.
+    /// The checks of the decoy, which uses Letterbox's own scheme.
     #[expect(
         clippy::expect_used,
         reason = "only a custom scheme has no rules of its own"
     )]
-    pub(super) fn decoy(secret: &Secret, address: WebhookAddress) -> Self {
+    pub(super) fn decoy() -> Self {
         Self {
-            proven: Proven {
-                scheme: Scheme::Letterbox,
-                memory: address.webhook,
-            },
+            scheme: Scheme::Letterbox,
             rules: Scheme::Letterbox.rules().expect("it is not custom"),
-            key: SigningKey::new(secret),
             allow_from: None,
         }
+    }
+}
+
+/// Checks the signatures of one webhook.
+pub(super) struct Verifier {
+    pub(super) proven: Proven,
+    checks: Arc<Checks>,
+    key: SigningKey,
+}
+
+impl Verifier {
+    /// Creates the verifier of a webhook whose secret was opened. `memory` is the webhook under
+    /// whose id its bodies are remembered.
+    ///
+    /// # Errors
+    /// When the secret is invalid.
+    pub(super) fn new(
+        checks: Arc<Checks>,
+        memory: WebhookId,
+        secret: &Secret,
+    ) -> Result<Self, String> {
+        let key = checks
+            .rules
+            .key(secret)
+            .map_err(|error| error.to_string())?;
+        let proven = Proven {
+            scheme: checks.scheme,
+            memory,
+        };
+        Ok(Self {
+            proven,
+            checks,
+            key,
+        })
     }
 
     /// Whether a request is signed and comes from a network that may send. Always checks both.
     pub(super) fn verifies(&self, request: Presented<'_>) -> bool {
         let Presented { headers, body, .. } = request;
         let now = Timestamp::now().as_second().unsigned_abs();
-        let is_signed = self.rules.verifies(&self.key, headers, body, now);
+        let is_signed = self.checks.rules.verifies(&self.key, headers, body, now);
         is_signed & self.may_send(request.from)
     }
 
@@ -96,11 +119,11 @@ impl Verifier {
             return DeliveryFault::Address;
         }
         let now = Timestamp::now().as_second().unsigned_abs();
-        self.rules.complaint(request.headers, now)
+        self.checks.rules.complaint(request.headers, now)
     }
 
     fn may_send(&self, from: IpAddr) -> bool {
-        let allowed = self.allow_from.as_ref();
+        let allowed = self.checks.allow_from.as_ref();
         allowed.is_none_or(|networks| networks.contains(from))
     }
 }

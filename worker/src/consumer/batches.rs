@@ -5,8 +5,9 @@
 //! itself, entry by entry, so that entries already stored stay stored whatever comes next. If it
 //! keeps returning, its entries are separated into messages of their own, and an entry that has
 //! returned alone too often is tried a last time: if its worker outlives that, something else has
-//! returned it, and it begins anew; if not, it is dead-lettered. Returned messages are processed in random order, so
-//! that one that kills its worker each time doesn't hold up the same others each time.
+//! returned it, and it begins anew; if not, it is dead-lettered. Returned messages are processed in
+//! random order, so that one that kills its worker each time doesn't hold up the same others each
+//! time.
 
 use std::{collections::HashMap, time::Duration};
 

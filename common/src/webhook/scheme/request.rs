@@ -34,8 +34,10 @@ text_enum! {
         NotHex = "not_hex",
         /// The signature belongs to another body or another secret
         Digest = "digest",
-        /// The scheme is violated: a part is missing, or the time is out of tolerance
+        /// The scheme is violated: a part is missing or malformed
         Scheme = "scheme",
+        /// The time is out of tolerance: it was sent long ago, or a clock is wrong
+        Time = "time",
         /// Signed, but sent from an address that may not send
         Address = "address",
         /// More than 65,536 bytes
@@ -96,8 +98,13 @@ impl Rules {
         };
         let is_plain = self.prefix.is_empty() && self.encoding == Encoding::Hex;
         let given = self.given(headers).unwrap_or_default();
-        if self.signatures(&given).next().is_some() && self.is_timely(given.timestamp, now) {
-            return DeliveryFault::Digest;
+        if self.signatures(&given).next().is_some() {
+            if self.is_timely(given.timestamp, now) {
+                return DeliveryFault::Digest;
+            }
+            if seconds(given.timestamp).is_some() {
+                return DeliveryFault::Time;
+            }
         }
         if !is_plain {
             return DeliveryFault::Scheme;
@@ -229,12 +236,15 @@ impl Rules {
         if self.timestamp_key.is_none() && self.timestamp_header.is_none() {
             return true;
         }
-        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let time = timestamp
-            .filter(is_number)
-            .and_then(|text| text.parse::<u64>().ok());
+        let time = seconds(timestamp);
         time.is_some_and(|time| time.abs_diff(now) <= u64::from(self.tolerance_seconds))
     }
+}
+
+/// A time in seconds, written in digits.
+fn seconds(timestamp: Option<&str>) -> Option<u64> {
+    let digits = timestamp.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits?.parse().ok()
 }
 
 /// The pieces of a template with its placeholders filled in. One pass, so that a value that looks

@@ -326,3 +326,21 @@ fn long_headers_are_not_looked_at() {
     assert!(verifies("i", &other.repeat(7)) && !verifies("i", &other.repeat(8)));
     assert!(verifies("i", &"v1,AAAA ".repeat(100)) && !verifies("i", &"v1,AAAA ".repeat(125)));
 }
+
+#[test]
+fn an_old_time_is_told_from_a_malformed_header() {
+    let rules = Scheme::Stripe.rules().unwrap();
+    let signature = "0".repeat(64);
+    for (value, fault) in [
+        (format!("t=1000,v1={signature}"), DeliveryFault::Digest),
+        (format!("t=1,v1={signature}"), DeliveryFault::Time),
+        (format!("t=9999,v1={signature}"), DeliveryFault::Time),
+        (format!("t=soon,v1={signature}"), DeliveryFault::Scheme),
+        (format!("v1={signature}"), DeliveryFault::Scheme),
+        ("t=1".to_owned(), DeliveryFault::Scheme),
+    ] {
+        let mut headers = Headers::new();
+        headers.insert("stripe-signature", value.parse().unwrap());
+        assert_eq!(rules.complaint(&headers, 1_000), fault, "{value}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Shares: of what may wait in a batcher, one party has at most a quarter, so that the flood of one
+//! is not refused to others.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// The part of a batcher that one party may have.
+const SHARE: usize = 4;
+
+/// What the parties have in a batcher.
+#[derive(Debug)]
+pub(super) struct Shares {
+    most: Taken,
+    taken: Mutex<HashMap<u128, Taken>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    items: usize,
+    bytes: usize,
+}
+
+/// The place of one item in the share of its party, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    shares: Arc<Shares>,
+    party: u128,
+    bytes: usize,
+}
+
+impl Shares {
+    pub(super) fn of(items: usize, bytes: usize) -> Self {
+        Self {
+            most: Taken {
+                items: items.div_ceil(SHARE),
+                bytes: bytes.div_ceil(SHARE),
+            },
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Takes a place for an item of so many bytes; `None` if the party has its share already.
+    pub(super) fn take(self: &Arc<Self>, party: u128, bytes: usize) -> Option<Place> {
+        let mut parties = self.lock();
+        let taken = parties.entry(party).or_default();
+        if taken.items >= self.most.items || taken.bytes + bytes > self.most.bytes {
+            return None;
+        }
+        taken.items += 1;
+        taken.bytes += bytes;
+        Some(Place {
+            shares: self.clone(),
+            party,
+            bytes,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Taken>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut parties = self.shares.lock();
+        if let Some(taken) = parties.get_mut(&self.party) {
+            taken.items -= 1;
+            taken.bytes -= self.bytes;
+            if taken.items == 0 {
+                parties.remove(&self.party);
+            }
+        }
+    }
+}
