@@ -360,3 +360,37 @@ async fn a_template_that_does_not_end_fails_its_run_once() {
         "it does not wait for them"
     );
 }
+
+/// A run stores at most 16 MiB: the request with which it would store more is not sent, and the run
+/// says why. What it has stored counts in its workspace's day.
+#[tokio::test]
+async fn a_run_stores_no_more_than_it_may() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, mut worker) = (world.gateway().await, world.worker().await);
+    let large = "{{ form.message }}".repeat(95);
+    let send = |n: usize| {
+        let mut action = post(&format!("s{n}"));
+        action["body"] = json!({"text": large});
+        action
+    };
+    let actions: Vec<_> = (0..20).map(send).collect();
+    let form = world.acting_form(&gateway, &peer.url, json!(actions)).await;
+    let mut values = payload();
+    values["message"] = "x".repeat(10_000).into();
+    assert_eq!(form.submit("k", &values).await.status, 200);
+    world.await_state("failed", 1).await;
+    let run = world.run_of(&form).await;
+    let failure = run.row.failure.unwrap();
+    assert!(
+        failure.ends_with("the run would store more than 16 MiB"),
+        "{failure}"
+    );
+    let sent = peer.received().len();
+    assert!((10..20).contains(&sent), "{sent}");
+    worker.terminate();
+    worker.ended().await;
+    let stored = "SELECT sum(bytes)::bigint FROM stored_bytes";
+    let bytes = world.count(stored).await;
+    assert!(bytes > 10_000_000, "{bytes}");
+}

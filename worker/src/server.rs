@@ -65,7 +65,7 @@ pub(crate) async fn run(
             supervise(target, &name, broker, session, stop).await;
         })
     };
-    let database = config.database.clone();
+    let (database, stored_bytes) = (config.database.clone(), StoredBytes::default());
     let (worker, hand) = (Uuid::now_v7(), Hand::new(config.run_concurrency));
     // What writes for the runs outlasts them; both outlast the taking of further ones.
     let (runs, writing) = (TaskTracker::new(), TaskTracker::new());
@@ -77,6 +77,7 @@ pub(crate) async fn run(
             config.egress.clone(),
             config.timeouts,
             stop.clone(),
+            stored_bytes.clone(),
             &writing,
         )),
         worker,
@@ -89,11 +90,10 @@ pub(crate) async fn run(
     let shutdown_timeout = config.shutdown_timeout;
     let recorder = Recorder {
         database: database.clone(),
-        stored_bytes: StoredBytes::default(),
+        stored_bytes: stored_bytes.clone(),
         max_daily_bytes: config.max_daily_bytes,
         hand,
     };
-    let stored_bytes = recorder.stored_bytes.clone();
     let note = stored_bytes.note(database.clone(), stop_publishing.clone());
     let noting = spawn_vital("stored bytes", note);
     let retention = config.retention.keep(database.clone(), stop.clone());

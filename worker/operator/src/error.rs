@@ -8,6 +8,7 @@ use letterbox_common::{
     states::{ApprovalState, WorkflowState},
 };
 use letterbox_database::{DatabaseError, RowError, health::OldSchema, migrations::MigrationError};
+use letterbox_workflow::Problem;
 use tokio_postgres::error::SqlState;
 
 /// Why an order was not carried out.
@@ -127,9 +128,9 @@ pub enum Reason {
     /// PostgreSQL has no such names.
     #[error("the name of a login must have 1 to 63 bytes")]
     InvalidLogin,
-    /// Holds every mistake, as `path: problem`.
-    #[error("the definition can't be deployed:\n  {}", .0.join("\n  "))]
-    InvalidDefinition(Vec<String>),
+    /// Holds every mistake.
+    #[error("the definition can't be deployed:{}", listed(.0))]
+    InvalidDefinition(Vec<Problem>),
     /// The input of a run is needed until it is over.
     #[error("the run is not over: wait for its end, or cancel it first")]
     RunNotOver,
@@ -201,6 +202,11 @@ pub enum Reason {
         /// Why it does not open, or can't be sealed.
         problem: String,
     },
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let problems = problems.iter();
+    problems.map(|problem| format!("\n  {problem}")).collect()
 }
 
 /// Turns a broken constraint into a reason; every other error stays a database error.

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use letterbox_common::states::ActionState;
 use letterbox_database::DatabaseError;
 use letterbox_workflow::actions::{
     AGENT, Action, Agent, AgentPart, Branches, PartOutcome, Step, TOOL_CALL,
@@ -51,6 +52,7 @@ impl Executor {
             step: Step::Send(Arc::clone(outgoing)),
             branches: Branches::default(),
             references: outgoing.references(),
+            index: number,
         };
 
         match agent.next(&over) {
@@ -109,7 +111,7 @@ impl Executor {
         let sealed = answer.as_deref();
         let change = Change::Concluded {
             status: 200,
-            sealed: sealed.and_then(|answer| self.seal_answer(run.turn, id, answer)),
+            sealed: sealed.and_then(|answer| self.seal_answer(run, id, answer)),
         };
         let record = ActionRecord {
             answer,
@@ -151,6 +153,7 @@ impl ActionRecord {
     /// How a part of an agent ended that is over.
     fn part_outcome(&self) -> PartOutcome<'_> {
         match &self.refused {
+            Some(reason) if self.state == Some(ActionState::Denied) => PartOutcome::Denied(reason),
             Some(reason) => PartOutcome::Refused(reason),
             None => PartOutcome::Answered {
                 status: self.status,

@@ -61,6 +61,7 @@ use self::{
 use crate::{
     egress::{self, Egress},
     metrics, outcome,
+    stored_bytes::StoredBytes,
 };
 
 /// How long one worker works on a run without a break: others wait for its place.
@@ -102,6 +103,7 @@ pub(crate) struct Executor {
     timeouts: Timeouts,
     parsed: Parsed,
     steps: Steps,
+    stored_bytes: StoredBytes,
     /// Cancelled when the process is told to stop: no action begins any more.
     stop: CancellationToken,
 }
@@ -131,9 +133,11 @@ impl Executor {
         egress: Egress,
         timeouts: Timeouts,
         stop: CancellationToken,
+        stored_bytes: StoredBytes,
         writing: &TaskTracker,
     ) -> Self {
         Self {
+            stored_bytes,
             parsed: Parsed::new(database.clone()),
             steps: Steps::start(&database, timeouts.lease, writing),
             database,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use letterbox_common::{ids::AccountId, states::RefusedReason};
 use letterbox_workflow::{
     ActionFacts, Policy, Ruling,
-    actions::{Outgoing, Request},
+    actions::{MAX_STORED, Outgoing, Request},
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -101,6 +101,11 @@ pub(super) async fn prepare(
             }
         },
     };
+    let is_new = record.request.is_none();
+    if is_new && !run.has_room_for(shown.to_json().len()) {
+        let megabytes = MAX_STORED >> 20;
+        return Err(format!("the run would store more than {megabytes} MiB"));
+    }
     let url: Url = rendered
         .request
         .url

@@ -60,6 +60,8 @@ pub(super) struct RunFacts {
     pub(super) failing: Option<String>,
     /// The context of its submission, if its trace is followed.
     pub(super) traceparent: Option<String>,
+    /// The bytes of the requests and answers that it has stored, as far as they are kept.
+    pub(super) stored: usize,
     /// What holds now, for an action that calls the account of the turn.
     pub(super) circumstances: Circumstances,
 }

@@ -2,18 +2,26 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use letterbox_common::ids::{AccountId, UserId};
 use letterbox_traces::Span;
-use letterbox_workflow::{TemplateContext, actions::Action, release::Release};
+use letterbox_workflow::{
+    TemplateContext,
+    actions::{Action, MAX_STORED},
+    release::Release,
+};
 
 use super::{
     plan::{self, Next},
     record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
     turns::Place,
 };
+use crate::egress::MAX_BODY_BYTES;
 
 /// A run in this worker's turn.
 pub(super) struct RunInProgress<'p> {
@@ -30,6 +38,8 @@ pub(super) struct RunInProgress<'p> {
     pub(super) failing: Option<String>,
     /// What held when it was taken.
     pub(super) circumstances: Circumstances,
+    /// The bytes of the requests and answers that it has stored.
+    stored: AtomicUsize,
     /// The trace of this turn, if it is followed.
     span: Option<Span>,
 }
@@ -51,6 +61,7 @@ impl<'p> RunInProgress<'p> {
             context,
             release,
             records: HashMap::new(),
+            stored: AtomicUsize::new(facts.stored),
             failing: facts.failing,
             circumstances: facts.circumstances,
             span,
@@ -65,6 +76,16 @@ impl<'p> RunInProgress<'p> {
     pub(super) fn record_of(&self, action: &Action) -> &ActionRecord {
         static EMPTY: LazyLock<ActionRecord> = LazyLock::new(ActionRecord::default);
         self.records.get(&action.id).unwrap_or(&EMPTY)
+    }
+
+    /// Counts bytes that it stores.
+    pub(super) fn count(&self, bytes: usize) {
+        self.stored.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether it may store a request of so many bytes, and the longest answer to it.
+    pub(super) fn has_room_for(&self, request: usize) -> bool {
+        self.stored.load(Ordering::Relaxed) + request + MAX_BODY_BYTES <= MAX_STORED
     }
 
     /// Which action is written about.

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use letterbox_common::sealing::{OpenError, Place};
+use letterbox_common::{
+    sealing::{OpenError, Place},
+    states::ActionState,
+};
 use letterbox_database::DatabaseError;
 use letterbox_traces::{Span, SpanKind, child};
 use letterbox_workflow::actions::{Branch, Outgoing};
@@ -93,6 +96,7 @@ impl Executor {
         match permission(decision, record.approval, limit) {
             Permission::Granted => {}
             Permission::Awaited(limit) => {
+                self.count_request(run, record, &decided);
                 let change = Change::AwaitsApproval(decided);
                 let then = Then::AwaitApproval(limit);
                 return self.pause(run, run.key(next), change, then).await;
@@ -197,12 +201,20 @@ impl Executor {
             Ok((asked, self.steps.begin(&beginning, again).await?))
         };
         let (asked, begun) = self.persist(begin).await?;
+        self.count_request(run, record, &beginning.decided);
         let number = beginning.attempt();
         // A process that was paused meanwhile may have lost its turn to another one.
         let is_in_time = asked.elapsed() < MARGIN;
         // Otherwise something does not hold any more, and the next turn sees what.
         let attempt = begun.map(|key| Attempt { number, key });
         Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
+    }
+
+    /// Counts a request that is recorded now.
+    fn count_request(&self, run: &RunInProgress<'_>, record: &ActionRecord, decided: &Decided) {
+        if record.request.is_none() {
+            self.count(run, decided.request.len());
+        }
     }
 
     /// Sends the request. The credential is opened for it and not kept.
@@ -297,7 +309,7 @@ impl Executor {
         let id = &next.action.id;
         let body = body.filter(|_| next.part_of.is_some() || run.release.uses_answer_of(id));
         let sealed = body.as_deref();
-        let sealed = sealed.and_then(|body| self.seal_answer(run.turn, id, body));
+        let sealed = sealed.and_then(|body| self.seal_answer(run, id, body));
         let record = ActionRecord {
             answer: body,
             status: answer.status,
@@ -338,7 +350,7 @@ impl Executor {
         let id = &next.action.id;
         let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&outgoing.method());
         let seal = |answer: Answer, body: &Vec<u8>| Answer {
-            sealed: self.seal_answer(run.turn, id, body),
+            sealed: self.seal_answer(run, id, body),
             ..answer
         };
         if next.is_tool_call() && !may_be_done {
@@ -382,6 +394,7 @@ impl Executor {
         if is_told {
             let record = ActionRecord {
                 is_done: true,
+                state: Some(ActionState::Denied),
                 refused: Some(reason.to_owned()),
                 ..ActionRecord::default()
             };

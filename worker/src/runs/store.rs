@@ -83,7 +83,7 @@ WITH new AS (
     FROM decided ORDER BY workspace_id, run_id
     ON CONFLICT (workspace_id, run_id) DO NOTHING
     RETURNING workspace_id, run_id, workflow_id, release_id, run_as, state,
-        coalesce(octet_length(input), 0) AS bytes
+        coalesce(octet_length(input), 0) + 512 AS bytes
 ), active AS (
     INSERT INTO active_runs (workspace_id, run_id, account_id)
     SELECT i.workspace_id, i.run_id,

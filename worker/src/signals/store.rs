@@ -11,7 +11,7 @@ use letterbox_database::{
 };
 
 use super::{Mapped, Signal, proposal::Native};
-use crate::{metrics, recorder::Recorder};
+use crate::{metrics, recorder::Recorder, stored_bytes::ROW_BYTES};
 
 statements! {
     /// Inserts signals that meet the proposal contract. Signals already stored stay unchanged.
@@ -61,7 +61,7 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
     let stored = recorder.database.transaction(name, &work).await?;
     let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
     for signal in signals {
-        let bytes = signal.body.len() as u64;
+        let bytes = signal.body.len() as u64 + ROW_BYTES;
         recorder
             .stored_bytes
             .add(signal.workspace, Some(signal.webhook), bytes);

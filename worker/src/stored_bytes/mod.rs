@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::store::STATEMENTS;
 
 const NOTE_EVERY: Duration = Duration::from_secs(5);
+/// What a row is taken for beside its contents, with its claim and its entries in indexes. Runs
+/// count theirs in the statement that records them.
+pub(crate) const ROW_BYTES: u64 = 512;
 /// Number of writes between two sweeps of old days.
 const SWEEP_EVERY: u64 = 720;
 

@@ -4,11 +4,28 @@
 use std::fmt::Display;
 
 use letterbox_common::text_enum::must_be_one_of;
+use serde::Serialize;
 use serde_json::{Map, Value};
+
+/// A mistake in a definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct Problem {
+    /// Where it is, such as `actions[1].path`.
+    pub path: String,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// Problems as they are shown.
+#[cfg(test)]
+pub(crate) fn texts(problems: Vec<Problem>) -> Vec<String> {
+    problems.iter().map(Problem::to_string).collect()
+}
 
 /// The problems found so far.
 #[derive(Debug, Default)]
-pub struct Diagnostics(Vec<String>);
+pub struct Diagnostics(Vec<Problem>);
 
 impl Diagnostics {
     pub(crate) fn len(&self) -> usize {
@@ -19,14 +36,17 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
-    /// Each problem as `path: problem`, in the order in which they were found.
+    /// The problems, in the order in which they were found.
     #[must_use]
-    pub fn into_list(self) -> Vec<String> {
+    pub fn into_list(self) -> Vec<Problem> {
         self.0
     }
 
     pub(crate) fn add(&mut self, path: &str, problem: impl Display) {
-        self.0.push(format!("{path}: {problem}"));
+        self.0.push(Problem {
+            path: path.to_owned(),
+            message: problem.to_string(),
+        });
     }
 
     /// Adds the problem that the value at `path` is nested too deeply.

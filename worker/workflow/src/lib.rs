@@ -16,7 +16,7 @@ mod template;
 mod trail;
 
 pub use definition::Definition;
-pub use diagnostics::Diagnostics;
+pub use diagnostics::{Diagnostics, Problem};
 pub use policy::{ActionFacts, Decision, Policy, Ruling};
 pub use taint::{Steered, Steering, Taint, Untrusted};
 pub use template::{Condition, References, RenderError, Renderer, TemplateContext};

@@ -40,7 +40,7 @@ impl Release {
                 actions,
                 on_failure,
             }),
-            Some(problem) => Err(LoadError(problem)),
+            Some(problem) => Err(LoadError(problem.to_string())),
         }
     }
 

@@ -45,6 +45,15 @@ LEFT JOIN connected_accounts a
     ON a.workspace_id = t.workspace_id AND a.account_id = t.account_id AND a.user_id = r.run_as
     AND a.disconnected_at IS NULL");
 
+    /// How much runs have stored: sizes are read without what they are of.
+    STORED = stored_of_runs "
+SELECT a.workspace_id, a.run_id,
+       sum(coalesce(pg_column_size(a.request), 0)
+           + coalesce(pg_column_size(a.answer_sealed), 0))::bigint AS stored
+FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
+JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+GROUP BY a.workspace_id, a.run_id";
+
     /// What runs have done, with the answers of people. Of an action that is over its request is
     /// not needed any more, and of an agent that is over no part.
     ACTION_RECORDS = action_records "
@@ -119,6 +128,12 @@ pub(in crate::executor) async fn load_runs(
     if !before.is_empty() {
         let workspaces: Vec<WorkspaceId> = before.iter().map(|turn| turn.workspace).collect();
         let runs: Vec<RunId> = before.iter().map(|turn| turn.run).collect();
+        for row in &database.query(&STORED, &[&workspaces, &runs]).await? {
+            if let Some((facts, _)) = loaded.get_mut(&run(row)?) {
+                let stored: i64 = row.try_get("stored")?;
+                facts.stored = usize::try_from(stored).unwrap_or(usize::MAX);
+            }
+        }
         for row in &database
             .query(&ACTION_RECORDS, &[&workspaces, &runs])
             .await?
@@ -189,6 +204,7 @@ fn facts(row: &Row) -> Result<RunFacts, RowError> {
         input: row.try_get("input")?,
         failing: row.try_get("failing")?,
         traceparent: row.try_get("traceparent")?,
+        stored: 0,
         circumstances: holding(row)?,
     })
 }

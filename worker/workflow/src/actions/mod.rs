@@ -111,7 +111,12 @@ pub struct Action {
     pub branches: Branches,
     /// The values that it uses.
     pub references: References,
+    /// Its place in its list, from 0.
+    pub index: usize,
 }
+
+/// Maximum bytes that the requests and answers of one run may take where they are stored.
+pub const MAX_STORED: usize = 16 << 20;
 
 /// The step that a run takes at an action.
 #[derive(Debug, Clone)]
@@ -209,8 +214,8 @@ pub(crate) fn check(
     path: &str,
     variables: &mut Variables,
 ) {
-    for (index, action) in actions.iter().enumerate() {
-        let path = format!("{path}[{index}]");
+    for action in actions {
+        let path = format!("{path}[{}]", action.index);
         match &action.step {
             Step::Choose(condition) => {
                 condition.check(diagnostics, &format!("{path}.if"), variables);

@@ -63,11 +63,12 @@ impl Parser<'_> {
         }
         let values = values.iter().enumerate();
         values
-            .filter_map(|(index, value)| self.action(value, &format!("{path}[{index}]"), depth))
+            .filter_map(|(index, value)| self.action(value, path, index, depth))
             .collect()
     }
 
-    fn action(&mut self, value: &Value, path: &str, depth: usize) -> Option<Action> {
+    fn action(&mut self, value: &Value, list: &str, index: usize, depth: usize) -> Option<Action> {
+        let path = &format!("{list}[{index}]");
         let members = self.diagnostics.object(value, path)?;
         let id = self.diagnostics.text(members, path, "id", MAX_ID);
         for name in ["id", "account"] {
@@ -118,6 +119,7 @@ impl Parser<'_> {
             step,
             branches,
             references,
+            index,
         })
     }
 

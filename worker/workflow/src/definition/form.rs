@@ -105,6 +105,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::Definition;
+    use crate::diagnostics::texts;
 
     fn good() -> Value {
         let field = |key: &str, kind: &str| {
@@ -128,6 +129,7 @@ mod tests {
         change(&mut value);
         Definition::check(&value.to_string())
             .err()
+            .map(texts)
             .unwrap_or_default()
     }
 
@@ -207,5 +209,39 @@ mod tests {
         for text in ["", "{", "[]", "{}", r#"{"form":[],"actions":[]}"#] {
             assert!(!Definition::check(text).unwrap_err().is_empty(), "{text}");
         }
+    }
+
+    /// Problems of a later action name its place in the list, whatever is wrong with an earlier one.
+    #[test]
+    fn a_malformed_action_moves_no_other() {
+        let send = |path: &str| {
+            json!({"id": path, "type": "http.request", "account": "a",
+                "method": "GET", "path": path})
+        };
+        let mut bad = send("/0");
+        bad["type"] = "nothing".into();
+        let found = problems(|value| {
+            value["actions"] = json!([bad, send("/{{ form.nobody }}")]);
+        });
+        assert!(found[0].starts_with("actions[0].type: "), "{found:?}");
+        assert!(found[1].starts_with("actions[1].path: "), "{found:?}");
+    }
+
+    /// A definition whose runs could store more than a run may is warned of.
+    #[test]
+    fn runs_that_could_store_too_much_are_warned_of() {
+        let warnings = |requests: usize, insertions: usize| {
+            let body = "{{ form.a }}".repeat(insertions);
+            let send = |n: usize| {
+                json!({"id": n.to_string(), "type": "http.request", "account": "a",
+                    "method": "POST", "path": "/", "body": {"text": body}})
+            };
+            let mut value = good();
+            value["actions"] = (0..requests).map(send).collect();
+            let definition = Definition::check(&value.to_string()).unwrap();
+            definition.warnings()
+        };
+        assert_eq!(warnings(20, 5), [""; 0]);
+        assert!(warnings(60, 5)[0].contains("more than 16 MiB"));
     }
 }

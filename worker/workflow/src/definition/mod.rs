@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     actions::{self, Action},
-    diagnostics::Diagnostics,
+    diagnostics::{Diagnostics, Problem},
     template::Variables,
 };
 
@@ -41,16 +41,22 @@ impl Definition {
     /// Parses and checks JSON text.
     ///
     /// # Errors
-    /// Every mistake, as `path: problem`.
-    pub fn check(text: &str) -> Result<Self, Vec<String>> {
-        if text.len() > MAX_BYTES {
-            return Err(vec![format!(
-                "the definition is larger than {MAX_BYTES} bytes"
-            )]);
-        }
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| vec![format!("the definition is not JSON: {error}")])?;
+    /// Every mistake.
+    pub fn check(text: &str) -> Result<Self, Vec<Problem>> {
         let mut diagnostics = Diagnostics::default();
+        let value = match serde_json::from_str(text) {
+            _ if text.len() > MAX_BYTES => {
+                let problem = format_args!("must have at most {MAX_BYTES} bytes");
+                diagnostics.add("the definition", problem);
+                return Err(diagnostics.into_list());
+            }
+            Err(error) => {
+                diagnostics.add("the definition", format_args!("is not JSON: {error}"));
+                return Err(diagnostics.into_list());
+            }
+            Ok(value) => value,
+        };
+        let value: Value = value;
         let definition = diagnostics.object(&value, "the definition").map(|members| {
             diagnostics.only(
                 members,
@@ -90,7 +96,10 @@ impl Definition {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let all = [&self.actions[..], &self.on_failure[..]].concat();
-        warnings::of_conditions(&self.form, &all)
+        let mut warnings = warnings::of_conditions(&self.form, &all);
+        let texts = [Some(&self.actions_json), self.on_failure_json.as_ref()];
+        warnings.extend(warnings::of_size(&all, texts.into_iter().flatten()));
+        warnings
     }
 
     /// The form as JSON, as the public reads it.

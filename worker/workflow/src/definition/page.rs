@@ -223,12 +223,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::Definition;
+    use crate::{Definition, diagnostics::texts};
 
     fn definition(page: &Value) -> Result<Definition, Vec<String>> {
         let field = json!({"key": "a", "label": "L", "type": "text", "required": true});
         let form = json!({"title": "T", "fields": [field]});
         Definition::check(&json!({"form": form, "actions": [], "page": page}).to_string())
+            .map_err(texts)
     }
 
     fn picture(media_type: &str, bytes: &[u8]) -> Value {

@@ -2,7 +2,7 @@
 
 use letterbox_common::form::{FieldType, Form};
 
-use crate::actions::{Action, Branch, Step};
+use crate::actions::{Action, Branch, MAX_STORED, Step};
 
 const COMPARISONS: [&str; 6] = ["==", "!=", "<=", ">=", "<", ">"];
 
@@ -17,6 +17,49 @@ pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
     let mut warnings = Vec::new();
     walk(actions, &optional, &mut warnings);
     warnings
+}
+
+/// What one insertion into a request may bring: the most that a submission or an answer has.
+const MAX_INSERTED: usize = 64 << 10;
+/// What one action may store: its request, and its answer.
+const MAX_OF_ACTION: usize = (1 << 20) + (64 << 10);
+
+/// Warns if runs could store more than a run may. An estimate: each insertion as large as it can be,
+/// each action at its bound if there are loops.
+pub(super) fn of_size<'t>(
+    actions: &[Action],
+    texts: impl Iterator<Item = &'t String> + Clone,
+) -> Option<String> {
+    let requests = requests(actions);
+    let has_loops = texts.clone().any(|text| text.contains("{%"));
+    let inserted = texts.map(|text| text.len() + text.matches("{{").count() * MAX_INSERTED);
+    let at_most = requests * MAX_OF_ACTION;
+    let stored = match has_loops {
+        true => at_most,
+        false => at_most.min(inserted.sum::<usize>() + requests * MAX_INSERTED),
+    };
+    let megabytes = MAX_STORED >> 20;
+    (stored > MAX_STORED).then(|| {
+        format!(
+            "a run could store more than {megabytes} MiB, with which it would fail: it sends up to \
+             {requests} requests"
+        )
+    })
+}
+
+/// The most requests that a run may send.
+fn requests(actions: &[Action]) -> usize {
+    let of = |action: &Action| match &action.step {
+        Step::Choose(_) | Step::Wait(_) => 0,
+        Step::Send(_) => 1,
+        Step::Delegate(agent) => agent.max_requests(),
+    };
+    let branches = |action: &Action| {
+        let branches = Branch::ALL.iter();
+        let of_branch = branches.map(|branch| requests(action.branches.of(*branch)));
+        of_branch.max().unwrap_or(0)
+    };
+    actions.iter().map(|one| of(one) + branches(one)).sum()
 }
 
 fn walk(actions: &[Action], optional: &[&str], warnings: &mut Vec<String>) {

@@ -133,8 +133,8 @@ impl Template {
         renderer.render(environment(escape), &self.typed)
     }
 
-    /// Renders the template as JSON text. A template that is a single expression yields the value
-    /// itself, so that a number stays a number, and a field's number keeps its digits; any other
+    /// Renders the template as JSON text. A template that is a single expression and nothing
+    /// else yields the value itself, so that a number stays a number, and a field's number keeps its digits; any other
     /// template yields a string.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Template {
     }
 
     fn expression(&self) -> Option<&str> {
-        let inner = self.source.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+        let inner = self.source.strip_prefix("{{")?.strip_suffix("}}")?;
         let inner = inner.strip_prefix(['-', '+']).unwrap_or(inner);
         let inner = inner.strip_suffix(['-', '+']).unwrap_or(inner);
         let others = ["{{", "}}", "{%", "{#"];
@@ -334,6 +334,7 @@ fn check_answers(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostics::texts;
 
     fn problems(source: &str) -> Vec<String> {
         let form = r#"{"title":"t","fields":[
@@ -341,7 +342,7 @@ mod tests {
         let variables = Variables::of(&serde_json::from_str(form).unwrap());
         let mut diagnostics = Diagnostics::default();
         Template::new(source).check(&mut diagnostics, "it", &variables, Escape::None);
-        diagnostics.into_list()
+        texts(diagnostics.into_list())
     }
 
     /// Compiling a long chain would overflow the stack.

@@ -4,13 +4,13 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 
 use letterbox_operator::{LiveLink, Losing, Operator};
 
-use crate::{Failure, escape, output, times::to_second};
+use crate::{Failure, escape, times::to_second};
 
-/// Says which links a move ends, and asks where there is a terminal; does neither where none ends,
-/// or where `yes` was said beforehand.
+/// Says which links a move ends, and asks; does neither where none ends, or where `yes` was said
+/// beforehand.
 ///
 /// # Errors
-/// When the answer is no.
+/// When the answer is no, or there is no terminal to ask at.
 pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -19,29 +19,24 @@ pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Resul
     if links.is_empty() {
         return Ok(());
     }
-    let text = question(&links);
-    if !stdin().is_terminal() {
-        // Nobody is there to answer; the program that gave the order says so itself by --yes.
-        output::warning(&text);
-        return Ok(());
-    }
-    ask(&text)
+    ask(question(&links))
 }
 
-/// Says what a command destroys, and asks where there is a terminal; not where `yes` was said
-/// beforehand.
+/// Says what a command destroys, and asks; not where `yes` was said beforehand.
 ///
 /// # Errors
-/// When the answer is no.
+/// When the answer is no, or there is no terminal to ask at.
 pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
-    if yes || !stdin().is_terminal() {
-        Ok(())
-    } else {
-        ask(&format!("this can't be undone: {what}"))
+    if yes {
+        return Ok(());
     }
+    ask(format!("this can't be undone: {what}"))
 }
 
-fn ask(text: &str) -> Result<(), Failure> {
+fn ask(text: String) -> Result<(), Failure> {
+    if !stdin().is_terminal() {
+        return Err(Failure::NotConfirmed(text));
+    }
     let mut said = String::new();
     let asked = write!(stderr(), "{text}\nGo on? [y/N] ").and_then(|()| stderr().flush());
     let read = asked.and_then(|()| stdin().read_line(&mut said));

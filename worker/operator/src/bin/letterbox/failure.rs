@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process::ExitCode};
 use letterbox_broker::BrokerError;
 use letterbox_common::process::settings::SettingError;
 use letterbox_database::Fault;
-use letterbox_operator::OperatorError;
+use letterbox_operator::{OperatorError, Reason};
 use serde_json::{Value, json};
 
 use crate::{file, send};
@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     NotReady(String),
     #[error("nothing was done")]
     Declined,
+    /// Holds what would have been asked at a terminal.
+    #[error("nothing was done: {0}\nWithout a terminal, give --yes to do it")]
+    NotConfirmed(String),
     #[error("standard output: {0}")]
     Output(std::io::Error),
     #[error("CSV: {0}")]
@@ -82,19 +85,29 @@ impl FailureKind {
         })
     }
 
-    /// The failure as JSON for programs.
+    /// A failure of this kind as JSON for programs.
     pub(crate) fn told(self, message: &str) -> Value {
         json!({"error": {"kind": self.as_str(), "message": message}})
     }
 }
 
 impl Failure {
+    /// The failure as JSON for programs: the mistakes of a definition one by one.
+    pub(crate) fn told(&self) -> Value {
+        let mut told = self.kind().told(&self.to_string());
+        if let Self::Operator(OperatorError::Refused(Reason::InvalidDefinition(problems))) = self {
+            told["error"]["problems"] = json!(problems);
+        }
+        told
+    }
+
     pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Setting(_)
             | Self::NoOrderer
             | Self::NoSubject
             | Self::NoNewLink
+            | Self::NotConfirmed(_)
             | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,
             Self::Undeclared { error, .. } | Self::Operator(OperatorError::Broker(error)) => {
                 FailureKind::of_server(!error.is_refusal())

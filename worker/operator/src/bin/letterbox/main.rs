@@ -150,7 +150,9 @@ async fn main() -> ExitCode {
     let (mut cli, words) = match parsed {
         Ok(parsed) => parsed,
         Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
-            return fail(FailureKind::Misused, &error.to_string(), true);
+            let misused = FailureKind::Misused;
+            output::error_line(&misused.told(&error.to_string()));
+            return misused.exit_code();
         }
         // Or what was asked for: help, the version.
         Err(error) => error.exit(),
@@ -165,18 +167,18 @@ async fn main() -> ExitCode {
             }
             code
         }
-        Err(failure) => fail(failure.kind(), &failure.to_string(), json),
+        Err(failure) => fail(&failure, json),
     }
 }
 
 /// Says why a command was not carried out.
-fn fail(kind: FailureKind, message: &str, json: bool) -> ExitCode {
+fn fail(failure: &Failure, json: bool) -> ExitCode {
     if json {
-        output::error_line(&kind.told(message))
+        output::error_line(&failure.told())
     } else {
-        output::error(message)
+        output::error(&failure.to_string())
     }
-    kind.exit_code()
+    failure.kind().exit_code()
 }
 
 /// The words of the command, such as `run cancel`: what the audit log calls it.

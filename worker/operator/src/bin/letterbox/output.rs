@@ -197,15 +197,6 @@ pub(crate) fn hint(step: &str) {
     let _ = writeln!(io::stderr(), "next: {step}");
 }
 
-/// Prints a warning to standard error.
-pub(crate) fn warning(message: &str) {
-    let _ = writeln!(
-        io::stderr(),
-        "letterbox: warning: {}",
-        escape::lines(message)
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

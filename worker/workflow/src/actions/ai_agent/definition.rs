@@ -148,6 +148,11 @@ impl Agent {
         self.tools.iter()
     }
 
+    /// The most requests that it may send.
+    pub(crate) fn max_requests(&self) -> usize {
+        self.max_steps
+    }
+
     pub(in crate::actions) fn references(&self) -> References {
         let tools = self.tools.iter().map(|tool| tool.outgoing.references());
         tools.fold(self.input.references().clone(), References::and)

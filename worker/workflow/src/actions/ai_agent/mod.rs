@@ -14,8 +14,15 @@ mod transcript;
 use std::sync::Arc;
 
 pub use self::{definition::Agent, parameters::Arguments, transcript::PartOutcome};
-use self::{definition::parse, question::Question, transcript::Transcript};
+use self::{
+    definition::parse,
+    question::Question,
+    transcript::{ToolCall, Transcript},
+};
 use super::{ActionKind, Parse, outgoing::Outgoing};
+
+/// Denied calls of one tool after which its further calls are denied, too.
+const MAX_DENIED: usize = 3;
 
 pub(super) const KIND: ActionKind = ActionKind {
     name: "ai.agent",
@@ -58,6 +65,7 @@ impl Agent {
     pub fn next(self: &Arc<Self>, over: &[PartOutcome<'_>]) -> AgentPart {
         let mut transcript = Transcript::default();
         let mut outcomes = over.iter();
+        let mut denied: Vec<ToolCall> = Vec::new();
         // Replays the record: each answer of the model is followed by the results of its calls.
         let next = loop {
             let Some(answer) = outcomes.next() else {
@@ -73,12 +81,18 @@ impl Agent {
             let open = calls.into_iter().find(|call| match outcomes.next() {
                 Some(outcome) => {
                     transcript.add_result(call, outcome);
+                    if matches!(outcome, PartOutcome::Denied(_)) {
+                        denied.push(call.clone());
+                    }
                     false
                 }
                 None => true,
             });
             if let Some(call) = open {
-                break self.call(&call.name, &call.arguments);
+                break match stays_denied(&call, &denied) {
+                    true => AgentPart::Tell(format!("{}: it was denied before", call.name)),
+                    false => self.call(&call.name, &call.arguments),
+                };
             }
         };
         match next {
@@ -119,6 +133,16 @@ impl Agent {
             Err(reason) => AgentPart::Tell(format!("{name}: {reason}")),
         }
     }
+}
+
+/// Whether a call needs not be decided about any more: the same was denied, or many calls of the
+/// same tool. Otherwise a model could ask people again as often as it may take steps.
+fn stays_denied(call: &ToolCall, denied: &[ToolCall]) -> bool {
+    let mut of_tool = denied.iter().filter(|other| other.name == call.name);
+    of_tool
+        .clone()
+        .any(|other| other.arguments == call.arguments)
+        || of_tool.nth(MAX_DENIED - 1).is_some()
 }
 
 #[cfg(test)]

@@ -243,11 +243,12 @@ fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostics::texts;
 
     fn parse(schema: &Value) -> Result<ToolParameters, Vec<String>> {
         let mut diagnostics = Diagnostics::default();
         let parameters = ToolParameters::parse(&mut diagnostics, Some(schema), "p");
-        match diagnostics.into_list() {
+        match texts(diagnostics.into_list()) {
             problems if problems.is_empty() => Ok(parameters),
             problems => Err(problems),
         }

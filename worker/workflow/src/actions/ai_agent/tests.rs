@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Definition, TemplateContext, actions::Step};
+use crate::{Definition, TemplateContext, actions::Step, diagnostics::texts};
 
 fn definition(agent: &Value) -> Result<Definition, Vec<String>> {
     let email = json!({"key": "email", "label": "E", "type": "email", "required": true});
     let definition = json!({"form": {"title": "T", "fields": [email]}, "actions": [agent]});
-    Definition::check(&definition.to_string())
+    Definition::check(&definition.to_string()).map_err(texts)
 }
 
 fn described() -> Value {
@@ -30,7 +30,13 @@ fn described() -> Value {
 }
 
 fn agent() -> Arc<Agent> {
-    match definition(&described()).unwrap().actions.remove(0).step {
+    agent_of(6)
+}
+
+fn agent_of(steps: usize) -> Arc<Agent> {
+    let mut described = described();
+    described["max_steps"] = steps.into();
+    match definition(&described).unwrap().actions.remove(0).step {
         Step::Delegate(agent) => agent,
         other => panic!("{other:?}"),
     }
@@ -279,4 +285,28 @@ fn a_definition_names_its_mistakes() {
     ] {
         assert_eq!(mistake(change), expected);
     }
+}
+
+/// What was denied stays denied: the same call at once, others of the tool after three denials.
+#[test]
+fn what_was_denied_is_not_asked_about_again() {
+    let call = |name: &str| calling(&[("find", &json!({"name": name}).to_string())]);
+    let [ada, bob, cy, dan] = ["Ada", "Bob", "Cy", "Dan"].map(call);
+    let mut over = Vec::new();
+    for (asked, may_be_asked) in [(&ada, true), (&ada, false), (&bob, true), (&cy, true)] {
+        over.push(answered(asked));
+        let next = agent_of(20).next(&over);
+        assert_eq!(
+            matches!(next, AgentPart::Call { .. }),
+            may_be_asked,
+            "{next:?}"
+        );
+        over.push(match next {
+            AgentPart::Call { .. } => PartOutcome::Denied("denied by a member"),
+            _ => PartOutcome::Refused("find: it was denied before"),
+        });
+    }
+    over.push(answered(&dan));
+    let next = agent_of(20).next(&over);
+    assert!(matches!(next, AgentPart::Tell(why) if why == "find: it was denied before"));
 }

@@ -23,6 +23,8 @@ pub enum PartOutcome<'o> {
     },
     /// There is no answer, for this reason, which the model is told.
     Refused(&'o str),
+    /// The policy or a person denied it, in these words, which the model is told.
+    Denied(&'o str),
 }
 
 /// The messages of a conversation.
@@ -132,7 +134,7 @@ impl Transcript {
     /// Adds the outcome of a tool call.
     pub(super) fn add_result(&mut self, call: &ToolCall, outcome: &PartOutcome<'_>) {
         let result = match outcome {
-            PartOutcome::Refused(reason) => json!({"error": reason}),
+            PartOutcome::Refused(reason) | PartOutcome::Denied(reason) => json!({"error": reason}),
             PartOutcome::Answered { status, body } => {
                 let (body, is_cut) = match body.get(..MAX_RESULT) {
                     Some(beginning) if body.len() > MAX_RESULT => (beginning, true),

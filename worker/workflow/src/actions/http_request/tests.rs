@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::TemplateContext;
+use crate::{TemplateContext, diagnostics::texts};
 
 fn variables() -> Variables {
     let field = |key: &str, kind| Field {
@@ -37,7 +37,7 @@ fn check(action: &Value) -> Result<Arc<dyn Outgoing>, Vec<String>> {
     }
     request
         .filter(|_| diagnostics.is_empty())
-        .ok_or_else(|| diagnostics.into_list())
+        .ok_or_else(|| texts(diagnostics.into_list()))
 }
 
 fn action() -> Value {
