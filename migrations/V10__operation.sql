@@ -82,6 +82,27 @@ COMMENT ON FUNCTION retry_run IS
     'Continues a run that failed, was denied or cancelled: queued; not_ended, or forgotten if its '
     'input was deleted';
 
+CREATE FUNCTION hurry_runs(tenant uuid, account uuid, only_run uuid) RETURNS SETOF uuid
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH waiting AS (
+        SELECT r.run_id FROM active_runs r
+        WHERE r.workspace_id = tenant AND (r.state = 'ready') IS FALSE AND r.state = 'scheduled'
+          AND (only_run IS NULL OR r.run_id = only_run)
+          AND (account IS NULL OR r.account_id = account)
+        ORDER BY r.run_id FOR UPDATE
+    ), hurried AS (
+        UPDATE run_actions a SET retry_at = clock_timestamp() FROM waiting w
+        WHERE a.workspace_id = tenant AND a.run_id = w.run_id AND a.state = 'retrying'
+        RETURNING a.run_id
+    )
+    UPDATE active_runs r SET state = 'ready', due_at = clock_timestamp() FROM hurried h
+    WHERE r.workspace_id = tenant AND r.run_id = h.run_id
+    RETURNING r.run_id
+$$;
+COMMENT ON FUNCTION hurry_runs IS
+    'Lets runs make their next attempt now: one of a workspace, those that wait for an account, or '
+    'all; returns which';
+
 CREATE FUNCTION release_hold(tenant uuid)
     RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -207,7 +228,7 @@ $$;
 COMMENT ON FUNCTION stop_search IS
     'Removes the next `most` runs after the given one from the search; returns the last of them, '
     'null when there are no more';
-REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, release_hold, close_workspace, empty_workspace,
+REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace, empty_workspace,
     stop_search FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cancel_run, retry_run, release_hold, close_workspace, empty_workspace,
+GRANT EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace, empty_workspace,
     stop_search TO letterbox_operator;

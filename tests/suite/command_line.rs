@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use letterbox_tests::{Servers, World, binary};
+use letterbox_tests::{Servers, World, binary, command_file, payload};
 use serde_json::{Value, json};
 
 /// Exit code of a command that failed, and what programs are told.
@@ -102,4 +102,69 @@ async fn every_command_has_a_man_page() {
     assert!(page.contains("workflow Contact"), "its example");
     let nowhere = world.letterbox("man /nowhere/at/all --json");
     assert_eq!(failure(&nowhere), (1, json!("refused")));
+}
+
+/// Without a terminal nobody can be asked: what can't be undone needs `--yes`, and nothing is done
+/// without it.
+#[tokio::test]
+async fn what_cannot_be_undone_needs_a_yes() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    let webhook = world.webhook(&gateway).await;
+    for order in [
+        format!("workflow pause {}", form.workflow),
+        format!("form-link create {}", form.workflow),
+        format!("workflow delete {}", form.workflow),
+        format!(
+            "member remove --workspace {} --user {}",
+            form.workspace, form.owner
+        ),
+        format!("webhook delete {}", webhook.address.webhook),
+    ] {
+        let (code, told) = world.refusal(&order);
+        assert_eq!(code, 2, "{order}: {told}");
+        assert!(told.contains("--yes"), "{told}");
+        form.assert_lives().await;
+        assert!(webhook.send(order).await.status != 401);
+    }
+    world.order(format!("workflow pause {} --yes", form.workflow));
+    form.assert_dead().await;
+}
+
+/// The mistakes of a definition, each with its place; what was submitted, digit for digit.
+#[tokio::test]
+async fn mistakes_have_places_and_numbers_keep_their_digits() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world.form(&gateway).await;
+    let wrong = json!({"form": {"title": "T", "fields": []}, "actions": [{"id": "a"}]});
+    let file = command_file(&format!("{}.json", form.workflow), &wrong.to_string());
+    let output = world.letterbox(format!(
+        "workflow deploy {} --definition {file} --yes --json",
+        form.workflow
+    ));
+    let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let problems = told["error"]["problems"].as_array().unwrap();
+    assert!(
+        problems.iter().any(|one| one["path"] == "actions[0].type"),
+        "{told}"
+    );
+
+    let digits = "12345.50000000000000000000000000000001";
+    let payload = payload()
+        .to_string()
+        .replace("\"seats\":3", &format!("\"seats\":{digits}"));
+    let body = format!(
+        r#"{{"token":"{}","idempotencyKey":"k","payload":{payload}}}"#,
+        form.token
+    );
+    assert_eq!(form.post(body).await.status, 200);
+    world.await_state("succeeded", 1).await;
+    let run = world.run_of(&form).await.row.run_id;
+    for json in ["", " --json"] {
+        let shown = world.letterbox(format!("run show {run}{json}")).stdout;
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains(digits), "{shown}");
+    }
 }

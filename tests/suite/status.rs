@@ -116,3 +116,41 @@ async fn what_is_away_or_dead_is_late() {
     })
     .await;
 }
+
+/// An account that is down is seen at once, in the status, the list and the log; when it is back,
+/// nobody needs to wait for the next attempt.
+#[tokio::test]
+async fn an_account_that_is_down_is_seen() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, before| Reply::Status(if before == 0 { 503 } else { 200 })).await;
+    let hour = ("LETTERBOX_RETRY_MILLISECONDS", "3600000");
+    let (gateway, worker) = (world.gateway().await, world.worker_with(&[hour]).await);
+    let actions = json!([post("send")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    form.assert_accepts("a").await;
+    peer.await_received(1).await;
+    eventually("it is shown", async || {
+        let (_, told) = status(&world);
+        let retrying = &told["retrying"][0];
+        retrying["account"] == "crm" && retrying["runs"] == 1 && retrying["next_at"].is_string()
+    })
+    .await;
+    let text = String::from_utf8(world.letterbox("status").stdout).unwrap();
+    assert!(text.contains("account 'crm' of"), "{text}");
+    let list = format!("run list --workspace {}", form.workspace);
+    let told = world.order(&list);
+    assert_eq!(told[0]["is_retrying"], true);
+    let shown = String::from_utf8(world.letterbox(&list).stdout).unwrap();
+    assert!(shown.contains(" retrying "), "{shown}");
+    assert!(worker.log().contains("an action is tried again later"));
+
+    let other = format!(
+        "run retry --workspace {} --account crm --now",
+        form.workspace
+    );
+    assert_eq!(world.order(other)[0]["run_id"], told[0]["run_id"]);
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 2);
+    let again = format!("run retry {} --now", told[0]["run_id"].as_str().unwrap());
+    assert_eq!(world.refusal(again).0, 1, "nothing to hurry");
+}

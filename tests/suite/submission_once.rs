@@ -76,7 +76,7 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
         .unwrap();
     let run = operator.run(runs[0].run_id).await.unwrap();
     assert_eq!(run.changed_repeats, 3);
-    assert_eq!(run.input.unwrap()["name"], "Ada");
+    assert_eq!(run.input.unwrap().value()["name"], "Ada");
 
     // Of a run that is erased no hash is left to compare with.
     let kept = "SELECT count(payload_hash) FROM form_submissions";

@@ -12,7 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Member, Operator, OperatorError, Reason, json, members::member_columns, optional_json,
+    Member, Operator, OperatorError, Reason, Submission, json, members::member_columns,
+    optional_json,
 };
 
 /// Questions of one workflow that are counted for a list.
@@ -221,7 +222,7 @@ pub struct ApprovalDetail {
     /// When the submission was received.
     pub received_at: Timestamp,
     /// The submission, which a stranger wrote; `None` if it was forgotten.
-    pub input: Option<Value>,
+    pub input: Option<Submission>,
     /// What models were asked and conditions compared on the way here.
     pub steered_through: Vec<SteeringAction>,
     /// Whether it can still be answered.

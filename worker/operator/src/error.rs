@@ -187,6 +187,9 @@ pub enum Reason {
     /// The order is for runs that ended without success.
     #[error("only a run that failed, was denied or was cancelled can be retried")]
     NotRetryable,
+    /// Only a run between two attempts can make the next one now.
+    #[error("the run does not wait for an attempt")]
+    NotRetrying,
     /// A run can't go on without its input.
     #[error("the run can't be retried: its input was forgotten")]
     InputForgotten,

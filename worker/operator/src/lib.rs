@@ -22,6 +22,7 @@ mod runs;
 mod sealing_keys;
 mod signals;
 mod status;
+mod submission;
 mod users;
 mod webhooks;
 mod workflows;
@@ -49,7 +50,8 @@ pub use self::{
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
-    status::{BacklogKind, Held, Part, Status},
+    status::{BacklogKind, Held, Part, Retrying, Status},
+    submission::Submission,
     users::User,
     webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},

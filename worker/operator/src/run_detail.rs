@@ -14,7 +14,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, json, optional_json,
+    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, Submission, optional_json,
 };
 
 statements! {
@@ -22,6 +22,9 @@ statements! {
     RUN = run "
 SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
        r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust,
+       r.is_active AND (SELECT true FROM run_actions a
+           WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id AND a.state = 'retrying'
+           LIMIT 1) IS TRUE AS is_retrying,
        r.input,
        coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
        l.number AS release_number, u.name AS owner_name, r.request_id,
@@ -208,7 +211,7 @@ pub struct RunDetail {
     pub input_trust: InputTrust,
     /// The validated payload: values by the keys of their fields; `None` if it was refused
     /// or forgotten.
-    pub input: Option<Value>,
+    pub input: Option<Submission>,
     /// How often its idempotency key came back with another payload, which changed nothing; 0 once
     /// its claim has moved into the memory.
     pub changed_repeats: i32,
@@ -228,7 +231,7 @@ impl FromRow for RunDetail {
             owner_name: row.try_get("owner_name")?,
             actions: Vec::new(),
             input_trust: row.try_get("input_trust")?,
-            input: input.map(|input| json(&String::from_utf8_lossy(input))),
+            input: input.and_then(Submission::stored),
             changed_repeats: row.try_get("changed_repeats")?,
         })
     }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use letterbox_common::{
     form::{MAX_LOOKUP_TEXT, meant_ids},
-    ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
+    ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
     states::{RefusedReason, RunState},
     text_enum,
 };
@@ -40,7 +40,10 @@ statements! {
     /// the planner use partial indexes, and the table of active runs.
     RUNS = runs "
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
-       received_at, created_at, started_at, finished_at
+       received_at, created_at, started_at, finished_at, is_active AND (
+           SELECT true FROM run_actions a
+           WHERE a.workspace_id = visible_runs.workspace_id AND a.run_id = visible_runs.run_id
+             AND a.state = 'retrying' LIMIT 1) IS TRUE AS is_retrying
 FROM visible_runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
   AND ($3::text[] IS NULL OR state = ANY ($3))
   AND (NOT coalesce($3::text[] <@ '{failed,denied,cancelled,refused}', false)
@@ -67,6 +70,9 @@ ORDER BY run_id LIMIT $7";
     CANCEL_RUNS = cancel_runs "
 SELECT run_id, cancel_run($1, run_id, $3) AS outcome
 FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
+
+    /// Lets runs make their next attempt now.
+    HURRY_RUNS = hurry_runs "SELECT hurry_runs($1, $2, $3) AS run_id";
 
     /// Lets runs go on, one after the other.
     RETRY_RUNS = retry_runs "
@@ -157,6 +163,8 @@ pub struct RunRow {
     pub run_as: UserId,
     /// Where it is in its life.
     pub state: RunState,
+    /// Whether it waits for its next attempt at an action that could not be done yet.
+    pub is_retrying: bool,
     /// Why it never started; `None` unless it was refused.
     pub refused_reason: Option<RefusedReason>,
     /// Why it failed or was denied.
@@ -178,6 +186,7 @@ from_row!(RunRow {
     release_id,
     run_as,
     state,
+    is_retrying,
     refused_reason,
     failure,
     received_at,
@@ -323,6 +332,27 @@ impl Operator {
             .fetch_all(&CANCEL_RUNS, &[&workspace, &runs, &why])
             .await?;
         Ok(cancelled)
+    }
+
+    /// Lets runs make their next attempt now that wait for it: one of a workspace, those that wait
+    /// for an account, or all. Returns which.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn hurry_runs(
+        &self,
+        workspace: WorkspaceId,
+        account: Option<AccountId>,
+        run: Option<RunId>,
+    ) -> Result<Vec<RunId>, OperatorError> {
+        let hurried = self
+            .database
+            .query(&HURRY_RUNS, &[&workspace, &account, &run])
+            .await?;
+        hurried
+            .iter()
+            .map(|row| Ok(row.try_get("run_id")?))
+            .collect()
     }
 
     /// Lets runs of one workspace go on that failed, were denied or cancelled, at the action that

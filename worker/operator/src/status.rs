@@ -62,6 +62,26 @@ FROM active_runs a JOIN visible_runs r USING (workspace_id, run_id) GROUP BY r.s
 SELECT state, count(*) AS count FROM runs
 WHERE finished_at > now() - interval '1 hour' GROUP BY state";
 
+    /// Accounts that runs wait for because an attempt came to nothing, with the error of the one
+    /// that is due next. No pause is longer than an hour; only that far it is looked ahead.
+    RETRYING = retrying_accounts "
+WITH soon AS (
+    SELECT workspace_id, run_id, account_id, due_at FROM active_runs
+    WHERE (state = 'ready') IS FALSE AND state = 'scheduled'
+      AND due_at < now() + interval '61 minutes'
+    ORDER BY due_at LIMIT 10000
+)
+SELECT w.name AS workspace_name, coalesce(c.name, '-') AS account, count(*) AS runs,
+       min(soon.due_at) AS next_at,
+       coalesce((array_agg(a.error ORDER BY soon.due_at))[1], '-') AS error
+FROM soon
+JOIN run_actions a ON a.workspace_id = soon.workspace_id AND a.run_id = soon.run_id
+    AND a.state = 'retrying'
+JOIN workspaces w ON w.workspace_id = soon.workspace_id
+LEFT JOIN connected_accounts c ON c.workspace_id = soon.workspace_id
+    AND c.account_id = soon.account_id
+GROUP BY w.name, w.workspace_id, c.name, c.account_id ORDER BY runs DESC LIMIT 20";
+
     /// Workers that are alive, and their places.
     LIVING_WORKERS = living_workers "
 SELECT count(*) AS workers, coalesce(sum(places), 0) AS places
@@ -124,6 +144,29 @@ from_row!(Held {
     held_at
 });
 
+/// An account that runs wait for because an attempt came to nothing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Retrying {
+    /// Its workspace, for people.
+    pub workspace_name: String,
+    /// Its name.
+    pub account: String,
+    /// How many runs wait.
+    pub runs: i64,
+    /// When the next attempt is due, by the database's clock.
+    pub next_at: Timestamp,
+    /// Why the last attempt of that run came to nothing.
+    pub error: String,
+}
+
+from_row!(Retrying {
+    workspace_name,
+    account,
+    runs,
+    next_at,
+    error
+});
+
 /// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -137,6 +180,8 @@ pub struct Status {
     pub runs: BTreeMap<String, i64>,
     /// Runs that ended in the last hour, by state.
     pub ended_last_hour: BTreeMap<String, i64>,
+    /// The accounts that runs wait for because an attempt came to nothing; at most 20.
+    pub retrying: Vec<Retrying>,
     /// The workspaces that are held.
     pub held: Vec<Held>,
 }
@@ -224,6 +269,7 @@ impl Operator {
             backlog,
             runs: self.runs_by_state(&RUNS_UNDER_WAY).await?,
             ended_last_hour: self.runs_by_state(&RUNS_ENDED).await?,
+            retrying: self.database.fetch_all(&RETRYING, &[]).await?,
             held: self.database.fetch_all(&HELD, &[]).await?,
         })
     }

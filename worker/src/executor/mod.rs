@@ -38,11 +38,13 @@ use std::{
 
 use futures_util::FutureExt;
 use letterbox_common::{
+    ids::WorkspaceId,
     sealing::KeyRing,
     states::{ActionState, RunState},
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{Condition, actions::Step as Kind};
+use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::turns::{Hand, Limits, Turns};
@@ -64,6 +66,9 @@ use crate::{
     stored_bytes::StoredBytes,
 };
 
+/// How often the log names an account that could not be used, and how many in that time.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+const MAX_TOLD: u64 = 1_000;
 /// How long one worker works on a run without a break: others wait for its place.
 const TIME_SLICE: Duration = Duration::from_secs(300);
 /// Longest pause before another try while the database is unavailable: what became of a request is
@@ -104,6 +109,8 @@ pub(crate) struct Executor {
     parsed: Parsed,
     steps: Steps,
     stored_bytes: StoredBytes,
+    /// The accounts whose trouble the log has named recently.
+    told: Cache<(WorkspaceId, String), ()>,
     /// Cancelled when the process is told to stop: no action begins any more.
     stop: CancellationToken,
 }
@@ -138,6 +145,10 @@ impl Executor {
     ) -> Self {
         Self {
             stored_bytes,
+            told: Cache::builder()
+                .max_capacity(MAX_TOLD)
+                .time_to_live(TELL_EVERY)
+                .build(),
             parsed: Parsed::new(database.clone()),
             steps: Steps::start(&database, timeouts.lease, writing),
             database,

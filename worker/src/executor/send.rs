@@ -292,9 +292,25 @@ impl Executor {
                     error,
                     pause,
                 };
+                self.tell_of_trouble(run, outgoing.account(), &change);
                 let then = Then::Release(pause, None);
                 self.pause(run, run.key(next), change, then).await
             }
+        }
+    }
+
+    /// Says in the log that an account could not be used, once a minute for each.
+    fn tell_of_trouble(&self, run: &RunInProgress<'_>, account: &str, change: &Change) {
+        let Change::Retry { error, pause, .. } = change else {
+            return;
+        };
+        let workspace = run.turn.workspace;
+        let key = (workspace, account.to_owned());
+        if self.told.get(&key).is_none() {
+            self.told.insert(key, ());
+            let seconds = pause.as_secs();
+            tracing::warn!(workspace_id = %workspace, account, %error, seconds,
+                "an action is tried again later");
         }
     }
 

@@ -7,7 +7,7 @@ use letterbox_common::ids::{ApprovalId, WorkspaceId};
 use letterbox_operator::{ApprovalDetail, Named, SteeringAction, WaitingApproval};
 
 use crate::{
-    Failure, Output, output,
+    Failure, Output,
     settings::CliSettings,
     story,
     times::{since, to_second},
@@ -43,18 +43,12 @@ pub(crate) async fn run(settings: &CliSettings, verb: ApprovalCommand) -> Result
             let operator = settings.operator().await?;
             let workspace = operator.id_of(workspace.as_ref()).await?;
             let waiting = operator.waiting_approvals(workspace, limit).await?;
-            Output::Text {
-                text: list(&waiting),
-                value: output::value(&waiting),
-            }
+            Output::text(list(&waiting), &waiting)
         }
         ApprovalCommand::Show { approval_id } => {
             let operator = settings.operator().await?;
             let approval = operator.approval(operator.id(&approval_id).await?).await?;
-            Output::Text {
-                text: show(&approval),
-                value: output::value(&approval),
-            }
+            Output::text(show(&approval), &approval)
         }
         ApprovalCommand::Approve { approval_id } => {
             let (operator, by) = settings.operator_by().await?;

@@ -87,10 +87,7 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
     file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
     file::write_private(&path, &format!("{description:#}\n"))?;
     let guide = guide(settings, &secrets, &demo);
-    Ok(Output::Text {
-        text: guide,
-        value: description,
-    })
+    Ok(Output::text(guide, &description))
 }
 
 /// The credentials of the servers, and the sealing keys.

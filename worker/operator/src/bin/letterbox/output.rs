@@ -15,10 +15,10 @@ use crate::escape;
 
 /// The result of a command.
 pub(crate) enum Output {
-    /// A text for people; the same as a value for programs.
+    /// A text for people; the same as JSON text for programs.
     Text {
         text: String,
-        value: Value,
+        json: String,
     },
     /// As a text; says by the exit code whether something is late.
     Status {
@@ -38,6 +38,17 @@ pub(crate) enum Output {
 }
 
 impl Output {
+    /// A text for people, and the thing that it is about for programs.
+    #[expect(
+        clippy::expect_used,
+        reason = "results are structs of ids, words, numbers and times"
+    )]
+    pub(crate) fn text(text: String, thing: &impl Serialize) -> Self {
+        let json = serde_json::to_string_pretty(thing);
+        let json = json.expect("structs with text keys always serialize");
+        Self::Text { text, json }
+    }
+
     /// One thing, all of it.
     pub(crate) fn one(thing: &impl Serialize) -> Self {
         Self::One(value(thing))
@@ -73,10 +84,10 @@ impl Output {
 
     fn json(self) -> String {
         match self {
-            Self::One(value)
-            | Self::Json(value)
-            | Self::Text { value, .. }
-            | Self::Status { value, .. } => escape::json(&format!("{value:#}")),
+            Self::Text { json, .. } => escape::json(&json),
+            Self::One(value) | Self::Json(value) | Self::Status { value, .. } => {
+                escape::json(&format!("{value:#}"))
+            }
             Self::Nothing => String::new(),
             Self::Many { rows, .. } => escape::json(&format!("{:#}", Value::Array(rows))),
         }

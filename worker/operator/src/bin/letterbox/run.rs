@@ -5,17 +5,17 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::{
-    ids::{RunId, WorkflowId, WorkspaceId},
+    ids::{AccountId, RunId, WorkflowId, WorkspaceId},
     sealing::{SealedColumn, key_ring},
     states::RunState,
 };
-use letterbox_operator::{Named, Operator, RunFilter, RunRow};
+use letterbox_operator::{Named, Operator, Reason, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
     Failure, Output,
     confirm::confirm_loss,
-    follow, output,
+    follow,
     story::{story, word},
     times::to_second,
 };
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 6] = [
     "run_id",
     "received_at",
     "workflow_id",
-    "state",
+    "condition",
     "refused_reason",
     "failure",
 ];
@@ -67,6 +67,17 @@ pub(crate) enum RunCommand {
         /// Runs each second [default: all at once]
         #[arg(long, value_name = "PER_SECOND")]
         rate: Option<u32>,
+        /// Do not wait for the next attempt: for runs that are being retried already
+        #[arg(long, conflicts_with = "rate")]
+        now: bool,
+        /// With --now: only those that wait for this account
+        #[arg(
+            long,
+            value_name = "ACCOUNT_ID",
+            requires = "now",
+            conflicts_with = "run_id"
+        )]
+        account: Option<Named<AccountId>>,
     },
     /// Forget the submission of a run that is over, and the requests that it sent
     Erase {
@@ -183,11 +194,11 @@ pub(crate) async fn run(
             let filter = which.narrowed.filter(operator, workspace).await?;
             if follow {
                 let read = async |limit| operator.runs(&filter, None, limit).await;
-                let known = |run: &RunRow| (run.run_id, run.state);
+                let known = |run: &RunRow| (run.run_id, condition(run));
                 return follow::follow(limit, json, read, known, one_line).await;
             }
             let before = operator.id_of(before.as_ref()).await?;
-            Output::many(&operator.runs(&filter, before, limit).await?, &COLUMNS)
+            list(&operator.runs(&filter, before, limit).await?)
         }
         RunCommand::Erase { run_id, yes } => {
             confirm_loss("what was submitted and sent is forgotten", yes)?;
@@ -199,14 +210,35 @@ pub(crate) async fn run(
                 Ok(keys) => operator.run_with_answers(run_id, &keys).await?,
                 Err(_) => operator.run(run_id).await?,
             };
-            Output::Text {
-                text: story(&run),
-                value: output::value(&run),
-            }
+            Output::text(story(&run), &run)
         }
         RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,
-        RunCommand::Retry { subjects, rate } => retry(operator, subjects, rate).await?,
+        RunCommand::Retry {
+            subjects,
+            now: true,
+            account,
+            ..
+        } => hurry(operator, subjects, account).await?,
+        RunCommand::Retry { subjects, rate, .. } => retry(operator, subjects, rate).await?,
     })
+}
+
+/// A list of runs; for people the state says, too, whether a run waits for its next attempt.
+fn list(runs: &[RunRow]) -> Output {
+    let mut output = Output::many(runs, &COLUMNS);
+    if let Output::Many { rows, .. } = &mut output {
+        for (row, run) in rows.iter_mut().zip(runs) {
+            row["condition"] = condition(run).into();
+        }
+    }
+    output
+}
+
+fn condition(run: &RunRow) -> &'static str {
+    match run.is_retrying {
+        true => "retrying",
+        false => run.state.as_str(),
+    }
 }
 
 fn one_line(run: &RunRow) -> String {
@@ -216,7 +248,7 @@ fn one_line(run: &RunRow) -> String {
     format!(
         "{}  {received_at}  {:<16}  {why}",
         run.run_id,
-        run.state.as_str()
+        condition(run)
     )
 }
 
@@ -252,10 +284,7 @@ async fn retry(
 ) -> Result<Output, Failure> {
     if let Some(run_id) = &subjects.run_id {
         let run = operator.retry_run(operator.id(run_id).await?).await?;
-        return Ok(Output::Text {
-            text: story(&run),
-            value: output::value(&run),
-        });
+        return Ok(Output::text(story(&run), &run));
     }
     let ended = [RunState::Failed, RunState::Denied, RunState::Cancelled];
     let yes = subjects.yes;
@@ -271,6 +300,32 @@ async fn retry(
         outcomes.extend(operator.retry_runs(found.workspace, piece, pace).await?);
     }
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
+}
+
+/// Lets runs make their next attempt now.
+async fn hurry(
+    operator: &Operator,
+    subjects: Subjects,
+    account: Option<Named<AccountId>>,
+) -> Result<Output, Failure> {
+    let (workspace, run) = match (&subjects.run_id, &subjects.workspace) {
+        (Some(run), _) => {
+            let run = operator.id(run).await?;
+            (operator.run(run).await?.row.workspace_id, Some(run))
+        }
+        (None, Some(workspace)) => (operator.id(workspace).await?, None),
+        (None, None) => return Err(Failure::NoSubject),
+    };
+    let account = match &account {
+        Some(account) => Some(operator.id_in(Some(workspace), account).await?),
+        None => None,
+    };
+    let hurried = operator.hurry_runs(workspace, account, run).await?;
+    if let ([], Some(_)) = (&hurried[..], run) {
+        return Err(Failure::Operator(Reason::NotRetrying.into()));
+    }
+    let rows: Vec<_> = hurried.iter().map(|run| json!({ "run_id": run })).collect();
+    Ok(Output::many(&rows, &["run_id"]))
 }
 
 /// The runs that a filter lets through.
@@ -322,8 +377,8 @@ fn would(done: &str, found: &Found) -> Output {
     if count > found.shown.len() {
         lines.push(format!("and {} older ones", count - found.shown.len()));
     }
-    Output::Text {
-        text: lines.join("\n"),
-        value: json!({ "would_be": done, "runs": found.runs }),
-    }
+    Output::text(
+        lines.join("\n"),
+        &json!({ "would_be": done, "runs": found.runs }),
+    )
 }

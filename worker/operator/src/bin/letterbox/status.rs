@@ -6,7 +6,11 @@ use clap::Args;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_operator::{Operator, Status};
 
-use crate::{Failure, Output, output, times::age};
+use crate::{
+    Failure, Output, output,
+    story::word,
+    times::{age, to_second},
+};
 
 /// Pause between two refreshes.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -71,6 +75,14 @@ fn text(status: &Status) -> String {
         "ended in an hour    {}",
         counts(&status.ended_last_hour)
     ));
+    for retrying in &status.retrying {
+        let (runs, next) = (retrying.runs, to_second(retrying.next_at));
+        let account = word(&retrying.account);
+        let (workspace, error) = (word(&retrying.workspace_name), word(&retrying.error));
+        lines.push(format!(
+            "retrying            {runs}, account '{account}' of {workspace}: {error}; next {next}"
+        ));
+    }
     for held in &status.held {
         let id = held
             .workspace_id

@@ -2,7 +2,7 @@
 //! done of it, by whose leave. `--json` tells everything.
 
 use letterbox_common::states::{ActionState, ApprovalState};
-use letterbox_operator::{ActionApproval, RunAction, RunDetail};
+use letterbox_operator::{ActionApproval, RunAction, RunDetail, Submission};
 use letterbox_workflow::{Decision, Steering, Untrusted};
 use serde_json::Value;
 
@@ -12,9 +12,10 @@ use crate::times::{age, between, since, to_second};
 const MAX_WORD: usize = 120;
 /// Values of a submission.
 const MAX_VALUES: usize = 8;
-/// Actions at the beginning, and at the end, of a long run.
-const MAX_FIRST: usize = 2;
-const MAX_LAST: usize = 6;
+/// Actions that are told in full; of more, each has one line.
+const MAX_FULL: usize = 8;
+/// Actions at the beginning, and at the end, of a very long run.
+const MAX_EACH_END: usize = 50;
 
 /// The story of a run.
 pub(crate) fn story(run: &RunDetail) -> String {
@@ -55,17 +56,35 @@ pub(crate) fn story(run: &RunDetail) -> String {
         ));
     }
     lines.push(String::new());
-    match run.actions.len() {
-        0 => lines.push("nothing was done".to_owned()),
-        count if count <= MAX_FIRST + MAX_LAST => lines.extend(run.actions.iter().flat_map(action)),
-        count => {
-            lines.extend(run.actions[..MAX_FIRST].iter().flat_map(action));
-            let left_out = count - MAX_FIRST - MAX_LAST;
-            lines.push(format!("… {left_out} more, which --json shows …"));
-            lines.extend(run.actions[count - MAX_LAST..].iter().flat_map(action));
-        }
-    }
+    lines.extend(actions(&run.actions));
     lines.join("\n")
+}
+
+/// The actions of a run: one line each where there are many, but all of those that a person was
+/// asked about.
+fn actions(actions: &[RunAction]) -> Vec<String> {
+    if actions.is_empty() {
+        return vec!["nothing was done".to_owned()];
+    }
+    let count = actions.len();
+    let (mut lines, mut left_out) = (Vec::new(), 0);
+    for (place, one) in actions.iter().enumerate() {
+        let is_at_end = place < MAX_EACH_END || place + MAX_EACH_END >= count;
+        let is_special = one.approval.is_some();
+        if !is_at_end && !is_special {
+            left_out += 1;
+            continue;
+        }
+        if left_out > 0 {
+            lines.push(format!("… {left_out} more, which --json shows …"));
+            left_out = 0;
+        }
+        let is_last = place + 1 == count;
+        let full = count <= MAX_FULL || is_special || is_last;
+        let most = if full { usize::MAX } else { 1 };
+        lines.extend(action(one).into_iter().take(most));
+    }
+    lines
 }
 
 /// An action: what became of it, what it sent, and why it was allowed.
@@ -202,14 +221,12 @@ pub(crate) fn indented(text: &str) -> String {
 }
 
 /// The submission, each value in whole.
-pub(crate) fn submitted(input: Option<&Value>) -> Vec<String> {
-    let Some(Value::Object(values)) = input else {
+pub(crate) fn submitted(input: Option<&Submission>) -> Vec<String> {
+    let Some(values) = input.and_then(Submission::members) else {
         return vec!["  (not kept)".to_owned()];
     };
-    let lines = values.iter().map(|(key, value)| match value {
-        Value::String(text) => format!("  {}: {}", indented(key), indented(text)),
-        value => format!("  {}: {value}", indented(key)),
-    });
+    let lines = values.iter();
+    let lines = lines.map(|(key, value)| format!("  {}: {}", indented(key), indented(value)));
     lines.collect()
 }
 
@@ -236,7 +253,8 @@ mod tests {
         let input = serde_json::json!({"message": text, text: 1, format!("{text} again"): text});
         let request = serde_json::json!({"method": "POST", "url": "https://x", "body": text,
             text: text, format!("{text} again"): 1});
-        for lines in [submitted(Some(&input)), whole_request(Some(&request))] {
+        let input = Submission::stored(input.to_string().as_bytes());
+        for lines in [submitted(input.as_ref()), whole_request(Some(&request))] {
             let shown = lines.join("\n");
             let outside = |line: &&str| !line.starts_with("    ");
             assert_eq!(
