@@ -83,7 +83,7 @@ fn every_alert_is_explained_and_tried() {
     assert!(alerts.len() > 10, "{alerts:?}");
     for alert in &alerts {
         assert!(explained.contains(&format!("\n### {alert}\n")), "{alert}");
-        let link = format!("runbook: deploy/README.md#{}\n", alert.to_lowercase());
+        let link = format!("runbook_url: deploy/README.md#{}\n", alert.to_lowercase());
         assert!(rules.contains(&link), "{alert}: {link}");
         assert!(tried.contains(alert), "{alert} is not tried");
     }

@@ -1,3 +1,9 @@
+{{/* What several templates share: names, the parts of a pod, and the sum of database connections. */}}
+
+{{- define "letterbox.fullname" -}}
+{{ .Values.fullnameOverride | default .Release.Name }}
+{{- end }}
+
 {{- define "letterbox.image" -}}
 {{- with .Values.image -}}
 {{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
@@ -5,9 +11,7 @@
 {{- end }}
 
 {{- define "letterbox.labels" -}}
-app.kubernetes.io/name: letterbox
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: {{ .component }}
+{{ include "letterbox.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end }}
@@ -18,42 +22,96 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{- define "letterbox.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-seccompProfile: {type: RuntimeDefault}
+{{/* The annotations of a pod. They follow its secret, so that an upgrade restarts the pod after the
+secret has changed; where the cluster can't be asked (helm template), they don't. */}}
+{{- define "letterbox.annotations" -}}
+{{- $annotations := deepCopy .root.Values.podAnnotations }}
+{{- with lookup "v1" "Secret" .root.Release.Namespace .secret }}
+{{- $_ := set $annotations "letterbox/secret-version" .metadata.resourceVersion }}
 {{- end }}
-
-{{- define "letterbox.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
-{{- end }}
-
-{{/* Additional mounts, for example certificates. */}}
-{{- define "letterbox.mounts" -}}
-{{- with .Values.extraVolumeMounts }}
-volumeMounts: {{- toYaml . | nindent 2 }}
+{{- with $annotations }}
+annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- define "letterbox.volumes" -}}
-{{- with .Values.extraVolumes }}
-volumes: {{- toYaml . | nindent 2 }}
+{{/* What every pod has: no rights, and the files of its secret. `secrets` maps settings to keys. */}}
+{{- define "letterbox.pod" -}}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  # The group that may read the secret's files.
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+volumes:
+  - name: secrets
+    secret:
+      secretName: {{ .secret }}
+      defaultMode: 0440
+      items:
+        {{- range $key := values .secrets | sortAlpha }}
+        - {key: {{ $key }}, path: {{ $key }}}
+        {{- end }}
+  {{- with .root.Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 
-{{/* The environment of a program: references to its secrets, and its settings. */}}
-{{- define "letterbox.env" -}}
-{{- range $name, $key := .secrets }}
-- name: {{ $name }}
-  valueFrom: {secretKeyRef: {name: {{ $.secret }}, key: {{ $key }}}}
+{{/* What every container has. */}}
+{{- define "letterbox.container" -}}
+image: {{ include "letterbox.image" .root }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+volumeMounts:
+  - {name: secrets, mountPath: /run/secrets/letterbox, readOnly: true}
+  {{- with .root.Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+env:
+  {{- range $name, $key := .secrets }}
+  - name: {{ $name }}_FILE
+    value: /run/secrets/letterbox/{{ $key }}
+  {{- end }}
+  {{- range $name, $value := .settings }}
+  - name: {{ $name }}
+    {{- /* A large number in YAML is a float, which would be written as 1e+06. */}}
+    {{- if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+    value: {{ int64 $value | quote }}
+    {{- else }}
+    value: {{ $value | quote }}
+    {{- end }}
+  {{- end }}
 {{- end }}
-{{- range $name, $value := .settings }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
+
+{{/* The settings of gateways or workers as a map: its own, then those of both, then the chart's. */}}
+{{- define "letterbox.settings" -}}
+{{ toYaml (merge (dict) .component.settings .root.Values.settings .own (dict "LETTERBOX_DATABASE_POOL_SIZE" 8)) }}
 {{- end }}
+
+{{/* The connections to PostgreSQL at the largest size: an upgrade adds one pod of each kind; the job
+that migrates, a command and KEDA have one each. */}}
+{{- define "letterbox.connections" -}}
+{{- $gateway := .Values.gateway }}
+{{- $worker := .Values.worker }}
+{{- $gateways := int $gateway.replicas }}
+{{- if $gateway.autoscaling.enabled }}
+{{- $gateways = max $gateway.replicas $gateway.autoscaling.maxReplicas }}
+{{- end }}
+{{- $workers := int $worker.replicas }}
+{{- if $worker.keda.enabled }}
+{{- $workers = int $worker.keda.maxReplicas }}
+{{- end }}
+{{- $gatewayPool := (include "letterbox.settings" (dict "root" . "component" $gateway "own" (dict)) | fromYaml).LETTERBOX_DATABASE_POOL_SIZE }}
+{{- $workerPool := (include "letterbox.settings" (dict "root" . "component" $worker "own" (dict)) | fromYaml).LETTERBOX_DATABASE_POOL_SIZE }}
+{{- add (mul (add $gateways 1) (int $gatewayPool)) (mul (add $workers 1) (int $workerPool)) 3 }}
 {{- end }}
 
 {{/* Spreads pods over nodes and zones where possible. */}}
@@ -79,4 +137,17 @@ readinessProbe:
   httpGet: {path: /readyz, port: admin}
   periodSeconds: 2
   failureThreshold: 2
+{{- end }}
+
+{{/* Where the pods of gateways or workers may run. */}}
+{{- define "letterbox.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
