@@ -10,6 +10,7 @@ mod audit;
 mod broker_confirms;
 mod broker_outages;
 mod browser;
+mod chart;
 mod closed_sets;
 mod command_line;
 mod connections;
