@@ -1,6 +1,6 @@
 -- The logins of compose.yaml and the database, made by PostgreSQL's administrator: the owner of the
--- tables, and one for each kind of process with only the rights of its role. Can be repeated, and then
--- sets the passwords again. They are read from files, so that they are in no argument list.
+-- tables, and one for each kind of process with only the rights of its role. Can be repeated, and
+-- then sets the passwords again. They are read from files, so that they are in no argument list.
 \set owner `cat /run/secrets/migrate-password`
 \set gateway `cat /run/secrets/gateway-password`
 \set worker `cat /run/secrets/worker-password`
