@@ -55,10 +55,8 @@ async fn connections(bench: &Bench, gateway: &Process, round: &mut Round) {
     let signed = Signed::new(&bench.webhook, 0);
     let connecting = (0..CONNECTIONS).map(|_| connected(gateway, &signed));
     let connected = stream::iter(connecting).buffer_unordered(AT_ONCE);
-    let open: Vec<Client> = connected
-        .filter_map(async |client| client.ok())
-        .collect()
-        .await;
+    let connected: Vec<_> = connected.collect().await;
+    let open: Vec<Client> = connected.into_iter().flatten().collect();
     tokio::time::sleep(REST).await;
     add(round, CONNECTED, gateway);
     let mut into = round.of(SECTION, CONNECTED);

@@ -153,7 +153,7 @@ async fn the_beginning_of_a_failed_answer_is_kept() {
     let without = world.order_with(&without, format!("run show {id}"));
     assert_eq!(without["actions"][0]["answer"], Value::Null);
     assert_eq!(without["actions"][0]["is_answer_kept"], true);
-    world.order(format!("run erase {id}"));
+    world.order(format!("run erase {id} --yes"));
     assert_eq!(world.count(SEALED).await, 0);
 }
 

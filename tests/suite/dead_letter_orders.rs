@@ -135,7 +135,7 @@ async fn only_what_is_meant_is_redriven() {
         ("redrive 019", "at least 4 characters"),
         ("redrive ", "at least 4 characters"),
         ("show 019", "at least 4 characters"),
-        ("discard 0190", "matches more than one"),
+        ("discard 0190 --yes", "matches more than one"),
         ("redrive 0190bbbb --unclaimed", "leave out --unclaimed"),
     ] {
         let (code, told) = refusal(&world, command);

@@ -368,7 +368,7 @@ async fn a_run_stores_no_more_than_it_may() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (gateway, mut worker) = (world.gateway().await, world.worker().await);
-    let large = "{{ form.message }}".repeat(95);
+    let large = "{{ form.message }}".repeat(190);
     let send = |n: usize| {
         let mut action = post(&format!("s{n}"));
         action["body"] = json!({"text": large});
@@ -377,7 +377,7 @@ async fn a_run_stores_no_more_than_it_may() {
     let actions: Vec<_> = (0..20).map(send).collect();
     let form = world.acting_form(&gateway, &peer.url, json!(actions)).await;
     let mut values = payload();
-    values["message"] = "x".repeat(10_000).into();
+    values["message"] = "x".repeat(5_000).into();
     assert_eq!(form.submit("k", &values).await.status, 200);
     world.await_state("failed", 1).await;
     let run = world.run_of(&form).await;

@@ -71,7 +71,7 @@ async fn runs_are_found_by_what_was_submitted() {
 
     // What is erased is not found any more, and nothing that is kept tells of it.
     let newest = listed[0]["run_id"].as_str().unwrap();
-    world.order(format!("run erase {newest}"));
+    world.order(format!("run erase {newest} --yes"));
     assert_eq!(found("email=ada@example.com"), 1);
     let kept = "SELECT count(*) FROM runs WHERE found_by IS NOT NULL";
     assert_eq!(world.count(kept).await, 2);

@@ -69,7 +69,8 @@ async fn from_a_workspace_to_a_signal() {
     eventually("what is used is told", async || {
         let usage = world.order(format!("workspace usage {workspace}"));
         assert_eq!(usage["runs_started"], 0);
-        usage["webhooks"][0]["bytes_today"] == body.len() && usage["bytes_today"] == body.len()
+        let bytes = body.len() + 512;
+        usage["webhooks"][0]["bytes_today"] == bytes && usage["bytes_today"] == bytes
     })
     .await;
     let signals = world.order(format!("signal list --workspace {workspace}"));
@@ -82,7 +83,7 @@ async fn from_a_workspace_to_a_signal() {
     );
 
     world.order(format!(
-        "webhook delete {}",
+        "webhook delete {} --yes",
         webhook["webhook_id"].as_str().unwrap()
     ));
     let refused = world.letterbox_with(&signed, format!("send webhook --url {url} {file}"));
@@ -290,7 +291,7 @@ async fn exit_codes_tell_refusals_from_misuse() {
     let nobody = |command: &str| command.replace("NOBODY", "00000000-0000-4000-8000-000000000000");
     for command in [
         "webhook create --workspace NOBODY --name x",
-        "webhook delete NOBODY",
+        "webhook delete NOBODY --yes",
         "webhook list --workspace NOBODY",
         "member set --workspace NOBODY --user NOBODY --role owner",
         "member remove --workspace NOBODY --user NOBODY",
@@ -305,7 +306,7 @@ async fn exit_codes_tell_refusals_from_misuse() {
         "workspace allowance NOBODY",
         "workspace policy NOBODY",
         "account list --workspace NOBODY",
-        "account disconnect NOBODY",
+        "account disconnect NOBODY --yes",
         "approval list --workspace NOBODY",
         "approval approve NOBODY --by NOBODY",
         "workspace allowance NOBODY --set 1",

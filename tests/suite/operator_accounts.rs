@@ -127,13 +127,13 @@ async fn accounts_policies_and_approvals() {
     assert!(String::from_utf8_lossy(&table.stdout).contains("/Ada"));
 
     world.order(format!(
-        "account disconnect {}",
+        "account disconnect {} --yes",
         account["account_id"].as_str().unwrap()
     ));
     assert_eq!(
         world
             .refusal(format!(
-                "account disconnect {}",
+                "account disconnect {} --yes",
                 account["account_id"].as_str().unwrap()
             ))
             .0,

@@ -182,7 +182,7 @@ async fn a_run_is_erased_on_order() {
     assert_eq!(scene.form.submit("k", &values).await.status, 200);
     let approval = scene.the_approval().await;
     let world = &scene.world;
-    let erase = format!("run erase {}", approval.run_id);
+    let erase = format!("run erase {} --yes", approval.run_id);
     assert!(world.refusal(&erase).1.contains("not over"));
     let operator = world.operator().await;
     operator
@@ -198,7 +198,7 @@ async fn a_run_is_erased_on_order() {
     let held = "SELECT count(*) FROM runs r JOIN run_actions a USING (run_id)
         WHERE r::text || a::text || coalesce(encode(r.input, 'escape'), '') LIKE '%canary%'";
     assert_eq!(world.count(held).await, 0);
-    let unknown = "run erase 00000000-0000-7000-8000-000000000000";
+    let unknown = "run erase 00000000-0000-7000-8000-000000000000 --yes";
     assert!(world.refusal(unknown).1.contains("no such run"));
 }
 

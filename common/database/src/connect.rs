@@ -61,6 +61,8 @@ impl Role {
     }
 }
 
+/// How long a connection outside of any pool may take, with its handshake.
+const ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a caller waits for a free connection.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -112,9 +114,11 @@ pub async fn connect_once(
 ) -> Result<Client, DatabaseError> {
     let connector =
         tls::connector(&target.check).map_err(|error| DatabaseError::setting(&error))?;
-    let (client, connection) = session(target, role, application)
-        .connect(connector)
-        .await?;
+    let session = session(target, role, application);
+    let connecting = tokio::time::timeout(ONCE_TIMEOUT, session.connect(connector));
+    let connected = connecting.await;
+    let (client, connection) =
+        connected.map_err(|_| DatabaseError::timed_out("connecting", ONCE_TIMEOUT))??;
     tokio::spawn(async move {
         // The client's own calls report what ends the connection.
         let _ = connection.await;
@@ -153,9 +157,12 @@ fn session(target: &DatabaseTarget, role: Role, application: &str) -> Config {
             role.planner_options()
         ));
     }
+    // Of several hosts the next one is tried in time, when one is silent.
+    let hosts = config.get_hosts().len().max(1);
+    let each = CONNECT_TIMEOUT / u32::try_from(hosts).unwrap_or(u32::MAX);
     config
         .application_name(application)
-        .connect_timeout(CONNECT_TIMEOUT)
+        .connect_timeout(each)
         .keepalives(true)
         .keepalives_idle(Duration::from_secs(30))
         .tcp_user_timeout(Duration::from_secs(10));

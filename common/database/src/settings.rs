@@ -7,7 +7,7 @@ use tokio_postgres::{
     Config,
     config::{Host, SslMode},
 };
-use url::Url;
+use url::form_urlencoded;
 
 use letterbox_common::process::{
     networks::is_loopback, secret_setting::SecretSetting, settings::SettingError,
@@ -92,31 +92,32 @@ impl FromStr for DatabaseTarget {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        let mut url = Url::parse(text)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "postgres" | "postgresql"))
-            .ok_or_else(|| {
-                SettingError::new(NAME, "must be postgres://USER:PASSWORD@HOST:PORT/DATABASE")
-            })?;
-
-        let (mut mode, mut roots, mut others) = (None, None, Vec::new());
-        for (key, value) in url.query_pairs() {
+        let schemes = ["postgres://", "postgresql://"];
+        if !schemes.iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(SettingError::new(
+                NAME,
+                "must be postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+            ));
+        }
+        // Only the query is taken apart: the rest may name several hosts, which no URL does.
+        let (server, query) = text.split_once('?').unwrap_or((text, ""));
+        let (mut mode, mut roots) = (None, None);
+        let mut others = form_urlencoded::Serializer::new(String::new());
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {
                 "sslmode" => mode = Some(value.into_owned()),
                 "sslrootcert" => {
                     roots = Some(PathBuf::from(value.into_owned()))
                         .filter(|file| file.as_os_str() != "system")
                 }
-                _ => others.push((key.into_owned(), value.into_owned())),
+                _ => {
+                    others.append_pair(&key, &value);
+                }
             }
         }
-        url.set_query(None);
-        if !others.is_empty() {
-            url.query_pairs_mut().extend_pairs(others);
-        }
         // The driver decodes `%20`, but not the `+` that form encoding writes for a space.
-        let plain = url.as_str().replace('+', "%20");
-        let mut config: Config = plain
+        let others = others.finish().replace('+', "%20");
+        let mut config: Config = format!("{server}?{others}")
             .parse()
             .map_err(|error| SettingError::new(NAME, explain(&error)))?;
 
@@ -187,6 +188,18 @@ mod tests {
         );
         assert!(parse("?sslmode=verify-ca").is_err());
         assert!(parse("?sslmode=no").is_err());
+    }
+
+    #[test]
+    fn several_hosts_have_their_ports_and_a_plus_stays_in_a_password() {
+        let target: DatabaseTarget =
+            "postgres://u:a+b@h1:5433,h2:5434/d?target_session_attrs=read-write"
+                .parse()
+                .unwrap();
+        let config = &target.config;
+        assert_eq!(config.get_ports(), [5433, 5434]);
+        assert_eq!(config.get_hosts().len(), 2);
+        assert_eq!(config.get_password(), Some(&b"a+b"[..]));
     }
 
     #[test]

@@ -8,9 +8,9 @@
 //!
 //! [`SealedColumn`] lists all columns that hold sealed values; each has a key ring of its own.
 //!
-//! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Version
-//! 1 binds a value to its row, version 2 also to other columns of the row. Nonces are random: with
-//! 96 bits that is safe for 2^32 seals under one key, far more than there will ever be webhooks.
+//! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Nonces
+//! are random: with 96 bits that is safe for 2^32 seals under one key, far more than there will
+//! ever be webhooks.
 
 mod place;
 mod settings;
@@ -31,10 +31,7 @@ pub use self::{
     settings::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS, key_ring, keys_of},
 };
 
-/// Bound to a row.
-const ROW: u8 = 1;
-/// Bound to a row and to other columns of it.
-const ROW_AND_COLUMNS: u8 = 2;
+const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
@@ -108,8 +105,7 @@ impl KeyRing {
     pub fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError)?;
-        let version = current_version(&place);
-        let aad = associated_data(version, &place, &self.first.id);
+        let aad = associated_data(&place, &self.first.id);
         let payload = Payload {
             msg: secret,
             aad: &aad,
@@ -120,42 +116,28 @@ impl KeyRing {
             .encrypt(&Nonce::from(nonce), payload)
             .map_err(|_| SealError)?;
 
-        let mut out = vec![version, self.first.id.len() as u8];
+        let mut out = vec![VERSION, self.first.id.len() as u8];
         out.extend_from_slice(self.first.id.as_bytes());
         out.extend_from_slice(&nonce);
         out.extend_from_slice(&sealed);
         Ok(out)
     }
 
-    /// Opens a value that was sealed to this place, with the key that sealed it. Accepts values of
-    /// version 1, which were bound to their row alone.
+    /// Opens a value that was sealed to this place, with the key that sealed it.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Secret, OpenError> {
-        let parts = Parts::of(sealed)?;
-        match (parts.version, current_version(&place)) {
-            (ROW, ROW_AND_COLUMNS) => {
-                tracing::warn!(
-                    table = place.column().table(),
-                    "sealed by an earlier version: run 'letterbox keys rotate' to bind it fully"
-                );
-            }
-            // A later version in a place of version 1 was not sealed there.
-            (version, current) if version != current => return Err(OpenError::Malformed),
-            _ => {}
-        }
-        self.decrypt(&place, &parts)
+        self.decrypt(&place, &Parts::of(sealed)?)
     }
 
-    /// Seals a value again, with the first key and in the current version; `None` if it is sealed
-    /// like that already.
+    /// Seals a value again, with the first key; `None` if it is sealed with that already.
     ///
     /// # Errors
     /// When it does not open, or can't be sealed.
     pub fn reseal(&self, place: Place<'_>, sealed: &[u8]) -> Result<Option<Vec<u8>>, ResealError> {
         let parts = Parts::of(sealed)?;
-        if parts.version == current_version(&place) && parts.key_id == self.first.id {
+        if parts.key_id == self.first.id {
             return Ok(None);
         }
         let secret = self.decrypt(&place, &parts)?;
@@ -186,7 +168,7 @@ impl KeyRing {
                 id: parts.key_id.to_owned(),
                 setting: place.column().keys().name,
             })?;
-        let aad = associated_data(parts.version, place, parts.key_id);
+        let aad = associated_data(place, parts.key_id);
         let payload = Payload {
             msg: parts.ciphertext,
             aad: &aad,
@@ -222,7 +204,6 @@ pub enum ResealError {
 
 /// A sealed value, taken apart.
 struct Parts<'a> {
-    version: u8,
     key_id: &'a str,
     nonce: &'a [u8; NONCE_BYTES],
     ciphertext: &'a [u8],
@@ -231,27 +212,18 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn of(sealed: &'a [u8]) -> Result<Self, OpenError> {
         let parts = || {
-            let [version @ (ROW | ROW_AND_COLUMNS), id_length, rest @ ..] = sealed else {
+            let [VERSION, id_length, rest @ ..] = sealed else {
                 return None;
             };
             let (id, rest) = rest.split_at_checked(usize::from(*id_length))?;
             let (nonce, ciphertext) = rest.split_first_chunk()?;
             Some(Self {
-                version: *version,
                 key_id: std::str::from_utf8(id).ok()?,
                 nonce,
                 ciphertext,
             })
         };
         parts().ok_or(OpenError::Malformed)
-    }
-}
-
-fn current_version(place: &Place<'_>) -> u8 {
-    if place.bound_columns().is_empty() {
-        ROW
-    } else {
-        ROW_AND_COLUMNS
     }
 }
 
@@ -276,21 +248,18 @@ fn framed<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
 }
 
 /// The associated data that binds a value to its place. No two places share it.
-fn associated_data(version: u8, place: &Place<'_>, key_id: &str) -> Vec<u8> {
+fn associated_data(place: &Place<'_>, key_id: &str) -> Vec<u8> {
     let column = place.column();
     let [workspace, row] = place.row();
-    let format = format!("letterbox.sealed.v{version}");
-    let mut parts = vec![
-        format.as_bytes(),
+    let mut parts: Vec<&[u8]> = vec![
+        b"letterbox.sealed.v1",
         column.table().as_bytes(),
         column.name().as_bytes(),
         workspace,
         row,
         key_id.as_bytes(),
     ];
-    if version == ROW_AND_COLUMNS {
-        parts.extend(place.bound_columns());
-    }
+    parts.extend(place.bound_columns());
     framed(parts.into_iter())
 }
 

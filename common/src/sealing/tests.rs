@@ -76,9 +76,10 @@ fn a_credential_is_bound_to_its_user_header_and_address() {
     }
 }
 
-/// A credential that is bound to its row alone opens until it is sealed again.
+/// A credential that is bound to its row alone, as an earlier version sealed it, does not open, and
+/// is not sealed again.
 #[test]
-fn credentials_of_version_1_are_sealed_again() {
+fn a_credential_that_is_bound_to_its_row_alone_does_not_open() {
     let keys = ring(OLD);
     let here = Place::AccountCredential {
         workspace: WorkspaceId::generate(),
@@ -87,18 +88,35 @@ fn credentials_of_version_1_are_sealed_again() {
         header: "authorization",
         base_url: "https://a.example/",
     };
-    let aad = associated_data(ROW, &here, "old");
+    let [workspace, row] = here.row();
+    let column = here.column();
+    let aad = framed(
+        [
+            b"letterbox.sealed.v1".as_slice(),
+            column.table().as_bytes(),
+            column.name().as_bytes(),
+            workspace,
+            row,
+            b"old",
+        ]
+        .into_iter(),
+    );
     let payload = Payload {
         msg: b"the token",
         aad: &aad,
     };
     let nonce = [7; NONCE_BYTES];
     let encrypted = keys.first.cipher.encrypt(&Nonce::from(nonce), payload);
-    let sealed = [&[ROW, 3], b"old".as_slice(), &nonce, &encrypted.unwrap()].concat();
-    assert_eq!(keys.open(here, &sealed).unwrap().expose(), b"the token");
-    let fresh = keys.reseal(here, &sealed).unwrap().unwrap();
-    assert_eq!(keys.open(here, &fresh).unwrap().expose(), b"the token");
-    assert_eq!(keys.reseal(here, &fresh), Ok(None));
+    let sealed = [
+        &[VERSION, 3],
+        b"old".as_slice(),
+        &nonce,
+        &encrypted.unwrap(),
+    ]
+    .concat();
+    assert_refused(&keys, here, &sealed);
+    let both = ring(&format!("{NEW},{OLD}"));
+    assert!(both.reseal(here, &sealed).is_err());
 }
 
 #[test]

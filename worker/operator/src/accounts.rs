@@ -5,6 +5,7 @@ use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
+    public_address::is_private_host,
     sealing::{KeyRing, Place, Secret},
 };
 use letterbox_database::{from_row, statements};
@@ -127,6 +128,26 @@ from_row!(AccountRow {
     created_at,
     disconnected_at
 });
+
+/// Warns of an account that is reached over the internet without encryption.
+pub(crate) fn in_clear_text(name: &str, base_url: &str) -> Option<String> {
+    let url = Url::parse(base_url).ok()?;
+    let is_public = url.scheme() == "http" && !is_private_host(url.host_str()?);
+    is_public.then(|| {
+        format!(
+            "the account {name:?} is reached without encryption: its credential, and all that is \
+             sent, can be read and changed on the way; use https"
+        )
+    })
+}
+
+impl AccountRow {
+    /// What its owner should know before using it, if there is anything.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        in_clear_text(&self.name, &self.base_url)
+    }
+}
 
 impl Operator {
     /// Connects an account of a user.

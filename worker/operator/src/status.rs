@@ -63,12 +63,12 @@ SELECT state, count(*) AS count FROM runs
 WHERE finished_at > now() - interval '1 hour' GROUP BY state";
 
     /// Accounts that runs wait for because an attempt came to nothing, with the error of the one
-    /// that is due next. No pause is longer than an hour; only that far it is looked ahead.
+    /// that is due next. No pause is longer than 75 minutes; only that far it is looked ahead.
     RETRYING = retrying_accounts "
 WITH soon AS (
     SELECT workspace_id, run_id, account_id, due_at FROM active_runs
     WHERE (state = 'ready') IS FALSE AND state = 'scheduled'
-      AND due_at < now() + interval '61 minutes'
+      AND due_at < now() + interval '76 minutes'
     ORDER BY due_at LIMIT 10000
 )
 SELECT w.name AS workspace_name, coalesce(c.name, '-') AS account, count(*) AS runs,

@@ -26,7 +26,9 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    Closing, NewFormLink, Operator, OperatorError, Reason, check_name,
+    Closing, NewFormLink, Operator, OperatorError, Reason,
+    accounts::in_clear_text,
+    check_name,
     form_links::{self, PlannedLink},
     optional_json,
 };
@@ -465,10 +467,11 @@ fn account_warning(name: &str, base_url: Option<&str>) -> Option<String> {
         ));
     };
     let host = Url::parse(base_url).ok()?.host_str()?.to_owned();
-    is_private_host(&host).then(|| {
-        format!(
+    if is_private_host(&host) {
+        return Some(format!(
             "the account {name:?} is at {host}, which is private: actions that use it will fail, \
              unless LETTERBOX_EGRESS_ALLOW of the workers names it"
-        )
-    })
+        ));
+    }
+    in_clear_text(name, base_url)
 }

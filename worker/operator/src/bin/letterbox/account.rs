@@ -10,7 +10,7 @@ use letterbox_common::{
 use letterbox_operator::{Named, NewAccount};
 use url::Url;
 
-use crate::{Failure, Output, confirm::confirm_loss, file, settings::CliSettings};
+use crate::{Failure, Output, confirm::confirm_loss, file, output, settings::CliSettings};
 
 const COLUMNS: [&str; 5] = [
     "account_id",
@@ -95,7 +95,12 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
                 header,
                 credential,
             };
-            Output::one(&operator.connect_account(&keys, &account).await?)
+            let connected = operator.connect_account(&keys, &account).await?;
+            let mut told = output::value(&connected);
+            if let Some(warning) = connected.warning() {
+                told["warnings"] = [warning].into();
+            }
+            Output::One(told)
         }
         AccountCommand::List { workspace } => {
             let operator = settings.operator().await?;

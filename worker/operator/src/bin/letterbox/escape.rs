@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 /// Whether a character is what it looks like.
-fn is_plain(c: char) -> bool {
+pub(crate) fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c,
             // Directional marks, embeddings, overrides and isolates.

@@ -8,7 +8,7 @@ use letterbox_common::{ids::WorkflowId, json_object};
 use letterbox_operator::{FormAnswer, Operator};
 use serde_json::Value;
 
-use crate::{Failure, Output, output};
+use crate::{Failure, Output, escape::is_plain, output};
 
 /// Answers that are read at once.
 const PIECE: u32 = 1_000;
@@ -66,11 +66,14 @@ fn cell(json: &str) -> String {
 }
 
 /// A text in a cell. A stranger's text must not become a formula for the person who opens the file,
-/// and must not steer a terminal.
+/// steer a terminal, or look like another: what reorders a line or can't be seen is left out.
 fn text(text: &str) -> String {
-    let plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     let text = text.replace("\r\n", "\n");
-    let text = text.chars().map(|c| if plain(c) { c } else { '\u{fffd}' });
+    let text = text.chars().filter_map(|c| match c {
+        '\n' | '\t' => Some(c),
+        c if c.is_control() => Some('\u{fffd}'),
+        c => is_plain(c).then_some(c),
+    });
     let text: String = text.collect();
     // The signs of full width are taken for the others by some programs.
     let signs = [
@@ -109,6 +112,8 @@ mod tests {
             (r#""+49 30 1""#, "'+49 30 1"),
             ("\"\u{ff1d}1+1\"", "'\u{ff1d}1+1"),
             ("\"\u{ff20}SUM(A1)\"", "'\u{ff20}SUM(A1)"),
+            ("\"\u{200b}=1+1\"", "'=1+1"),
+            ("\"gpj\u{202e}.exe\"", "gpj.exe"),
             (r#""\t=1""#, "'\t=1"),
             (r#""\r=1""#, "'\u{fffd}=1"),
             (r#""a\u001b[2J""#, "a\u{fffd}[2J"),
