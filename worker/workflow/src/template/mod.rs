@@ -133,9 +133,9 @@ impl Template {
         renderer.render(environment(escape), &self.typed)
     }
 
-    /// Renders the template as JSON text. A template that is a single expression and nothing
-    /// else yields the value itself, so that a number stays a number, and a field's number keeps its digits; any other
-    /// template yields a string.
+    /// Renders the template as JSON text. A template that is a single expression and nothing else
+    /// yields the value itself, so that a number stays a number, and a field's number keeps its
+    /// digits; any other template yields a string.
     ///
     /// # Errors
     /// When a value is a list or an object, or the request exceeds its limits.
