@@ -228,7 +228,7 @@ $$;
 COMMENT ON FUNCTION stop_search IS
     'Removes the next `most` runs after the given one from the search; returns the last of them, '
     'null when there are no more';
-REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace, empty_workspace,
-    stop_search FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace, empty_workspace,
-    stop_search TO letterbox_operator;
+REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
+    empty_workspace, stop_search FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
+    empty_workspace, stop_search TO letterbox_operator;

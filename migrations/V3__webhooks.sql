@@ -19,6 +19,7 @@ CREATE TABLE webhooks (
     replaces      uuid,
     memory_id     uuid,
     ends_at       timestamptz,
+    settable_until timestamptz,
     PRIMARY KEY (workspace_id, webhook_id),
     CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (scheme_rules IS NOT NULL)),
     CONSTRAINT secret_lives_as_long_as_the_webhook
@@ -44,6 +45,9 @@ COMMENT ON COLUMN webhooks.memory_id IS
     'remember bodies under its id; null if none was replaced';
 COMMENT ON COLUMN webhooks.ends_at IS
     'When it ends because it was replaced, by the database''s clock; null means never';
+COMMENT ON COLUMN webhooks.settable_until IS
+    'Until when its secret may be set, which the tool makes that sends: infinity while it has one '
+    'that nobody knows, null for never';
 CREATE INDEX webhooks_by_memory ON webhooks (workspace_id, memory_id) WHERE memory_id IS NOT NULL
     AND deleted_at IS NULL;
 CREATE INDEX webhooks_successors ON webhooks (workspace_id, webhook_id) WHERE replaces IS NOT NULL

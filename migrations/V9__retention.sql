@@ -19,7 +19,8 @@ COMMENT ON COLUMN stored_bytes.workspace_id IS 'Tenant';
 COMMENT ON COLUMN stored_bytes.day IS 'In UTC';
 COMMENT ON COLUMN stored_bytes.webhook_id IS
     'The webhook whose deliveries are counted; null for the whole workspace, forms included';
-COMMENT ON COLUMN stored_bytes.bytes IS 'Bodies of signals, inputs of runs, requests and answers, and 512 for each row';
+COMMENT ON COLUMN stored_bytes.bytes IS
+    'Bodies of signals, inputs of runs, requests and answers, and 512 for each row';
 
 CREATE TABLE erased_runs (
     workspace_id uuid NOT NULL,

@@ -1,11 +1,20 @@
-//! How much memory a gateway holds: idle, with thousands of idle connections, and with a thousand
-//! large bodies while the database says nothing.
+//! How much memory a gateway holds: idle, with thousands of idle connections, with a thousand large
+//! bodies while the database says nothing, and with as many bodies that do not end as it takes
+//! connections.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream};
 use letterbox_tests::{Process, Proxy};
-use tokio::task::JoinSet;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
+};
 
 use crate::{
     arguments::Section,
@@ -22,12 +31,18 @@ pub const IDLE: &str = "fresh and idle";
 pub const CONNECTED: &str = "5,000 idle connections";
 pub const STALLED: &str = "1,000 bodies of 64 KiB, database frozen";
 
+pub const SLOW: &str = "4,096 bodies of 65,535 bytes, all but their ends";
+
 const SECTION: Section = Section::Memory;
 const CONNECTIONS: usize = 5_000;
 /// So many that the last is there before the first has been idle for too long.
 const AT_ONCE: usize = 64;
 const BODIES: usize = 1_000;
 const BODY_BYTES: usize = 64 << 10;
+/// As many connections as a gateway takes by default, from so many peers.
+const SLOW_BODIES: usize = 4_096;
+const PEERS: usize = 9;
+const SLOW_BYTES: usize = 65_535;
 /// What was set free has been given back by then.
 const REST: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -41,6 +56,42 @@ pub async fn run(bench: &Bench, round: &mut Round) {
     drop(gateway);
     bodies(bench, round).await;
     bench.empty_queues().await;
+    slow_bodies(bench, round).await;
+}
+
+/// Bodies of which all but the last bytes have come.
+async fn slow_bodies(bench: &Bench, round: &mut Round) {
+    let gateway = bench.gateway_with(&[]).await;
+    let Ok(address) = gateway.public_address().parse() else {
+        return;
+    };
+    let head = format!(
+        "POST /webhooks/incoming/{} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {SLOW_BYTES}\r\n\r\n",
+        bench.webhook.address
+    );
+    let begun = head + &"x".repeat(SLOW_BYTES - 500);
+    let sending = (0..SLOW_BODIES).map(|number| slow_body(address, number % PEERS, &begun));
+    let sent: Vec<_> = stream::iter(sending)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let open: Vec<TcpStream> = sent.into_iter().flatten().collect();
+    add(round, SLOW, &gateway);
+    let counted = gateway.metric("letterbox_connections").await as usize;
+    let mut into = round.of(SECTION, SLOW);
+    into.failed("not sent", (SLOW_BODIES - open.len()) as u64);
+    into.failed("not connected", SLOW_BODIES.saturating_sub(counted) as u64);
+}
+
+/// Sends the beginning of a request from one of several addresses.
+async fn slow_body(to: SocketAddr, peer: usize, begun: &str) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    let from = Ipv4Addr::new(127, 0, 1, peer as u8 + 1);
+    socket.bind(SocketAddr::from((from, 0)))?;
+    let mut stream = socket.connect(to).await?;
+    stream.write_all(begun.as_bytes()).await?;
+    Ok(stream)
 }
 
 fn add(round: &mut Round, name: &str, gateway: &Process) {

@@ -17,7 +17,7 @@ use crate::{
     },
     intake::{SECONDS_BEHIND, running, stopped},
     limits::{BOUND, HYPER, SENDER},
-    memory::{CONNECTED, IDLE, PEAK, RESIDENT, STALLED},
+    memory::{CONNECTED, IDLE, PEAK, RESIDENT, SLOW, STALLED},
     refusals::{BAD_SIGNATURES, BESIDE_FORGED, BESIDE_LIMITED, COMMITS, LIMITED, REPEATS, UNKNOWN},
     summary::{Former, Values},
 };
@@ -309,6 +309,8 @@ impl Judge<'_> {
             AtMost(200.0),
             stalled,
         );
+        let slow = memory(SLOW, PEAK);
+        self.plain("MiB with 4,096 slow bodies", AtMost(400.0), slow);
     }
 
     fn fairness(&mut self) {

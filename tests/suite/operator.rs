@@ -1,7 +1,7 @@
 //! The operator command line, as people and programs use it.
 
-use letterbox_tests::{DEFINITION, World, command_file, eventually};
-use serde_json::Value;
+use letterbox_tests::{DEFINITION, Webhook, World, command_file, definition_with, eventually};
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn from_a_workspace_to_a_signal() {
@@ -347,4 +347,89 @@ async fn exit_codes_tell_refusals_from_misuse() {
             .0,
         1
     );
+}
+
+/// What a deploy would do is said before; a link is ended, a workflow given to another member, and
+/// somebody who leaves loses all rights.
+#[tokio::test]
+async fn links_end_and_workflows_change_hands() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    let (workspace, workflow) = (form.workspace, form.workflow);
+    let wrong = command_file(&format!("{workflow}.wrong.json"), r#"{"form": {}}"#);
+    assert_eq!(world.refusal(format!("workflow check {wrong}")).0, 1);
+    let mut definition: Value = serde_json::from_str(&definition_with(json!([]))).unwrap();
+    definition["form"]["fields"][0]["label"] = "Other".into();
+    definition["form"]["fields"].as_array_mut().unwrap().pop();
+    definition["actions"] = json!([{"id": "wait", "type": "delay", "for": "PT1M"}]);
+    let file = command_file(&format!("{workflow}.json"), &definition.to_string());
+    let checked = world.order(format!("workflow check {file}"));
+    assert_eq!(checked, json!({"warnings": []}));
+    let deploy = format!("workflow deploy {workflow} --definition {file}");
+    let plan = world.order(format!("{deploy} --dry-run"));
+    assert_eq!(plan["ends"].as_array().unwrap().len(), 1);
+    assert_eq!(plan["fields"]["changed"].as_array().unwrap().len(), 1);
+    assert_eq!(plan["fields"]["removed"].as_array().unwrap().len(), 1);
+    assert_eq!(plan["actions"]["added"], json!(["wait"]));
+    form.assert_lives().await;
+
+    world.order(format!("form-link end {workflow} --yes"));
+    form.assert_dead().await;
+    assert_eq!(
+        world.refusal(format!("form-link end {workflow} --yes")).0,
+        1
+    );
+    assert_eq!(
+        world.order(format!("workflow show {workflow}"))["state"],
+        "deployed"
+    );
+
+    let bob = format!("bob-{workflow}@example.com");
+    world.order(format!("user create --email {bob} --name Bob"));
+    let transfer = format!("workflow transfer {workflow} --to {bob} --yes");
+    assert_eq!(world.refusal(&transfer).0, 1, "not a member");
+    world.order(format!(
+        "member set --workspace {workspace} --user {bob} --role editor"
+    ));
+    let link = world.order(format!("form-link create {workflow}"));
+    let living = form.with_token(link["token"].as_str().unwrap());
+    living.assert_lives().await;
+    let given = world.order(&transfer);
+    assert_ne!(given["owner_id"], json!(form.owner));
+    living.assert_dead().await;
+    let link = world.order(format!("form-link create {workflow}"));
+    let living = form.with_token(link["token"].as_str().unwrap());
+    living.assert_lives().await;
+    let deactivated = world.order(format!("user deactivate {bob} --yes"));
+    assert!(deactivated[0]["deactivated_at"].is_string());
+    living.assert_dead().await;
+}
+
+/// A tool that makes its secret when it knows the address: nothing is accepted before it is set.
+#[tokio::test]
+async fn a_secret_is_set_later() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let workspace = world.webhook(&gateway).await.address.workspace;
+    let new = format!("webhook create --workspace {workspace} --name Later --secret-later");
+    let created = world.order(new);
+    assert_eq!(created["secret"], Value::Null);
+    let id = created["webhook_id"].as_str().unwrap();
+    let address = format!("{workspace}.{id}").parse().unwrap();
+    let with = |secret: &str| Webhook::new(&gateway.public_url(), address, secret.to_owned());
+    let secrets = ["the first one, wrong", "the second one, right"];
+    assert_eq!(with(secrets[1]).send("1").await.status, 401);
+    for secret in secrets {
+        let file = command_file(&format!("{id}.secret"), secret);
+        let set = world.order(format!("webhook set-secret {id} --secret-file {file}"));
+        assert_eq!(set["awaits_secret"], false);
+        assert!(with(secret).send(format!("\"{secret}\"")).await.is_first());
+    }
+    let hour = "UPDATE webhooks SET settable_until = now() WHERE settable_until IS NOT NULL";
+    world.database.execute(hour, &[]).await.unwrap();
+    let file = command_file(&format!("{id}.secret"), "a third one, too late");
+    let late = format!("webhook set-secret {id} --secret-file {file}");
+    assert_eq!(world.refusal(late).0, 1);
+    assert_eq!(with("a third one, too late").send("3").await.status, 401);
 }

@@ -24,12 +24,20 @@ LEFT JOIN releases r
     AND r.release_id = f.live_release_id
 RETURNING workspace_id, token_sha256 = $4::bytea AS wants_proof";
 
+    /// Ends the live link of a workflow.
+    END_FORM_LINK = end_form_link "
+UPDATE form_links l SET ended_at = clock_timestamp()
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+WHERE l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
+RETURNING f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at";
+
     /// The live links of a workflow, or of all workflows of a member.
     LIVE_LINKS = live_links "
 SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at
 FROM workspaces w JOIN workflows f
     ON f.workspace_id = w.workspace_id
-    AND (f.workflow_id = $1 OR (f.workspace_id = $2 AND f.owner_id = $3))
+    AND (f.workflow_id = $1
+         OR (f.owner_id = $3 AND ($2::uuid IS NULL OR f.workspace_id = $2)))
 JOIN form_links l
     ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
 ORDER BY f.name, f.workflow_id";
@@ -84,6 +92,8 @@ pub enum Losing {
     Workflow(WorkflowId),
     /// All that this member owns.
     Member(WorkspaceId, UserId),
+    /// All that this user owns in any workspace.
+    User(UserId),
 }
 
 /// A link to make, with a token for each kind of form: whether the release wants a proof of work is
@@ -158,16 +168,28 @@ impl Operator {
             .ok_or(Reason::NotFound("workflow").into())
     }
 
+    /// Ends the live link of a workflow, which stays deployed.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<LiveLink, OperatorError> {
+        let ended = self
+            .database
+            .fetch_optional(&END_FORM_LINK, &[&workflow])
+            .await?;
+        ended.ok_or(Reason::NotFound("live form link").into())
+    }
+
     /// Lists the links that a move ends.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
-        let (workflow, member) = match of {
-            Losing::Workflow(workflow) => (Some(workflow), None),
-            Losing::Member(workspace, user) => (None, Some((workspace, user))),
+        let (workflow, workspace, user) = match of {
+            Losing::Workflow(workflow) => (Some(workflow), None, None),
+            Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
+            Losing::User(user) => (None, None, Some(user)),
         };
-        let (workspace, user) = member.unzip();
         let links = self
             .database
             .fetch_all(&LIVE_LINKS, &[&workflow, &workspace, &user])

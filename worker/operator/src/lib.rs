@@ -16,6 +16,7 @@ mod form_links;
 mod lost_claims;
 mod members;
 mod names;
+mod plans;
 mod policies;
 mod run_detail;
 mod runs;
@@ -45,6 +46,7 @@ pub use self::{
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     members::Member,
     names::{Named, NamedId, Noun},
+    plans::{Changes, DeployPlan},
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
@@ -70,6 +72,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         lost_claims::STATEMENTS,
         members::STATEMENTS,
         names::STATEMENTS,
+        plans::STATEMENTS,
         policies::STATEMENTS,
         run_detail::STATEMENTS,
         runs::STATEMENTS,

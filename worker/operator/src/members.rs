@@ -38,6 +38,15 @@ SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)");
 WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RETURNING *)
 SELECT ", member_columns!(), " FROM removed m JOIN users u USING (user_id)");
 
+    /// Takes the rights of a user in all workspaces.
+    DEACTIVATE_USER = deactivate_user concat!("
+WITH stored AS (
+    UPDATE members SET deactivated_at = coalesce(deactivated_at, clock_timestamp())
+    WHERE user_id = $1 RETURNING *
+)
+SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)
+ORDER BY m.workspace_id");
+
     /// The members of a workspace, by e-mail address.
     MEMBERS = members concat!("
 SELECT ", member_columns!(), "
@@ -99,6 +108,14 @@ impl Operator {
             .await;
         let missing = Reason::NotFound("workspace or user");
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)
+    }
+
+    /// Takes the rights of a user in all workspaces; returns the memberships.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn deactivate_user(&self, user: UserId) -> Result<Vec<Member>, OperatorError> {
+        Ok(self.database.fetch_all(&DEACTIVATE_USER, &[&user]).await?)
     }
 
     /// Removes a member.

@@ -23,7 +23,7 @@ const MIN_SECRET: usize = 16;
 macro_rules! columns {
     () => {
         "webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, created_at,
-       deleted_at"
+       deleted_at, coalesce(settable_until = 'infinity', false) AS awaits_secret"
     };
 }
 
@@ -31,8 +31,21 @@ statements! {
     /// Creates a webhook.
     CREATE_WEBHOOK = create_webhook "
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
-    allow_from)
-VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    allow_from, settable_until)
+VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN 'infinity'::timestamptz END)";
+
+    /// Sets the secret of a webhook that was made without one, or not an hour ago.
+    SET_WEBHOOK_SECRET = set_webhook_secret concat!("
+UPDATE webhooks SET secret_sealed = $2,
+    settable_until = least(settable_until, now() + interval '1 hour')
+WHERE webhook_id = $1 AND deleted_at IS NULL AND settable_until > now()
+RETURNING ", columns!());
+
+    /// A webhook whose secret may be set.
+    SETTABLE_WEBHOOK = settable_webhook "
+SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM workspaces w
+JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
+WHERE h.deleted_at IS NULL AND h.settable_until > now()";
 
     /// Creates the successor of a webhook, which ends after $4 seconds.
     REPLACE_WEBHOOK = replace_webhook "
@@ -85,6 +98,8 @@ pub struct Sender {
     pub rules: Option<String>,
     /// The secret that it has already; `None` makes a new one.
     pub secret: Option<Secret>,
+    /// Its secret is set later: until then nobody knows one, and nothing is accepted.
+    pub is_secret_later: bool,
     /// Networks that it sends from; `None` is from everywhere.
     pub allow_from: Option<String>,
 }
@@ -95,6 +110,7 @@ impl Default for Sender {
             scheme: Scheme::Letterbox,
             rules: None,
             secret: None,
+            is_secret_later: false,
             allow_from: None,
         }
     }
@@ -121,6 +137,8 @@ pub struct WebhookRow {
     pub created_at: Timestamp,
     /// When it was deleted and its secret destroyed; `None` while it takes deliveries.
     pub deleted_at: Option<Timestamp>,
+    /// Whether its secret is still to be set: it takes nothing before.
+    pub awaits_secret: bool,
 }
 
 from_row!(WebhookRow {
@@ -132,7 +150,8 @@ from_row!(WebhookRow {
     replaces,
     ends_at,
     created_at,
-    deleted_at
+    deleted_at,
+    awaits_secret
 });
 
 /// A webhook that can be replaced.
@@ -225,12 +244,44 @@ impl Operator {
                     /* $5 scheme */ &sender.scheme,
                     /* $6 scheme_rules */ &sender.rules,
                     /* $7 allow_from */ &sender.allow_from,
+                    /* $8 is_secret_later */ &sender.is_secret_later,
                 ],
             )
             .await;
         let missing = Reason::NotFound("workspace");
         created.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         Ok(new)
+    }
+
+    /// Sets the secret of a webhook that was made without one; again within an hour, if the first
+    /// one was wrong.
+    ///
+    /// # Errors
+    /// When there is no such webhook, its secret was set, or its scheme can't use this one.
+    pub async fn set_webhook_secret(
+        &self,
+        keys: &KeyRing,
+        webhook: WebhookId,
+        secret: Secret,
+    ) -> Result<WebhookRow, OperatorError> {
+        let missing = || Reason::NotFound("webhook whose secret is to be set");
+        let found = self
+            .database
+            .fetch_optional(&SETTABLE_WEBHOOK, &[&webhook])
+            .await?;
+        let found: Replaceable = found.ok_or_else(missing)?;
+        let rules = rules_of(found.scheme, found.rules.as_deref())?;
+        let secret = usable_secret(&rules, Some(secret))?;
+        let place = Place::WebhookSecret {
+            workspace: found.workspace,
+            webhook,
+        };
+        let sealed = keys.seal(place, secret.expose())?;
+        let set = self
+            .database
+            .fetch_optional(&SET_WEBHOOK_SECRET, &[&webhook, &sealed])
+            .await?;
+        set.ok_or_else(|| missing().into())
     }
 
     /// Creates the successor of a webhook: another address and another secret for the same sender.

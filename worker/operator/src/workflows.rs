@@ -88,6 +88,14 @@ FROM workspaces w
 WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1 AND f.state = ANY ($2)
 RETURNING ", columns!());
 
+    /// Gives a workflow to another member who may run workflows.
+    TRANSFER_WORKFLOW = transfer_workflow concat!("
+UPDATE workflows f SET owner_id = m.user_id
+FROM members m
+WHERE f.workflow_id = $1 AND m.workspace_id = f.workspace_id AND m.user_id = $2 AND m.may_run
+  AND f.state <> 'deleted'
+RETURNING ", columns!());
+
     /// One workflow with its definition, the number of its release and its live link.
     WORKFLOW = workflow concat!("
 SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, l.closes_at,
@@ -110,6 +118,9 @@ SELECT r.form::text AS form FROM workspaces w JOIN releases r
 SELECT ", columns!(), "
 FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id");
 }
+
+/// Why a workflow can't be changed any more.
+pub(crate) const GONE: Reason = Reason::NotFound("workflow, or it is deleted");
 
 /// A move that is not a deploy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,7 +299,7 @@ impl Operator {
         let deploying = self.database.transaction("deploy", &work);
         match deploying.await.map_err(form_links::explain)? {
             Some(deployed) => Ok(deployed?),
-            None => Err(Reason::NotFound("workflow, or it is deleted").into()),
+            None => Err(GONE.into()),
         }
     }
 
@@ -311,6 +322,31 @@ impl Operator {
         }
         let from = self.workflow(workflow).await?.row.state;
         Err(Reason::ImpossibleMove { from, to }.into())
+    }
+
+    /// Gives a workflow to another member: later runs use that member's identity and accounts. The
+    /// live link dies with it; runs that have been recorded stay with the former owner.
+    ///
+    /// # Errors
+    /// When there is no such workflow, it is deleted, or the user is not a member who may run
+    /// workflows.
+    pub async fn transfer_workflow(
+        &self,
+        workflow: WorkflowId,
+        to: UserId,
+    ) -> Result<WorkflowRow, OperatorError> {
+        let transferred = self
+            .database
+            .fetch_optional(&TRANSFER_WORKFLOW, &[&workflow, &to])
+            .await?;
+        if let Some(transferred) = transferred {
+            return Ok(transferred);
+        }
+        let found = self.workflow(workflow).await?.row;
+        Err(match found.state {
+            WorkflowState::Deleted => GONE.into(),
+            _ => Reason::OwnerMustRun.into(),
+        })
     }
 
     /// Gives one workflow with its definition.
@@ -401,7 +437,12 @@ impl Work for Deploy<'_> {
             .await?;
         let workflow = WorkflowRow::from_row(&deployed)?;
         let mut warnings = definition.warnings();
-        warnings.extend(account_warnings(transaction, &workflow, &definition).await?);
+        let accounts = AccountWarnings {
+            workspace: workflow.workspace_id,
+            owner: workflow.owner_id,
+            definition: &definition,
+        };
+        warnings.extend(accounts.run(transaction).await?.unwrap_or_default());
         let link = match &self.planned {
             Some(planned) => planned.make(transaction, self.workflow).await?,
             None => None,
@@ -435,27 +476,37 @@ async fn create_release(
     Ok(release)
 }
 
-/// One sentence for each account that the actions use and that is missing or private.
-async fn account_warnings(
-    transaction: &Transaction<'_>,
-    workflow: &WorkflowRow,
-    definition: &Definition,
-) -> Result<Vec<String>, DatabaseError> {
-    let all = [&definition.actions[..], &definition.on_failure[..]].concat();
-    let names = actions::account_names(&all);
-    let owner = (workflow.workspace_id, workflow.owner_id);
-    let rows = transaction
-        .query(&OWNERS_ACCOUNTS, &[&owner.0, &owner.1, &names])
-        .await?;
-    let mut base_urls = BTreeMap::new();
-    for row in &rows {
-        let (name, base_url): (String, String) = (row.try_get("name")?, row.try_get("base_url")?);
-        base_urls.insert(name, base_url);
+/// One sentence for each account that the actions use and that is missing, private or in clear text.
+pub(crate) struct AccountWarnings<'d> {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) owner: UserId,
+    pub(crate) definition: &'d Definition,
+}
+
+impl Work for AccountWarnings<'_> {
+    type Output = Vec<String>;
+
+    async fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<Option<Vec<String>>, DatabaseError> {
+        let definition = self.definition;
+        let all = [&definition.actions[..], &definition.on_failure[..]].concat();
+        let names = actions::account_names(&all);
+        let rows = transaction
+            .query(&OWNERS_ACCOUNTS, &[&self.workspace, &self.owner, &names])
+            .await?;
+        let mut base_urls = BTreeMap::new();
+        for row in &rows {
+            let (name, base_url): (String, String) =
+                (row.try_get("name")?, row.try_get("base_url")?);
+            base_urls.insert(name, base_url);
+        }
+        let warnings = names
+            .iter()
+            .filter_map(|name| account_warning(name, base_urls.get(*name).map(String::as_str)));
+        Ok(Some(warnings.collect()))
     }
-    let warnings = names
-        .iter()
-        .filter_map(|name| account_warning(name, base_urls.get(*name).map(String::as_str)));
-    Ok(warnings.collect())
 }
 
 /// What is wrong with an account that actions use, if anything is; `base_url` is `None` if the

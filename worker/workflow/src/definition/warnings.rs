@@ -24,8 +24,8 @@ const MAX_INSERTED: usize = 64 << 10;
 /// What one action may store: its request, and its answer.
 const MAX_OF_ACTION: usize = (1 << 20) + (64 << 10);
 
-/// Warns if runs could store more than a run may. An estimate: each insertion as large as it can be,
-/// each action at its bound if there are loops.
+/// Warns if runs could store more than a run may. An estimate: each insertion as large as it can
+/// be, each action at its bound if there are loops.
 pub(super) fn of_size<'t>(
     actions: &[Action],
     texts: impl Iterator<Item = &'t String> + Clone,

@@ -20,6 +20,13 @@ pub(crate) enum FormLinkCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// End the form link of a workflow, which stays deployed: for a link that has leaked
+    End {
+        workflow_id: Named<WorkflowId>,
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// When a link closes by itself.
@@ -50,16 +57,24 @@ impl From<ClosingArguments> for Closing {
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result<Output, Failure> {
-    let FormLinkCommand::Create {
-        workflow_id,
-        closing,
-        yes,
-    } = verb;
     let operator = settings.operator().await?;
-    let workflow = operator.id(&workflow_id).await?;
-    confirm(&operator, Losing::Workflow(workflow), yes).await?;
-    let creating = operator.create_form_link(workflow, closing.into());
-    Ok(Output::one(&shown(settings, &creating.await?)))
+    match verb {
+        FormLinkCommand::Create {
+            workflow_id,
+            closing,
+            yes,
+        } => {
+            let workflow = operator.id(&workflow_id).await?;
+            confirm(&operator, Losing::Workflow(workflow), yes).await?;
+            let creating = operator.create_form_link(workflow, closing.into());
+            Ok(Output::one(&shown(settings, &creating.await?)))
+        }
+        FormLinkCommand::End { workflow_id, yes } => {
+            let workflow = operator.id(&workflow_id).await?;
+            confirm(&operator, Losing::Workflow(workflow), yes).await?;
+            Ok(Output::one(&operator.end_form_link(workflow).await?))
+        }
+    }
 }
 
 /// A new link, at the only time that its token is shown.

@@ -136,6 +136,11 @@ pub(crate) fn value(thing: &impl Serialize) -> Value {
     serde_json::to_value(thing).expect("structs with text keys always serialize")
 }
 
+/// The members of an object, a line for each.
+pub(crate) fn members(thing: &Value) -> String {
+    Output::One(thing.clone()).table()
+}
+
 /// A value in a cell of its own: an object takes a line for each member that is not empty.
 fn block(value: &Value) -> String {
     match value {

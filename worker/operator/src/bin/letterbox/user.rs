@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 use letterbox_common::ids::UserId;
-use letterbox_operator::{Named, Operator};
+use letterbox_operator::{Losing, Named, Operator};
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, confirm::confirm};
 
 #[derive(Subcommand)]
 pub(crate) enum UserCommand {
@@ -19,6 +19,17 @@ pub(crate) enum UserCommand {
     List {
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: u32,
+    },
+    /// Take a user's rights in all workspaces: for somebody who leaves
+    ///
+    /// Workflows that the user owns take no more submissions; give them to somebody else with
+    /// 'workflow transfer'. 'member set' gives rights back.
+    Deactivate {
+        /// Id or e-mail address
+        user: Named<UserId>,
+        /// Do not ask for confirmation before form links end
+        #[arg(long)]
+        yes: bool,
     },
     /// Show a user
     Show {
@@ -36,6 +47,14 @@ pub(crate) async fn run(operator: &Operator, verb: UserCommand) -> Result<Output
             &operator.users(limit).await?,
             &["user_id", "email", "name", "created_at"],
         ),
+        UserCommand::Deactivate { user, yes } => {
+            let user = operator.id(&user).await?;
+            confirm(operator, Losing::User(user), yes).await?;
+            Output::many(
+                &operator.deactivate_user(user).await?,
+                &["workspace_id", "email", "role", "deactivated_at"],
+            )
+        }
         UserCommand::Show { user } => Output::one(&operator.user(operator.id(&user).await?).await?),
     })
 }

@@ -36,6 +36,13 @@ pub(crate) enum WebhookCommand {
     /// so change the address and the secret in every sender before the first of them sends. If the
     /// successor is deleted before that, the former one goes on.
     Replace(Replacement),
+    /// Set the secret of a webhook that was created with --secret-later; again within an hour
+    SetSecret {
+        webhook_id: Named<WebhookId>,
+        /// A file with the secret that the tool gave you; - reads standard input
+        #[arg(long, value_name = "FILE")]
+        secret_file: PathBuf,
+    },
     /// Show why the last deliveries of a webhook were refused, at most 100; senders are never told
     Log {
         webhook_id: Named<WebhookId>,
@@ -79,6 +86,10 @@ pub(crate) struct Creation {
     /// A file with the secret that the tool gave you; without it, a new one is made
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    /// The tool gives you the secret only when it knows the address: set it with 'webhook
+    /// set-secret'; nothing is accepted before
+    #[arg(long, conflicts_with = "secret_file")]
+    secret_later: bool,
     /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
     #[arg(long, value_name = "CIDR[,CIDR...]")]
     allow_from: Option<String>,
@@ -121,6 +132,16 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
     Ok(match verb {
         WebhookCommand::Create(new) => create(settings, new).await?,
         WebhookCommand::Replace(new) => replace(settings, new).await?,
+        WebhookCommand::SetSecret {
+            webhook_id,
+            secret_file,
+        } => {
+            let keys = key_ring(SealedColumn::WebhookSecret)?;
+            let secret = Secret::new(file::read(&secret_file)?.trim_ascii().to_vec());
+            let operator = operator().await?;
+            let webhook = operator.id(&webhook_id).await?;
+            Output::one(&operator.set_webhook_secret(&keys, webhook, secret).await?)
+        }
         WebhookCommand::List { workspace } => {
             let operator = operator().await?;
             let webhooks = operator.webhooks(operator.id(&workspace).await?).await?;
@@ -146,6 +167,7 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
         scheme: new.scheme,
         rules: new.rules.map(|file| file::read_text(&file)).transpose()?,
         secret: read_secret(new.secret_file.as_deref())?,
+        is_secret_later: new.secret_later,
         allow_from: new.allow_from,
     };
     let operator = settings.operator().await?;
@@ -153,6 +175,10 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
     let creating = operator.create_webhook(&keys, workspace, &new.name, &sender);
     let created = creating.await?;
     let mut shown = shown(settings, &created);
+    if new.secret_later {
+        // Nobody knows the one that it has until then.
+        shown["secret"] = Value::Null;
+    }
     shown["name"] = new.name.into();
     shown["scheme"] = new.scheme.to_string().into();
     Ok(Output::One(shown))

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
-use letterbox_operator::{Losing, Move, Named, Operator};
+use letterbox_operator::{Losing, Move, Named, Operator, OperatorError, Reason, WorkflowDetail};
+use letterbox_workflow::Definition;
 use serde_json::json;
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     confirm::confirm,
     export, file,
     form_link::{self, ClosingArguments},
+    output,
     settings::CliSettings,
 };
 
@@ -35,6 +37,20 @@ pub(crate) enum WorkflowCommand {
     },
     /// Make a release of the definition and deploy it; ends the form link
     Deploy(Deployment),
+    /// Check a definition, without a database: its mistakes and warnings
+    Check {
+        /// A file with {"form": {...}, "actions": [...]}; - reads standard input
+        definition: PathBuf,
+    },
+    /// Give a workflow to another member, as whom it runs from then on; ends the form link
+    Transfer {
+        workflow_id: Named<WorkflowId>,
+        /// The new owner; a member who may run workflows
+        #[arg(long, value_name = "USER")]
+        to: Named<UserId>,
+        #[command(flatten)]
+        said: Said,
+    },
     /// Take no more submissions; ends the form link
     Pause(Moved),
     /// Deploy the last release again; ends the form link
@@ -80,6 +96,9 @@ pub(crate) struct Deployment {
     new_link: bool,
     #[command(flatten)]
     closing: ClosingArguments,
+    /// Only say what it would do: links that end, what changes, warnings
+    #[arg(long, conflicts_with = "new_link")]
+    dry_run: bool,
     #[command(flatten)]
     said: Said,
 }
@@ -101,6 +120,11 @@ pub(crate) struct Moved {
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result<Output, Failure> {
+    if let WorkflowCommand::Check { definition } = &verb {
+        let definition = Definition::check(&file::read_text(definition)?)
+            .map_err(|problems| OperatorError::from(Reason::InvalidDefinition(problems)))?;
+        return Ok(Output::One(json!({ "warnings": definition.warnings() })));
+    }
     let operator = &settings.operator().await?;
     let (moved, to) = match verb {
         WorkflowCommand::Create {
@@ -115,9 +139,21 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             return Ok(Output::one(&creating.await?));
         }
         WorkflowCommand::Deploy(new) => return deploy(settings, operator, new).await,
+        WorkflowCommand::Check { .. } => return Ok(Output::Nothing),
+        WorkflowCommand::Transfer {
+            workflow_id,
+            to,
+            said,
+        } => {
+            let (workflow, to) = (operator.id(&workflow_id).await?, operator.id(&to).await?);
+            confirm(operator, Losing::Workflow(workflow), said.yes).await?;
+            return Ok(Output::one(
+                &operator.transfer_workflow(workflow, to).await?,
+            ));
+        }
         WorkflowCommand::Show { workflow_id } => {
-            let workflow = operator.id(&workflow_id).await?;
-            return Ok(Output::one(&operator.workflow(workflow).await?));
+            let workflow = operator.workflow(operator.id(&workflow_id).await?).await?;
+            return Ok(Output::text(shown(&workflow), &workflow));
         }
         WorkflowCommand::List { workspace } => {
             let workflows = operator.workflows(operator.id(&workspace).await?).await?;
@@ -142,6 +178,16 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
     move_to(operator, workflow, to, moved.said).await
 }
 
+/// A workflow, and its definition as one can edit it.
+fn shown(workflow: &WorkflowDetail) -> String {
+    let mut members = json!(workflow);
+    let definition = members
+        .as_object_mut()
+        .and_then(|all| all.remove("definition"));
+    let definition = definition.unwrap_or_default();
+    format!("{}\n\n{definition:#}", output::members(&members))
+}
+
 async fn move_to(
     operator: &Operator,
     workflow: WorkflowId,
@@ -163,6 +209,12 @@ async fn deploy(
     let definition = new.definition.map(|file| file::read_text(&file));
     let definition = definition.transpose()?;
     let workflow = operator.id(&new.workflow_id).await?;
+    if new.dry_run {
+        let plan = operator
+            .plan_deploy(workflow, definition.as_deref())
+            .await?;
+        return Ok(Output::One(json!(plan)));
+    }
     confirm(operator, Losing::Workflow(workflow), new.said.yes).await?;
     if !new.new_link {
         let deployed = operator.deploy(workflow, definition.as_deref()).await?;
