@@ -310,7 +310,7 @@ impl Judge<'_> {
             stalled,
         );
         let slow = memory(SLOW, PEAK);
-        self.plain("MiB with 4,096 slow bodies", AtMost(400.0), slow);
+        self.plain("MiB with 4,096 slow bodies", AtMost(460.0), slow);
     }
 
     fn fairness(&mut self) {

@@ -3,12 +3,12 @@
 //! The protocol itself is described in `gateway/src/acceptance/README.md`. Two gateways, the first
 //! of which has two messages under way at once, take posts of two keys. A lane claims the keys of a
 //! batch in PostgreSQL, publishes one message, and answers 202 after the broker's confirm or after
-//! the spill of the message into the batch's row. A spilled row is relayed by a worker, of which the
-//! model has one at each lane. Workers apply what is claimed, then ack it; an effect exists once for
-//! each message id. Posts come at any time to any gateway, a lease may be over at any time, and
-//! faults strike anywhere until their budget is spent. A 202 counts as soon as it may go out, so a
-//! death just before it is covered; the entries of a message are applied one by one, so a part of
-//! it may be applied, too.
+//! the spill of the message into the batch's row. A spilled row is relayed by a worker, of which
+//! the model has one at each lane. Workers apply what is claimed, then ack it; an effect exists
+//! once for each message id. Posts come at any time to any gateway, a lease may be over at any
+//! time, and faults strike anywhere until their budget is spent. A 202 counts as soon as it may go
+//! out, so a death just before it is covered; the entries of a message are applied one by one, so a
+//! part of it may be applied, too.
 //!
 //! Claims are made in one of two halves. A mover changes the halves, copies what is recorded of the
 //! other one into the memory, carries the rest over, and empties it. A claiming statement sees the

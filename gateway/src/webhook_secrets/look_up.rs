@@ -119,41 +119,46 @@ impl KeysByAddress {
         Ok((looking_up, verifier.map_err(DecoyError::Key)?))
     }
 
-    /// What a found webhook checks; `None` if that is not known yet, or has just changed.
-    fn checks_of(&self, found: &StoredSecret) -> Option<ParsedChecks> {
-        match found.is_live {
-            true => self.checks.get(&(found.address, found.version.clone())),
-            false => Some(Ok(self.decoy.checks.clone())),
+    /// What found webhooks check; those that have gone meanwhile are missing.
+    async fn checks_of(
+        &self,
+        found: &[StoredSecret],
+    ) -> Result<HashMap<WebhookAddress, ParsedChecks>, DatabaseError> {
+        let (mut checks, mut unknown) = (HashMap::new(), Vec::new());
+        // For what is not live, too, so that it takes as long.
+        for one in found {
+            let known = self.checks.get(&(one.address, one.version.clone()));
+            match known.or_else(|| (!one.is_live).then(|| Ok(self.decoy.checks.clone()))) {
+                Some(known) => drop(checks.insert(one.address, known)),
+                None => unknown.push(one.address),
+            }
         }
-    }
-
-    /// Fetches what webhooks check, of those for which it is not known.
-    async fn learn_checks(&self, found: &[StoredSecret]) -> Result<(), DatabaseError> {
-        let unknown = found.iter().filter(|one| self.checks_of(one).is_none());
-        let unknown: Vec<WebhookAddress> = unknown.map(|one| one.address).collect();
         if unknown.is_empty() {
-            return Ok(());
+            return Ok(checks);
         }
+        // A row may have changed since it was found: what it checks now counts all the same.
         for stored in store::find_checks(&self.database, &unknown).await? {
             let parsed = Checks::parse(&stored).map(Arc::new);
+            checks.insert(stored.address, parsed.clone());
             self.checks.insert((stored.address, stored.version), parsed);
         }
-        Ok(())
+        Ok(checks)
     }
 
     /// Opens a secret, the webhook's or the decoy's.
-    fn open(&self, found: &StoredSecret) -> FoundSecret {
+    fn open(&self, found: &StoredSecret, checks: Option<&ParsedChecks>) -> FoundSecret {
         let address = found.address;
-        let sealed_for = if found.is_live {
-            address
-        } else {
-            self.decoy.address
+        // Without checks it has gone since it was found.
+        let live = checks.filter(|_| found.is_live);
+        let (sealed_for, sealed, checks) = match live {
+            Some(checks) => (address, &found.sealed, checks.clone()),
+            None => {
+                let decoy = &self.decoy;
+                (decoy.address, &decoy.sealed, Ok(decoy.checks.clone()))
+            }
         };
-        let opened = self.keys.open(place(sealed_for), &found.sealed);
+        let opened = self.keys.open(place(sealed_for), sealed);
         let opened = opened.map_err(|error| error.to_string());
-        let checks = self
-            .checks_of(found)
-            .unwrap_or_else(|| Err("it has just changed".to_owned()));
         let verifier = checks.and_then(|checks| Verifier::new(checks, found.memory, &opened?));
         let verifier = verifier.inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
@@ -166,7 +171,7 @@ impl KeysByAddress {
             }
         });
         FoundSecret {
-            is_live: found.is_live,
+            is_live: live.is_some(),
             verifier: verifier.ok().map(Arc::new),
         }
     }
@@ -182,10 +187,10 @@ impl LookUp for KeysByAddress {
         wanted.sort_unstable();
         wanted.dedup();
         let found = store::find(&self.database, &wanted, &self.decoy.sealed).await?;
-        self.learn_checks(&found).await?;
+        let checks = self.checks_of(&found).await?;
         let found: HashMap<_, _> = found
             .iter()
-            .map(|one| (one.address, self.open(one)))
+            .map(|one| (one.address, self.open(one, checks.get(&one.address))))
             .collect();
         Ok(items.iter().map(|address| found[address].clone()).collect())
     }

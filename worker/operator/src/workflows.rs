@@ -476,7 +476,8 @@ async fn create_release(
     Ok(release)
 }
 
-/// One sentence for each account that the actions use and that is missing, private or in clear text.
+/// One sentence for each account that the actions use and that is missing, private or in clear
+/// text.
 pub(crate) struct AccountWarnings<'d> {
     pub(crate) workspace: WorkspaceId,
     pub(crate) owner: UserId,

@@ -211,7 +211,8 @@ mod tests {
         }
     }
 
-    /// Problems of a later action name its place in the list, whatever is wrong with an earlier one.
+    /// Problems of a later action name its place in the list, whatever is wrong with an earlier
+    /// one.
     #[test]
     fn a_malformed_action_moves_no_other() {
         let send = |path: &str| {

@@ -3,20 +3,16 @@
 use clap::Subcommand;
 use jiff::Timestamp;
 use letterbox_common::ids::WorkspaceId;
-use letterbox_operator::{AuditFilter, Named, Operator};
+use letterbox_operator::{AuditEntry, AuditFilter, Named, Operator};
 
-use crate::{Failure, Output};
+use crate::{
+    Failure, Output,
+    story::word,
+    times::{moment, to_second},
+};
 
-const COLUMNS: [&str; 8] = [
-    "entry_id",
-    "ordered_at",
-    "ordered_by",
-    "command",
-    "subject",
-    "subject_id",
-    "before",
-    "after",
-];
+/// Characters of what is shown of a change.
+const MAX_CHANGES: usize = 50;
 
 #[derive(Subcommand)]
 pub(crate) enum AuditCommand {
@@ -28,8 +24,8 @@ pub(crate) enum AuditCommand {
         /// Only those about the thing with this id
         #[arg(long, value_name = "ID")]
         subject: Option<String>,
-        /// Only those since a time, such as 2026-01-31T08:00:00Z
-        #[arg(long, value_name = "TIME")]
+        /// Only those since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+        #[arg(long, value_name = "TIME", value_parser = moment)]
         since: Option<Timestamp>,
         /// Only those before this entry
         #[arg(long, value_name = "ENTRY_ID")]
@@ -54,5 +50,35 @@ pub(crate) async fn run(operator: &Operator, verb: AuditCommand) -> Result<Outpu
         before,
     };
     let entries = operator.audit(&filter, limit).await?;
-    Ok(Output::many(&entries, &COLUMNS))
+    let lines = entries.iter().map(line).collect::<Vec<_>>().join("\n");
+    let lines = if lines.is_empty() {
+        "(none)".to_owned()
+    } else {
+        lines
+    };
+    Ok(Output::text(lines, &entries))
+}
+
+/// An entry on one line; `--json` shows all of it.
+fn line(entry: &AuditEntry) -> String {
+    let by = entry.ordered_by.map(|by| by.to_string());
+    let by = by.as_deref().and_then(|by| by.get(..8));
+    let by = by.unwrap_or(&entry.login);
+    let members = entry.after.as_object().into_iter().flatten();
+    let changed = members.map(|(name, value)| match value.as_str() {
+        Some(text) => format!("{name}: {text}"),
+        None => format!("{name}: {value}"),
+    });
+    let mut changed = changed.collect::<Vec<_>>().join(", ");
+    if let Some((end, _)) = changed.char_indices().nth(MAX_CHANGES) {
+        changed.truncate(end);
+        changed.push('…');
+    }
+    let (at, command) = (to_second(entry.ordered_at), word(&entry.command));
+    format!(
+        "{:>6}  {at}  {:<8}  {command:<18}  {}",
+        entry.entry_id,
+        word(by),
+        word(&changed)
+    )
 }

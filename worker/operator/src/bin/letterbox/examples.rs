@@ -47,6 +47,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox approval approve 01a1ff48 --by ada@example.com",
     "letterbox approval deny 01a1ff48 --by ada@example.com --reason 'not our customer'",
     "letterbox policy show Acme --version 3",
+    "letterbox policy set Acme policy.json --dry-run",
     "letterbox policy history Acme",
     "letterbox policy reset Acme",
     "letterbox audit list --workspace Acme --since 2026-01-31T08:00:00Z",

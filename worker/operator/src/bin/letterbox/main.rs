@@ -141,6 +141,10 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    if std::env::args_os().len() <= 1 {
+        let _ = with_examples(Cli::command()).print_help();
+        return ExitCode::SUCCESS;
+    }
     let parsed = with_examples(Cli::command())
         .try_get_matches()
         .and_then(|matches| {

@@ -3,7 +3,7 @@
 //! Text from outside may contain anything: it is escaped before a terminal sees it.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -104,7 +104,8 @@ impl Output {
             }
             Self::One(value) => return plain(&value),
             Self::Json(_) | Self::Nothing => return self.json(),
-            Self::Text { text, .. } | Self::Status { text, .. } => return escape::lines(&text),
+            Self::Text { text, .. } => return escape::lines(&text),
+            Self::Status { text, .. } => return marked(&escape::lines(&text)),
             Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
             Self::Many { rows, columns } => {
                 table.set_header(columns);
@@ -125,6 +126,18 @@ impl Output {
             .collect::<Vec<_>>()
             .join("\n")
     }
+}
+
+/// Marks what an operator should look at, where colors are wanted (no-color.org).
+fn marked(text: &str) -> String {
+    let has_no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if has_no_color || !io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    let red = |text: String, word| text.replace(word, &format!("\x1b[1;31m{word}\x1b[0m"));
+    ["LATE:", "NOT READY"]
+        .into_iter()
+        .fold(text.to_owned(), red)
 }
 
 /// A result as a JSON value.
@@ -195,7 +208,12 @@ pub(crate) fn bytes(bytes: &[u8]) -> io::Result<bool> {
 
 /// Clears the screen and shows a text. Returns `false` if standard output is closed.
 pub(crate) fn screen(text: &str) -> bool {
-    writeln!(io::stdout(), "\x1b[H\x1b[2J{}", escape::lines(text)).is_ok()
+    writeln!(
+        io::stdout(),
+        "\x1b[H\x1b[2J{}",
+        marked(&escape::lines(text))
+    )
+    .is_ok()
 }
 
 /// Prints to standard error.

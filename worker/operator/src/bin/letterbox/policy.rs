@@ -1,6 +1,6 @@
 //! `letterbox policy …`, and `letterbox workspace policy`, which sets one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
@@ -11,12 +11,22 @@ use crate::{Failure, Output, file};
 
 #[derive(Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Print a policy as JSON, as 'workspace policy --set' takes it
+    /// Print a policy as JSON, as 'policy set' takes it
     Show {
         workspace_id: Named<WorkspaceId>,
         /// A former version; 0 is the default policy
         #[arg(long, value_name = "N")]
         version: Option<i32>,
+    },
+    /// Set a policy, as a new version, and say what that changes
+    Set {
+        workspace_id: Named<WorkspaceId>,
+        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
+        /// "default": ...}; - reads standard input
+        file: PathBuf,
+        /// Show what would change, without setting it
+        #[arg(long)]
+        dry_run: bool,
     },
     /// List the versions of a policy, newest first, with their authors
     History {
@@ -40,6 +50,14 @@ pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Outp
                 Some(version) => operator.policy_version(workspace, version).await?,
             };
             Output::Json(row.policy)
+        }
+        PolicyCommand::Set {
+            workspace_id,
+            file,
+            dry_run,
+        } => {
+            let workspace = operator.id(&workspace_id).await?;
+            set(operator, workspace, &file::read_text(&file)?, dry_run).await?
         }
         PolicyCommand::History {
             workspace_id,

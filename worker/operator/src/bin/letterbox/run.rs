@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, RunId, WorkflowId, WorkspaceId},
@@ -17,7 +20,7 @@ use crate::{
     confirm::confirm_loss,
     follow,
     story::{story, word},
-    times::to_second,
+    times::{moment, to_second},
 };
 
 const COLUMNS: [&str; 6] = [
@@ -104,13 +107,14 @@ pub(crate) struct Narrowed {
     #[arg(long, value_name = "WORKFLOW_ID")]
     workflow: Option<Named<WorkflowId>>,
     /// Only those in this state; may be given several times
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(RunState::WORDS)
+              .try_map(|word| word.parse::<RunState>()))]
     state: Vec<RunState>,
-    /// Only those received since a time, such as 2026-01-31T08:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
     /// Only those received before a time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
     /// Only the one whose submitter was answered with this X-Request-Id
     #[arg(long, value_name = "ID")]

@@ -43,19 +43,22 @@ pub(crate) fn key_rings() -> Result<KeyRings, SettingError> {
     })
 }
 
+/// The heading above the options that every command has.
+const GLOBAL: &str = "Options of every command";
+
 /// Settings of every command.
 #[derive(clap::Args)]
 pub(crate) struct CliSettings {
     /// Print one JSON object or array instead of a table
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
     /// Id or e-mail address of the user who answers for the order
-    #[arg(long, global = true, value_name = "USER")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "USER")]
     by: Option<Named<UserId>>,
 
     /// Why, for the audit log
-    #[arg(long, global = true, value_name = "TEXT")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TEXT")]
     reason: Option<String>,
 
     /// The words of the command.
@@ -66,6 +69,7 @@ pub(crate) struct CliSettings {
     #[arg(
         long,
         global = true,
+        help_heading = GLOBAL,
         env = "LETTERBOX_BASE_URL",
         value_name = "URL",
         default_value = "http://127.0.0.1:8080"
@@ -73,7 +77,8 @@ pub(crate) struct CliSettings {
     base_url: Url,
 
     /// Address of the app; begins the form links that are printed [default: the base URL]
-    #[arg(long, global = true, env = "LETTERBOX_APP_URL", value_name = "URL")]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "LETTERBOX_APP_URL",
+          value_name = "URL")]
     app_url: Option<Url>,
 }
 

@@ -9,7 +9,12 @@ use letterbox_common::{
 use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
 use serde_json::json;
 
-use crate::{Failure, Output, follow::follow, story::word, times::to_second};
+use crate::{
+    Failure, Output,
+    follow::follow,
+    story::word,
+    times::{moment, to_second},
+};
 
 const COLUMNS: [&str; 8] = [
     "signal_id",
@@ -76,8 +81,8 @@ pub(crate) struct Which {
     /// Only of this kind: generic, or the type of the event
     #[arg(long)]
     kind: Option<SignalKind>,
-    /// Only those received since a time, such as 2026-01-31T08:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
     /// Only with this eventId
     #[arg(long, value_name = "ID")]

@@ -16,6 +16,7 @@ use crate::{
     form_link::{self, ClosingArguments},
     output,
     settings::CliSettings,
+    times::moment,
 };
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
@@ -70,11 +71,11 @@ pub(crate) enum WorkflowCommand {
     /// Text that a spreadsheet would take for a formula is preceded by an apostrophe.
     Export {
         workflow_id: Named<WorkflowId>,
-        /// Only submissions received since a time, such as 2026-01-31T08:00:00Z
-        #[arg(long, value_name = "TIME")]
+        /// Only submissions received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+        #[arg(long, value_name = "TIME", value_parser = moment)]
         since: Option<Timestamp>,
         /// Only submissions received before a time
-        #[arg(long, value_name = "TIME")]
+        #[arg(long, value_name = "TIME", value_parser = moment)]
         until: Option<Timestamp>,
     },
     /// List the workflows of a workspace
