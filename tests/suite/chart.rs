@@ -1,5 +1,5 @@
-//! The chart for Kubernetes, rendered: who gets which secrets and how, what it refuses, and that its
-//! largest size does not need more connections than PostgreSQL has.
+//! The chart for Kubernetes, rendered: who gets which secrets and how, what it refuses, and that
+//! its largest size does not need more connections than PostgreSQL has.
 
 use std::process::Command;
 
