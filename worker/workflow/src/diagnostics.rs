@@ -19,6 +19,7 @@ pub struct Problem {
 
 /// Problems as they are shown.
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn texts(problems: Vec<Problem>) -> Vec<String> {
     problems.iter().map(Problem::to_string).collect()
 }

@@ -129,6 +129,10 @@ impl Output {
 }
 
 /// Marks what an operator should look at, where colors are wanted (no-color.org).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what all programs of a terminal heed, not a setting of this one"
+)]
 fn marked(text: &str) -> String {
     let has_no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if has_no_color || !io::stdout().is_terminal() {
