@@ -29,13 +29,13 @@ CREATE TABLE open_batches (
     batch_id     bigint PRIMARY KEY,
     lease_until  timestamptz NOT NULL,
     spilled_at   timestamptz,
-    routing_key  text,
+    routing_key  text CHECK (routing_key ~ '^(webhooks|forms)([.][0-9]{1,2})?$'),
     message_type text CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
-    entries      integer CHECK (entries > 0),
-    body         bytea,
+    entries      integer CHECK (entries BETWEEN 1 AND 32),
+    body         bytea CHECK (octet_length(body) BETWEEN 1 AND 262144),
     length       integer GENERATED ALWAYS AS (octet_length(body)) STORED,
     workspaces   uuid[],
-    shares       integer[],
+    shares       integer[] CHECK (0 <= ALL (shares)),
     CONSTRAINT spilled_is_complete CHECK (num_nonnulls(spilled_at, routing_key, message_type,
         entries, body, workspaces, shares) IN (0, 7))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);

@@ -305,7 +305,8 @@ BEGIN
         RAISE EXCEPTION 'an approval is decided once'
             USING ERRCODE = 'restrict_violation';
     END IF;
-    IF TG_OP = 'UPDATE' AND OLD.state IN ('approved', 'denied') AND NEW.state = 'withdrawn' THEN
+    IF TG_OP = 'UPDATE' AND NEW.state = 'withdrawn' AND (OLD.state IN ('approved', 'denied')
+            OR OLD.state = 'withdrawn' AND OLD.decided_by IS NOT NULL) THEN
         NEW.decided_by := OLD.decided_by;
         NEW.decided_at := OLD.decided_at;
     END IF;

@@ -315,3 +315,42 @@ async fn a_gateway_stops_in_order_although_the_broker_is_silent() {
     let (_other, _worker) = (world.gateway().await, world.worker().await);
     world.await_signals(3).await;
 }
+
+/// One queue does not answer, and much is spilled for it: what is spilled for another one goes
+/// through all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_queue_holds_up_no_spilled_message_of_another() {
+    let world = World::new().await;
+    let broker = PrivateBroker::start("");
+    let url = broker.url();
+    let gateway = world.gateway_with(&[("AMQP_URL", &url)]).await;
+    let worker = world.worker_with(&[("AMQP_URL", &url)]).await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("\"before\"").await.is_first());
+    world.await_signals(1).await;
+    let process = r#"whereis(list_to_atom("%2F_letterbox.v1.webhooks"))"#;
+    broker.ctl(&["eval", &format!("sys:suspend({process}).")]);
+    for n in 0..20 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    // Sixty more, older than the one for the other queue.
+    let more = "
+        INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
+                                  entries, body, workspaces, shares)
+        SELECT n, now(), clock_timestamp(), 'webhooks', message_type, entries, body, workspaces,
+               shares
+        FROM (SELECT * FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1) AS one,
+             generate_series(1, 60) AS n;
+        INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
+                                  entries, body, workspaces, shares)
+        SELECT 99, now(), clock_timestamp(), 'forms', message_type, entries, body, workspaces,
+               shares
+        FROM open_batches WHERE batch_id = 1";
+    world.database.batch_execute(more).await.unwrap();
+    let other = "SELECT count(*) FROM open_batches WHERE batch_id = 99";
+    eventually("published", async || world.count(other).await == 0).await;
+    assert!(world.count(SPILLED).await >= 60);
+    broker.ctl(&["eval", &format!("sys:resume({process}).")]);
+    world.await_signals(21).await;
+    drop(worker);
+}

@@ -246,7 +246,7 @@ async fn what_a_full_queue_refuses_waits() {
     let elsewhere = "
         INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
                                   entries, body, workspaces, shares)
-        SELECT 7, now(), clock_timestamp(), 'elsewhere', message_type, entries, body, workspaces,
+        SELECT 7, now(), clock_timestamp(), 'webhooks.9', message_type, entries, body, workspaces,
                shares
         FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1";
     world.database.execute(elsewhere, &[]).await.unwrap();
@@ -254,7 +254,7 @@ async fn what_a_full_queue_refuses_waits() {
     let nothing = "BEGIN; LOCK TABLE signals IN ACCESS EXCLUSIVE MODE";
     storing.batch_execute(nothing).await.unwrap();
     let _worker = world.worker_with(&[("LETTERBOX_PREFETCH", "1")]).await;
-    let other = "SELECT count(*) FROM open_batches WHERE routing_key = 'elsewhere'";
+    let other = "SELECT count(*) FROM open_batches WHERE routing_key = 'webhooks.9'";
     eventually("published", async || world.count(other).await == 0).await;
     assert!(world.count(spilled).await > 0);
     storing.batch_execute("COMMIT").await.unwrap();

@@ -587,6 +587,27 @@ async fn what_was_spilled_stays_as_it_is() {
         );
         taken_over.batch_execute(&order).await.unwrap();
     }
+    // Nothing that would harm who publishes it gets into an open batch.
+    let open = "INSERT INTO open_batches (batch_id, lease_until) VALUES (7, now())";
+    world.database.batch_execute(open).await.unwrap();
+    for (key, entries, body) in [
+        ("repeat('x', 300)", 1, "'x'"),
+        ("'elsewhere'", 1, "'x'"),
+        ("'forms'", 33, "'x'"),
+        ("'forms'", 1, "''"),
+        ("'forms'", 1, "repeat('x', 262145)::bytea"),
+    ] {
+        let order = format!(
+            "SELECT spill_batches('{{7}}', ARRAY[{key}], '{{form.submissions}}', '{{{entries}}}',
+                 ARRAY[{body}::bytea], '[{{}}]')"
+        );
+        assert!(taken_over.batch_execute(&order).await.is_err(), "{order}");
+    }
+    world
+        .database
+        .batch_execute("DELETE FROM open_batches WHERE batch_id = 7")
+        .await
+        .unwrap();
     let _worker = world.worker().await;
     world.await_signals(3).await;
     let left = "SELECT count(*) FROM open_batches";

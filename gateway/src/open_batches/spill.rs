@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BatchId, Outlet,
-    store::{self, SpillSize, Spillable},
+    store::{self, SpillShare, SpillSize, Spillable},
 };
 use crate::metrics;
 
@@ -46,7 +46,7 @@ const MEASURE_EVERY: Duration = Duration::from_secs(1);
 struct Sizes {
     all: SpillSize,
     /// Workspaces that have much of it, or to which this gateway has just added.
-    of: HashMap<WorkspaceId, SpillSize>,
+    of: HashMap<WorkspaceId, SpillShare>,
 }
 
 /// Why a gateway with a full spill is not ready.
@@ -98,9 +98,13 @@ impl Spill {
             return Err(SpillError::Full);
         }
         sizes.all = all;
-        for (workspace, bytes) in messages.iter().flat_map(|one| &one.shares) {
-            let share = sizes.of.entry(*workspace).or_default();
-            *share = share.with(1, *bytes as u64);
+        for shares in messages.iter().map(|one| &one.shares) {
+            let whole: usize = shares.values().sum();
+            for (workspace, bytes) in shares {
+                let share = sizes.of.entry(*workspace).or_default();
+                share.messages += *bytes as f64 / whole.max(1) as f64;
+                share.bytes += *bytes as u64;
+            }
         }
         Ok(())
     }
@@ -117,7 +121,7 @@ impl Spill {
         // At least one message, however small the spill.
         let share = sizes.of.get(&workspace).copied().unwrap_or_default();
         has_room
-            && share.messages < limits.messages.div_ceil(SHARE)
+            && share.messages < limits.messages.div_ceil(SHARE) as f64
             && share.bytes < limits.bytes.div_ceil(SHARE)
     }
 
@@ -135,14 +139,12 @@ impl Spill {
     /// when it is empty and the broker is back.
     async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
         let (all, oldest_seconds) = store::measure(&self.database).await?;
-        // Only who has half of a share can soon have all of it.
-        let least = SpillSize {
-            messages: self.limits.messages / (2 * SHARE),
-            bytes: self.limits.bytes / (2 * SHARE),
-        };
-        let is_much = all.messages > least.messages || all.bytes > least.bytes;
+        // Nobody can have a share of what is less than that.
+        let limits = &self.limits;
+        let is_much =
+            all.messages > limits.messages / SHARE / 2 || all.bytes > limits.bytes / SHARE / 2;
         let of = match is_much {
-            true => store::measure_shares(&self.database, least).await?,
+            true => store::measure_shares(&self.database).await?,
             false => HashMap::new(),
         };
         *self.lock() = Sizes { all, of };

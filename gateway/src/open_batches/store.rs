@@ -27,12 +27,13 @@ SELECT count(*) AS messages, coalesce(sum(length), 0)::bigint AS bytes,
        coalesce(extract(epoch FROM now() - min(spilled_at)), 0)::float8 AS oldest_seconds
 FROM open_batches WHERE spilled_at IS NOT NULL";
 
-    /// The workspaces with most of the spill: those with more than $1 messages or $2 bytes.
+    /// How much of the spill each workspace has: of a message that it shares with others, its part.
     MEASURE_SHARES = measure_spill_shares "
-SELECT s.workspace_id, count(*) AS messages, sum(s.bytes)::bigint AS bytes
+SELECT s.workspace_id, sum(s.bytes)::bigint AS bytes,
+       sum(s.bytes / greatest((SELECT sum(part) FROM unnest(o.shares) AS part), 1)::float8)
+           AS messages
 FROM open_batches o, unnest(o.workspaces, o.shares) AS s (workspace_id, bytes)
-WHERE o.spilled_at IS NOT NULL
-GROUP BY s.workspace_id HAVING count(*) > $1 OR sum(s.bytes) > $2";
+WHERE o.spilled_at IS NOT NULL GROUP BY s.workspace_id ORDER BY bytes DESC LIMIT 1000";
 }
 
 /// Deletes the rows of confirmed batches.
@@ -108,6 +109,14 @@ pub(super) struct SpillSize {
     pub(super) bytes: u64,
 }
 
+/// The part of the spill that one workspace has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SpillShare {
+    /// Of a message that it shares with others, its part.
+    pub(super) messages: f64,
+    pub(super) bytes: u64,
+}
+
 impl SpillSize {
     pub(super) fn with(self, messages: u64, bytes: u64) -> Self {
         Self {
@@ -117,24 +126,22 @@ impl SpillSize {
     }
 }
 
-/// The workspaces that have more of the spill than `least`, and how much.
+/// How much of the spill each workspace has, of those that have most of it.
 ///
 /// # Errors
 /// When the database did not answer.
 pub(super) async fn measure_shares(
     database: &Database,
-    least: SpillSize,
-) -> Result<HashMap<WorkspaceId, SpillSize>, DatabaseError> {
-    let rows = database
-        .query(
-            &MEASURE_SHARES,
-            &[
-                /* $1 messages */ &(least.messages as i64),
-                /* $2 bytes */ &(least.bytes as i64),
-            ],
-        )
-        .await?;
-    let share = |row| Ok((Row::try_get(row, "workspace_id")?, size(row)?));
+) -> Result<HashMap<WorkspaceId, SpillShare>, DatabaseError> {
+    let rows = database.query(&MEASURE_SHARES, &[]).await?;
+    let share = |row: &Row| {
+        let bytes: i64 = row.try_get("bytes")?;
+        let share = SpillShare {
+            messages: row.try_get("messages")?,
+            bytes: bytes as u64,
+        };
+        Ok((row.try_get("workspace_id")?, share))
+    };
     rows.iter().map(share).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Looks up the keys of webhooks in batches. Each is fetched and opened once, however many requests
 //! ask for it at one moment; for an address without a webhook the result is the decoy's key. What a
-//! webhook checks besides is fetched and parsed once for each version of its row, so that it takes
-//! no time by which a refusal could tell that there is one.
+//! webhook checks besides is parsed once for each version of its row, so that it takes no time by
+//! which a refusal could tell that there is one.
 
 use std::{
     collections::HashMap,
@@ -119,45 +119,33 @@ impl KeysByAddress {
         Ok((looking_up, verifier.map_err(DecoyError::Key)?))
     }
 
-    /// What found webhooks check; those that have gone meanwhile are missing.
-    async fn checks_of(
-        &self,
-        found: &[StoredSecret],
-    ) -> Result<HashMap<WebhookAddress, ParsedChecks>, DatabaseError> {
-        let (mut checks, mut unknown) = (HashMap::new(), Vec::new());
+    /// What a found webhook checks, or the decoy.
+    fn checks_of(&self, found: &StoredSecret) -> ParsedChecks {
+        let parse = || match found.is_live {
+            true => Checks::parse(&found.checks).map(Arc::new),
+            false => Ok(self.decoy.checks.clone()),
+        };
         // For what is not live, too, so that it takes as long.
-        for one in found {
-            let known = self.checks.get(&(one.address, one.version.clone()));
-            match known.or_else(|| (!one.is_live).then(|| Ok(self.decoy.checks.clone()))) {
-                Some(known) => drop(checks.insert(one.address, known)),
-                None => unknown.push(one.address),
+        let key = (found.address, found.version.clone());
+        self.checks.get(&key).unwrap_or_else(|| {
+            let parsed = parse();
+            if found.is_live {
+                self.checks.insert(key, parsed.clone());
             }
-        }
-        if unknown.is_empty() {
-            return Ok(checks);
-        }
-        // A row may have changed since it was found: what it checks now counts all the same.
-        for stored in store::find_checks(&self.database, &unknown).await? {
-            let parsed = Checks::parse(&stored).map(Arc::new);
-            checks.insert(stored.address, parsed.clone());
-            self.checks.insert((stored.address, stored.version), parsed);
-        }
-        Ok(checks)
+            parsed
+        })
     }
 
     /// Opens a secret, the webhook's or the decoy's.
-    fn open(&self, found: &StoredSecret, checks: Option<&ParsedChecks>) -> FoundSecret {
+    fn open(&self, found: &StoredSecret) -> FoundSecret {
         let address = found.address;
-        // Without checks it has gone since it was found.
-        let live = checks.filter(|_| found.is_live);
-        let (sealed_for, sealed, checks) = match live {
-            Some(checks) => (address, &found.sealed, checks.clone()),
-            None => {
-                let decoy = &self.decoy;
-                (decoy.address, &decoy.sealed, Ok(decoy.checks.clone()))
-            }
+        let sealed_for = if found.is_live {
+            address
+        } else {
+            self.decoy.address
         };
-        let opened = self.keys.open(place(sealed_for), sealed);
+        let checks = self.checks_of(found);
+        let opened = self.keys.open(place(sealed_for), &found.sealed);
         let opened = opened.map_err(|error| error.to_string());
         let verifier = checks.and_then(|checks| Verifier::new(checks, found.memory, &opened?));
         let verifier = verifier.inspect_err(|error| {
@@ -171,7 +159,7 @@ impl KeysByAddress {
             }
         });
         FoundSecret {
-            is_live: live.is_some(),
+            is_live: found.is_live,
             verifier: verifier.ok().map(Arc::new),
         }
     }
@@ -187,10 +175,9 @@ impl LookUp for KeysByAddress {
         wanted.sort_unstable();
         wanted.dedup();
         let found = store::find(&self.database, &wanted, &self.decoy.sealed).await?;
-        let checks = self.checks_of(&found).await?;
         let found: HashMap<_, _> = found
             .iter()
-            .map(|one| (one.address, self.open(one, checks.get(&one.address))))
+            .map(|one| (one.address, self.open(one)))
             .collect();
         Ok(items.iter().map(|address| found[address].clone()).collect())
     }

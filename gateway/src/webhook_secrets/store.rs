@@ -13,6 +13,7 @@ statements! {
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
        coalesce(w.xmin, '0')::text AS version,
+       coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
        coalesce(w.memory_id, wanted.webhook_id) AS memory_id,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
@@ -20,12 +21,6 @@ LEFT JOIN webhooks w
     ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id
     AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
-
-    /// What webhooks check. Asked once for each version of a row.
-    FIND_CHECKS = find_checks "
-SELECT w.workspace_id, w.webhook_id, w.xmin::text AS version, w.scheme, w.scheme_rules, w.allow_from
-FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
-JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id";
 }
 
 /// The secret behind an address.
@@ -37,6 +32,7 @@ pub(super) struct StoredSecret {
     pub(super) sealed: Vec<u8>,
     /// Changes whenever the row does; `0` for the decoy.
     pub(super) version: String,
+    pub(super) checks: StoredChecks,
     /// The webhook under whose id it remembers bodies.
     pub(super) memory: WebhookId,
 }
@@ -44,8 +40,6 @@ pub(super) struct StoredSecret {
 /// What a webhook checks, as it is stored.
 #[derive(Debug, Clone)]
 pub(super) struct StoredChecks {
-    pub(super) address: WebhookAddress,
-    pub(super) version: String,
     /// The word of a scheme, perhaps of a newer version.
     pub(super) scheme: String,
     /// The rules as JSON text, if the scheme is custom.
@@ -78,29 +72,12 @@ pub(super) async fn find(
                 is_live: row.try_get("is_live")?,
                 sealed: row.try_get("secret_sealed")?,
                 version: row.try_get("version")?,
+                checks: StoredChecks {
+                    scheme: row.try_get("scheme")?,
+                    rules: row.try_get("scheme_rules")?,
+                    allow_from: row.try_get("allow_from")?,
+                },
                 memory: row.try_get("memory_id")?,
-            })
-        })
-        .collect()
-}
-
-/// Finds what these webhooks check; those that are gone are missing.
-pub(super) async fn find_checks(
-    database: &Database,
-    wanted: &[WebhookAddress],
-) -> Result<Vec<StoredChecks>, DatabaseError> {
-    let (workspaces, webhooks) = columns(wanted);
-    let rows = database
-        .query(&FIND_CHECKS, &[&workspaces, &webhooks])
-        .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(StoredChecks {
-                address: address(row)?,
-                version: row.try_get("version")?,
-                scheme: row.try_get("scheme")?,
-                rules: row.try_get("scheme_rules")?,
-                allow_from: row.try_get("allow_from")?,
             })
         })
         .collect()

@@ -17,6 +17,7 @@ use lapin::{message::Delivery, types::AMQPValue};
 use letterbox_broker::{
     Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, spans, topology,
 };
+use letterbox_database::health;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -216,7 +217,7 @@ impl BatchConsumer<'_> {
         if may_separate && self.separate(&delivery, &entries).await {
             // Every entry is confirmed as a message of its own. A crash before the acknowledgement
             // below leaves both copies, and storing an entry twice changes nothing.
-        } else if is_alone && returns >= GIVEN_UP_AT {
+        } else if is_alone && returns >= GIVEN_UP_AT && self.database_answers().await {
             let rejection = Rejection {
                 cause: Cause::Deadly,
                 reason: format!("it was returned {returns} times: its workers died"),
@@ -248,6 +249,11 @@ impl BatchConsumer<'_> {
         }
         let held = HeldMessage::new(self.in_hand, queue, delivery, letters);
         Ok(Some(held))
+    }
+
+    /// Whether the database takes writes now. While it does not, returns say nothing of an entry.
+    async fn database_answers(&self) -> bool {
+        health::check(&self.recorder.database).await.is_ok()
     }
 
     /// Tries once more to publish the dead letters of held messages; returns the messages still

@@ -7,11 +7,13 @@ use letterbox_broker::{BatchBody, MessageType};
 use letterbox_database::{Database, DatabaseError, statements};
 
 statements! {
-    /// Takes the oldest spilled messages that no worker is publishing, for $2 seconds.
+    /// Takes the oldest spilled messages that no worker is publishing, for $2 seconds; of the
+    /// queues $3, or if not $4, of all but these.
     TAKE_SPILLED = take_spilled "
 UPDATE open_batches o SET lease_until = clock_timestamp() + $2::float8 * interval '1 second'
 FROM (SELECT batch_id FROM open_batches
       WHERE spilled_at IS NOT NULL AND lease_is_over(lease_until, $2)
+        AND (routing_key = ANY ($3)) = $4
       ORDER BY spilled_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS oldest
 WHERE o.batch_id = oldest.batch_id
 RETURNING o.batch_id, o.routing_key, o.message_type, o.entries, o.body";
@@ -42,9 +44,13 @@ pub(super) async fn take(
     database: &Database,
     count: i64,
     lease: Duration,
+    of: (&[&str], bool),
 ) -> Result<Vec<Spilled>, DatabaseError> {
     let lease = lease.as_secs_f64();
-    let rows = database.query(&TAKE_SPILLED, &[&count, &lease]).await?;
+    let (queues, is_of_them) = of;
+    let rows = database
+        .query(&TAKE_SPILLED, &[&count, &lease, &queues, &is_of_them])
+        .await?;
     rows.iter()
         .map(|row| {
             let (kind, entries): (MessageType, i32) =

@@ -27,6 +27,9 @@ const MAX_LANES: usize = 256;
 /// How often runs are looked for that have been due for long.
 const ALL_EVERY: Duration = Duration::from_secs(60);
 
+/// How long a worker must seem to have died: one that lives has reported by then.
+const LOST_AFTER: Duration = Duration::from_secs(15);
+
 /// What a worker remembers from look to look.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
@@ -36,6 +39,9 @@ pub(super) struct Memory {
     /// alternately.
     window: Option<Lane>,
     looked_at_all: Option<Instant>,
+    /// Since when every look has seen runs of workers that seem to have died before the clock was
+    /// set back.
+    lost_since: Option<Instant>,
     /// When this worker last reported what it has.
     pub(super) reported: Option<Instant>,
     /// Runs were left for which there was no room.
@@ -50,6 +56,10 @@ impl Memory {
         self.window = looked.window;
         self.has_more = looked.has_more;
         self.is_full = looked.is_full;
+        self.lost_since = match looked.has_lost {
+            true => self.lost_since.or_else(|| Some(Instant::now())),
+            false => None,
+        };
         if looked.at_all {
             self.looked_at_all = Some(Instant::now());
         }
@@ -81,6 +91,7 @@ pub(super) struct Looked {
     has_more: bool,
     is_full: bool,
     at_all: bool,
+    has_lost: bool,
 }
 
 impl Work for Look<'_> {
@@ -95,7 +106,12 @@ impl Work for Look<'_> {
         let seen = seen.await?;
 
         // Turns. What this worker still has although its lease is over, it has.
-        let due = seen.due.iter().copied();
+        let is_long = |since: Instant| since.elapsed() >= LOST_AFTER;
+        let lost = match self.memory.lost_since.is_some_and(is_long) {
+            true => &seen.lost[..],
+            false => &[],
+        };
+        let due = seen.due.iter().chain(lost).copied();
         let due: Vec<Candidate> = due.filter(|one| !self.has(one)).collect();
         let is_full_page = seen.due.len() == PAGE && !due.is_empty();
         let in_flight = self.in_flight(&seen);
@@ -139,6 +155,7 @@ impl Work for Look<'_> {
             last,
             window: window.map(|(lane, _)| *lane),
             has_more: !waiting.is_empty() || !lanes.is_empty(),
+            has_lost: !seen.lost.is_empty(),
             is_full: is_full_page,
             at_all: all && !is_full_page,
             is_reported,

@@ -29,9 +29,11 @@ SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_al
 
     /// What other workers have taken and not let go of. Found by keys only: entries that an old
     /// snapshot keeps in an index cost nothing here. A worker that has reported last in the future
-    /// died before the clock was set back: its leases would not end for as long.
+    /// may have died before the clock was set back: its leases would not end for as long.
     TAKEN_BY_OTHERS = taken_by_others "
-SELECT a.workspace_id, a.run_id, a.due_at, w.seen_at > now() + interval '1 minute' AS is_lost,
+SELECT a.workspace_id, a.run_id, a.due_at,
+       w.seen_at > now() + interval '1 minute'
+           AND a.due_at > now() + interval '10 minutes' AS is_lost,
        nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 FROM workers w
 CROSS JOIN LATERAL unnest(w.workspaces, w.runs) AS t (workspace_id, run_id)
@@ -129,6 +131,8 @@ pub(super) struct Seen {
     pub(super) taken_by_others: HashMap<Key, Lane>,
     /// Runs whose time has come, and that have no lane yet.
     pub(super) due: Vec<Candidate>,
+    /// Runs of workers that seem to have died before the clock was set back.
+    pub(super) lost: Vec<Candidate>,
     /// Lanes with ready runs, each with the time since when its first one is due.
     pub(super) lanes: Vec<(Lane, SystemTime)>,
 }
@@ -191,12 +195,14 @@ pub(super) async fn see(
             taken_by_others.insert(key, lane);
         }
     }
-    let due = due.iter().map(candidate).chain(lost.into_iter().map(Ok));
+    // Another worker may have it by now.
+    lost.retain(|one: &Candidate| !taken_by_others.contains_key(&(one.lane.workspace, one.run)));
     Ok(Seen {
         holds_all: hold.try_get("holds_all")?,
         held: held.into_iter().collect(),
         taken_by_others,
-        due: due.collect::<Result<_, RowError>>()?,
+        due: due.iter().map(candidate).collect::<Result<_, _>>()?,
+        lost,
         lanes: lanes.iter().map(since).collect::<Result<_, RowError>>()?,
     })
 }

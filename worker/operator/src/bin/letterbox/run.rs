@@ -71,7 +71,8 @@ pub(crate) enum RunCommand {
         #[arg(long, value_name = "PER_SECOND")]
         rate: Option<u32>,
         /// Do not wait for the next attempt: for runs that are being retried already
-        #[arg(long, conflicts_with = "rate")]
+        #[arg(long, conflicts_with_all = ["rate", "workflow", "state", "since", "until", "failure",
+                                          "request_id", "field"])]
         now: bool,
         /// With --now: only those that wait for this account
         #[arg(
