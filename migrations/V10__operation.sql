@@ -232,3 +232,55 @@ REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, clos
     empty_workspace, stop_search FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
     empty_workspace, stop_search TO letterbox_operator;
+
+-- What gateways and workers say of themselves, for `letterbox status`.
+
+CREATE TABLE processes (
+    process_id uuid PRIMARY KEY,
+    program    text NOT NULL CHECK (program IN ('gateway', 'worker')),
+    name       text NOT NULL,
+    is_ready   boolean NOT NULL,
+    trouble    text,
+    seen_at    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE processes IS 'The gateways and workers that are alive';
+COMMENT ON COLUMN processes.process_id IS 'New at each start';
+COMMENT ON COLUMN processes.program IS 'What it is';
+COMMENT ON COLUMN processes.name IS 'Name of its connections to the database and the broker';
+COMMENT ON COLUMN processes.is_ready IS 'What its /readyz says';
+COMMENT ON COLUMN processes.trouble IS
+    'What it waits for or does without, and why; null if nothing';
+COMMENT ON COLUMN processes.seen_at IS 'When it last said so; more than half a minute ago: dead';
+
+CREATE FUNCTION tell_presence(id uuid, own_program text, own_name text, ready boolean, why text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF own_program <> 'gateway' AND NOT pg_has_role(session_user, 'letterbox_worker', 'MEMBER') THEN
+        RAISE EXCEPTION 'a gateway is no worker' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    UPDATE processes SET is_ready = ready, trouble = left(why, 1000), seen_at = clock_timestamp()
+    WHERE process_id = id AND program = own_program;
+    IF NOT FOUND THEN
+        -- Nobody waits for a row that another keeps locked.
+        DELETE FROM processes WHERE process_id IN (
+            SELECT process_id FROM processes
+            WHERE seen_at < clock_timestamp() - interval '1 minute' FOR UPDATE SKIP LOCKED);
+        -- Nobody has that many; without a bound, a gateway in foreign hands could fill the table.
+        IF (SELECT count(*) FROM processes WHERE program = own_program) >= 1000 THEN
+            RAISE EXCEPTION 'too many processes' USING ERRCODE = 'program_limit_exceeded';
+        END IF;
+        INSERT INTO processes (process_id, program, name, is_ready, trouble)
+        VALUES (id, own_program, left(own_name, 300), ready, left(why, 1000));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION tell_presence IS 'Notes that a process is alive, and how it fares';
+
+CREATE FUNCTION end_presence(id uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    DELETE FROM processes WHERE process_id = id
+$$;
+COMMENT ON FUNCTION end_presence IS 'Notes that a process has stopped';
+REVOKE EXECUTE ON FUNCTION tell_presence, end_presence FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tell_presence, end_presence TO letterbox_gateway, letterbox_worker;
+GRANT SELECT ON processes TO letterbox_operator;

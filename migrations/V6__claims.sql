@@ -29,15 +29,15 @@ CREATE TABLE open_batches (
     batch_id     bigint PRIMARY KEY,
     lease_until  timestamptz NOT NULL,
     spilled_at   timestamptz,
-    routing_key  text CHECK (routing_key ~ '^(webhooks|forms)([.][0-9]{1,2})?$'),
+    routing_key  text,
     message_type text CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
-    entries      integer CHECK (entries BETWEEN 1 AND 32),
-    body         bytea CHECK (octet_length(body) BETWEEN 1 AND 262144),
-    length       integer GENERATED ALWAYS AS (octet_length(body)) STORED,
+    entries      integer,
+    body         bytea,
+    length       integer,
     workspaces   uuid[],
-    shares       integer[] CHECK (0 <= ALL (shares)),
+    shares       integer[],
     CONSTRAINT spilled_is_complete CHECK (num_nonnulls(spilled_at, routing_key, message_type,
-        entries, body, workspaces, shares) IN (0, 7))
+        entries, body, length, workspaces, shares) IN (0, 8))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE open_batches ALTER COLUMN body SET STORAGE EXTERNAL;
 COMMENT ON TABLE open_batches IS
@@ -554,11 +554,20 @@ CREATE FUNCTION spill_batches(batches bigint[], routing_keys text[], message_typ
     numbers integer[], bodies bytea[], sharing jsonb)
 RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+    -- Not constraints of the table: those are prepared anew for every claim.
+    IF EXISTS (
+        SELECT FROM unnest(routing_keys, numbers, bodies) AS new (routing_key, entries, body)
+        WHERE (new.routing_key ~ '^(webhooks|forms)([.][0-9]{1,2})?$'
+               AND new.entries BETWEEN 1 AND 32
+               AND octet_length(new.body) BETWEEN 1 AND 262144) IS NOT TRUE
+    ) OR jsonb_path_exists(sharing, '$[*].* ? (@ < 0)') THEN
+        RAISE EXCEPTION 'no message of a gateway' USING ERRCODE = 'check_violation';
+    END IF;
     RETURN QUERY
     UPDATE open_batches o
     SET spilled_at = clock_timestamp(), lease_until = clock_timestamp(),
         routing_key = new.routing_key, message_type = new.message_type, entries = new.entries,
-        body = new.body,
+        body = new.body, length = octet_length(new.body),
         workspaces = ARRAY(SELECT key::uuid FROM jsonb_each(sharing -> place::integer - 1)
             ORDER BY key),
         shares = ARRAY(SELECT value::integer FROM jsonb_each(sharing -> place::integer - 1)

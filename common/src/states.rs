@@ -180,3 +180,13 @@ text_enum! {
         Submissions = "submissions",
     }
 }
+
+text_enum! {
+    /// The programs that tell the database that they are alive.
+    pub enum Program {
+        /// Receives deliveries and submissions
+        Gateway = "gateway",
+        /// Records them and executes runs
+        Worker = "worker",
+    }
+}

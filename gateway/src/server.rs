@@ -6,15 +6,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::FutureExt;
 use letterbox_broker::{Publisher, publisher, supervise};
-use letterbox_common::process::{
-    admin, bind,
-    readiness::Readiness,
-    shutdown::Deadline,
-    supervisor,
-    vital::{spawn_vital, vital},
+use letterbox_common::{
+    process::{
+        admin, bind,
+        readiness::Readiness,
+        shutdown::Deadline,
+        supervisor,
+        vital::{spawn_vital, vital},
+    },
+    states::Program,
 };
-use letterbox_database::{Database, health};
+use letterbox_database::{Database, health, presence};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -27,7 +31,7 @@ use crate::{
     config::Config,
     faults::Faults,
     form_page::FormPages,
-    listener,
+    listener::{Connections, Listener},
     open_batches::{Outlet, Settlements, Spill},
     proof::Proofs,
     repeats::Repeats,
@@ -39,6 +43,9 @@ use crate::{
 
 /// The share of the database in the deadline of an answer, beyond the wait for the broker.
 const DATABASE_SHARE: Duration = Duration::from_secs(3);
+
+/// What is left of a shutdown's time when requests are no longer waited for.
+const TIME_TO_WRITE: Duration = Duration::from_secs(4);
 
 /// The sockets, bound by the caller.
 pub(crate) struct Sockets {
@@ -68,7 +75,7 @@ pub(crate) async fn run(
     metrics: PrometheusHandle,
     stop: CancellationToken,
 ) {
-    let (readiness, tasks) = (Readiness::default(), Tasks::default());
+    let (readiness, tasks) = (Readiness::default(), Tasks::new(&stop));
     let serving = readiness.component("listener");
     tasks.background.spawn(admin::serve(
         sockets.admin,
@@ -84,8 +91,15 @@ pub(crate) async fn run(
         tasks.stop_background.clone(),
     );
     tasks.background.spawn(vital("health", watching));
-    // One channel for each lane of deliveries and of submissions, and one in reserve.
-    let (publisher, session) = publisher(2 * config.lanes + 1, config.publish_timeout);
+    tasks.background.spawn(presence::tell(
+        config.database.clone(),
+        Program::Gateway,
+        config.name.clone(),
+        readiness.clone(),
+        stop.clone(),
+    ));
+    // One channel for each lane of deliveries and of submissions.
+    let (publisher, session) = publisher(2 * config.lanes, config.publish_timeout);
     let publishing = {
         let (target, name) = (config.broker.clone(), config.name.clone());
         // Without the broker the gateway is ready as well: messages are spilled.
@@ -97,32 +111,27 @@ pub(crate) async fn run(
     };
 
     let (database, max_connections) = (config.database.clone(), config.max_connections);
-    let deadline = config.shutdown_timeout;
+    let shutdown_timeout = config.shutdown_timeout;
     let gateway = match assemble(config, publisher, &readiness, &tasks) {
         Ok(gateway) => Arc::new(gateway),
         Err(error) => return tracing::error!(%error, "can't start"),
     };
     serving.ready();
-    let connections = &tasks.connections;
-    listener::serve(
-        sockets.public,
-        gateway.clone(),
-        max_connections,
-        connections,
-        stop,
-    )
-    .await;
+    let listener = Listener::new(sockets.public, gateway.clone(), max_connections);
+    listener
+        .accept_until(stop.cancelled(), &tasks.connections)
+        .await;
 
     serving.not_ready("stopping");
-    let deadline = Deadline::after(deadline);
-    let in_order = tasks.end(deadline, gateway, publishing, &database).await;
+    let in_order = tasks
+        .end(shutdown_timeout, listener, gateway, publishing, &database)
+        .await;
     tracing::info!(in_order, "stopped");
 }
 
 /// The tasks of a gateway, in the order in which they end.
-#[derive(Default)]
 struct Tasks {
-    connections: TaskTracker,
+    connections: Connections,
     batchers: TaskTracker,
     /// Write what the batchers leave: settlements, spilled messages.
     writers: TaskTracker,
@@ -134,17 +143,51 @@ struct Tasks {
 }
 
 impl Tasks {
+    /// No tasks. Connections finish their requests after `stop`.
+    fn new(stop: &CancellationToken) -> Self {
+        Self {
+            connections: Connections {
+                stop: stop.clone(),
+                ..Connections::default()
+            },
+            batchers: TaskTracker::new(),
+            writers: TaskTracker::new(),
+            background: TaskTracker::new(),
+            stop_writing: CancellationToken::new(),
+            stop_publishing: CancellationToken::new(),
+            stop_background: CancellationToken::new(),
+        }
+    }
+
     /// Finishes requests, then batches, writes their outcomes, and closes the connections. Returns
     /// `false` if a step did not end in time.
     async fn end(
         self,
-        deadline: Deadline,
+        time: Duration,
+        listener: Listener,
         gateway: Arc<Gateway>,
         publishing: JoinHandle<()>,
         database: &Database,
     ) -> bool {
-        self.connections.close();
-        let mut in_order = deadline.step("connections", self.connections.wait()).await;
+        let deadline = Deadline::after(time);
+        let for_requests = Deadline::after(time - TIME_TO_WRITE.min(time / 4));
+        // Senders are served until what was begun is safe: with a silent broker that takes a while,
+        // and no other gateway may be there.
+        let late = Connections::default();
+        let patience = gateway.answer_deadline.min(time / 2);
+        let begun = tokio::time::timeout(patience, self.connections.ended());
+        listener.accept_until(begun.map(drop), &late).await;
+        listener.accept_backlog(&late);
+        drop(listener);
+        late.stop.cancel();
+        let requests = async {
+            self.connections.ended().await;
+            late.ended().await;
+        };
+        let mut in_order = for_requests.step("connections", requests).await;
+        // What is slower must not keep the others from being settled.
+        self.connections.cut.cancel();
+        late.cut.cancel();
         // The last handle of the batchers: they end when their queues are empty.
         drop(gateway);
         self.batchers.close();

@@ -12,7 +12,7 @@ use letterbox_common::{
     sealing::SealedColumn,
     states::{
         ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole, MovedClaims,
-        RefusedReason, RunState, SegmentState, SignalKind, WorkflowState,
+        Program, RefusedReason, RunState, SegmentState, SignalKind, WorkflowState,
     },
     webhook::{DeliveryFault, Scheme},
 };
@@ -97,6 +97,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
     let enums: BTreeMap<(&str, &str), &[&str]> = [
         (("members", "role"), MemberRole::WORDS),
         (("workflows", "state"), WorkflowState::WORDS),
+        (("processes", "program"), Program::WORDS),
         (("runs", "state"), RunState::WORDS),
         (("active_runs", "state"), ActiveState::WORDS),
         (("runs", "refused_reason"), RefusedReason::WORDS),

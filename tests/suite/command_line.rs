@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use letterbox_tests::{Servers, World, binary, command_file, payload};
+use letterbox_tests::{Peer, Reply, Servers, World, binary, command_file, payload, post};
 use serde_json::{Value, json};
 
 /// Exit code of a command that failed, and what programs are told.
@@ -65,29 +65,121 @@ async fn failures_are_told_by_their_kind() {
     assert_eq!(failure(&not_text), (2, json!("misused")));
 }
 
+/// Shells complete commands, and the names and ids of what there is.
 #[tokio::test]
 async fn shells_complete_commands() {
-    let script = "source <(\"$1\" completion bash)
-        COMP_WORDS=(letterbox dead-letters r); COMP_CWORD=2
-        _letterbox letterbox r dead-letters; echo \"${COMPREPLY[@]}\"";
+    let world = World::new().await;
+    let acme = world.order("workspace create --name Acme")["workspace_id"].to_string();
+    let other = world.order("workspace create --name Two,words")["workspace_id"].to_string();
     let letterbox = binary("letterbox");
-    let completed = Command::new("bash")
-        .args(["-c", script, "bash"])
-        .arg(&letterbox)
-        .output()
-        .unwrap();
+    let folder = letterbox.parent().unwrap().display().to_string();
+    let path = format!("{folder}:/usr/bin:/bin");
+    let completed = |words: &str| {
+        let script = "source <(letterbox completion bash)
+            COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+            _clap_complete_letterbox letterbox \"${COMP_WORDS[-1]}\" x
+            printf '%s\\n' \"${COMPREPLY[@]}\"";
+        let output = Command::new("bash")
+            .args(["-c", script, "bash", words])
+            .env("PATH", &path)
+            .env("DATABASE_URL", &world.database_url)
+            .output()
+            .unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        let shown = shown.lines().map(|line| line.trim_end().to_owned());
+        shown.filter(|line| !line.is_empty()).collect::<Vec<_>>()
+    };
+    assert_eq!(completed("letterbox dead-letters r"), ["redrive"]);
+    assert_eq!(completed("letterbox run list --workspace A"), ["Acme"]);
+    assert_eq!(completed("letterbox use Ac"), ["Acme"]);
+    let (acme, other) = (acme.trim_matches('"'), other.trim_matches('"'));
+    // What a shell might take for several words, and what takes a whole id.
     assert_eq!(
-        String::from_utf8_lossy(&completed.stdout),
-        "redrive\n",
-        "{completed:?}"
+        completed(&format!("letterbox use {}", &other[..9])),
+        [other]
     );
+    let doomed = format!("letterbox workspace delete {}", &acme[..20]);
+    assert_eq!(completed(&doomed), [acme]);
+    assert_eq!(completed("letterbox run list --state f"), ["failed"]);
     for shell in ["zsh", "fish"] {
         let made = Command::new(&letterbox)
             .args(["completion", shell])
             .output()
             .unwrap();
-        assert!(String::from_utf8(made.stdout).unwrap().contains("redrive"));
+        let script = String::from_utf8(made.stdout).unwrap();
+        assert!(script.contains("LETTERBOX_COMPLETE"), "{script}");
     }
+}
+
+/// A story tells every action of a run that a person can read through.
+#[tokio::test]
+async fn a_story_hides_no_action() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let ids: Vec<String> = (0..14).map(|n| format!("action-{n}-x")).collect();
+    let actions: Vec<_> = ids.iter().map(|id| post(id)).collect();
+    let form = world.acting_form(&gateway, &peer.url, json!(actions)).await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let runs = world.order(format!("run list --workspace {}", form.workspace));
+    let run = runs[0]["run_id"].as_str().unwrap();
+    let story = String::from_utf8(world.letterbox(format!("run show {run}")).stdout).unwrap();
+    for id in &ids {
+        assert!(story.contains(id), "{id}: {story}");
+    }
+}
+
+/// Without --workspace: the only one, the chosen one, that of the environment.
+#[tokio::test]
+async fn a_workspace_need_not_be_named_again() {
+    let world = World::new().await;
+    let home = Servers::shared()
+        .folder
+        .join(uuid::Uuid::new_v4().to_string());
+    let home = home.display().to_string();
+    let at_home = [("XDG_CONFIG_HOME", home.as_str())];
+    let order = |command: &str| world.order_with(&at_home, command);
+    let created = |name: &str| {
+        let created = order(&format!("workspace create --name {name}"));
+        created["workspace_id"].as_str().unwrap().to_owned()
+    };
+    let first = created("First");
+    assert_eq!(order("workflow list"), json!([]));
+    let webhook = order("webhook create --name alone");
+    assert_eq!(webhook["workspace_id"], first);
+
+    let second = created("Second");
+    let told = failure(&world.letterbox_with(&at_home, "webhook list --json"));
+    assert_eq!(told, (2, json!("misused")));
+    assert_eq!(order("use")["workspace_id"], Value::Null);
+    assert_eq!(order("use Second")["workspace_id"], second);
+    assert_eq!(order("use")["name"], "Second");
+    assert_eq!(order("webhook list"), json!([]));
+    let listed = order("webhook list --workspace First");
+    assert_eq!(listed[0]["name"], "alone");
+    let in_first = [at_home[0], ("LETTERBOX_WORKSPACE", "First")];
+    assert_eq!(world.order_with(&in_first, "webhook list"), listed);
+
+    // An ending of an id is enough as well.
+    let id = webhook["webhook_id"].as_str().unwrap();
+    let log = order(&format!("webhook log {}", &id[id.len() - 9..]));
+    assert_eq!(log, json!([]));
+    let too_short = format!("webhook log {}", &id[id.len() - 6..]);
+    assert_eq!(world.letterbox(too_short).status.code(), Some(1));
+    // Rights and credentials are not given by what was chosen once.
+    let login = "signal reader --login nobody --json";
+    let told = failure(&world.letterbox_with(&at_home, login));
+    assert_eq!(told, (2, json!("misused")));
+    assert_eq!(order("use --none")["workspace_id"], Value::Null);
+    let told = failure(&world.letterbox_with(&at_home, "webhook list --json"));
+    assert_eq!(told.0, 2);
+    // What people need next comes first.
+    let shown = world.letterbox_with(&in_first, "webhook create --name next");
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let heads: Vec<_> = shown.lines().map(|line| line.split(' ').next()).collect();
+    assert_eq!(heads[..3], [Some("url"), Some("secret"), Some("name")]);
+    std::fs::remove_dir_all(&home).unwrap();
 }
 
 #[tokio::test]

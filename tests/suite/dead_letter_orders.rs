@@ -208,6 +208,23 @@ async fn what_is_none_of_ours_is_thrown_away() {
         json!({"discarded": 1, "left": 2})
     );
     left(2).await;
+    // What has no id is named by its content.
+    let nameless = Message {
+        properties: BasicProperties::default(),
+        body: "nobody's".into(),
+        ..foreign("")
+    };
+    world.publish_unclaimed(nameless).await;
+    left(3).await;
+    let listed = order("list");
+    let ids = listed.as_array().unwrap().iter();
+    let mut ids = ids.map(|letter| letter["message_id"].as_str().unwrap());
+    let id = ids.find(|id| id.starts_with("sha256-")).unwrap();
+    assert_eq!(id.len(), 23, "{id}");
+    let one = order(&format!("show {}", &id[..12]));
+    assert_eq!(one["entries"][0]["body"], "nobody's");
+    let gone = order(&format!("discard {id} --yes"));
+    assert_eq!(gone, json!({"discarded": 1, "left": 2}));
     let mut dead: Vec<_> = order("list").as_array().unwrap().clone();
     dead.sort_by_key(|letter| letter["message_id"].to_string());
     assert_eq!(dead[0]["message_id"], "foreign-1");
@@ -266,7 +283,7 @@ async fn a_look_can_put_back_what_it_holds() {
     let mut letters = DeadLetters::open(&target, "test").await.unwrap();
     let next = async |letters: &mut DeadLetters| {
         let letter = letters.next().await.unwrap()?;
-        letter.message_id.clone().map(|id| (id, letter))
+        Some((letter.message_id.clone(), letter))
     };
     let (first, _held) = next(&mut letters).await.unwrap();
     let (second, letter) = next(&mut letters).await.unwrap();

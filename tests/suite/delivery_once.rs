@@ -245,9 +245,9 @@ async fn what_a_full_queue_refuses_waits() {
     // What waits for a full queue holds up nothing that waits for another one.
     let elsewhere = "
         INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
-                                  entries, body, workspaces, shares)
-        SELECT 7, now(), clock_timestamp(), 'webhooks.9', message_type, entries, body, workspaces,
-               shares
+                                  entries, body, length, workspaces, shares)
+        SELECT 7, now(), clock_timestamp(), 'webhooks.9', message_type, entries, body,
+               length, workspaces, shares
         FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1";
     world.database.execute(elsewhere, &[]).await.unwrap();
     let storing = world.session(Role::Login).await;

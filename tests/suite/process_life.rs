@@ -93,7 +93,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
             ("AMQP_URL", &broker.url),
             ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
             // As many batches as deliveries: all of them can wait for the broker.
-            ("LETTERBOX_LANES", "20"),
+            ("LETTERBOX_LANES", "21"),
         ])
         .await;
     let webhook = world.webhook(&gateway).await;
@@ -112,12 +112,14 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
         matches!(answer, Some((503, text)) if text.contains("stopping"))
     })
     .await;
-    eventually("nothing more is accepted", async || {
-        gateway.http.post(&webhook.url).send().await.is_err()
-    })
-    .await;
+    // It goes on listening until what it holds is safe, so that nobody finds a closed door.
+    let meanwhile = {
+        let webhook = webhook.clone();
+        tokio::spawn(async move { webhook.send("\"meanwhile\"").await })
+    };
+    eventually("claimed, too", async || world.count(claimed).await == 21).await;
     broker.pass();
-    for answer in join_all(sending).await {
+    for answer in join_all(sending.into_iter().chain([meanwhile])).await {
         assert!(answer.unwrap().is_first());
     }
     assert!(gateway.ended().await.success());
@@ -129,7 +131,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
     let open = "SELECT count(*) FROM open_batches";
     assert_eq!(world.count(open).await, 0, "everything is settled");
     let mut worker = world.worker().await;
-    world.await_signals(20).await;
+    world.await_signals(21).await;
     worker.terminate();
     assert!(worker.ended().await.success());
     assert!(worker.log().contains("\"in_order\":true"));

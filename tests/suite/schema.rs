@@ -208,7 +208,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
             n ON n.oid = relnamespace AND nspname = 'public'
         WHERE relkind = 'r'
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
-            'decoy_webhooks', 'forgotten', 'workers', 'all_workspaces',
+            'decoy_webhooks', 'forgotten', 'workers', 'processes', 'all_workspaces',
             'claim_halves', 'memory_segments', 'refinery_schema_history')
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a

@@ -1,8 +1,10 @@
 //! `letterbox status`: what is ready, what waits, and whether something is late.
 
+use std::process::Command;
+
 use lapin::BasicProperties;
 use letterbox_broker::{Message, topology::EXCHANGE};
-use letterbox_tests::{Peer, Reply, World, eventually, post};
+use letterbox_tests::{Peer, Proxy, Reply, World, binary, eventually, post};
 use serde_json::{Value, json};
 
 /// What `letterbox status` says, and its exit code.
@@ -29,7 +31,7 @@ async fn one_look_shows_what_is_late() {
     let gateway = world.gateway().await;
     let (code, alone) = status(&world);
     assert_eq!((code, &alone["is_late"]), (3, &true.into()));
-    assert_eq!(alone["parts"][1]["detail"], "none is alive: runs wait");
+    assert_eq!(alone["parts"][2]["detail"], "none is alive: runs wait");
 
     let worker = world.worker().await;
     let form = world
@@ -89,8 +91,34 @@ async fn one_look_shows_what_is_late() {
 #[tokio::test]
 async fn what_is_away_or_dead_is_late() {
     let world = World::new().await;
-    let _worker = world.worker().await;
+    let away = Proxy::before(&world.amqp_url).await;
+    let (mut gateway, _worker) = (
+        world.gateway().await,
+        world.worker_with(&[("AMQP_URL", &away.url)]).await,
+    );
     eventually("all is well", async || status(&world).0 == 0).await;
+    // Whose own broker is away says so itself.
+    away.cut();
+    eventually("a worker's trouble is seen", async || {
+        let (code, status) = status(&world);
+        let workers = &status["parts"][2];
+        let detail = workers["detail"].as_str().unwrap();
+        (code, &workers["is_ready"]) == (3, &false.into())
+            && detail.contains("1 alive, ")
+            && detail.contains("; letterbox-worker@")
+            && detail.contains("consumer: ")
+    })
+    .await;
+    away.pass();
+    eventually("all is well again", async || status(&world).0 == 0).await;
+    gateway.terminate();
+    assert!(gateway.ended().await.success());
+    let (code, without) = status(&world);
+    let gateways = &without["parts"][1];
+    assert_eq!((code, &gateways["is_ready"]), (3, &false.into()));
+    assert_eq!(gateways["detail"], "none is alive: nothing is received");
+    let _gateway = world.gateway().await;
+    eventually("a gateway is there", async || status(&world).0 == 0).await;
     let nowhere = [("AMQP_URL", "amqp://guest:guest@127.0.0.1:1/%2f")];
     let output = world.letterbox_with(&nowhere, "status --json");
     assert_eq!(output.status.code(), Some(3));
@@ -101,7 +129,7 @@ async fn what_is_away_or_dead_is_late() {
         .iter()
         .map(|one| &one["is_ready"])
         .collect();
-    assert_eq!(ready, [true, true, true, false]);
+    assert_eq!(ready, [true, true, true, true, false]);
 
     let garbage = Message {
         exchange: EXCHANGE,
@@ -115,6 +143,22 @@ async fn what_is_away_or_dead_is_late() {
         code == 3 && kind(&status, "letterbox.v1.dead-letters")["count"] == 1
     })
     .await;
+
+    // Where colors are wanted it is red.
+    let at_terminal = |no_color: &str| {
+        let program = format!("{} status", binary("letterbox").display());
+        let output = Command::new("script")
+            .args(["--quiet", "--return", "--command", &program, "/dev/null"])
+            .env("DATABASE_URL", &world.database_url)
+            .env("AMQP_URL", &world.amqp_url)
+            .env("NO_COLOR", no_color)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(at_terminal("").contains("\x1b[1;31mLATE:\x1b[0m could not be"));
+    assert!(at_terminal("1").contains("  LATE: could not be"));
 }
 
 /// An account that is down is seen at once, in the status, the list and the log; when it is back,

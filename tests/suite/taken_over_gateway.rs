@@ -580,7 +580,7 @@ async fn what_was_spilled_stays_as_it_is() {
         "claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, ids)",
         "spill_batches(ids, ARRAY['webhooks', 'webhooks', 'webhooks'],
              array_fill('webhook.deliveries'::text, ARRAY[3]), ARRAY[1, 1, 1],
-             array_fill(''::bytea, ARRAY[3]), '[{}, {}, {}]')",
+             array_fill('x'::bytea, ARRAY[3]), '[{}, {}, {}]')",
     ] {
         let order = format!(
             "SELECT {order} FROM (SELECT array_agg(batch_id) AS ids FROM open_batches) AS spilled"

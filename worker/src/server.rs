@@ -3,14 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_broker::{publisher, supervise};
-use letterbox_common::process::{
-    admin,
-    readiness::Readiness,
-    shutdown::Deadline,
-    supervisor,
-    vital::{spawn_vital, vital},
+use letterbox_common::{
+    process::{
+        admin,
+        readiness::Readiness,
+        shutdown::Deadline,
+        supervisor,
+        vital::{spawn_vital, vital},
+    },
+    states::Program,
 };
-use letterbox_database::health;
+use letterbox_database::{health, presence};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -55,6 +58,13 @@ pub(crate) async fn run(
         stop_background.clone(),
     );
     background.spawn(vital("health", watching));
+    background.spawn(presence::tell(
+        config.database.clone(),
+        Program::Worker,
+        config.name.clone(),
+        readiness.clone(),
+        stop.clone(),
+    ));
 
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let publishing = {

@@ -17,6 +17,7 @@ use lapin::{
     },
     types::AMQPValue,
 };
+use sha2::{Digest, Sha256};
 
 use crate::{
     BrokerError, BrokerTarget, ReceivedEntry,
@@ -52,8 +53,8 @@ pub struct DeadLetters {
 pub struct DeadLetter {
     delivery: Delivery,
     body: Bytes,
-    /// The id of the message, if it has one.
-    pub message_id: Option<String>,
+    /// The id of the message; of one that has none, the beginning of its body's SHA-256.
+    pub message_id: String,
     /// The queue that it came from.
     pub queue: String,
     /// Why it was dead-lettered.
@@ -82,12 +83,10 @@ impl DeadLetter {
             given_up.reason.is_none() || death.time.is_some_and(|time| Some(time) > given_up.time)
         });
         let death = by_broker.unwrap_or(given_up);
+        let message_id = delivery.properties.message_id().as_ref();
+        let message_id = message_id.map(ToString::to_string);
         Self {
-            message_id: delivery
-                .properties
-                .message_id()
-                .as_ref()
-                .map(ToString::to_string),
+            message_id: message_id.unwrap_or_else(|| id_of_content(&body)),
             queue: death.queue.unwrap_or_else(|| routing_key.to_owned()),
             reason: match death.reason {
                 Some(reason) => reason.chars().take(MAX_REASON).collect(),
@@ -108,6 +107,12 @@ impl DeadLetter {
             .and_then(|key| key.strip_prefix('.'))
             .unwrap_or(key)
     }
+}
+
+/// Where nobody has given an id, the content is one: it stays the same wherever the letter is in
+/// its queue.
+fn id_of_content(body: &[u8]) -> String {
+    format!("sha256-{}", hex::encode(&Sha256::digest(body)[..8]))
 }
 
 fn text(value: &AMQPValue) -> Option<String> {

@@ -9,7 +9,8 @@
 //! A broker that blocks publishing, or whose connection ends, may confirm much later or never: then
 //! every waiting caller gets an error at once. A channel on which nothing comes back is replaced,
 //! because a node that was frozen may leave it hanging; if nothing comes back on any channel, the
-//! session ends, and the next one goes to the next node.
+//! session ends, and the next one goes to the next node. Where that does not help, as when a single
+//! queue is silent and nothing is sent to another, sessions end ever more seldom.
 //!
 //! Only an acknowledgement without a returned message counts. A returned message (the topology
 //! makes it impossible) can't be matched to its publish with certainty, so it fails everything in
@@ -17,6 +18,7 @@
 
 use std::{
     pin::pin,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -47,6 +49,8 @@ const REFUSING_FOR: Duration = Duration::from_secs(5);
 const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After how many sessions that ended so a session's patience no longer doubles: it is 40 s.
+const MAX_DOUBLINGS: u32 = 2;
 
 /// Why a message is not known to be safe with the broker. After [`PublishError::TimedOut`] and
 /// [`PublishError::Lost`] it may be there nevertheless.
@@ -152,8 +156,14 @@ pub struct PublisherSession {
     open: watch::Sender<bool>,
     channels: u16,
     deadline: Duration,
-    /// When the broker last answered a publish on any channel.
-    answered: watch::Sender<Instant>,
+    answers: Mutex<Answers>,
+}
+
+/// What the broker has answered on all channels.
+struct Answers {
+    last: Instant,
+    /// How many sessions have ended since, because nothing came back.
+    silent_sessions: u32,
 }
 
 /// Creates a publisher and the session that does its work, on `channels` channels. `deadline`
@@ -172,7 +182,10 @@ pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSess
         open,
         channels,
         deadline,
-        answered: watch::Sender::new(Instant::now()),
+        answers: Mutex::new(Answers {
+            last: Instant::now(),
+            silent_sessions: 0,
+        }),
     };
     (publisher, session)
 }
@@ -248,36 +261,49 @@ impl PublisherSession {
         // Waited for beside its successor: a silent queue must not hold up the others.
         let mut former = FuturesUnordered::new();
         loop {
-            let ended = {
-                let mut running = pin!(self.run_channel(&channel));
-                loop {
-                    tokio::select! {
-                        ended = &mut running => break ended?,
-                        Some(closed) = former.next() => { let (): () = closed?; }
-                    }
+            let ended = beside(&mut former, self.run_channel(&channel)).await?;
+            let (is_over, unconfirmed) = match ended {
+                Ended::Closed(unconfirmed) => (true, unconfirmed),
+                Ended::Refusing(unconfirmed) => (false, unconfirmed),
+                Ended::Silent(unconfirmed) => {
+                    self.expect_answers()?;
+                    (false, unconfirmed)
                 }
             };
-            let (next, unconfirmed) = match ended {
-                Ended::Closed(unconfirmed) => (None, unconfirmed),
-                Ended::Silent(_) if self.answered.borrow().elapsed() >= SILENT_FOR => {
-                    return Err(BrokerError::Ended(format!(
-                        "the broker has confirmed nothing for {SILENT_FOR:?}"
-                    )));
-                }
-                Ended::Refusing(unconfirmed) | Ended::Silent(unconfirmed) => {
-                    (Some(open_channel(connection).await?), unconfirmed)
-                }
-            };
-            let Some(next) = next else {
-                former.push(close_when_answered(channel, unconfirmed, self.deadline));
+            let used = channel.clone();
+            former.push(close_when_answered(used, unconfirmed, self.deadline));
+            if is_over {
                 while let Some(closed) = former.next().await {
                     let (): () = closed?;
                 }
                 return Ok(());
-            };
-            let used = std::mem::replace(&mut channel, next);
-            former.push(close_when_answered(used, unconfirmed, self.deadline));
+            }
+            channel = beside(&mut former, open_channel(connection)).await?;
         }
+    }
+
+    fn note_answer(&self, now: Instant) {
+        *self.answers() = Answers {
+            last: now,
+            silent_sessions: 0,
+        };
+    }
+
+    /// Fails if nothing has come back on any channel for [`SILENT_FOR`], or for longer if former
+    /// sessions ended so.
+    fn expect_answers(&self) -> Result<(), BrokerError> {
+        let mut answers = self.answers();
+        let longer = 1 << answers.silent_sessions.min(MAX_DOUBLINGS);
+        if answers.last.elapsed() < SILENT_FOR * longer {
+            return Ok(());
+        }
+        answers.last = Instant::now();
+        answers.silent_sessions += 1;
+        Err(BrokerError::Ended("the broker confirms nothing".into()))
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes on one channel.
@@ -297,7 +323,7 @@ impl PublisherSession {
                 Some(returned) = unconfirmed.next() => {
                     let result: Result<(), PublishError> = returned?;
                     since = Instant::now();
-                    self.answered.send_replace(since);
+                    self.note_answer(since);
                     // A full queue refuses everything: one new channel for each refusal would not
                     // help.
                     if result.is_err() && opened.elapsed() > REFUSING_FOR {
@@ -320,6 +346,20 @@ impl PublisherSession {
                     Err(_) => return Ok(Ended::Closed(unconfirmed)),
                 },
             }
+        }
+    }
+}
+
+/// Waits for `main`, and meanwhile for what former channels still owe.
+async fn beside<T>(
+    former: &mut FuturesUnordered<impl Future<Output = Result<(), BrokerError>>>,
+    main: impl Future<Output = Result<T, BrokerError>>,
+) -> Result<T, BrokerError> {
+    let mut main = pin!(main);
+    loop {
+        tokio::select! {
+            done = &mut main => return done,
+            Some(closed) = former.next() => { let (): () = closed?; }
         }
     }
 }

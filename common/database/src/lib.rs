@@ -12,6 +12,7 @@ mod error;
 pub mod health;
 pub mod metrics;
 pub mod migrations;
+pub mod presence;
 mod row;
 mod settings;
 mod silence;

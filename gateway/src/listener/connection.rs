@@ -86,8 +86,13 @@ pub(super) async fn serve(
 async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; HTTP2.len()]> {
     let mut first = [0; HTTP2.len()];
     let peeking = stream.get_ref().peek(&mut first);
-    let peeking = stop.run_until_cancelled(tokio::time::timeout(IDLE_TIMEOUT, peeking));
-    let length = peeking.await?.ok()?.ok()?;
+    let peeking = tokio::time::timeout(IDLE_TIMEOUT, peeking);
+    let length = tokio::select! {
+        // Who has sent something before the stop is answered.
+        biased;
+        peeked = peeking => peeked.ok()?.ok()?,
+        () = stop.cancelled() => return None,
+    };
     (length > 0).then_some(first)
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum SpillError {
 /// The part of the spill that one workspace may have.
 const SHARE: u64 = 4;
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// How many measurements in a row may be left out.
+const MAX_LEFT_OUT: u32 = 4;
 
 /// How much is spilled, as far as a gateway knows.
 #[derive(Debug, Default)]
@@ -47,6 +49,12 @@ struct Sizes {
     all: SpillSize,
     /// Workspaces that have much of it, or to which this gateway has just added.
     of: HashMap<WorkspaceId, SpillShare>,
+    /// How often this gateway has begun to add something.
+    changes: u64,
+    /// How often it has not ended yet.
+    adding: u64,
+    /// How often a measurement was left out because something was added meanwhile.
+    left_out: u32,
 }
 
 /// Why a gateway with a full spill is not ready.
@@ -83,7 +91,9 @@ impl Spill {
     ) -> Result<BTreeSet<BatchId>, SpillError> {
         self.reserve(messages)?;
         // The reservation is not given back on an error: the next measurement corrects it.
-        let kept = store::spill(&self.database, messages).await?;
+        let kept = store::spill(&self.database, messages).await;
+        self.lock().adding -= 1;
+        let kept = kept?;
         let spilled = messages.iter().filter(|one| kept.contains(&one.batch));
         metrics::SPILLED.increment(spilled.map(|one| u64::from(one.body.entries)).sum());
         Ok(kept)
@@ -98,6 +108,8 @@ impl Spill {
             return Err(SpillError::Full);
         }
         sizes.all = all;
+        sizes.changes += 1;
+        sizes.adding += 1;
         for shares in messages.iter().map(|one| &one.shares) {
             let whole: usize = shares.values().sum();
             for (workspace, bytes) in shares {
@@ -138,6 +150,10 @@ impl Spill {
     /// Measures the spill again. A full spill counts as having room again when a tenth is free, or
     /// when it is empty and the broker is back.
     async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
+        let before = {
+            let sizes = self.lock();
+            (sizes.adding == 0).then_some(sizes.changes)
+        };
         let (all, oldest_seconds) = store::measure(&self.database).await?;
         // Nobody can have a share of what is less than that.
         let limits = &self.limits;
@@ -147,7 +163,7 @@ impl Spill {
             true => store::measure_shares(&self.database).await?,
             false => HashMap::new(),
         };
-        *self.lock() = Sizes { all, of };
+        self.note(before, all, of);
         metrics::SPILL_MESSAGES.set(all.messages as f64);
         metrics::SPILL_BYTES.set(all.bytes as f64);
         metrics::OLDEST_SPILLED.set(oldest_seconds);
@@ -158,6 +174,17 @@ impl Spill {
             self.component.ready();
         }
         Ok(())
+    }
+
+    /// Takes a measurement for the truth unless something was added meanwhile, which it may have
+    /// missed; where that never ends, now and then all the same.
+    fn note(&self, before: Option<u64>, all: SpillSize, of: HashMap<WorkspaceId, SpillShare>) {
+        let mut sizes = self.lock();
+        if before != Some(sizes.changes) && sizes.left_out < MAX_LEFT_OUT {
+            sizes.left_out += 1;
+            return;
+        }
+        (sizes.all, sizes.of, sizes.left_out) = (all, of, 0);
     }
 
     fn lock(&self) -> MutexGuard<'_, Sizes> {

@@ -85,7 +85,10 @@ impl DeadLetterFilter {
 /// else one that begins with it.
 fn meant(letter: &DeadLetter, text: &str) -> Option<String> {
     let entries = letter.entries.iter().filter_map(ReceivedEntry::id);
-    let ids: Vec<String> = letter.message_id.iter().cloned().chain(entries).collect();
+    let ids: Vec<String> = [letter.message_id.clone()]
+        .into_iter()
+        .chain(entries)
+        .collect();
     let whole = ids.iter().find(|id| *id == text);
     let is_enough = text.chars().count() >= MIN_DIGITS;
     // Ids may be written in capitals.
@@ -100,8 +103,9 @@ fn meant(letter: &DeadLetter, text: &str) -> Option<String> {
 /// A dead letter, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadLetterRow {
-    /// Of the message; of an entry that a worker has given up its own.
-    pub message_id: Option<String>,
+    /// Of the message; of an entry that a worker has given up its own; of a message without one
+    /// `sha256-` and the beginning of its body's.
+    pub message_id: String,
     /// The queue that it came from.
     pub queue: String,
     /// When it became one.

@@ -1,5 +1,5 @@
-//! How people name things: by name or e-mail address, if they have one, or by the beginning of an
-//! id.
+//! How people name things: by name or e-mail address, if they have one, or by the beginning or the
+//! ending of an id.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -7,7 +7,7 @@ use letterbox_common::ids::{
     AccountId, ApprovalId, DeliveryId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId,
 };
 use letterbox_database::{FromRow, Row, RowError, Statement, statements};
-use tokio_postgres::types::FromSqlOwned;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
 use uuid::Uuid;
 
 use crate::{Operator, OperatorError, Reason};
@@ -16,23 +16,39 @@ use crate::{Operator, OperatorError, Reason};
 pub(crate) const MIN_DIGITS: usize = 4;
 /// How many matches are shown: with more than one it is not clear which one is meant.
 const MOST_SHOWN: usize = 5;
+/// Digits of an ending of an id that are enough.
+const MIN_ENDING: usize = 8;
+/// How many names are looked through for a shell.
+const MOST_NAMES: i64 = 10_000;
+/// How many things without names a shell offers.
+const MOST_OFFERED: i64 = 100;
 
-/// Looks for the text $1, or an id from $2 to $3, in the workspace $4 or in all.
+/// Looks for the name $1, or an id from $2 to $3 that ends with $4, if that is given, in the
+/// workspace $5 or in all; gives the highest $6, first of each workspace, because indexes are by
+/// workspace. Names are of what is live.
 macro_rules! named {
-    ($shown:literal, $from:literal, $name:literal, $id:literal) => {
+    ($shown:literal, $from:literal, $live:literal, $id:literal) => {
         concat!(
-            "SELECT ",
+            "SELECT one.id, one.shown, one.is_live FROM workspaces w CROSS JOIN LATERAL (SELECT ",
             $id,
             " AS id, ",
             $shown,
-            " AS shown FROM ",
+            " AS shown, ",
+            $live,
+            " AS is_live FROM ",
             $from,
-            " WHERE (",
-            $name,
+            " WHERE t.workspace_id = w.workspace_id AND (",
+            $shown,
+            " = $1 AND ",
+            $live,
             " OR ",
             $id,
-            " BETWEEN $2 AND $3) AND ($4::uuid IS NULL OR w.workspace_id = $4)
-ORDER BY id LIMIT 6"
+            " BETWEEN $2 AND $3 AND ($4::text IS NULL OR right(",
+            $id,
+            "::text, length($4)) = $4)) ORDER BY ",
+            $id,
+            " DESC LIMIT $6) AS one WHERE $5::uuid IS NULL OR w.workspace_id = $5
+ORDER BY one.id DESC LIMIT $6"
         )
     };
 }
@@ -40,43 +56,41 @@ ORDER BY id LIMIT 6"
 statements! {
     /// Workspaces, by name.
     WORKSPACES_NAMED = workspaces_named
-        named!("w.name", "workspaces w", "w.name = $1", "w.workspace_id");
+        named!("t.name", "workspaces t", "true", "t.workspace_id");
 
     /// Users, by e-mail address.
-    USERS_NAMED = users_named
-        named!("u.email", "users u LEFT JOIN workspaces w ON w.workspace_id = $4",
-            "lower(u.email) = lower($1)", "u.user_id");
+    USERS_NAMED = users_named "
+SELECT user_id AS id, email AS shown, true AS is_live FROM users
+WHERE (lower(email) = lower($1) OR user_id BETWEEN $2 AND $3
+       AND ($4::text IS NULL OR right(user_id::text, length($4)) = $4))
+  AND ($5::uuid IS NULL OR user_id IN (SELECT user_id FROM members WHERE workspace_id = $5))
+ORDER BY id DESC LIMIT $6";
 
     /// Workflows, by the name of one that is not deleted.
     WORKFLOWS_NAMED = workflows_named
-        named!("f.name", "workspaces w JOIN workflows f USING (workspace_id)",
-            "(f.name = $1 AND f.state <> 'deleted')", "f.workflow_id");
+        named!("t.name", "workflows t", "t.state <> 'deleted'", "t.workflow_id");
 
     /// Webhooks, by the name of one that is not deleted.
     WEBHOOKS_NAMED = webhooks_named
-        named!("h.name", "workspaces w JOIN webhooks h USING (workspace_id)",
-            "(h.name = $1 AND h.deleted_at IS NULL)", "h.webhook_id");
+        named!("t.name", "webhooks t", "t.deleted_at IS NULL", "t.webhook_id");
 
     /// Accounts, by the name of one that is connected.
     ACCOUNTS_NAMED = accounts_named
-        named!("a.name", "workspaces w JOIN connected_accounts a USING (workspace_id)",
-            "(a.name = $1 AND a.disconnected_at IS NULL)", "a.account_id");
+        named!("t.name", "connected_accounts t", "t.disconnected_at IS NULL", "t.account_id");
 
     /// Runs; they have no names.
-    RUNS_NAMED = runs_named
-        named!("r.state", "workspaces w JOIN visible_runs r USING (workspace_id)", "$1 = ''",
-            "r.run_id");
+    RUNS_NAMED = runs_named named!("t.state", "visible_runs t", "$1 = ''", "t.run_id");
 
     /// Approvals; they have no names.
     APPROVALS_NAMED = approvals_named
-        named!("p.action_id", "workspaces w JOIN approvals p USING (workspace_id)", "$1 = ''",
-            "p.approval_id");
+        named!("t.action_id", "approvals t", "$1 = ''", "t.approval_id");
 
     /// Signals; they have no names.
-    SIGNALS_NAMED = signals_named
-        named!("s.kind", "workspaces w JOIN signals s USING (workspace_id)", "$1 = ''",
-            "s.signal_id");
+    SIGNALS_NAMED = signals_named named!("t.kind", "signals t", "$1 = ''", "t.signal_id");
 }
+
+/// The first and the last id of all.
+const EVERY_ID: Option<(Uuid, Uuid)> = Some((Uuid::nil(), Uuid::max()));
 
 /// A kind of thing that can be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +128,12 @@ impl Noun {
         }
     }
 
+    /// Whether things of this kind have names or e-mail addresses.
+    #[must_use]
+    pub fn has_names(self) -> bool {
+        !matches!(self, Self::Run | Self::Approval | Self::Signal)
+    }
+
     fn statement(self) -> &'static Statement {
         match self {
             Self::Workspace => &WORKSPACES_NAMED,
@@ -128,7 +148,7 @@ impl Noun {
     }
 }
 
-/// A name, or the beginning of an id, of something that has an id of this kind.
+/// A name, or the beginning or ending of an id, of something that has an id of this kind.
 pub struct Named<I>(Box<str>, PhantomData<fn() -> I>);
 
 impl<I> Clone for Named<I> {
@@ -148,7 +168,7 @@ impl<I> FromStr for Named<I> {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.trim().is_empty() || text.contains('\0') {
-            return Err("must be a name or the beginning of an id");
+            return Err("must be a name, or the beginning or ending of an id");
         }
         Ok(Self(text.into(), PhantomData))
     }
@@ -180,8 +200,8 @@ named_ids! {
 }
 
 impl Operator {
-    /// Finds the id of what a person has named. A whole id is taken as it is: the order itself
-    /// finds out whether there is such a thing.
+    /// Finds the id of what a person has named. What begins so goes before what ends so. A whole id
+    /// is taken as it is: the order itself finds out whether there is such a thing.
     ///
     /// # Errors
     /// When nothing matches, or more than one thing.
@@ -202,12 +222,54 @@ impl Operator {
             return Ok(id);
         }
         let text = &*named.0;
-        let (first, last) = ids_beginning_with(text).unzip();
-        let matches = self
-            .database
-            .fetch_all(I::NOUN.statement(), &[&text, &first, &last, &workspace])
-            .await?;
+        let most = MOST_SHOWN as i64 + 1;
+        let begun = ids_beginning_with(text);
+        let found = self.named(I::NOUN, text, begun, None, workspace, most);
+        let mut matches = found.await?;
+        if matches.is_empty()
+            && let Some(ending) = ending_of_an_id(text)
+        {
+            let ending = Some(ending.as_str());
+            let found = self.named(I::NOUN, "", EVERY_ID, ending, workspace, most);
+            matches = found.await?;
+        }
         Ok(only_one(&matches, I::NOUN, text)?)
+    }
+
+    /// What can be named of a kind, for a shell: ids, each with the name or e-mail address, if it
+    /// has one. Of what has no names at most 100 whose ids begin so.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn nameable(
+        &self,
+        noun: Noun,
+        beginning: &str,
+    ) -> Result<Vec<(Uuid, String)>, OperatorError> {
+        let (ids, most) = match noun.has_names() {
+            true => (EVERY_ID, MOST_NAMES),
+            false if beginning.is_empty() => (EVERY_ID, MOST_OFFERED),
+            false => (ids_beginning_with(beginning), MOST_OFFERED),
+        };
+        let found = self.named(noun, "", ids, None, None, most).await?;
+        let live = found.into_iter().filter(|one| one.is_live);
+        Ok(live.map(|one| (one.id, one.shown)).collect())
+    }
+
+    async fn named<I: FromSqlOwned>(
+        &self,
+        noun: Noun,
+        name: &str,
+        ids: Option<(Uuid, Uuid)>,
+        ending: Option<&str>,
+        workspace: Option<WorkspaceId>,
+        limit: i64,
+    ) -> Result<Vec<Match<I>>, OperatorError> {
+        let (first, last) = ids.unzip();
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&name, &first, &last, &ending, &workspace, &limit];
+        let found = self.database.fetch_all(noun.statement(), &parameters);
+        Ok(found.await?)
     }
 
     /// As [`Self::id`], of what need not be named.
@@ -230,6 +292,8 @@ struct Match<I> {
     id: I,
     /// For people, to tell it from others.
     shown: String,
+    /// Whether its name names it.
+    is_live: bool,
 }
 
 impl<I: FromSqlOwned> FromRow for Match<I> {
@@ -237,6 +301,7 @@ impl<I: FromSqlOwned> FromRow for Match<I> {
         Ok(Self {
             id: row.try_get("id")?,
             shown: row.try_get("shown")?,
+            is_live: row.try_get("is_live")?,
         })
     }
 }
@@ -262,6 +327,16 @@ fn only_one<I: fmt::Display + Copy>(
             })
         }
     }
+}
+
+/// The text as the ending of an id as it is shown; `None` if it can be none, or is so short that a
+/// mistake would name something else.
+fn ending_of_an_id(text: &str) -> Option<String> {
+    let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
+    let is_part = text
+        .bytes()
+        .all(|one| one == b'-' || one.is_ascii_hexdigit());
+    (is_part && digits >= MIN_ENDING).then(|| text.to_ascii_lowercase())
 }
 
 /// The first and the last id that begin with this text; `None` if none does.
@@ -324,6 +399,7 @@ mod tests {
         let thing = |id| Match {
             id,
             shown: "x".to_owned(),
+            is_live: true,
         };
         let meant = |matches: Vec<_>| only_one(&matches, Noun::User, "x");
         assert_eq!(meant(vec![thing(1)]), Ok(1));

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, QueueLength, queue_lengths, topology::DEAD_LETTERS_QUEUE};
-use letterbox_common::{ids::WorkspaceId, states::RunState};
+use letterbox_common::{
+    ids::WorkspaceId,
+    states::{Program, RunState},
+};
 use letterbox_database::{Statement, from_row, statements};
 use serde::Serialize;
 
@@ -13,6 +16,9 @@ use crate::{Operator, OperatorError, PROGRAM, dead_letters};
 
 /// A backlog that has waited for longer than this is late.
 const LATE_SECONDS: f64 = 60.0;
+
+/// How many gateways and workers that have trouble are named.
+const MAX_TROUBLED: usize = 3;
 
 /// Why something is late.
 const UNPUBLISHED: &str = "not published for over a minute";
@@ -82,9 +88,14 @@ LEFT JOIN connected_accounts c ON c.workspace_id = soon.workspace_id
     AND c.account_id = soon.account_id
 GROUP BY w.name, w.workspace_id, c.name, c.account_id ORDER BY runs DESC LIMIT 20";
 
-    /// Workers that are alive, and their places.
-    LIVING_WORKERS = living_workers "
-SELECT count(*) AS workers, coalesce(sum(places), 0) AS places
+    /// Gateways and workers that are alive.
+    PROCESSES = living_processes "
+SELECT program, name, is_ready, trouble FROM processes
+WHERE seen_at > now() - interval '30 seconds' ORDER BY is_ready, name";
+
+    /// The places of the workers that are alive.
+    PLACES = places "
+SELECT coalesce(sum(places), 0) AS places
 FROM workers WHERE seen_at > now() - interval '30 seconds'";
 
     /// What is remembered, and about how many claims are not moved yet.
@@ -206,13 +217,20 @@ struct DueRuns {
 
 from_row!(DueRuns { ..all, late_seconds });
 
-/// The workers that are alive.
-struct Workers {
-    workers: i64,
-    places: i64,
+/// A gateway or a worker that is alive.
+struct Process {
+    program: Program,
+    name: String,
+    is_ready: bool,
+    trouble: Option<String>,
 }
 
-from_row!(Workers { workers, places });
+from_row!(Process {
+    program,
+    name,
+    is_ready,
+    trouble
+});
 
 /// What is remembered.
 struct Memory {
@@ -235,13 +253,19 @@ impl Operator {
     /// # Errors
     /// When the database can't be asked.
     pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
+        let processes: Vec<Process> = self.database.fetch_all(&PROCESSES, &[]).await?;
+        let (places,): (i64,) = self.database.fetch_one(&PLACES, &[]).await?;
+        let gateways = living(Program::Gateway, &processes, "nothing is received", "");
+        let places = format!(", {places} places");
+        let workers = living(Program::Worker, &processes, "runs wait", &places);
         let mut parts = vec![
             Part {
                 part: "database",
                 is_ready: true,
                 detail: "answers".to_owned(),
             },
-            workers(&self.database.fetch_one(&LIVING_WORKERS, &[]).await?),
+            gateways,
+            workers,
             memory(&self.database.fetch_one(&MEMORY, &[]).await?),
         ];
         let mut backlog = Vec::new();
@@ -312,14 +336,32 @@ impl Operator {
     }
 }
 
-fn workers(known: &Workers) -> Part {
+/// Those of a program that are alive, and the first of those that have trouble.
+fn living(program: Program, processes: &[Process], without: &str, more: &str) -> Part {
+    let living: Vec<_> = processes
+        .iter()
+        .filter(|one| one.program == program)
+        .collect();
+    let troubled: Vec<_> = living.iter().filter(|one| one.trouble.is_some()).collect();
+    let mut detail = match living.len() {
+        0 => format!("none is alive: {without}"),
+        count => format!("{count} alive{more}"),
+    };
+    for one in troubled.iter().take(MAX_TROUBLED) {
+        let why = one.trouble.as_deref().unwrap_or_default();
+        detail += &format!("; {}: {why}", one.name);
+    }
+    match troubled.len().saturating_sub(MAX_TROUBLED) {
+        0 => {}
+        more => detail += &format!("; {more} more have trouble"),
+    }
     Part {
-        part: "workers",
-        is_ready: known.workers > 0,
-        detail: match known.workers {
-            0 => "none is alive: runs wait".to_owned(),
-            workers => format!("{workers} alive, {} places", known.places),
+        part: match program {
+            Program::Gateway => "gateways",
+            Program::Worker => "workers",
         },
+        is_ready: !living.is_empty() && living.iter().all(|one| one.is_ready),
+        detail,
     }
 }
 

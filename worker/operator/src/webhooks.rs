@@ -84,7 +84,7 @@ RETURNING ", columns!());
 
     /// The last refused deliveries of a webhook.
     REFUSALS = refusals "
-SELECT r.refused_at, r.reason, r.request_id
+SELECT r.refusal_id, r.refused_at, r.reason, r.request_id
 FROM workspaces w JOIN webhook_refusals r ON r.workspace_id = w.workspace_id AND r.webhook_id = $1
 ORDER BY r.refusal_id DESC LIMIT $2";
 }
@@ -170,6 +170,8 @@ from_row!(Replaceable {
 /// A refused delivery. Its sender was told as little as ever.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalRow {
+    /// Sorts by time.
+    pub refusal_id: i64,
     /// By the gateway's clock.
     pub refused_at: Timestamp,
     /// The fault that was found.
@@ -179,6 +181,7 @@ pub struct RefusalRow {
 }
 
 from_row!(RefusalRow {
+    refusal_id,
     refused_at,
     reason,
     request_id

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use letterbox_common::{
-    ids::{AccountId, UserId, WorkspaceId},
+    ids::{AccountId, UserId},
     sealing::{SealedColumn, Secret, key_ring},
 };
 use letterbox_operator::{Named, NewAccount};
 use url::Url;
 
-use crate::{Failure, Output, confirm::confirm_loss, file, output, settings::CliSettings};
+use crate::{
+    Failure, Output, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
+    settings::CliSettings,
+};
 
 const COLUMNS: [&str; 5] = [
     "account_id",
@@ -24,8 +27,8 @@ const COLUMNS: [&str; 5] = [
 pub(crate) enum AccountCommand {
     /// Connect an account that the user's workflows may call; its credential is sealed at once
     Connect {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
         /// The user whose workflows may use it
         #[arg(long)]
         user: Named<UserId>,
@@ -52,8 +55,8 @@ pub(crate) enum AccountCommand {
     },
     /// List the accounts of a workspace
     List {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
     },
     /// Disconnect an account; its credential is destroyed
     Disconnect {
@@ -88,7 +91,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             let credential = Secret::new(credential);
             let operator = settings.operator().await?;
             let account = NewAccount {
-                workspace: operator.id(&workspace).await?,
+                workspace: workspace.id_to_grant(&operator).await?,
                 user: operator.id(&user).await?,
                 name,
                 base_url,
@@ -104,7 +107,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         }
         AccountCommand::List { workspace } => {
             let operator = settings.operator().await?;
-            let accounts = operator.accounts(operator.id(&workspace).await?).await?;
+            let accounts = operator.accounts(workspace.id(&operator).await?).await?;
             Output::many(&accounts, &COLUMNS)
         }
         AccountCommand::Disconnect { account_id, yes } => {

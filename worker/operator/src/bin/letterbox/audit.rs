@@ -6,7 +6,7 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{AuditEntry, AuditFilter, Named, Operator};
 
 use crate::{
-    Failure, Output,
+    Failure, Output, follow,
     story::word,
     times::{moment, to_second},
 };
@@ -32,16 +32,24 @@ pub(crate) enum AuditCommand {
         before: Option<i64>,
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
+        /// Go on until interrupted: print new orders as they come
+        #[arg(long, conflicts_with = "before")]
+        follow: bool,
     },
 }
 
-pub(crate) async fn run(operator: &Operator, verb: AuditCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(
+    operator: &Operator,
+    verb: AuditCommand,
+    json: bool,
+) -> Result<Output, Failure> {
     let AuditCommand::List {
         workspace,
         subject,
         since,
         before,
         limit,
+        follow,
     } = verb;
     let filter = AuditFilter {
         workspace: operator.id_of(workspace.as_ref()).await?,
@@ -49,6 +57,11 @@ pub(crate) async fn run(operator: &Operator, verb: AuditCommand) -> Result<Outpu
         since,
         before,
     };
+    if follow {
+        let read = async |limit| operator.audit(&filter, limit).await;
+        let known = |entry: &AuditEntry| (entry.entry_id, ());
+        return follow::follow(limit, json, read, known, line).await;
+    }
     let entries = operator.audit(&filter, limit).await?;
     let lines = entries.iter().map(line).collect::<Vec<_>>().join("\n");
     let lines = if lines.is_empty() {

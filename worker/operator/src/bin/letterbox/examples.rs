@@ -68,7 +68,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox status --watch",
     "letterbox ready http://127.0.0.1:9080",
     "letterbox signal list --workspace Acme --limit 20",
-    "letterbox signal follow --workspace Acme",
+    "letterbox signal list --workspace Acme --follow",
     "letterbox signal show 01a1ff48",
     "letterbox signal reader --workspace Acme --login reports",
     "letterbox signal readers --workspace Acme",

@@ -23,6 +23,15 @@ pub(crate) enum Failure {
     Receive(SocketAddr, std::io::Error),
     #[error(transparent)]
     Send(#[from] send::PostError),
+    #[error(
+        "which workspace? Name it by --workspace or LETTERBOX_WORKSPACE, or choose one by \
+         'letterbox use'"
+    )]
+    NoWorkspace,
+    #[error("the workspace that 'letterbox use' has chosen is not in this database: choose again")]
+    ChosenElsewhere,
+    #[error("neither XDG_CONFIG_HOME nor HOME says where to keep the choice")]
+    NoHome,
     #[error("name a run, or give --workspace")]
     NoSubject,
     #[error("--closes-at and --max-answers require --new-link")]
@@ -106,6 +115,9 @@ impl Failure {
             Self::Setting(_)
             | Self::NoOrderer
             | Self::NoSubject
+            | Self::NoWorkspace
+            | Self::NoHome
+            | Self::ChosenElsewhere
             | Self::NoNewLink
             | Self::NotConfirmed(_)
             | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,

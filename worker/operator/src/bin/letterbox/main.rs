@@ -4,6 +4,7 @@
 mod account;
 mod approval;
 mod audit;
+mod completion;
 mod confirm;
 mod dead_letters;
 mod demo;
@@ -14,6 +15,7 @@ mod failure;
 mod file;
 mod follow;
 mod form_link;
+mod in_workspace;
 mod keys;
 mod manual;
 mod member;
@@ -50,8 +52,8 @@ use url::Url;
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
 ///
-/// An id can be given by its beginning, or by the name or e-mail address of what it names; orders
-/// that can't be undone take a whole id.
+/// An id can be given by its beginning or ending, or by the name or e-mail address of what it
+/// names; orders that can't be undone take a whole id.
 #[derive(Parser)]
 #[command(name = "letterbox", version, after_help = help(&SECRETS))]
 struct Cli {
@@ -72,6 +74,8 @@ enum Command {
     /// People
     #[command(subcommand)]
     User(user::UserCommand),
+    /// Choose the workspace of further commands, or show it
+    Use(in_workspace::UseCommand),
     /// The members of workspaces and their roles
     #[command(subcommand)]
     Member(member::MemberCommand),
@@ -139,8 +143,13 @@ enum Command {
     },
 }
 
+fn main() -> ExitCode {
+    completion::answer(Cli::command);
+    carry_out()
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+async fn carry_out() -> ExitCode {
     if std::env::args_os().len() <= 1 {
         let _ = with_examples(Cli::command()).print_help();
         return ExitCode::SUCCESS;
@@ -200,6 +209,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
     match command {
         Command::Migrate => migrate::run().await,
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
+        Command::Use(command) => in_workspace::choose(&settings.operator().await?, command).await,
         Command::User(command) => user::run(&settings.operator().await?, command).await,
         Command::Member(command) => member::run(&settings.operator().await?, command).await,
         Command::Workflow(command) => workflow::run(settings, command).await,
@@ -207,7 +217,9 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Account(command) => account::run(settings, command).await,
         Command::Approval(command) => approval::run(settings, command).await,
         Command::Policy(command) => policy::run(&settings.operator().await?, command).await,
-        Command::Audit(command) => audit::run(&settings.operator().await?, command).await,
+        Command::Audit(command) => {
+            audit::run(&settings.operator().await?, command, settings.json).await
+        }
         Command::Webhook(command) => webhook::run(settings, command).await,
         Command::Run(command) => {
             run::run(&settings.operator().await?, command, settings.json).await
@@ -226,7 +238,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         }
         Command::Keys(command) => keys::run(settings, command).await,
         Command::Demo(command) => demo::run(settings, command).await,
-        Command::Completion { shell } => manual::completion(Cli::command(), shell),
+        Command::Completion { shell } => completion::script(shell),
         Command::Man { folder } => manual::man(with_examples(Cli::command()), &folder),
     }
 }

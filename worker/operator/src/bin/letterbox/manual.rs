@@ -1,21 +1,11 @@
-//! Completion scripts and man pages, made of the
-//! same definitions as `--help`.
+//! Man pages, made of the same definitions as `--help`.
 
 use std::path::Path;
 
 use clap::Command;
-use clap_complete::Shell;
 use serde_json::json;
 
-use crate::{Failure, Output, file::FileError, output};
-
-/// Prints the script by which a shell completes commands.
-pub(crate) fn completion(mut command: Command, shell: Shell) -> Result<Output, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "letterbox", &mut script);
-    output::bytes(&script).map_err(Failure::Output)?;
-    Ok(Output::Nothing)
-}
+use crate::{Failure, Output, file::FileError};
 
 /// Writes a man page for each command.
 pub(crate) fn man(command: Command, folder: &Path) -> Result<Output, Failure> {

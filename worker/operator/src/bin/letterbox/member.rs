@@ -1,20 +1,17 @@
 //! `letterbox member …`
 
 use clap::Subcommand;
-use letterbox_common::{
-    ids::{UserId, WorkspaceId},
-    states::MemberRole,
-};
+use letterbox_common::{ids::UserId, states::MemberRole};
 use letterbox_operator::{Losing, Named, Operator};
 
-use crate::{Failure, Output, confirm::confirm};
+use crate::{Failure, Output, confirm::confirm, in_workspace::InWorkspace};
 
 #[derive(Subcommand)]
 pub(crate) enum MemberCommand {
     /// Add a member, or change one
     Set {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
         #[arg(long)]
         user: Named<UserId>,
         /// A viewer may not run workflows
@@ -29,8 +26,8 @@ pub(crate) enum MemberCommand {
     },
     /// Remove a member
     Remove {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
         #[arg(long)]
         user: Named<UserId>,
         /// Do not ask for confirmation before form links end
@@ -39,8 +36,8 @@ pub(crate) enum MemberCommand {
     },
     /// List the members of a workspace
     List {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
     },
 }
 
@@ -53,7 +50,10 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
             deactivated,
             yes,
         } => {
-            let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            let (workspace, user) = (
+                workspace.id_to_grant(operator).await?,
+                operator.id(&user).await?,
+            );
             if deactivated || role == MemberRole::Viewer {
                 confirm(operator, Losing::Member(workspace, user), yes).await?;
             }
@@ -65,12 +65,15 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
             user,
             yes,
         } => {
-            let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            let (workspace, user) = (
+                workspace.id_to_grant(operator).await?,
+                operator.id(&user).await?,
+            );
             confirm(operator, Losing::Member(workspace, user), yes).await?;
             Output::one(&operator.remove_member(workspace, user).await?)
         }
         MemberCommand::List { workspace } => Output::many(
-            &operator.members(operator.id(&workspace).await?).await?,
+            &operator.members(workspace.id(operator).await?).await?,
             &["user_id", "email", "name", "role", "deactivated_at"],
         ),
     })

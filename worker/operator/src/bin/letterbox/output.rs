@@ -98,6 +98,9 @@ impl Output {
         table.load_style(presets::NOTHING);
         match self {
             Self::One(Value::Object(members)) => {
+                let mut members: Vec<_> = members.into_iter().collect();
+                // Stable: the others stay as they are.
+                members.sort_by_key(|(name, _)| place(name));
                 for (name, value) in members {
                     table.add_row([name, block(&value)]);
                 }
@@ -126,6 +129,13 @@ impl Output {
             .collect::<Vec<_>>()
             .join("\n")
     }
+}
+
+/// Where people look for a member of a thing: first what the next step needs.
+fn place(name: &str) -> usize {
+    let first = ["url", "secret", "token", "name", "email"];
+    let first = first.iter().position(|one| *one == name);
+    first.unwrap_or(if name.ends_with("_at") { 101 } else { 100 })
 }
 
 /// Marks what an operator should look at, where colors are wanted (no-color.org).
@@ -228,6 +238,13 @@ pub(crate) fn error(message: &str) {
 /// Prints one line of JSON to standard error.
 pub(crate) fn error_line(value: &Value) {
     let _ = writeln!(io::stderr(), "{}", escape::json(&value.to_string()));
+}
+
+/// Tells people at a terminal which workspace a command is about that names none.
+pub(crate) fn workspace(name: &str) {
+    if io::stderr().is_terminal() {
+        let _ = writeln!(io::stderr(), "workspace: {}", escape::line(name));
+    }
 }
 
 /// Prints the usual next step to standard error.

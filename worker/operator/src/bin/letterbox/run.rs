@@ -19,6 +19,7 @@ use crate::{
     Failure, Output,
     confirm::confirm_loss,
     follow,
+    in_workspace::InWorkspace,
     story::{story, word},
     times::{moment, to_second},
 };
@@ -95,8 +96,8 @@ pub(crate) enum RunCommand {
 /// Which runs of a workspace.
 #[derive(Args)]
 pub(crate) struct Which {
-    #[arg(long, value_name = "WORKSPACE_ID")]
-    workspace: Named<WorkspaceId>,
+    #[command(flatten)]
+    workspace: InWorkspace,
     #[command(flatten)]
     narrowed: Narrowed,
 }
@@ -195,7 +196,7 @@ pub(crate) async fn run(
             limit,
             follow,
         } => {
-            let workspace = operator.id(&which.workspace).await?;
+            let workspace = which.workspace.id(operator).await?;
             let filter = which.narrowed.filter(operator, workspace).await?;
             if follow {
                 let read = async |limit| operator.runs(&filter, None, limit).await;

@@ -3,15 +3,15 @@
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::{
-    ids::{DeliveryId, WebhookId, WorkspaceId},
+    ids::{DeliveryId, WebhookId},
     states::SignalKind,
 };
 use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
 use serde_json::json;
 
 use crate::{
-    Failure, Output,
-    follow::follow,
+    Failure, Output, follow,
+    in_workspace::InWorkspace,
     story::word,
     times::{moment, to_second},
 };
@@ -40,22 +40,16 @@ pub(crate) enum SignalCommand {
         #[arg(long, default_value_t = 100, value_parser =
             clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
-    },
-    /// Print the newest signals of a workspace, then new ones as they come, until interrupted
-    Follow {
-        #[command(flatten)]
-        which: Which,
-        /// Most signals to begin with
-        #[arg(long, default_value_t = 10, value_parser =
-            clap::value_parser!(u32).range(1..=1_000))]
-        limit: u32,
+        /// Go on until interrupted: print new signals as they come
+        #[arg(long, conflicts_with = "before")]
+        follow: bool,
     },
     /// Show one signal with its body
     Show { signal_id: Named<DeliveryId> },
     /// Let a login of the database read the signals of a workspace, in the view signal_feed
     Reader {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
         /// A login that is a member of letterbox_reader
         #[arg(long, value_name = "NAME")]
         login: String,
@@ -65,16 +59,16 @@ pub(crate) enum SignalCommand {
     },
     /// List the logins of the database that may read the signals of a workspace
     Readers {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
     },
 }
 
 /// Which signals to list.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Which {
-    #[arg(long)]
-    workspace: Named<WorkspaceId>,
+    #[command(flatten)]
+    workspace: InWorkspace,
     /// Only of this webhook
     #[arg(long)]
     webhook: Option<Named<WebhookId>>,
@@ -94,7 +88,7 @@ pub(crate) struct Which {
 
 impl Which {
     async fn filter(self, operator: &Operator) -> Result<SignalFilter, Failure> {
-        let workspace = operator.id(&self.workspace).await?;
+        let workspace = self.workspace.id(operator).await?;
         let webhook = match &self.webhook {
             Some(webhook) => Some(operator.id_in(Some(workspace), webhook).await?),
             None => None,
@@ -120,23 +114,23 @@ pub(crate) async fn run(
             which,
             before,
             limit,
+            follow,
         } => {
             let filter = which.filter(operator).await?;
+            if follow {
+                let read = async |limit| operator.signals(&filter, None, limit).await;
+                let known = |signal: &SignalRow| (signal.signal_id, ());
+                return follow::follow(limit, json, read, known, one_line).await;
+            }
             let before = operator.id_of(before.as_ref()).await?;
             let signals = operator.signals(&filter, before, limit).await?;
             Output::many(&signals, &COLUMNS)
-        }
-        SignalCommand::Follow { which, limit } => {
-            let filter = which.filter(operator).await?;
-            let read = async |limit| operator.signals(&filter, None, limit).await;
-            let known = |signal: &SignalRow| (signal.signal_id, ());
-            return follow(limit, json, read, known, one_line).await;
         }
         SignalCommand::Show { signal_id } => {
             Output::one(&operator.signal(operator.id(&signal_id).await?).await?)
         }
         SignalCommand::Readers { workspace } => {
-            let workspace = operator.id(&workspace).await?;
+            let workspace = workspace.id(operator).await?;
             let readers = operator.signal_readers(workspace).await?;
             Output::many(&readers, &["login", "created_at"])
         }
@@ -145,7 +139,7 @@ pub(crate) async fn run(
             login,
             remove,
         } => {
-            let workspace = operator.id(&workspace).await?;
+            let workspace = workspace.id_to_grant(operator).await?;
             let setting = operator.set_signal_reader(workspace, &login, !remove);
             let changed = setting.await?;
             let may_read = !remove;

@@ -58,7 +58,8 @@ fn text(status: &Status) -> String {
     let mut lines = Vec::new();
     for part in &status.parts {
         let word = if part.is_ready { "ready" } else { "NOT READY" };
-        lines.push(format!("{:<10} {word:<10} {}", part.part, part.detail));
+        let detail = part.detail.replace('\n', " ");
+        lines.push(format!("{:<10} {word:<10} {detail}", part.part));
     }
     lines.push(String::new());
     lines.push(format!("{:<28} {:>9} {:>10}", "waiting", "count", "oldest"));

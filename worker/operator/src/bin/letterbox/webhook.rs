@@ -7,14 +7,17 @@ use std::{
 
 use clap::{Args, Subcommand};
 use letterbox_common::{
-    ids::{WebhookId, WorkspaceId},
+    ids::WebhookId,
     sealing::{SealedColumn, Secret, key_ring},
     webhook::Scheme,
 };
-use letterbox_operator::{Named, NewWebhook, Sender};
+use letterbox_operator::{Named, NewWebhook, RefusalRow, Sender};
 use serde_json::{Value, json};
 
-use crate::{Failure, Output, confirm::confirm_loss, file, settings::CliSettings};
+use crate::{
+    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace,
+    settings::CliSettings, times::to_second,
+};
 
 const COLUMNS: [&str; 6] = [
     "webhook_id",
@@ -50,11 +53,14 @@ pub(crate) enum WebhookCommand {
         #[arg(long, default_value_t = 20, value_parser =
             clap::value_parser!(u32).range(1..=100))]
         limit: u32,
+        /// Go on until interrupted: print new refusals as they come
+        #[arg(long)]
+        follow: bool,
     },
     /// List the webhooks of a workspace
     List {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
     },
     /// Delete a webhook: its deliveries are refused from now on; its signals stay
     Delete {
@@ -68,8 +74,8 @@ pub(crate) enum WebhookCommand {
 /// The arguments of `webhook create`.
 #[derive(Args)]
 pub(crate) struct Creation {
-    #[arg(long)]
-    workspace: Named<WorkspaceId>,
+    #[command(flatten)]
+    workspace: InWorkspace,
     /// The tool that will send to it
     #[arg(long)]
     name: String,
@@ -144,12 +150,21 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
         }
         WebhookCommand::List { workspace } => {
             let operator = operator().await?;
-            let webhooks = operator.webhooks(operator.id(&workspace).await?).await?;
+            let webhooks = operator.webhooks(workspace.id(&operator).await?).await?;
             Output::many(&webhooks, &COLUMNS)
         }
-        WebhookCommand::Log { webhook_id, limit } => {
+        WebhookCommand::Log {
+            webhook_id,
+            limit,
+            follow,
+        } => {
             let operator = operator().await?;
             let webhook = operator.id(&webhook_id).await?;
+            if follow {
+                let read = async |limit| operator.refusals(webhook, limit).await;
+                let known = |refusal: &RefusalRow| (refusal.refusal_id, ());
+                return follow::follow(limit, settings.json, read, known, one_line).await;
+            }
             let refusals = operator.refusals(webhook, limit).await?;
             Output::many(&refusals, &["refused_at", "reason", "request_id"])
         }
@@ -158,6 +173,15 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             Output::one(&operator().await?.delete_webhook(webhook_id).await?)
         }
     })
+}
+
+fn one_line(refusal: &RefusalRow) -> String {
+    let (at, request) = (to_second(refusal.refused_at), refusal.request_id.as_deref());
+    format!(
+        "{at}  {:<12}  {}",
+        refusal.reason.as_str(),
+        request.unwrap_or("-")
+    )
 }
 
 async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
@@ -171,7 +195,7 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
         allow_from: new.allow_from,
     };
     let operator = settings.operator().await?;
-    let workspace = operator.id(&new.workspace).await?;
+    let workspace = new.workspace.id(&operator).await?;
     let creating = operator.create_webhook(&keys, workspace, &new.name, &sender);
     let created = creating.await?;
     let mut shown = shown(settings, &created);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
+use letterbox_common::ids::{UserId, WorkflowId};
 use letterbox_operator::{Losing, Move, Named, Operator, OperatorError, Reason, WorkflowDetail};
 use letterbox_workflow::Definition;
 use serde_json::json;
@@ -14,6 +14,7 @@ use crate::{
     confirm::confirm,
     export, file,
     form_link::{self, ClosingArguments},
+    in_workspace::InWorkspace,
     output,
     settings::CliSettings,
     times::moment,
@@ -25,8 +26,8 @@ const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
 pub(crate) enum WorkflowCommand {
     /// Create a workflow, as a draft
     Create {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
         /// The user under whose identity it will run; a member who may run workflows
         #[arg(long)]
         owner: Named<UserId>,
@@ -80,8 +81,8 @@ pub(crate) enum WorkflowCommand {
     },
     /// List the workflows of a workspace
     List {
-        #[arg(long)]
-        workspace: Named<WorkspaceId>,
+        #[command(flatten)]
+        workspace: InWorkspace,
     },
 }
 
@@ -135,7 +136,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             definition,
         } => {
             let definition = file::read_text(&definition)?;
-            let (workspace, user) = (operator.id(&workspace).await?, operator.id(&user).await?);
+            let (workspace, user) = (workspace.id(operator).await?, operator.id(&user).await?);
             let creating = operator.create_workflow(workspace, user, &name, &definition);
             return Ok(Output::one(&creating.await?));
         }
@@ -157,7 +158,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             return Ok(Output::text(shown(&workflow), &workflow));
         }
         WorkflowCommand::List { workspace } => {
-            let workflows = operator.workflows(operator.id(&workspace).await?).await?;
+            let workflows = operator.workflows(workspace.id(operator).await?).await?;
             return Ok(Output::many(&workflows, &COLUMNS));
         }
         WorkflowCommand::Export {
