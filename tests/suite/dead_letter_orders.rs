@@ -304,3 +304,26 @@ async fn a_look_can_put_back_what_it_holds() {
     world.await_messages(DEAD_LETTERS, 3).await;
     channel.close(200, "done".into()).await.unwrap();
 }
+
+/// A look that follows another one at once finds what that has held.
+#[tokio::test]
+async fn a_look_leaves_all_to_the_next() {
+    let world = World::new().await;
+    for _ in 0..5 {
+        let message = Message {
+            exchange: DEAD_EXCHANGE,
+            routing_key: QUEUE.into(),
+            properties: BasicProperties::default(),
+            body: "{}".into(),
+        };
+        assert!(world.offer(message).await);
+    }
+    world.await_messages(DEAD_LETTERS, 5).await;
+    let target: BrokerTarget = world.amqp_url.parse().unwrap();
+    for look in 0..20 {
+        let mut letters = DeadLetters::open(&target, "test").await.unwrap();
+        while letters.next().await.unwrap().is_some() {}
+        assert_eq!(letters.held(), 5, "{look}");
+        letters.close().await;
+    }
+}

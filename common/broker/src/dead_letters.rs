@@ -18,6 +18,7 @@ use lapin::{
     types::AMQPValue,
 };
 use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 
 use crate::{
     BrokerError, BrokerTarget, ReceivedEntry,
@@ -25,7 +26,7 @@ use crate::{
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
     message::republished,
-    topology::{ANSWER_TIMEOUT, DEAD_LETTERS_QUEUE, EXCHANGE},
+    topology::{ANSWER_TIMEOUT, DEAD_LETTERS_QUEUE, EXCHANGE, queue_length},
 };
 
 /// Header of a dead letter: the reason.
@@ -36,14 +37,19 @@ pub const TIME_HEADER: &str = "dead_letter_at";
 pub const UNCLAIMED: &str = "unclaimed";
 /// Maximum characters of a reason: the publisher may have written anything there.
 const MAX_REASON: usize = 500;
+/// Maximum time until letters that were put back are in their queue.
+const MAX_RETURN: Duration = Duration::from_secs(2);
+const RETURN_LOOK: Duration = Duration::from_millis(10);
 
 /// A pass through the queue of dead letters. However it ends, the letters that were taken and
 /// neither replayed nor discarded return to the queue.
 pub struct DeadLetters {
     connection: Connection,
     channel: Channel,
-    /// Letters that were in the queue at the beginning and are not taken yet.
-    left: u32,
+    /// Letters that were in the queue when the first was taken, and are not taken yet. `None` until
+    /// then: only what the queue says with a letter is exact, asked for its length alone it says 0
+    /// when it does not answer in time.
+    left: Option<u32>,
     /// Letters that were taken and neither replayed nor discarded.
     held: u32,
     held_since: Option<Instant>,
@@ -167,33 +173,36 @@ impl DeadLetters {
             let channel = connection.create_channel().await?;
             let confirms = ConfirmSelectOptions::default();
             channel.confirm_select(confirms).await?;
-            let queue = crate::topology::queue_length(&channel, DEAD_LETTERS_QUEUE).await?;
-            Ok((channel, queue))
+            Ok(channel)
         };
-        let (channel, left) = with_timeout(ANSWER_TIMEOUT, opening).await?;
+        let channel = with_timeout(ANSWER_TIMEOUT, opening).await?;
         Ok(Self {
             connection,
             channel,
-            left,
+            left: None,
             held: 0,
             held_since: None,
         })
     }
 
-    /// Takes the next of the letters that were there at the beginning, oldest first.
+    /// Takes the next of the letters that were there when the first was taken, oldest first.
     ///
     /// # Errors
     /// When the broker does not answer or refuses.
     pub async fn next(&mut self) -> Result<Option<DeadLetter>, BrokerError> {
-        if self.left == 0 {
+        if self.left == Some(0) {
             return Ok(None);
         }
-        self.left -= 1;
         let (queue, options) = (DEAD_LETTERS_QUEUE.into(), BasicGetOptions::default());
         let getting = self.channel.basic_get(queue, options);
         let Some(got) = with_timeout(ANSWER_TIMEOUT, getting).await? else {
+            self.left = Some(0);
             return Ok(None);
         };
+        self.left = Some(match self.left {
+            Some(left) => left - 1,
+            None => got.message_count,
+        });
         self.held += 1;
         self.held_since.get_or_insert_with(Instant::now);
         Ok(Some(DeadLetter::new(got.delivery)))
@@ -213,7 +222,8 @@ impl DeadLetters {
         since.unwrap_or_default()
     }
 
-    /// Returns the held letters to the queue. [`Self::next`] gives them once more.
+    /// Returns the held letters to the queue and waits until they are there, unless somebody takes
+    /// them meanwhile. [`Self::next`] gives them once more.
     ///
     /// # Errors
     /// When the broker does not answer or refuses.
@@ -222,8 +232,19 @@ impl DeadLetters {
             multiple: true,
             requeue: true,
         };
-        with_timeout(ANSWER_TIMEOUT, self.channel.basic_nack(0, all)).await?;
-        self.left += self.held;
+        let putting_back = async {
+            let length = async || queue_length(&self.channel, DEAD_LETTERS_QUEUE).await;
+            let whole = length().await?.saturating_add(self.held);
+            self.channel.basic_nack(0, all).await?;
+            // A quorum queue takes its time, and does not answer when it is done.
+            let until = Instant::now() + MAX_RETURN;
+            while length().await? < whole && Instant::now() < until {
+                sleep(RETURN_LOOK).await;
+            }
+            Ok(())
+        };
+        with_timeout(ANSWER_TIMEOUT, putting_back).await?;
+        self.left = self.left.map(|left| left + self.held);
         (self.held, self.held_since) = (0, None);
         Ok(())
     }
@@ -269,8 +290,11 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Ends the pass.
-    pub async fn close(self) {
+    /// Ends the pass. What it held is in the queue again, for the pass that comes next.
+    pub async fn close(mut self) {
+        if self.held > 0 {
+            let _ = self.put_back().await;
+        }
         let _ = with_timeout(CLOSE_TIMEOUT, self.connection.close(200, "done".into())).await;
     }
 }
