@@ -11,6 +11,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     active active_runs;
 BEGIN
+    PERFORM demand_control(tenant, cancelled);
     SELECT * INTO active FROM active_runs WHERE workspace_id = tenant AND run_id = cancelled
         FOR UPDATE;
     IF active.run_id IS NULL THEN
@@ -36,6 +37,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     run runs;
 BEGIN
+    PERFORM demand_control(tenant, retried);
     SELECT * INTO run FROM runs WHERE workspace_id = tenant AND run_id = retried FOR UPDATE;
     IF run.run_id IS NULL OR run.state NOT IN ('failed', 'denied', 'cancelled') THEN
         RETURN 'not_ended';
@@ -198,6 +200,12 @@ BEGIN
         RETURNING user_id
     ) SELECT array_agg(user_id) INTO former FROM gone;
     IF former IS NOT NULL THEN
+        DELETE FROM sessions s WHERE s.user_id = ANY (former)
+            AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = s.user_id);
+        DELETE FROM sign_in_links l WHERE l.user_id = ANY (former)
+            AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = l.user_id);
+        DELETE FROM bound_logins b WHERE b.user_id = ANY (former)
+            AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = b.user_id);
         UPDATE users u SET email = u.user_id || '@deleted.invalid', name = 'deleted'
             WHERE u.user_id = ANY (former)
             AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = u.user_id);

@@ -10,7 +10,9 @@ CREATE TABLE audit_log (
     entry_id     bigint GENERATED ALWAYS AS IDENTITY,
     ordered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     ordered_by   uuid,
+    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'login')),
     login        text NOT NULL,
+    address      text,
     command      text NOT NULL,
     subject      text NOT NULL,
     subject_id   text,
@@ -25,7 +27,12 @@ COMMENT ON COLUMN audit_log.workspace_id IS 'Tenant; null if it concerns none';
 COMMENT ON COLUMN audit_log.entry_id IS 'Increasing number';
 COMMENT ON COLUMN audit_log.ordered_at IS 'Database clock';
 COMMENT ON COLUMN audit_log.ordered_by IS 'The user who is responsible, if one was named';
+COMMENT ON COLUMN audit_log.proven_by IS
+    'How that user has proven who they are: by the word of the login alone, by a session of the '
+    'desk, or by a login of their own; null if no user was named';
 COMMENT ON COLUMN audit_log.login IS 'The database login that made the change';
+COMMENT ON COLUMN audit_log.address IS
+    'The address that the order came from: as the desk says, otherwise that of the client';
 COMMENT ON COLUMN audit_log.command IS
     'The command, such as run cancel; otherwise the statement and its table';
 COMMENT ON COLUMN audit_log.subject IS 'The table of the changed row';
@@ -43,13 +50,18 @@ CREATE TRIGGER audit_log_is_only_added_to BEFORE UPDATE OR DELETE ON audit_log
 
 CREATE FUNCTION shown_in_audit(subject text, name text, value jsonb)
     RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed',
+    SELECT CASE WHEN value <> 'null' AND subject = 'workflows' AND name = 'draft'
+        THEN jsonb_build_object('bytes', octet_length(value #>> '{}'),
+            'sha256', encode(sha256(convert_to(value #>> '{}', 'UTF8')), 'hex'))
+        WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed',
         'token_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
                 AND name IN ('failure', 'failing'))
         THEN '"(hidden)"' ELSE value END
 $$;
-COMMENT ON FUNCTION shown_in_audit IS 'Hides secrets and personal data, which are not kept forever';
+COMMENT ON FUNCTION shown_in_audit IS
+    'Hides secrets and personal data, which are not kept forever; of a definition it shows the '
+    'length and the SHA-256';
 
 CREATE FUNCTION audit()
     RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -57,7 +69,10 @@ DECLARE
     former jsonb := '{}';
     latter jsonb := '{}';
     one jsonb;
+    person record;
+    named uuid;
 BEGIN
+    SELECT * INTO person FROM acting();
     IF TG_OP <> 'INSERT' THEN
         former := to_jsonb(OLD);
     END IF;
@@ -65,12 +80,15 @@ BEGIN
         latter := to_jsonb(NEW);
     END IF;
     one := former || latter;
-    INSERT INTO audit_log (workspace_id, ordered_by, login, command, subject, subject_id, reason,
-        before, after)
-    SELECT (one ->> 'workspace_id')::uuid,
-           coalesce(nullif(current_setting('letterbox.ordered_by', true), ''),
-               one ->> 'decided_by')::uuid,
+    named := coalesce(person.user_id, coalesce(nullif(current_setting('letterbox.ordered_by',
+        true), ''), one ->> 'decided_by')::uuid);
+    INSERT INTO audit_log (workspace_id, ordered_by, proven_by, login, address, command, subject,
+        subject_id, reason, before, after)
+    SELECT (one ->> 'workspace_id')::uuid, named,
+           coalesce(person.proven_by, CASE WHEN named IS NOT NULL THEN 'asserted' END),
            session_user,
+           coalesce(nullif(current_setting('letterbox.address', true), ''),
+               host(inet_client_addr())),
            coalesce(nullif(current_setting('letterbox.command', true), ''),
                lower(TG_OP) || ' ' || TG_TABLE_NAME),
            TG_TABLE_NAME, one ->> TG_ARGV[0], nullif(current_setting('letterbox.reason', true), ''),
@@ -129,8 +147,11 @@ CREATE TRIGGER audit AFTER UPDATE ON all_workspaces
 
 CREATE FUNCTION note_order(about text, told jsonb)
     RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    INSERT INTO audit_log (ordered_by, login, command, subject, reason, before, after)
-    VALUES (nullif(current_setting('letterbox.ordered_by', true), '')::uuid, session_user,
+    INSERT INTO audit_log (ordered_by, proven_by, login, address, command, subject, reason, before,
+        after)
+    VALUES (nullif(current_setting('letterbox.ordered_by', true), '')::uuid,
+            CASE WHEN current_setting('letterbox.ordered_by', true) <> '' THEN 'asserted' END,
+            session_user, host(inet_client_addr()),
             coalesce(nullif(current_setting('letterbox.command', true), ''), about), about,
             nullif(current_setting('letterbox.reason', true), ''), '{}', told)
 $$;

@@ -8,7 +8,8 @@ DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['letterbox_gateway', 'letterbox_worker', 'letterbox_operator']
+    FOREACH wanted IN ARRAY ARRAY['letterbox_gateway', 'letterbox_worker', 'letterbox_operator',
+        'letterbox_desk']
     LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
@@ -37,4 +38,4 @@ REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 
 -- Every process checks the version of the schema when it starts.
 GRANT SELECT ON refinery_schema_history
-    TO letterbox_gateway, letterbox_worker, letterbox_operator;
+    TO letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk;

@@ -265,10 +265,11 @@ CREATE TABLE approvals (
     decided_at   timestamptz,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     workflow_id  uuid NOT NULL,
+    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'login')),
     PRIMARY KEY (workspace_id, approval_id),
     UNIQUE (workspace_id, run_id, action_id),
     CONSTRAINT people_decide CHECK (state NOT IN ('approved', 'denied')
-        OR decided_by IS NOT NULL AND decided_at IS NOT NULL),
+        OR decided_by IS NOT NULL AND decided_at IS NOT NULL AND proven_by IS NOT NULL),
     FOREIGN KEY (workspace_id, run_id, action_id)
         REFERENCES run_actions (workspace_id, run_id, action_id)
 );
@@ -285,12 +286,15 @@ COMMENT ON COLUMN approvals.decided_by IS 'The user who decided; null if none di
 COMMENT ON COLUMN approvals.decided_at IS 'Database clock';
 COMMENT ON COLUMN approvals.created_at IS 'Database clock';
 COMMENT ON COLUMN approvals.workflow_id IS 'The workflow of the run';
+COMMENT ON COLUMN approvals.proven_by IS
+    'How the user who decided has proven who they are; null if none did';
 CREATE INDEX approvals_by_age ON approvals (created_at) WHERE state = 'pending';
 CREATE INDEX approvals_pending ON approvals (workflow_id, created_at) WHERE state = 'pending';
 
 CREATE FUNCTION worker_only_asks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT pg_has_role(current_user, 'letterbox_operator', 'MEMBER') AND (
+    IF NOT (pg_has_role(current_user, 'letterbox_operator', 'MEMBER')
+        OR pg_has_role(current_user, 'letterbox_desk', 'MEMBER')) AND (
         (TG_OP = 'INSERT' AND NEW.state <> 'pending')
         OR (TG_OP = 'UPDATE' AND NEW.state <> OLD.state AND NEW.state NOT IN ('expired',
             'withdrawn')
@@ -300,8 +304,8 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF TG_OP = 'UPDATE' AND OLD.state <> 'pending' AND NEW.state NOT IN ('pending', 'withdrawn')
-        AND (NEW.state, NEW.decided_by, NEW.decided_at)
-            IS DISTINCT FROM (OLD.state, OLD.decided_by, OLD.decided_at) THEN
+        AND (NEW.state, NEW.decided_by, NEW.decided_at, NEW.proven_by)
+            IS DISTINCT FROM (OLD.state, OLD.decided_by, OLD.decided_at, OLD.proven_by) THEN
         RAISE EXCEPTION 'an approval is decided once'
             USING ERRCODE = 'restrict_violation';
     END IF;
@@ -309,12 +313,18 @@ BEGIN
             OR OLD.state = 'withdrawn' AND OLD.decided_by IS NOT NULL) THEN
         NEW.decided_by := OLD.decided_by;
         NEW.decided_at := OLD.decided_at;
+        NEW.proven_by := OLD.proven_by;
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.state = 'pending' AND NEW.state IN ('approved', 'denied') THEN
+        NEW.proven_by := coalesce((SELECT a.proven_by FROM acting() AS a
+            WHERE a.user_id = NEW.decided_by), 'asserted');
     END IF;
     IF TG_OP = 'UPDATE' AND NEW.state = 'pending' AND OLD.state <> 'pending' THEN
         -- Whoever answers under the former id was shown the former question.
         NEW.approval_id := gen_random_uuid();
         NEW.decided_by := NULL;
         NEW.decided_at := NULL;
+        NEW.proven_by := NULL;
         NEW.created_at := clock_timestamp();
     END IF;
     RETURN NEW;
@@ -326,21 +336,26 @@ COMMENT ON FUNCTION worker_only_asks IS
 CREATE TRIGGER worker_only_asks BEFORE INSERT OR UPDATE ON approvals
     FOR EACH ROW EXECUTE FUNCTION worker_only_asks();
 
-CREATE FUNCTION needs_another(tenant uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT policy::json ->> 'approve_by' = 'another' FROM policies
-                     WHERE workspace_id = tenant ORDER BY version DESC LIMIT 1), false)
+CREATE FUNCTION approve_by(tenant uuid) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT policy::json ->> 'approve_by' FROM policies
+                     WHERE workspace_id = tenant ORDER BY version DESC LIMIT 1), 'anyone')
 $$;
-COMMENT ON FUNCTION needs_another IS
-    'Whether the current policy requires another approver than the user as whom a run acts';
+COMMENT ON FUNCTION approve_by IS
+    'Who may approve, by the current policy: anyone who may, only a person who has proven who '
+    'they are, or such a person who is another than the user as whom a run acts';
 
-CREATE FUNCTION approval_stands(tenant uuid, decider uuid, acting uuid)
+CREATE FUNCTION approval_stands(tenant uuid, decider uuid, acting uuid, proof text)
     RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM members WHERE workspace_id = tenant AND user_id = decider
                    AND role IN ('owner', 'editor') AND deactivated_at IS NULL)
-       AND (decider <> acting OR NOT needs_another(tenant))
+       AND CASE approve_by(tenant)
+               WHEN 'another' THEN decider <> acting AND proof <> 'asserted'
+               WHEN 'person' THEN proof <> 'asserted'
+               ELSE true
+           END
 $$;
 COMMENT ON FUNCTION approval_stands IS
-    'Whether this person''s approval is still valid for a run that acts as the user';
+    'Whether the approval of this person, so proven, is valid for a run that acts as the user';
 
 -- Holds, of one workspace or of all.
 
@@ -443,7 +458,7 @@ COMMENT ON COLUMN workers.workspaces IS 'The workspaces of `runs`';
 COMMENT ON COLUMN workers.runs IS
     'The runs that it had when it last took some; those that it let go of since are not taken';
 
-CREATE VIEW visible_runs AS
+CREATE VIEW visible_runs WITH (security_invoker = true) AS
 SELECT r.workspace_id, r.run_id, r.workflow_id, r.release_id, r.run_as,
        CASE WHEN r.state = 'queued' AND a.turn IS NOT NULL THEN 'running' ELSE r.state END AS state,
        r.refused_reason, r.failure, r.received_at, r.created_at,
@@ -545,7 +560,7 @@ GRANT SELECT, INSERT, UPDATE (state, failing) ON runs TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON run_actions, run_usage TO letterbox_worker;
 GRANT SELECT, UPDATE (answer_sealed) ON run_actions TO letterbox_operator;
 GRANT INSERT, SELECT (workspace_id, approval_id, run_id, action_id, state, expires_at, decided_by,
-    decided_at, created_at), UPDATE (state, expires_at, decided_at)
+    decided_at, created_at, proven_by), UPDATE (state, expires_at, decided_at)
     ON approvals TO letterbox_worker;
 GRANT SELECT, UPDATE (state, decided_by, decided_at) ON approvals TO letterbox_operator;
 GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;

@@ -14,7 +14,9 @@ pub mod sealing;
 mod secret;
 pub mod states;
 pub mod text_enum;
+mod token;
 pub mod webhook;
 
 pub use key_hash::KeyHash;
 pub use random::RandomError;
+pub use token::Token;

@@ -32,6 +32,18 @@ text_enum! {
 }
 
 text_enum! {
+    /// How a person has proven who they are.
+    pub enum Proof {
+        /// Not at all: an operator says so
+        Asserted = "asserted",
+        /// By a session of the desk, which began with a sign-in link
+        Link = "link",
+        /// By a login of the database that is bound to them
+        Login = "login",
+    }
+}
+
+text_enum! {
     /// The state of a run.
     pub enum RunState {
         /// Waits for a worker

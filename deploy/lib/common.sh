@@ -14,7 +14,7 @@ BIN=$(cd "$ROOT" && realpath -m "${CARGO_TARGET_DIR:-target}")/release
 
 # The crates of the programs that run in production.
 # shellcheck disable=SC2034 # used by scripts that source this
-PROGRAM_CRATES=(-p letterbox-gateway -p letterbox-worker -p letterbox-operator)
+PROGRAM_CRATES=(-p letterbox-gateway -p letterbox-worker -p letterbox-operator -p letterbox-desk)
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 fail() { printf '\033[1;31merror:\033[0m %s\n' "$*" >&2; exit 1; }

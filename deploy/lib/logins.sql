@@ -7,14 +7,16 @@
 \set operator `cat /run/secrets/operator-password`
 
 SELECT format('CREATE ROLE %I', name)
-FROM unnest(ARRAY['letterbox', 'letterbox_gateway', 'letterbox_worker', 'letterbox_operator']) AS name
+FROM unnest(ARRAY['letterbox', 'letterbox_gateway', 'letterbox_worker', 'letterbox_operator',
+    'letterbox_desk']) AS name
 WHERE to_regrole(name) IS NULL \gexec
 
 ALTER ROLE letterbox LOGIN CREATEROLE PASSWORD :'owner';
 ALTER ROLE letterbox_gateway LOGIN PASSWORD :'gateway';
 ALTER ROLE letterbox_worker LOGIN PASSWORD :'worker';
 ALTER ROLE letterbox_operator LOGIN PASSWORD :'operator';
-GRANT letterbox_gateway, letterbox_worker, letterbox_operator TO letterbox WITH ADMIN OPTION;
+GRANT letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk
+    TO letterbox WITH ADMIN OPTION;
 
 SELECT 'CREATE DATABASE letterbox OWNER letterbox'
 WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'letterbox') \gexec

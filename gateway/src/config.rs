@@ -7,6 +7,7 @@ use clap::Parser;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     process::{
+        client_address::TrustedProxies,
         networks::Networks,
         secret_setting::{SecretSetting, help},
         settings::{ProcessSettings, SettingError, milliseconds, seconds},
@@ -17,8 +18,7 @@ use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarge
 use url::Url;
 
 use crate::{
-    ceilings::DailyBytes, client_address::TrustedProxies, cors::AllowedOrigins,
-    form_page::Documents, open_batches::SpillLimits,
+    ceilings::DailyBytes, cors::AllowedOrigins, form_page::Documents, open_batches::SpillLimits,
 };
 
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ

@@ -8,7 +8,6 @@ mod admission;
 mod body;
 mod ceilings;
 pub mod claims;
-mod client_address;
 mod config;
 mod cors;
 mod error;

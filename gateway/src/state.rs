@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use letterbox_common::process::client_address::TrustedProxies;
+
 use crate::{
     acceptance::{Acceptance, Delivery, Submission},
     admission::Admission,
     ceilings::Ceilings,
     claims::Claims,
-    client_address::TrustedProxies,
     cors::AllowedOrigins,
     faults::Faults,
     form_page::FormPages,

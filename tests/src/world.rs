@@ -9,7 +9,7 @@ use letterbox_common::{
     sealing::{KeyRing, Secret},
     states::MemberRole,
 };
-use letterbox_database::{Role, connect_once};
+use letterbox_database::{Database, Role, connect_once};
 use letterbox_operator::{AccountRow, NewAccount, Operator, Orderer, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -110,6 +110,34 @@ impl World {
         Operator::connect_as(&self.database_url.parse().unwrap(), orderer)
             .await
             .unwrap()
+    }
+
+    /// The rights of people, as the desk has them.
+    pub fn desk(&self) -> Database {
+        let target = self.database_url.parse().unwrap();
+        Database::single(&target, Role::Desk, "test").unwrap()
+    }
+
+    /// A user, signed in.
+    pub async fn person(&self, user: UserId) -> Operator {
+        let link = self.operator().await.make_sign_in_link(user).await;
+        let (desk, address) = (self.desk(), || "192.0.2.7".to_owned());
+        let session = Operator::begin_session(&desk, &link.unwrap().token, address()).await;
+        let session = session.unwrap().expect("the link is new");
+        let person = Operator::in_session(&desk, &session, address(), Orderer::default()).await;
+        person.unwrap().expect("the session lives")
+    }
+
+    /// The URL of the database under a login that is a person's, and the login, which is `role`'s
+    /// and outlives the world.
+    pub async fn login_in(&self, role: &str) -> (String, String) {
+        let login = format!("person_{}", Uuid::new_v4().simple());
+        let create = format!("CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE {role}");
+        self.database.batch_execute(&create).await.unwrap();
+        let mut url: url::Url = self.database_url.parse().unwrap();
+        url.set_username(&login).unwrap();
+        url.set_password(Some("x")).unwrap();
+        (url.into(), login)
     }
 
     /// A webhook in a workspace of its own, on `gateway`.

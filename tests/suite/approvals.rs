@@ -399,7 +399,14 @@ async fn a_policy_can_want_another_person() {
         .set_member(form.workspace, other, role, false)
         .await
         .unwrap();
-    operator.approve(approval, other).await.unwrap();
+    // Who only is said to be somebody else may be the same.
+    let asserted = operator.approve(approval, other).await.unwrap_err();
+    assert!(asserted.to_string().contains("proven"), "{asserted}");
+    let own = world.person(form.owner).await;
+    let own = own.approve(approval, form.owner).await.unwrap_err();
+    assert!(own.to_string().contains("a second person"), "{own}");
+    let eve = world.person(other).await;
+    eve.approve(approval, other).await.unwrap();
     world.await_state("succeeded", 1).await;
     let refused = operator.set_policy(
         form.workspace,

@@ -12,7 +12,7 @@ use letterbox_common::{
     sealing::SealedColumn,
     states::{
         ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole, MovedClaims,
-        Program, RefusedReason, RunState, SegmentState, SignalKind, WorkflowState,
+        Program, Proof, RefusedReason, RunState, SegmentState, SignalKind, WorkflowState,
     },
     webhook::{DeliveryFault, Scheme},
 };
@@ -109,6 +109,8 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("run_actions", "decision"), Decision::WORDS),
         (("run_actions", "branch"), Branch::WORDS),
         (("approvals", "state"), ApprovalState::WORDS),
+        (("approvals", "proven_by"), Proof::WORDS),
+        (("audit_log", "proven_by"), Proof::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),

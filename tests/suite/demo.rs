@@ -49,6 +49,7 @@ fn make(world: &World, gateway: &Process, folder: &Path, receiver: &str) -> Stri
         .args(["--receiver-url", receiver])
         .args(["--gateway-admin-url", "http://127.0.0.1:9080"])
         .args(["--worker-admin-url", "http://127.0.0.1:9081"])
+        .args(["--desk-admin-url", "http://127.0.0.1:9082"])
         .args(["--pid", "gateway=12", "--pid", "rabbitmq="])
         .arg("--folder")
         .arg(folder)

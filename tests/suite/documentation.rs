@@ -115,7 +115,12 @@ fn options(text: &str) -> BTreeSet<String> {
 #[test]
 fn every_setting_is_documented() {
     let documentation = read("deploy/README.md");
-    for program in ["letterbox", "letterbox-gateway", "letterbox-worker"] {
+    for program in [
+        "letterbox",
+        "letterbox-gateway",
+        "letterbox-worker",
+        "letterbox-desk",
+    ] {
         let help = help(program, &[]);
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         let settings: Vec<_> = help

@@ -243,21 +243,6 @@ async fn a_form_is_framed_by_those_whom_its_owner_names(engine: Engine) {
     page.close().await;
 }
 
-/// Everything that axe-core finds against WCAG and good practice, in the state that is shown.
-async fn assert_usable(page: &Browser, state: &str) {
-    let path = std::env::var("LETTERBOX_TEST_AXE").expect("axe-core is installed: use deploy/test");
-    let axe = std::fs::read_to_string(path).unwrap();
-    page.page.execute(&axe, Vec::new()).await.unwrap();
-    let found = page
-        .promised(
-            "axe.run(document, {resultTypes: ['violations']}).then((found) => \
-             found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html)))",
-        )
-        .await;
-    assert_eq!(found, json!([]), "{state}");
-    page.picture(&format!("axe-{state}")).await;
-}
-
 /// Takes the page through all its states, and looks at each.
 async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &str) {
     let site = Site::new().await;
@@ -280,10 +265,10 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     }
     let words = page.promised(&words).await;
     let say = |word: &str| words[word].as_str().unwrap().to_owned();
-    assert_usable(&page, &format!("{name}-form")).await;
+    page.assert_usable(&format!("{name}-form")).await;
     page.press(&say("submit")).await;
     page.await_text(&say("whichNumber")).await;
-    assert_usable(&page, &format!("{name}-errors")).await;
+    page.assert_usable(&format!("{name}-errors")).await;
 
     page.fill_in("Seats", "3").await;
     page.answer(&"a".repeat(480)).await;
@@ -292,16 +277,16 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     page.evaluate(submitting).await;
     page.press(&say("submit")).await;
     page.await_text(&say("notResponding")).await;
-    assert_usable(&page, &format!("{name}-outage")).await;
+    page.assert_usable(&format!("{name}-outage")).await;
     let hurry = "window.setTimeout = ((real) => (then, after) => \
         real(then, after === 1000 ? 1 : after))(setTimeout)";
     page.evaluate(hurry).await;
     page.await_text(&say("notSent")).await;
-    assert_usable(&page, &format!("{name}-not-sent")).await;
+    page.assert_usable(&format!("{name}-not-sent")).await;
     page.evaluate("window.passes = true").await;
     page.press(&say("retry")).await;
     page.await_text(&say("thanks")).await;
-    assert_usable(&page, &format!("{name}-done")).await;
+    page.assert_usable(&format!("{name}-done")).await;
 
     page.visit(&site, &form).await;
     page.fill_in("Message", "Not to be lost").await;
@@ -313,7 +298,7 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     page.page.refresh().await.unwrap();
     // The page of a dead link is not told a language.
     page.await_text("Not to be lost").await;
-    assert_usable(&page, &format!("{name}-dead")).await;
+    page.assert_usable(&format!("{name}-dead")).await;
 
     site.world
         .database
@@ -326,7 +311,7 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
         page.evaluate(shown).await == true
     })
     .await;
-    assert_usable(&page, &format!("{name}-trouble")).await;
+    page.assert_usable(&format!("{name}-trouble")).await;
     page.close().await;
 }
 

@@ -24,8 +24,8 @@ async fn stop_at_gate(scene: &Scene, table: &str) {
             RETURN true;
         END $$;
         ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
-        CREATE POLICY gate ON {table} TO letterbox_worker USING (gate());
-        CREATE POLICY open ON {table} TO letterbox_operator USING (true);
+        CREATE POLICY open ON {table} TO letterbox_worker, letterbox_operator USING (true);
+        CREATE POLICY gate ON {table} AS RESTRICTIVE TO letterbox_worker USING (gate());
         SELECT pg_advisory_lock(42)"
     );
     let world = &scene.world;
@@ -143,7 +143,7 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
     form.assert_accepts("k").await;
     let first = scene.the_approval().await;
-    let asked_again = async |approver| {
+    let asked_again = async |operator: &Operator, approver| {
         eventually("it is asked again", async || {
             let waiting = world.waiting(form.workspace).await;
             waiting.len() == 1 && waiting[0].decided_by.is_none()
@@ -167,12 +167,12 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     .await;
 
     operator.hold(Some(form.workspace)).await.unwrap();
-    asked_again(form.owner).await;
+    asked_again(&operator, form.owner).await;
     let another = json!({"rules": [], "default": "approve", "approve_by": "another"});
     scene.set_policy(another).await;
     operator.release(Some(form.workspace)).await.unwrap();
     set_eve(false).await;
-    asked_again(eve).await;
+    asked_again(&world.person(eve).await, eve).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 1);
 }

@@ -10,9 +10,11 @@ use crate::{closed_sets::statements, source_tree::files};
 #[tokio::test]
 async fn every_statement_fits_the_schema_under_its_role() {
     let world = World::new().await;
-    for role in [Role::Gateway, Role::Worker, Role::Operator] {
+    let of_people = letterbox_operator::statements_of_people().map(|one| (Role::Desk, one));
+    let all: Vec<_> = statements().into_iter().chain(of_people).collect();
+    for role in [Role::Gateway, Role::Worker, Role::Operator, Role::Desk] {
         let client = world.session(role).await;
-        for (_, statement) in statements().into_iter().filter(|(its, _)| *its == role) {
+        for (_, statement) in all.iter().filter(|(its, _)| *its == role) {
             let prepared = client.prepare(statement.sql).await;
             prepared.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name));
         }
@@ -156,6 +158,10 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Worker, "UPDATE workspaces SET run_allowance = NULL"),
         (Role::Worker, "SELECT * FROM form_submissions"),
         (Role::Worker, "SELECT * FROM rate_limits"),
+        (Role::Desk, "SELECT * FROM sessions"),
+        (Role::Desk, "SELECT * FROM sign_in_links"),
+        (Role::Desk, "SELECT * FROM bound_logins"),
+        (Role::Desk, "SELECT answer_sealed FROM run_actions"),
         (Role::Operator, "DROP TABLE signals"),
         (Role::Operator, "DELETE FROM form_links"),
         (Role::Operator, "DELETE FROM webhooks"),
@@ -209,7 +215,8 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         WHERE relkind = 'r'
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
             'decoy_webhooks', 'forgotten', 'workers', 'processes', 'all_workspaces',
-            'claim_halves', 'memory_segments', 'refinery_schema_history')
+            'sign_in_links', 'sessions', 'bound_logins', 'claim_halves', 'memory_segments',
+            'refinery_schema_history')
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

@@ -22,6 +22,8 @@ pub enum Role {
     Worker,
     /// `letterbox_operator`
     Operator,
+    /// `letterbox_desk`: people, each as themselves
+    Desk,
     /// The login of the URL itself: for migrations.
     Login,
 }
@@ -32,6 +34,7 @@ impl Role {
             Self::Gateway => Some("letterbox_gateway"),
             Self::Worker => Some("letterbox_worker"),
             Self::Operator => Some("letterbox_operator"),
+            Self::Desk => Some("letterbox_desk"),
             Self::Login => None,
         }
     }
@@ -41,7 +44,7 @@ impl Role {
         match self {
             // A sender waits for the answer.
             Self::Gateway => Duration::from_secs(5),
-            Self::Worker => Duration::from_secs(10),
+            Self::Worker | Self::Desk => Duration::from_secs(10),
             Self::Operator | Self::Login => Duration::from_secs(30),
         }
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use deadpool_postgres::Pool;
+use deadpool_postgres::{GenericClient, Pool};
 use letterbox_common::process::settings::SettingError;
 use tokio_postgres::Row;
 
@@ -35,7 +35,13 @@ pub struct Database {
     pool: Pool,
     time_limit: Duration,
     pub(crate) silence: Arc<Silence>,
+    /// What each call says first, in its own transaction: names of settings, and their values.
+    said: Arc<[(&'static str, String)]>,
 }
+
+/// Sets settings for a transaction.
+const SAY: &str = "SELECT set_config(name, value, true)
+FROM unnest($1::text[], $2::text[]) AS said (name, value)";
 
 impl Database {
     /// Creates a pool of connections, without connecting yet.
@@ -75,7 +81,18 @@ impl Database {
             pool,
             time_limit: role.time_limit(),
             silence: Arc::default(),
+            said: Arc::default(),
         })
+    }
+
+    /// The same database, for calls each of which is a transaction that begins with these settings,
+    /// too: in whose name it is made, and why. They are over with it.
+    #[must_use]
+    pub fn saying(&self, said: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        Self {
+            said: self.said.iter().cloned().chain(said).collect(),
+            ..self.clone()
+        }
     }
 
     /// Reports the size of the pool as a metric.
@@ -250,7 +267,18 @@ impl Database {
             let mut connection = Connection::acquire(&self.pool).await?;
             // After an error the state of the connection is uncertain: it is dropped, and so
             // closed.
-            let output = call.call(&mut connection).await?;
+            let output = if self.said.is_empty() {
+                call.call(&mut *connection).await?
+            } else {
+                let (names, values): (Vec<_>, Vec<_>) =
+                    self.said.iter().map(|(name, value)| (*name, value)).unzip();
+                let mut transaction = connection.transaction().await?;
+                let say = transaction.prepare_cached(SAY).await?;
+                transaction.execute(&say, &[&names, &values]).await?;
+                let output = call.call(&mut transaction).await?;
+                transaction.commit().await?;
+                output
+            };
             connection.release();
             Ok(output)
         };
@@ -267,9 +295,9 @@ impl Database {
 pub(crate) trait Call: Sync {
     type Output: Send;
 
-    fn call(
+    fn call<C: GenericClient + Send>(
         &self,
-        connection: &mut Connection,
+        client: &mut C,
     ) -> impl Future<Output = Result<Self::Output, DatabaseError>> + Send;
 }
 
@@ -281,9 +309,12 @@ struct Query<'c> {
 impl Call for Query<'_> {
     type Output = Vec<Row>;
 
-    async fn call(&self, connection: &mut Connection) -> Result<Vec<Row>, DatabaseError> {
-        let prepared = connection.prepare_cached(self.statement.sql).await?;
-        Ok(connection.query(&prepared, self.parameters).await?)
+    async fn call<C: GenericClient + Send>(
+        &self,
+        client: &mut C,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let prepared = client.prepare_cached(self.statement.sql).await?;
+        Ok(client.query(&prepared, self.parameters).await?)
     }
 }
 
@@ -295,9 +326,9 @@ struct Execute<'c> {
 impl Call for Execute<'_> {
     type Output = u64;
 
-    async fn call(&self, connection: &mut Connection) -> Result<u64, DatabaseError> {
-        let prepared = connection.prepare_cached(self.statement.sql).await?;
-        Ok(connection.execute(&prepared, self.parameters).await?)
+    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<u64, DatabaseError> {
+        let prepared = client.prepare_cached(self.statement.sql).await?;
+        Ok(client.execute(&prepared, self.parameters).await?)
     }
 }
 
@@ -306,8 +337,11 @@ struct InTransaction<'w, W>(&'w W);
 impl<W: Work> Call for InTransaction<'_, W> {
     type Output = Option<W::Output>;
 
-    async fn call(&self, connection: &mut Connection) -> Result<Self::Output, DatabaseError> {
-        let transaction = Transaction::begin(connection).await?;
+    async fn call<C: GenericClient + Send>(
+        &self,
+        client: &mut C,
+    ) -> Result<Self::Output, DatabaseError> {
+        let transaction = Transaction::begin(client).await?;
         let output = self.0.run(&transaction).await?;
         match &output {
             Some(_) => transaction.commit().await?,

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::GenericClient;
 use letterbox_common::process::readiness::Component;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Database, DatabaseError, connection::Connection, database::Call, migrations};
+use crate::{Database, DatabaseError, database::Call, migrations};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -74,8 +75,8 @@ struct SchemaVersion;
 impl Call for SchemaVersion {
     type Output = i32;
 
-    async fn call(&self, connection: &mut Connection) -> Result<i32, DatabaseError> {
-        migrations::database_version(connection).await
+    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<i32, DatabaseError> {
+        migrations::database_version(client).await
     }
 }
 
@@ -89,8 +90,8 @@ struct TakesWrites;
 impl Call for TakesWrites {
     type Output = ();
 
-    async fn call(&self, connection: &mut Connection) -> Result<(), DatabaseError> {
-        let row = connection.query_one(TAKES_WRITES, &[]).await?;
+    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
+        let row = client.query_one(TAKES_WRITES, &[]).await?;
         let takes_writes: bool = row.try_get("takes_writes")?;
         if !takes_writes {
             // The error also keeps this connection from being used again.

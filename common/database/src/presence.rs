@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::GenericClient;
 use letterbox_common::{process::readiness::Readiness, states::Program};
 use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Database, DatabaseError, connection::Connection, database::Call};
+use crate::{Database, DatabaseError, database::Call};
 
 /// How often the readiness is looked at; a change is told at once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -75,13 +76,13 @@ struct Present {
 impl Call for Present {
     type Output = ();
 
-    async fn call(&self, connection: &mut Connection) -> Result<(), DatabaseError> {
+    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
         let statement = "SELECT tell_presence($1, $2, $3, $4, $5)";
-        let statement = connection.prepare_cached(statement).await?;
+        let statement = client.prepare_cached(statement).await?;
         let (name, trouble) = (&self.name, &self.trouble);
         let parameters: [&(dyn ToSql + Sync); 5] =
             [&self.id, &self.program, name, &self.is_ready, trouble];
-        connection.query(&statement, &parameters).await?;
+        client.query(&statement, &parameters).await?;
         Ok(())
     }
 }
@@ -92,10 +93,8 @@ struct Gone(Uuid);
 impl Call for Gone {
     type Output = ();
 
-    async fn call(&self, connection: &mut Connection) -> Result<(), DatabaseError> {
-        connection
-            .query("SELECT end_presence($1)", &[&self.0])
-            .await?;
+    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
+        client.query("SELECT end_presence($1)", &[&self.0]).await?;
         Ok(())
     }
 }

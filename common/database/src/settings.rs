@@ -64,22 +64,6 @@ impl DatabaseTarget {
         Ok(target)
     }
 
-    /// The same database, with a setting that every session starts with.
-    #[must_use]
-    pub fn with_session_setting(mut self, name: &str, value: &str) -> Self {
-        let given = self.config.get_options().unwrap_or_default();
-        let mut options = format!("{given} -c {name}=");
-        for character in value.chars() {
-            // The server splits options at white space and unescapes backslashes.
-            if character == '\\' || character.is_whitespace() {
-                options.push('\\');
-            }
-            options.push(character);
-        }
-        self.config.options(options);
-        self
-    }
-
     fn is_on_this_machine(&self) -> bool {
         self.config.get_hosts().iter().all(|host| match host {
             Host::Tcp(host) => is_loopback(host),

@@ -4,7 +4,7 @@ use deadpool_postgres::GenericClient;
 use futures_util::future::try_join_all;
 use tokio_postgres::{Row, types::ToSql};
 
-use crate::{DatabaseError, Statement, connection::Connection};
+use crate::{DatabaseError, Statement};
 
 /// Arguments of a statement, in the order of its `$1`, `$2`, ….
 pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
@@ -60,8 +60,8 @@ impl<'p> BoundStatement<'p> {
 pub struct Transaction<'c>(deadpool_postgres::Transaction<'c>);
 
 impl<'c> Transaction<'c> {
-    pub(crate) async fn begin(connection: &'c mut Connection) -> Result<Self, DatabaseError> {
-        Ok(Self(connection.transaction().await?))
+    pub(crate) async fn begin<C: GenericClient>(client: &'c mut C) -> Result<Self, DatabaseError> {
+        Ok(Self(client.transaction().await?))
     }
 
     pub(crate) async fn commit(self) -> Result<(), DatabaseError> {

@@ -2,6 +2,7 @@
 //! address, and shut down in order.
 
 pub mod admin;
+pub mod client_address;
 pub mod logging;
 pub mod metrics;
 pub mod networks;

@@ -14,8 +14,10 @@ mod subject;
 
 use std::time::Duration;
 
-use letterbox_common::form::TokenHash;
-use letterbox_common::process::vital::vital;
+use letterbox_common::{
+    form::TokenHash,
+    process::{client_address::ClientAddress, vital::vital},
+};
 use letterbox_database::Database;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -29,7 +31,7 @@ pub(crate) use self::{
     store::STATEMENTS,
     store::sweep::STATEMENTS as SWEEPING_STATEMENTS,
 };
-use crate::{client_address::ClientAddress, metrics};
+use crate::metrics;
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 /// One batch at a time, because two would wait for each other's rows.

@@ -2,7 +2,7 @@
 
 use letterbox_common::form::TokenHash;
 
-use crate::client_address::ClientAddress;
+use letterbox_common::process::client_address::ClientAddress;
 
 /// Maximum requests with one token in any 60 seconds.
 const MAX_PER_TOKEN: i32 = 20;

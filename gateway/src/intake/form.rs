@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     form::{FormToken, TokenHash},
     json_object,
+    process::client_address::ClientAddress,
 };
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -21,7 +22,6 @@ use crate::{
     admission::{LiveForm, LiveRelease, NotAdmitted},
     body,
     claims::{Outcome, SubmissionKey},
-    client_address::ClientAddress,
     error::Refusal,
     json,
     state::Gateway,

@@ -7,14 +7,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use letterbox_common::process::metrics::OneMore;
+use letterbox_common::process::{
+    client_address::{ClientAddress, TrustedProxies},
+    metrics::OneMore,
+};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{
-    client_address::{ClientAddress, TrustedProxies},
-    metrics,
-};
+use crate::metrics;
 
 /// Each peer may have one part in this many of all places.
 const SHARES: usize = 8;

@@ -15,6 +15,7 @@ mod verifier;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{
+    process::client_address::ClientAddress,
     sealing::KeyRing,
     webhook::{DeliveryFault, WebhookAddress},
 };
@@ -29,7 +30,7 @@ pub(crate) use self::{
     verifier::{Presented, Proven},
 };
 use self::{suspects::Suspects, verifier::Verifier};
-use crate::{client_address::ClientAddress, faults::WebhookFault};
+use crate::faults::WebhookFault;
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;

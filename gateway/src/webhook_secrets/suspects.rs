@@ -12,7 +12,7 @@ use std::{
 
 use moka::sync::Cache;
 
-use crate::client_address::ClientAddress;
+use letterbox_common::process::client_address::ClientAddress;
 
 /// Wrong signatures of one client in a minute that make it suspect.
 const MANY: u32 = 60;

@@ -175,6 +175,22 @@ impl Browser {
         }
     }
 
+    /// Everything that axe-core finds against WCAG and good practice, in the state that is shown.
+    pub async fn assert_usable(&self, state: &str) {
+        let path =
+            std::env::var("LETTERBOX_TEST_AXE").expect("axe-core is installed: use deploy/test");
+        let axe = std::fs::read_to_string(path).unwrap();
+        self.page.execute(&axe, Vec::new()).await.unwrap();
+        let found = self
+            .promised(
+                "axe.run(document, {resultTypes: ['violations']}).then((found) => \
+                 found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html)))",
+            )
+            .await;
+        assert_eq!(found, json!([]), "{state}");
+        self.picture(&format!("axe-{state}")).await;
+    }
+
     /// Ends the browser and its driver.
     pub async fn close(mut self) {
         self.page.clone().close().await.unwrap();

@@ -7,7 +7,7 @@ use letterbox_common::{
     states::ApprovalState,
 };
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, from_row, statements};
-use letterbox_workflow::{Steering, Untrusted};
+use letterbox_workflow::{ApproveBy, Steering, Untrusted};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -52,13 +52,14 @@ ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval
     /// One question with its context.
     APPROVAL = approval concat!("
 SELECT ", columns!(), ", f.workflow_id, f.name AS workflow_name, w.name AS workspace_name,
-       u.name AS owner_name, u.user_id AS owner_id, r.received_at, l.actions,
+       coalesce(u.name, 'a former member') AS owner_name, r.run_as AS owner_id, r.received_at,
+       l.actions,
        l.on_failure, p.expires_at > question_clock(w.workspace_id) AS has_time
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN run_actions a
     ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
-JOIN users u ON u.user_id = r.run_as
+LEFT JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
 JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
     AND l.release_id = r.release_id");
@@ -70,11 +71,13 @@ FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.appr
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
 JOIN members m ON m.workspace_id = p.workspace_id
 JOIN users u ON u.user_id = m.user_id
-WHERE approval_stands(p.workspace_id, m.user_id, r.run_as) ORDER BY u.email");
+WHERE approval_stands(p.workspace_id, m.user_id, r.run_as, 'link') ORDER BY u.email");
 
-    /// Whether a second person must answer a question, because the run acts as this user.
-    NEEDS_ANOTHER = approval_needs_another "
-SELECT r.run_as = $2 AND needs_another(r.workspace_id) AS needs_another
+    /// Who may answer a question by the policy, and whether the run acts as this user, who has
+    /// proven who they are.
+    APPROVE_BY = approve_by "
+SELECT approve_by(r.workspace_id) AS approve_by, r.run_as = $2 AS is_own,
+       EXISTS (SELECT FROM acting() WHERE user_id = $2) AS is_proven
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
 
@@ -96,7 +99,9 @@ WITH answered AS (
       AND EXISTS (SELECT FROM runs r
                   WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
                     AND r.state = 'waiting_approval'
-                    AND approval_stands(r.workspace_id, m.user_id, r.run_as))
+                    AND approval_stands(r.workspace_id, m.user_id, r.run_as,
+                        coalesce((SELECT a.proven_by FROM acting() a
+                                  WHERE a.user_id = m.user_id), 'asserted')))
     RETURNING p.*
 ), due AS (
     UPDATE active_runs a SET state = 'ready', due_at = clock_timestamp()
@@ -355,14 +360,22 @@ impl Operator {
             return Ok(answered);
         }
         let found = self.approval(approval).await?;
-        let another = self
+        let rule = self
             .database
-            .fetch_optional(&NEEDS_ANOTHER, &[&approval, &by])
+            .query_opt(&APPROVE_BY, &[&approval, &by])
             .await?;
+        let rule = rule.ok_or(Reason::NotFound("approval"))?;
+        let approve_by: ApproveBy = rule.try_get("approve_by")?;
+        let (is_own, is_proven): (bool, bool) =
+            (rule.try_get("is_own")?, rule.try_get("is_proven")?);
+        let may_answer = found.may_answer.iter().any(|member| member.user_id == by);
         let reason = match found.row.state {
-            ApprovalState::Pending if another == Some((true,)) => Reason::NeedsAnother,
-            ApprovalState::Pending if found.is_open => Reason::MayNotAnswer,
-            ApprovalState::Pending => Reason::ApprovalExpired,
+            ApprovalState::Pending if !found.is_open => Reason::ApprovalExpired,
+            ApprovalState::Pending if approve_by == ApproveBy::Another && is_own => {
+                Reason::NeedsAnother
+            }
+            ApprovalState::Pending if may_answer && !is_proven => Reason::NeedsProof,
+            ApprovalState::Pending => Reason::MayNotAnswer,
             state => Reason::AlreadyAnswered(state),
         };
         Err(reason.into())

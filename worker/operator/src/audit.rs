@@ -2,7 +2,10 @@
 //! [`Operator::note_order`] what changes none.
 
 use jiff::Timestamp;
-use letterbox_common::ids::{UserId, WorkspaceId};
+use letterbox_common::{
+    ids::{UserId, WorkspaceId},
+    states::Proof,
+};
 use letterbox_database::{from_row, statements};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,8 +18,8 @@ statements! {
 
     /// The newest entries.
     AUDIT = audit "
-SELECT entry_id, workspace_id, ordered_at, ordered_by, login, command, subject, subject_id, reason,
-       before, after
+SELECT entry_id, workspace_id, ordered_at, ordered_by, proven_by, login, address, command, subject,
+       subject_id, reason, before, after
 FROM audit_log
 WHERE ($1::uuid IS NULL OR workspace_id = $1) AND ($2::text IS NULL OR subject_id = $2)
   AND ($3::timestamptz IS NULL OR ordered_at >= $3) AND ($4::bigint IS NULL OR entry_id < $4)
@@ -47,8 +50,12 @@ pub struct AuditEntry {
     pub ordered_at: Timestamp,
     /// The user who answers for it; `None` if no user was named.
     pub ordered_by: Option<UserId>,
+    /// How that user has proven who they are; `None` if no user was named.
+    pub proven_by: Option<Proof>,
     /// The login of the database that gave the order.
     pub login: String,
+    /// Where it came from, if known: as the desk says, otherwise the client of the database.
+    pub address: Option<String>,
     /// The command, such as `run cancel`; else the statement and its table.
     pub command: String,
     /// The table of what was changed.
@@ -68,7 +75,9 @@ from_row!(AuditEntry {
     workspace_id,
     ordered_at,
     ordered_by,
+    proven_by,
     login,
+    address,
     command,
     subject,
     subject_id,

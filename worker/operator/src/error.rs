@@ -19,7 +19,7 @@ pub enum OperatorError {
     Refused(#[from] Reason),
     /// A call of the database failed.
     #[error("the database: {0}")]
-    Database(#[from] DatabaseError),
+    Database(DatabaseError),
     /// The broker failed.
     #[error("the broker: {0}")]
     Broker(#[from] BrokerError),
@@ -35,6 +35,17 @@ pub enum OperatorError {
     /// A new secret or credential could not be sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
+}
+
+impl From<DatabaseError> for OperatorError {
+    fn from(error: DatabaseError) -> Self {
+        match &error.code {
+            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+                Reason::NotAllowed(error.to_string()).into()
+            }
+            _ => Self::Database(error),
+        }
+    }
 }
 
 impl From<RowError> for OperatorError {
@@ -181,6 +192,27 @@ pub enum Reason {
     /// The policy wants a second person to answer.
     #[error("a second person must answer: the run acts as this user")]
     NeedsAnother,
+    /// The policy wants an answer of somebody who has proven who they are.
+    #[error(
+        "only a person who has proven who they are may answer, by the policy: sign in to the desk, \
+         or use a login of your own"
+    )]
+    NeedsProof,
+    /// Neither the role of this person nor their program may do this. Holds the database's words.
+    #[error("you may not do this here ({0})")]
+    NotAllowed(String),
+    /// The login is no operator's, and nobody's.
+    #[error(
+        "this login is not an operator's, and belongs to no person: an operator binds it with \
+         'letterbox user bind-login'"
+    )]
+    NobodysLogin,
+    /// Under a login of their own, people give orders in no other name.
+    #[error("this login is bound to another person: leave out --by")]
+    NotYou,
+    /// The login can't be bound to a person.
+    #[error("{0}")]
+    UnfitLogin(String),
     /// The order is for runs that are not over.
     #[error("the run is over already")]
     RunOver,

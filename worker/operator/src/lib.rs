@@ -12,6 +12,7 @@ mod audit;
 mod dead_letters;
 mod demo;
 mod error;
+pub mod escape;
 mod form_links;
 mod lost_claims;
 mod members;
@@ -21,11 +22,13 @@ mod policies;
 mod run_detail;
 mod runs;
 mod sealing_keys;
+mod sessions;
 mod signals;
 mod status;
 mod submission;
 mod users;
 mod webhooks;
+pub mod words;
 mod workflows;
 mod workspaces;
 
@@ -35,6 +38,7 @@ use letterbox_database::{
 };
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 
 pub use self::{
     accounts::{AccountRow, NewAccount},
@@ -51,6 +55,7 @@ pub use self::{
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
+    sessions::{BoundLogin, Person, SignInLink, SignedOut},
     signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
     status::{BacklogKind, Held, Part, Retrying, Status},
     submission::Submission,
@@ -77,12 +82,26 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         run_detail::STATEMENTS,
         runs::STATEMENTS,
         sealing_keys::STATEMENTS,
+        sessions::STATEMENTS,
         signals::STATEMENTS,
         status::STATEMENTS,
         users::STATEMENTS,
         webhooks::STATEMENTS,
         workflows::STATEMENTS,
         workspaces::STATEMENTS,
+    ];
+    nouns.into_iter().flatten().copied()
+}
+
+/// The statements with which people work, for the test that prepares them under their role.
+pub fn statements_of_people() -> impl Iterator<Item = &'static Statement> {
+    let nouns = [
+        approvals::STATEMENTS,
+        run_detail::STATEMENTS_OF_PEOPLE,
+        runs::STATEMENTS_OF_PEOPLE,
+        sessions::STATEMENTS_OF_PEOPLE,
+        workflows::STATEMENTS_OF_PEOPLE,
+        workspaces::STATEMENTS_OF_PEOPLE,
     ];
     nouns.into_iter().flatten().copied()
 }
@@ -123,10 +142,23 @@ pub struct Orderer {
     pub reason: Option<String>,
 }
 
-/// Carries out orders.
+impl Orderer {
+    /// What each transaction says of it.
+    fn said(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let by = self.by.map(|by| ("letterbox.ordered_by", by.to_string()));
+        let said = |name, text: &Option<String>| text.clone().map(|text| (name, text));
+        let command = said("letterbox.command", &self.command);
+        by.into_iter()
+            .chain(command)
+            .chain(said("letterbox.reason", &self.reason))
+    }
+}
+
+/// Carries out orders: an operator's, who sees everything, or a person's, who sees what is theirs.
 pub struct Operator {
     database: Database,
     orderer: Orderer,
+    person: Option<Person>,
 }
 
 impl Operator {
@@ -138,40 +170,66 @@ impl Operator {
         Self::connect_as(target, Orderer::default()).await
     }
 
-    /// As [`Self::connect`], for orders that this orderer answers for.
+    /// As [`Self::connect`], for orders that this orderer answers for. Under the login of a person
+    /// that is this person.
     ///
     /// # Errors
-    /// As [`Self::connect`].
+    /// As [`Self::connect`]; and when the login is neither an operator's nor a person's, or another
+    /// person's than the one who should answer.
     pub async fn connect_as(
         target: &DatabaseTarget,
         orderer: Orderer,
     ) -> Result<Self, OperatorError> {
-        let by = orderer.by.map(|by| by.to_string());
-        let said = [
-            ("letterbox.ordered_by", by.as_ref()),
-            ("letterbox.command", orderer.command.as_ref()),
-            ("letterbox.reason", orderer.reason.as_ref()),
-        ];
-        let said = said
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)));
-        let session = said.fold(target.clone(), |target, (name, value)| {
-            target.with_session_setting(name, value)
-        });
-        let database = Database::single(&session, Role::Operator, PROGRAM)?;
-        let version = match health::schema_version(&database).await {
-            Ok(version) => version,
+        let under = |role| Database::single(target, role, PROGRAM);
+        let database = under(Role::Operator)?;
+        match health::schema_version(&database).await {
+            Ok(version) => {
+                check_version(version)?;
+                return Ok(Self {
+                    database: database.saying(orderer.said()),
+                    orderer,
+                    person: None,
+                });
+            }
+            Err(error) if error.code == Some(SqlState::INSUFFICIENT_PRIVILEGE) => {}
             // Before the first migration there is no role to take.
             Err(error) => match role_exists(target, Role::Operator, PROGRAM).await {
                 Ok(false) => return Err(Reason::NoRole(error.to_string()).into()),
                 _ => return Err(error.into()),
             },
-        };
-        let known = migrations::known_version();
-        if version < known {
-            return Err(Reason::from(health::OldSchema { version, known }).into());
         }
-        Ok(Self { database, orderer })
+        let database = under(Role::Desk)?;
+        check_version(health::schema_version(&database).await?)?;
+        let operator = Self::of_person(&database, orderer).await?;
+        let operator = operator.ok_or(Reason::NobodysLogin)?;
+        if operator.orderer.by != operator.person.as_ref().map(|person| person.user_id) {
+            return Err(Reason::NotYou.into());
+        }
+        Ok(operator)
+    }
+
+    /// The person whom a database knows from what its transactions say, or from its login: all
+    /// orders are theirs. `None` if it knows nobody.
+    pub(crate) async fn of_person(
+        database: &Database,
+        orderer: Orderer,
+    ) -> Result<Option<Self>, OperatorError> {
+        let Some(person) = sessions::greeted(database).await? else {
+            return Ok(None);
+        };
+        let by = orderer.by.or(Some(person.user_id));
+        let orderer = Orderer { by, ..orderer };
+        Ok(Some(Self {
+            database: database.saying(orderer.said()),
+            orderer,
+            person: Some(person),
+        }))
+    }
+
+    /// The person whose orders these are; `None` where an operator gives them.
+    #[must_use]
+    pub fn person(&self) -> Option<&Person> {
+        self.person.as_ref()
     }
 
     /// The user who answers for what is ordered.
@@ -179,6 +237,14 @@ impl Operator {
     pub fn ordered_by(&self) -> Option<UserId> {
         self.orderer.by
     }
+}
+
+fn check_version(version: i32) -> Result<(), OperatorError> {
+    let known = migrations::known_version();
+    if version < known {
+        return Err(Reason::from(health::OldSchema { version, known }).into());
+    }
+    Ok(())
 }
 
 /// Checks the name of a workspace, user, webhook, account or workflow.

@@ -38,11 +38,15 @@ SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)");
 WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RETURNING *)
 SELECT ", member_columns!(), " FROM removed m JOIN users u USING (user_id)");
 
-    /// Takes the rights of a user in all workspaces.
+    /// Takes the rights of a user in all workspaces, and ends their sessions.
     DEACTIVATE_USER = deactivate_user concat!("
 WITH stored AS (
     UPDATE members SET deactivated_at = coalesce(deactivated_at, clock_timestamp())
     WHERE user_id = $1 RETURNING *
+), links AS (
+    DELETE FROM sign_in_links WHERE user_id = $1
+), sessions AS (
+    DELETE FROM sessions WHERE user_id = $1
 )
 SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)
 ORDER BY m.workspace_id");
@@ -110,7 +114,8 @@ impl Operator {
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)
     }
 
-    /// Takes the rights of a user in all workspaces; returns the memberships.
+    /// Takes the rights of a user in all workspaces and ends their sessions; returns the
+    /// memberships.
     ///
     /// # Errors
     /// When the database can't be asked.

@@ -7,7 +7,7 @@ use letterbox_common::{
     sealing::{KeyRing, Place},
     states::{ActionState, ApprovalState, InputTrust},
 };
-use letterbox_database::{FromRow, Row, RowError, statements};
+use letterbox_database::{FromRow, Row, RowError, Statement, statements};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,22 +26,22 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
            WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id AND a.state = 'retrying'
            LIMIT 1) IS TRUE AS is_retrying,
        r.input,
-       coalesce(s.changed_repeats, 0) AS changed_repeats, f.name AS workflow_name,
-       l.number AS release_number, u.name AS owner_name, r.request_id,
+       coalesce(changed_repeats(r.workspace_id, r.run_id), 0) AS changed_repeats,
+       f.name AS workflow_name, l.number AS release_number,
+       coalesce(u.name, 'a former member') AS owner_name, r.request_id,
        nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
-       r.finished_at IS NULL AND r.workspace_id IN (SELECT workspace_id FROM held_workspaces)
-           AS is_held
+       r.finished_at IS NULL AND (w.held_at IS NOT NULL
+           OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL)) AS is_held
 FROM workspaces w JOIN visible_runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
-JOIN users u ON u.user_id = r.run_as
+LEFT JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
 JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
-    AND l.release_id = r.release_id
-LEFT JOIN form_submissions s ON s.workspace_id = r.workspace_id AND s.submission_id = r.run_id";
+    AND l.release_id = r.release_id";
 
     /// The actions of a run, in order.
     RUN_ACTIONS = run_actions "
 SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a.decision,
-       a.decision_rule, a.policy_version, a.part_of, a.is_told, a.answer_sealed,
+       a.decision_rule, a.policy_version, a.part_of, a.is_told,
        a.request, a.idempotency_key, a.attempts, a.response_status, a.branch,
        a.error, a.retry_at, a.started_at, a.finished_at,
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
@@ -49,6 +49,11 @@ SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 LEFT JOIN users u ON u.user_id = p.decided_by
 WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
+
+    /// The responses that are kept of a run, sealed.
+    KEPT_ANSWERS = kept_answers "
+SELECT action_id, answer_sealed FROM run_actions
+WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed IS NOT NULL";
 
     /// The workspace of a run.
     RUN_WORKSPACE = run_workspace "
@@ -61,6 +66,9 @@ SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
        AND erase_run(r.workspace_id, r.run_id) AS erased
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 }
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUN, &RUN_ACTIONS, &RUN_WORKSPACE];
 
 /// An action as far as a run has executed it.
 #[derive(Debug, Clone, Serialize)]
@@ -96,12 +104,10 @@ pub struct RunAction {
     pub attempts: i32,
     /// HTTP status of the last response; `None` if there was none.
     pub response_status: Option<i32>,
-    /// Whether its response is kept, sealed.
+    /// Whether its response is kept, sealed; `false` where nobody looked.
     pub is_answer_kept: bool,
     /// Its response, or the beginning of it, if it is kept and was opened.
     pub answer: Option<String>,
-    #[serde(skip)]
-    pub(crate) answer_sealed: Option<Vec<u8>>,
     /// The branch that a condition took.
     #[serde(rename = "outcome")]
     pub branch: Option<Branch>,
@@ -122,16 +128,14 @@ impl FromRow for RunAction {
         let started_at: Timestamp = row.try_get("started_at")?;
         let finished_at: Option<Timestamp> = row.try_get("finished_at")?;
         let duration = finished_at.map(|end| end.duration_since(started_at));
-        let answer_sealed: Option<Vec<u8>> = row.try_get("answer_sealed")?;
         Ok(Self {
             action_id: row.try_get("action_id")?,
             action_type: row.try_get("action_type")?,
             part_of: row.try_get("part_of")?,
             state: row.try_get("state")?,
             is_told: row.try_get("is_told")?,
-            is_answer_kept: answer_sealed.is_some(),
+            is_answer_kept: false,
             answer: None,
-            answer_sealed,
             untrusted: row.try_get("untrusted")?,
             steered_by: row.try_get("steered_by")?,
             decision: row.try_get("decision")?,
@@ -254,25 +258,36 @@ impl Operator {
         Ok(run)
     }
 
-    /// As [`Self::run`], with the responses to its actions, as far as they are kept and can be
-    /// opened.
+    /// As [`Self::run`], with the responses to its actions, as far as they are kept and these keys
+    /// open them. They are for operators only.
     ///
     /// # Errors
     /// When there is no such run.
     pub async fn run_with_answers(
         &self,
         id: RunId,
-        keys: &KeyRing,
+        keys: Option<&KeyRing>,
     ) -> Result<RunDetail, OperatorError> {
         let mut run = self.run(id).await?;
-        for action in &mut run.actions {
-            let place = Place::ActionAnswer {
-                workspace: run.row.workspace_id,
-                run: id,
-                action: &action.action_id,
+        let workspace = run.row.workspace_id;
+        let kept = self
+            .database
+            .query(&KEPT_ANSWERS, &[&workspace, &id])
+            .await?;
+        for row in kept {
+            let id_of_action: String = row.try_get("action_id")?;
+            let sealed: Vec<u8> = row.try_get("answer_sealed")?;
+            let mut actions = run.actions.iter_mut();
+            let Some(action) = actions.find(|action| action.action_id == id_of_action) else {
+                continue;
             };
-            let sealed = action.answer_sealed.as_deref();
-            let opened = sealed.and_then(|sealed| keys.open(place, sealed).ok());
+            let place = Place::ActionAnswer {
+                workspace,
+                run: id,
+                action: &id_of_action,
+            };
+            let opened = keys.and_then(|keys| keys.open(place, &sealed).ok());
+            action.is_answer_kept = true;
             action.answer =
                 opened.map(|answer| String::from_utf8_lossy(answer.expose()).into_owned());
         }

@@ -7,7 +7,7 @@ use letterbox_common::{
     states::{RefusedReason, RunState},
     text_enum,
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{Statement, from_row, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason, WorkflowRow};
@@ -88,6 +88,9 @@ pub struct Cancelled {
     /// `None` if it was over already.
     pub outcome: Option<CancelOutcome>,
 }
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUNS, &CANCEL_RUNS, &RETRY_RUNS];
 
 /// A run that was ordered to be retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

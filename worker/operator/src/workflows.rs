@@ -16,7 +16,9 @@ use letterbox_common::{
     public_address::is_private_host,
     states::WorkflowState,
 };
-use letterbox_database::{DatabaseError, FromRow, Transaction, Work, from_row, statements};
+use letterbox_database::{
+    DatabaseError, FromRow, Statement, Transaction, Work, from_row, statements,
+};
 use letterbox_workflow::{
     Definition,
     actions::{self, Action},
@@ -154,6 +156,9 @@ impl Move {
         }
     }
 }
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&WORKFLOWS];
 
 /// A workflow in a list.
 #[derive(Debug, Clone, Serialize)]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::ids::{RunId, WebhookId, WorkspaceId};
-use letterbox_database::{FromRow, Row, RowError, from_row, statements};
+use letterbox_database::{FromRow, Row, RowError, Statement, from_row, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason, check_name};
@@ -129,6 +129,10 @@ from_row!(Workspace {
     held_at,
     created_at
 });
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
+    &[&WORKSPACES, &WORKSPACE_EXISTS, &IS_SEARCHABLE];
 
 /// A workspace's allowance of runs, and how much of it is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -17,7 +17,7 @@ mod trail;
 
 pub use definition::Definition;
 pub use diagnostics::{Diagnostics, Problem};
-pub use policy::{ActionFacts, Decision, Policy, Ruling};
+pub use policy::{ActionFacts, ApproveBy, Decision, Policy, Ruling};
 pub use taint::{Steered, Steering, Taint, Untrusted};
 pub use template::{Condition, References, RenderError, Renderer, TemplateContext};
 pub use trail::Trail;

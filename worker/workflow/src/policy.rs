@@ -29,7 +29,9 @@ text_enum! {
     pub enum ApproveBy {
         /// Any active owner or editor of the workspace
         Anyone = "anyone",
-        /// An owner or editor other than the user as whom the run acts
+        /// Such a person who has proven who they are
+        Person = "person",
+        /// Such a person other than the user as whom the run acts
         Another = "another",
     }
 }

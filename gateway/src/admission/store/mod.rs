@@ -12,8 +12,8 @@ use super::{
     live_form::{LiveForm, LiveRelease},
     subject::Subject,
 };
-use crate::client_address::ClientAddress;
 use letterbox_common::batcher::LookUp;
+use letterbox_common::process::client_address::ClientAddress;
 
 statements! {
     /// For every request, in order: its live form, and when the limits that refuse it would let it

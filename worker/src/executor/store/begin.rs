@@ -44,7 +44,8 @@ WITH item AS (
       AND i.policy_version = coalesce((SELECT max(version) FROM policies p
                                        WHERE p.workspace_id = i.workspace_id), 0)
       AND (i.decision <> 'approve' OR (
-          SELECT p.state = 'approved' AND approval_stands(i.workspace_id, p.decided_by, r.run_as)
+          SELECT p.state = 'approved'
+              AND approval_stands(i.workspace_id, p.decided_by, r.run_as, p.proven_by)
           FROM approvals p
           WHERE p.workspace_id = i.workspace_id AND p.run_id = i.run_id
             AND p.action_id = i.action_id))

@@ -71,7 +71,7 @@ SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.at
        CASE p.state
            WHEN 'approved' THEN NOT approval_stands(a.workspace_id, p.decided_by,
                (SELECT run_as FROM runs r
-                WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id))
+                WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id), p.proven_by)
        END AS approval_lapsed
 FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id

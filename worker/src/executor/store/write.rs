@@ -109,7 +109,7 @@ WITH asked AS (
     WHERE p.state = 'withdrawn' OR p.state = 'approved'
       AND NOT approval_stands(p.workspace_id, p.decided_by,
           (SELECT run_as FROM runs r
-           WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id))
+           WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id), p.proven_by)
 )
 UPDATE runs r SET state = 'waiting_approval' FROM asked a
 WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'waiting_approval'";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Subcommand;
 use letterbox_common::ids::{ApprovalId, WorkspaceId};
-use letterbox_operator::{ApprovalDetail, Named, SteeringAction, WaitingApproval};
+use letterbox_operator::{ApprovalDetail, Named, SteeringAction, WaitingApproval, words};
 
 use crate::{
     Failure, Output,
@@ -81,7 +81,7 @@ fn list(waiting: &[WaitingApproval]) -> String {
         );
         for one in group {
             let row = &one.row;
-            let request = story::request(row.request.as_ref()).unwrap_or_default();
+            let request = words::request(row.request.as_ref()).unwrap_or_default();
             let _ = write!(
                 text,
                 "\n  {}  {}  {}  {}",
@@ -150,7 +150,7 @@ fn head(approval: &ApprovalDetail) -> Vec<String> {
             to_second(row.expires_at)
         ),
     ];
-    let why = story::taint(&row.untrusted, &row.steered_by);
+    let why = words::taint(&row.untrusted, &row.steered_by);
     lines.extend(why.map(|why| format!("because    {why}")));
     lines
 }

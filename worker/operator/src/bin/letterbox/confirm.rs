@@ -2,9 +2,9 @@
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 
-use letterbox_operator::{LiveLink, Losing, Operator};
+use letterbox_operator::{LiveLink, Losing, Operator, escape};
 
-use crate::{Failure, escape, times::to_second};
+use crate::{Failure, times::to_second};
 
 /// Says which links a move ends, and asks; does neither where none ends, or where `yes` was said
 /// beforehand.

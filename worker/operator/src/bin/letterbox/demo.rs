@@ -13,6 +13,7 @@ use std::{
 use clap::Args;
 use letterbox_broker::AMQP_URL;
 use letterbox_common::{
+    Token,
     process::secret_setting::SecretText,
     sealing::{ACCOUNT_KEYS, SealedColumn, WEBHOOK_KEYS, keys_of},
 };
@@ -43,6 +44,9 @@ pub(crate) struct DemoCommand {
     /// The worker's admin address, noted for programs
     #[arg(long, value_name = "URL")]
     worker_admin_url: Url,
+    /// The desk's admin address, noted for programs
+    #[arg(long, value_name = "URL")]
+    desk_admin_url: Url,
     /// A process, noted for programs, as NAME=PID; an empty PID is one that is not ours
     #[arg(long = "pid", value_name = "NAME=PID", value_parser = parse_pid)]
     pids: Vec<(String, Option<u32>)>,
@@ -82,11 +86,13 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
         (ACCOUNT_KEYS.name, secrets.account_keys.expose()),
         ("LETTERBOX_BASE_URL", settings.base()),
         ("LETTERBOX_APP_URL", settings.app()),
+        ("LETTERBOX_DESK_URL", settings.desk()),
     ];
     let description = describe(settings, &command, &demo, &secrets, &environment);
     file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
     file::write_private(&path, &format!("{description:#}\n"))?;
-    let guide = guide(settings, &secrets, &demo);
+    let link = operator.make_sign_in_link(demo.owner_id).await?;
+    let guide = guide(settings, &secrets, &demo, &link.token);
     Ok(Output::text(guide, &description))
 }
 
@@ -120,6 +126,8 @@ fn describe(
         "app_url": settings.app(),
         "gateway_admin_url": trimmed(&command.gateway_admin_url),
         "worker_admin_url": trimmed(&command.worker_admin_url),
+        "desk_url": settings.desk(),
+        "desk_admin_url": trimmed(&command.desk_admin_url),
         "database_url": secrets.database_url.expose(),
         "amqp_url": secrets.amqp_url.expose(),
         "rabbitmq_dashboard_url": secrets.dashboard_url.as_ref().map(SecretText::expose),
@@ -163,7 +171,7 @@ fn dashboard(url: Option<&SecretText>) -> String {
 }
 
 /// The next steps, for people.
-fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo) -> String {
+fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo, link: &Token) -> String {
     let base = settings.base();
     let token = demo.form_token.as_deref().unwrap_or("(none)");
     let form = demo
@@ -178,6 +186,7 @@ fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo) -> String {
         webhook_secret: secret,
         ..
     } = demo;
+    let sign_in = settings.sign_in_url(link.expose());
     format!(
         r#"
 Letterbox is up.
@@ -186,6 +195,8 @@ Letterbox is up.
   Webhook     {webhook}
   Secret      {secret}
   Dashboard   {dashboard}
+  Desk        {sign_in}
+              (signs in the demo's owner, once, within ten minutes; then: letterbox user sign-in-link)
   Logs        .local/gateway.log, .local/worker.log; .local/receiver.log: what the form's runs sent
 
 Open the form in a browser, or submit it from here:
@@ -209,6 +220,7 @@ See what became of them:
   target/release/letterbox signal list --workspace Demo
 
 With a message in the form, the demo's agent works on it, too, and asks before it leaves a note:
+answer in the desk, or with
 
   target/release/letterbox approval list                    # and: approval show APPROVAL_ID
   target/release/letterbox approval approve APPROVAL_ID --by {owner_id}

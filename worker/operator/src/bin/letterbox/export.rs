@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use csv::QuoteStyle;
 use jiff::Timestamp;
 use letterbox_common::{ids::WorkflowId, json_object};
-use letterbox_operator::{FormAnswer, Operator};
+use letterbox_operator::{FormAnswer, Operator, escape::is_plain};
 use serde_json::Value;
 
-use crate::{Failure, Output, escape::is_plain, output};
+use crate::{Failure, Output, output};
 
 /// Answers that are read at once.
 const PIECE: u32 = 1_000;

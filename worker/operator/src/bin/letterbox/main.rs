@@ -8,7 +8,6 @@ mod completion;
 mod confirm;
 mod dead_letters;
 mod demo;
-mod escape;
 mod examples;
 mod export;
 mod failure;
@@ -210,7 +209,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Migrate => migrate::run().await,
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
         Command::Use(command) => in_workspace::choose(&settings.operator().await?, command).await,
-        Command::User(command) => user::run(&settings.operator().await?, command).await,
+        Command::User(command) => user::run(settings, command).await,
         Command::Member(command) => member::run(&settings.operator().await?, command).await,
         Command::Workflow(command) => workflow::run(settings, command).await,
         Command::FormLink(command) => form_link::run(settings, command).await,

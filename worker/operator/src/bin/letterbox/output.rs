@@ -11,7 +11,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::escape;
+use letterbox_operator::escape;
 
 /// The result of a command.
 pub(crate) enum Output {

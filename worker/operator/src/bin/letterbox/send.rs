@@ -8,11 +8,11 @@ use letterbox_common::{
     sealing::Secret,
     webhook::{InvalidSecret, Rules, Scheme, SecretEncoding, Signed},
 };
-use letterbox_operator::{OperatorError, rules_of};
+use letterbox_operator::{OperatorError, escape, rules_of};
 use serde_json::{json, value::RawValue};
 use url::Url;
 
-use crate::{Failure, Output, escape, file, settings::WEBHOOK_SECRET};
+use crate::{Failure, Output, file, settings::WEBHOOK_SECRET};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -80,6 +80,11 @@ pub(crate) struct CliSettings {
     #[arg(long, global = true, help_heading = GLOBAL, env = "LETTERBOX_APP_URL",
           value_name = "URL")]
     app_url: Option<Url>,
+
+    /// Address of the desk as people see it; begins the links to sign in with
+    #[arg(long, global = true, help_heading = GLOBAL, env = "LETTERBOX_DESK_URL",
+          value_name = "URL", default_value = "http://127.0.0.1:8082")]
+    desk_url: Url,
 }
 
 impl CliSettings {
@@ -102,9 +107,6 @@ impl CliSettings {
 
     /// As [`Self::operator`], for orders that a person must answer for; gives who does.
     pub(crate) async fn operator_by(&self) -> Result<(Operator, UserId), Failure> {
-        if self.by.is_none() {
-            return Err(Failure::NoOrderer);
-        }
         let operator = self.operator().await?;
         let by = operator.ordered_by().ok_or(Failure::NoOrderer)?;
         Ok((operator, by))
@@ -124,6 +126,16 @@ impl CliSettings {
     /// The form link with this token.
     pub(crate) fn form_url(&self, token: &str) -> String {
         format!("{}/forms?token={token}", self.app())
+    }
+
+    /// The desk's address, without a slash at its end.
+    pub(crate) fn desk(&self) -> &str {
+        self.desk_url.as_str().trim_end_matches('/')
+    }
+
+    /// The link to sign in with this token.
+    pub(crate) fn sign_in_url(&self, token: &str) -> String {
+        format!("{}/sign-in?token={token}", self.desk())
     }
 
     /// The URL of the webhook with this address.

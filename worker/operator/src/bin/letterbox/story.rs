@@ -2,8 +2,7 @@
 //! done of it, by whose leave. `--json` tells everything.
 
 use letterbox_common::states::{ActionState, ApprovalState};
-use letterbox_operator::{ActionApproval, RunAction, RunDetail, Submission};
-use letterbox_workflow::{Decision, Steering, Untrusted};
+use letterbox_operator::{ActionApproval, RunAction, RunDetail, Submission, words};
 use serde_json::Value;
 
 use crate::times::{age, between, since, to_second};
@@ -93,7 +92,7 @@ fn action(action: &RunAction) -> Vec<String> {
     if action.action_type != "http.request" {
         line += &format!(" ({})", action.action_type);
     }
-    if let Some(request) = request(action.request.as_ref()) {
+    if let Some(request) = words::request(action.request.as_ref()) {
         line += &format!("  {}", word(&request));
     }
     let status = action.response_status;
@@ -109,7 +108,8 @@ fn action(action: &RunAction) -> Vec<String> {
     });
 
     let mut lines = vec![line];
-    lines.extend(permission(action).map(|why| format!("  {why}")));
+    let answer = action.approval.as_ref().map(answer).unwrap_or_default();
+    lines.extend(words::permission(action, &answer).map(|why| format!("  {why}")));
     let error = action.error.as_deref();
     lines.extend(error.map(|error| format!("  {}", word(error))));
     let failed = matches!(action.state, ActionState::Failed | ActionState::Retrying);
@@ -131,30 +131,6 @@ fn state(action: &RunAction) -> &'static str {
     }
 }
 
-/// Why an action was allowed, or not.
-fn permission(action: &RunAction) -> Option<String> {
-    let version = action.policy_version.unwrap_or_default();
-    let rule = match (action.decision_rule, version) {
-        (Some(rule), 0) => format!("rule {rule} of the default policy"),
-        (Some(rule), _) => format!("rule {rule} of policy {version}"),
-        (None, 0) => "the default policy".to_owned(),
-        (None, _) => format!("the default of policy {version}"),
-    };
-    let decided = match action.decision? {
-        Decision::Allow => format!("allowed by {rule}"),
-        Decision::Approve => format!("{rule} asks for approval"),
-        Decision::Deny => format!("denied by {rule}"),
-    };
-    let taint = taint(&action.untrusted, &action.steered_by);
-    let taint = taint.map(|taint| format!("; {taint}"));
-    let answer = action.approval.as_ref().map(answer);
-    Some(format!(
-        "{decided}{}{}",
-        answer.unwrap_or_default(),
-        taint.unwrap_or_default()
-    ))
-}
-
 fn answer(approval: &ActionApproval) -> String {
     let name = approval.decided_by_name.as_deref().map(word);
     let name = name.unwrap_or_else(|| "a deleted user".to_owned());
@@ -174,44 +150,14 @@ fn answer(approval: &ActionApproval) -> String {
     }
 }
 
-/// How untrusted text reaches an action; `None` if it does not.
-pub(crate) fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String> {
-    let fills = untrusted.iter().filter_map(|kind| match kind {
-        Untrusted::Data => Some("the submission"),
-        Untrusted::Account => Some("an account's answer"),
-        Untrusted::Control => None,
-    });
-    let fills = fills.collect::<Vec<_>>().join(" and ");
-    let steers: Vec<_> = steered_by.iter().map(|one| one.as_str()).collect();
-    let steers = steers.join(", ");
-    match (fills.is_empty(), steers.is_empty()) {
-        (true, true) => None,
-        (false, true) => Some(format!("filled by {fills}")),
-        (true, false) => Some(format!("steered by {steers}")),
-        (false, false) => Some(format!("filled by {fills}, steered by {steers}")),
-    }
-}
-
-/// Method and URL of a request.
-pub(crate) fn request(request: Option<&Value>) -> Option<String> {
-    let request = request?;
-    let (method, url) = (request["method"].as_str()?, request["url"].as_str()?);
-    Some(format!("{method} {url}"))
-}
-
 /// All of a request, a line for each member: what is approved is seen in whole.
 pub(crate) fn whole_request(shown: Option<&Value>) -> Vec<String> {
-    let Some(Value::Object(members)) = shown else {
+    if !matches!(shown, Some(Value::Object(_))) {
         return vec!["  (forgotten)".to_owned()];
-    };
-    let first = request(shown).map(|request| format!("  {request}"));
-    let others = members.iter().filter(|(name, value)| {
-        !matches!(&name[..], "method" | "url" | "account_id") && !value.is_null()
-    });
-    let others = others.map(|(name, value)| match value {
-        Value::String(text) => format!("  {}: {}", indented(name), indented(text)),
-        value => format!("  {}: {value}", indented(name)),
-    });
+    }
+    let first = words::request(shown).map(|request| format!("  {request}"));
+    let others = words::members_of_request(shown).into_iter();
+    let others = others.map(|(name, text)| format!("  {}: {}", indented(&name), indented(&text)));
     first.into_iter().chain(others).collect()
 }
 

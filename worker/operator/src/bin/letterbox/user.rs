@@ -1,10 +1,12 @@
 //! `letterbox user …`
 
 use clap::Subcommand;
+use jiff::Timestamp;
 use letterbox_common::ids::UserId;
-use letterbox_operator::{Losing, Named, Operator};
+use letterbox_operator::{Losing, Named};
+use serde::Serialize;
 
-use crate::{Failure, Output, confirm::confirm};
+use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
 
 #[derive(Subcommand)]
 pub(crate) enum UserCommand {
@@ -31,6 +33,28 @@ pub(crate) enum UserCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Print a link with which a user signs in to the desk, within ten minutes and once
+    SignInLink {
+        /// Id or e-mail address
+        user: Named<UserId>,
+    },
+    /// End the sessions of a user in the desk, and the links that would begin one
+    SignOut {
+        /// Id or e-mail address
+        user: Named<UserId>,
+    },
+    /// Give a login of PostgreSQL to a user: under it, every command is this person's
+    BindLogin {
+        /// Id or e-mail address
+        user: Named<UserId>,
+        #[arg(long, value_name = "LOGIN")]
+        login: String,
+    },
+    /// Take a login from its user: it can do nothing then
+    UnbindLogin {
+        #[arg(long, value_name = "LOGIN")]
+        login: String,
+    },
     /// Show a user
     Show {
         /// Id or e-mail address
@@ -38,7 +62,16 @@ pub(crate) enum UserCommand {
     },
 }
 
-pub(crate) async fn run(operator: &Operator, verb: UserCommand) -> Result<Output, Failure> {
+/// A link to sign in with, as it is printed.
+#[derive(Serialize)]
+struct Made {
+    url: String,
+    user_id: UserId,
+    expires_at: Timestamp,
+}
+
+pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Output, Failure> {
+    let operator = &settings.operator().await?;
     Ok(match verb {
         UserCommand::Create { email, name } => {
             Output::one(&operator.create_user(&email, &name).await?)
@@ -55,6 +88,24 @@ pub(crate) async fn run(operator: &Operator, verb: UserCommand) -> Result<Output
                 &["workspace_id", "email", "role", "deactivated_at"],
             )
         }
+        UserCommand::SignInLink { user } => {
+            let link = operator
+                .make_sign_in_link(operator.id(&user).await?)
+                .await?;
+            Output::one(&Made {
+                url: settings.sign_in_url(link.token.expose()),
+                user_id: link.user_id,
+                expires_at: link.expires_at,
+            })
+        }
+        UserCommand::SignOut { user } => {
+            Output::one(&operator.sign_out_user(operator.id(&user).await?).await?)
+        }
+        UserCommand::BindLogin { user, login } => {
+            let user = operator.id(&user).await?;
+            Output::one(&operator.bind_login(user, &login).await?)
+        }
+        UserCommand::UnbindLogin { login } => Output::one(&operator.unbind_login(&login).await?),
         UserCommand::Show { user } => Output::one(&operator.user(operator.id(&user).await?).await?),
     })
 }

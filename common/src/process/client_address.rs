@@ -7,23 +7,25 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::networks::Networks;
 use hyper::header::HeaderMap;
-use letterbox_common::process::networks::Networks;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// A client as the rate limits count it: an IPv4 address, or the /64 network of an IPv6 address,
 /// which belongs to one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum ClientAddress {
+pub enum ClientAddress {
+    /// A client of its own.
     V4(Ipv4Addr),
+    /// The first 8 bytes of the address.
     V6Network([u8; 8]),
 }
 
 impl ClientAddress {
     /// The 4 or 8 bytes of the address or network.
     #[must_use]
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::V4(address) => address.octets().to_vec(),
             Self::V6Network(network) => network.to_vec(),
@@ -45,23 +47,23 @@ impl From<IpAddr> for ClientAddress {
 
 /// The proxies whose `X-Forwarded-For` is believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TrustedProxies(pub Networks);
+pub struct TrustedProxies(pub Networks);
 
 impl TrustedProxies {
     /// Whether a peer is a trusted proxy.
     #[must_use]
-    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
+    pub fn contains(&self, peer: IpAddr) -> bool {
         self.0.contains(peer.to_canonical())
     }
 
     /// The client of a request that `peer` sent.
     #[must_use]
-    pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         self.address(peer, headers).into()
     }
 
     /// The address of the client of a request that `peer` sent.
-    pub(crate) fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    pub fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.0.contains(peer) {
             return peer;

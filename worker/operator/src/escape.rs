@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 /// Whether a character is what it looks like.
-pub(crate) fn is_plain(c: char) -> bool {
+pub fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c,
             // Directional marks, embeddings, overrides and isolates.
@@ -21,20 +21,20 @@ pub(crate) fn is_plain(c: char) -> bool {
 }
 
 /// One line for people: everything else is written as `\u{…}`.
-pub(crate) fn line(text: &str) -> String {
+pub fn line(text: &str) -> String {
     escape(text, |c, out| {
         let _ = write!(out, "{}", c.escape_unicode());
     })
 }
 
 /// Several lines for people.
-pub(crate) fn lines(text: &str) -> String {
+pub fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// JSON text that means the same. Outside of its strings there is nothing to escape but line
 /// breaks, which stay.
-pub(crate) fn json(text: &str) -> String {
+pub fn json(text: &str) -> String {
     let escaped = text.split('\n').map(|line| {
         escape(line, |c, out| {
             for unit in c.encode_utf16(&mut [0; 2]) {

@@ -1,0 +1,451 @@
+//! The desk: people sign in, see what waits for them and what became of submissions, and answer.
+//! Nothing is done that they did not send from a page of their own session.
+
+use letterbox_common::{ids::ApprovalId, states::MemberRole};
+use letterbox_tests::{Front, Peer, Process, Proxy, Reply, Scene, World, post};
+use reqwest::{Response, StatusCode, redirect::Policy};
+use serde_json::json;
+
+use crate::browser::{Browser, Engine, Reader, in_every_browser};
+
+/// A desk at an address of its own.
+struct Desk {
+    url: String,
+    _process: Process,
+    _way: Proxy,
+}
+
+impl Desk {
+    async fn start(world: &World) -> Self {
+        let front = Front::bind().await;
+        let url = format!("http://{}", front.address());
+        let settings = [
+            ("LETTERBOX_DESK_URL", url.as_str()),
+            ("LETTERBOX_DESK_LISTEN", "127.0.0.1:0"),
+        ];
+        let process = world.start("letterbox-desk", &settings);
+        process.await_ready().await;
+        let way = front.lead_to(process.public_address());
+        Self {
+            url,
+            _process: process,
+            _way: way,
+        }
+    }
+
+    async fn link(&self, world: &World, user: impl ToString) -> String {
+        let order = format!("user sign-in-link {}", user.to_string());
+        let settings = [("LETTERBOX_DESK_URL", self.url.as_str())];
+        let link = world.order_with(&settings, order);
+        link["url"].as_str().unwrap().to_owned()
+    }
+
+    /// A browser without scripts, signed in.
+    async fn visitor(&self, world: &World, user: impl ToString) -> Visitor {
+        let mut visitor = Visitor::new(&self.url);
+        let link = self.link(world, user).await;
+        let (_, token) = link.split_once("token=").unwrap();
+        let signed_in = visitor.send("/sign-in", &[("token", token)]).await;
+        assert_eq!(signed_in.status(), StatusCode::SEE_OTHER);
+        let cookie = signed_in.headers()["set-cookie"].to_str().unwrap();
+        visitor.cookie = cookie.split(';').next().unwrap().to_owned();
+        visitor
+    }
+}
+
+/// A client that does what a page says, and what it does not.
+struct Visitor {
+    http: reqwest::Client,
+    url: String,
+    origin: Option<String>,
+    cookie: String,
+}
+
+impl Visitor {
+    fn new(url: &str) -> Self {
+        let http = reqwest::Client::builder().redirect(Policy::none());
+        Self {
+            http: http.build().unwrap(),
+            url: url.to_owned(),
+            origin: Some(url.to_owned()),
+            cookie: String::new(),
+        }
+    }
+
+    async fn get(&self, path: &str) -> Response {
+        let request = self.http.get(format!("{}{path}", self.url));
+        request.header("cookie", &self.cookie).send().await.unwrap()
+    }
+
+    async fn page(&self, path: &str) -> String {
+        let response = self.get(path).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        response.text().await.unwrap()
+    }
+
+    /// Posts a form.
+    async fn send(&self, path: &str, form: &[(&str, &str)]) -> Response {
+        let encoded = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(form)
+            .finish();
+        let mut request = self
+            .http
+            .post(format!("{}{path}", self.url))
+            .header("cookie", &self.cookie)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(encoded);
+        if let Some(origin) = &self.origin {
+            request = request.header("origin", origin);
+        }
+        request.send().await.unwrap()
+    }
+
+    /// What the forms of a page carry.
+    async fn form_token(&self) -> String {
+        let page = self.page("/").await;
+        let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
+        token.split_once('"').unwrap().0.to_owned()
+    }
+
+    async fn answer(&self, question: ApprovalId, answer: &str) -> Response {
+        let (token, question) = (self.form_token().await, question.to_string());
+        let form = [
+            ("form_token", token.as_str()),
+            ("question", &question),
+            ("answer", answer),
+            ("reason", "looked at it"),
+        ];
+        self.send("/questions", &form).await
+    }
+}
+
+/// A link shows a page and a button, which works once; signing out ends the session everywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn people_sign_in_and_out() {
+    let world = World::new().await;
+    let desk = Desk::start(&world).await;
+    world.order("user create --email ada@example.com --name Ada");
+    let outside = Visitor::new(&desk.url);
+    for path in ["/", "/runs", "/questions/1", "/nothing"] {
+        let sent = outside.get(path).await;
+        assert_eq!(sent.status(), StatusCode::SEE_OTHER, "{path}");
+        assert_eq!(sent.headers()["location"], "/sign-in");
+    }
+    let link = desk.link(&world, "ada@example.com").await;
+    let path = link.strip_prefix(&desk.url).unwrap();
+    // Programs that look at mail open links, too.
+    for _ in 0..3 {
+        assert!(
+            outside
+                .page(path)
+                .await
+                .contains("<button>Sign in</button>")
+        );
+    }
+    let (_, token) = path.split_once("token=").unwrap();
+    let signed_in = outside.send("/sign-in", &[("token", token)]).await;
+    let cookie = signed_in.headers()["set-cookie"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(cookie.contains("HttpOnly; SameSite=Lax"), "{cookie}");
+    assert!(!cookie.contains(token), "the session is no link");
+    let again = outside.send("/sign-in", &[("token", token)]).await;
+    assert!(!again.headers().contains_key("set-cookie"), "once");
+    assert!(again.text().await.unwrap().contains("This link is over"));
+
+    let mut ada = Visitor::new(&desk.url);
+    ada.cookie = cookie.split(';').next().unwrap().to_owned();
+    let page = ada.get("/").await;
+    for (name, value) in [
+        ("cache-control", "no-store"),
+        ("x-frame-options", "DENY"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(page.headers()[name], value);
+    }
+    let policy = page.headers()["content-security-policy"].to_str().unwrap();
+    assert!(
+        policy.contains("default-src 'none'") && !policy.contains("script-src"),
+        "{policy}"
+    );
+    let page = page.text().await.unwrap();
+    assert!(
+        page.contains("Ada") && page.contains("Nothing waits for you"),
+        "{page}"
+    );
+    assert!(!page.contains("<script"));
+
+    // A link of somebody else begins a session of its own: nobody's is fixed beforehand.
+    let form_token = ada.form_token().await;
+    let out = ada.send("/sign-out", &[("form_token", &form_token)]).await;
+    assert_eq!(out.status(), StatusCode::SEE_OTHER);
+    assert_eq!(
+        ada.get("/").await.status(),
+        StatusCode::SEE_OTHER,
+        "ended at the server"
+    );
+}
+
+/// What is posted from elsewhere, without the page's token, or by reading, does nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_that_was_not_sent_from_a_page() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve", "approve_by": "person"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    let question = scene.the_approval().await;
+    let desk = Desk::start(world).await;
+    let mut owner = desk.visitor(world, scene.form.owner).await;
+    let (id, run) = (question.approval_id.to_string(), question.run_id);
+    let token = owner.form_token().await;
+    let other = desk
+        .visitor(world, scene.form.owner)
+        .await
+        .form_token()
+        .await;
+    let cancel = format!("/runs/{run}/cancel");
+    for given in ["", "0", &other] {
+        let form = [
+            ("form_token", given),
+            ("question", &id),
+            ("answer", "approve"),
+        ];
+        for path in ["/questions", &cancel, "/sign-out"] {
+            let refused = owner.send(path, &form).await;
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path} {given}");
+        }
+    }
+    let form = [
+        ("form_token", token.as_str()),
+        ("question", &id),
+        ("answer", "approve"),
+    ];
+    for origin in [
+        None,
+        Some("null"),
+        Some("https://evil.example"),
+        Some("http://127.0.0.1:1"),
+    ] {
+        owner.origin = origin.map(str::to_owned);
+        let refused = owner.send("/questions", &form).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{origin:?}");
+    }
+    owner.origin = Some(desk.url.clone());
+    for path in ["/questions", &cancel, "/sign-out"] {
+        let query = format!("{path}?form_token={token}&question={id}&answer=approve");
+        assert_eq!(
+            owner.get(&query).await.status(),
+            StatusCode::NOT_FOUND,
+            "{path}"
+        );
+    }
+    // Every link of every page, opened.
+    for path in [
+        "/",
+        "/runs",
+        &format!("/questions/{id}"),
+        &format!("/runs/{run}"),
+    ] {
+        let page = owner.page(path).await;
+        for link in page.split("href=\"").skip(1) {
+            owner.get(link.split('"').next().unwrap()).await;
+        }
+    }
+    let pending = "SELECT count(*) FROM approvals WHERE state = 'pending'";
+    assert_eq!(world.count(pending).await, 1);
+    assert_eq!(peer.received(), []);
+    let answered = owner.answer(question.approval_id, "approve").await;
+    assert_eq!(answered.status(), StatusCode::SEE_OTHER);
+    peer.await_received(1).await;
+    world.await_state("succeeded", 1).await;
+    let entries = world.order("audit list");
+    let mut entries = entries.as_array().unwrap().iter();
+    let entry = entries
+        .find(|entry| entry["command"] == "desk questions")
+        .unwrap();
+    assert_eq!(entry["proven_by"], "link");
+    assert_eq!(entry["reason"], "looked at it");
+    let late = owner.answer(question.approval_id, "deny").await;
+    assert_eq!(late.status(), StatusCode::CONFLICT);
+    assert!(late.text().await.unwrap().contains("approved already"));
+}
+
+/// What a stranger wrote is shown as it is, and is nothing but text.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stranger_wrote_is_text() {
+    let peer = Peer::start(|_, _| Reply::Status(400)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    let hostile = "</dd></dl><script>alert(1)</script><a href=//x>x</a>\u{202e}\u{200b}{{ 7 * 7 }}";
+    let mut payload = letterbox_tests::payload();
+    payload["message"] = hostile.into();
+    assert_eq!(form.submit("k", &payload).await.status, 200);
+    let question = scene.the_approval().await;
+    let desk = Desk::start(world).await;
+    let owner = desk.visitor(world, form.owner).await;
+    let pages = [
+        "/".to_owned(),
+        format!("/questions/{}", question.approval_id),
+        format!("/runs/{}", question.run_id),
+    ];
+    for path in &pages {
+        let page = owner.page(path).await;
+        assert!(
+            !page.contains("<script") && !page.contains("<a href=//x"),
+            "{page}"
+        );
+        assert!(
+            !page.contains(['\u{202e}', '\u{200b}']) && !page.contains("49"),
+            "{page}"
+        );
+    }
+    let shown = owner.page(&pages[1]).await;
+    assert!(
+        shown.contains("&lt;script&gt;") && shown.contains("\\u{202e}"),
+        "{shown}"
+    );
+
+    // The story goes on: denied, then retried and cancelled, each said with its reason.
+    let denied = owner.answer(question.approval_id, "deny").await;
+    assert_eq!(denied.status(), StatusCode::SEE_OTHER);
+    world.await_state("denied", 1).await;
+    let run = format!("/runs/{}", question.run_id);
+    assert!(owner.page(&run).await.contains("Retry this run"));
+    let token = owner.form_token().await;
+    let form_token = [("form_token", token.as_str())];
+    owner.send(&format!("{run}/retry"), &form_token).await;
+    world.await_state("waiting_approval", 1).await;
+    assert!(owner.page(&run).await.contains("Cancel this run"));
+    owner.send(&format!("{run}/cancel"), &form_token).await;
+    world.await_state("cancelled", 1).await;
+    for (query, shown) in [
+        ("state=cancelled", true),
+        ("state=failed", false),
+        ("", true),
+    ] {
+        let page = owner.page(&format!("/runs?{query}")).await;
+        assert_eq!(page.contains(&run), shown, "{query}");
+    }
+    let field = "/runs?field=name&value=";
+    let name = payload["name"].as_str().unwrap();
+    assert!(owner.page(&format!("{field}{name}")).await.contains(&run));
+    assert!(!owner.page(&format!("{field}nobody")).await.contains(&run));
+}
+
+/// What belongs to others answers like what does not exist.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_foreign_is_not_there() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    let question = scene.the_approval().await;
+    let operator = world.operator().await;
+    let elsewhere = operator.create_workspace("Elsewhere", None).await.unwrap();
+    let eve = operator
+        .create_user("eve@example.com", "Eve")
+        .await
+        .unwrap()
+        .user_id;
+    let owning = operator.set_member(elsewhere.workspace_id, eve, MemberRole::Owner, false);
+    owning.await.unwrap();
+    let desk = Desk::start(world).await;
+    let eve = desk.visitor(world, eve).await;
+    assert!(eve.page("/").await.contains("Nothing waits for you"));
+    let unknown = eve.get(&format!("/runs/{}", uuid::Uuid::now_v7())).await;
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    let unknown = unknown.text().await.unwrap();
+    let (approval, run) = (question.approval_id, question.run_id);
+    for path in [
+        format!("/runs/{run}"),
+        format!("/questions/{approval}"),
+        format!("/runs?workspace={}", scene.form.workspace),
+        "/runs/x".to_owned(),
+        "/questions/'".to_owned(),
+    ] {
+        let answer = eve.get(&path).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(answer.text().await.unwrap(), unknown, "{path}");
+    }
+    let token = eve.form_token().await;
+    for verb in ["cancel", "retry"] {
+        let path = format!("/runs/{run}/{verb}");
+        let answer = eve.send(&path, &[("form_token", &token)]).await;
+        assert_eq!(answer.text().await.unwrap(), unknown, "{path}");
+    }
+    assert_eq!(
+        eve.answer(approval, "approve").await.status(),
+        StatusCode::CONFLICT
+    );
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM approvals WHERE state = 'pending'")
+            .await,
+        1
+    );
+}
+
+in_every_browser!(chromium first: the_desk_is_for_everybody);
+
+/// Everything that axe-core finds, in every room, in the light, in the dark and on a phone; and
+/// from a question to its answer it takes one press.
+async fn the_desk_is_for_everybody(engine: Engine) {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    for key in ["k", "l", "m"] {
+        form.assert_accepts(key).await;
+    }
+    world.await_state("waiting_approval", 3).await;
+    let desk = Desk::start(world).await;
+    let dark = Reader {
+        dark: true,
+        ..Reader::default()
+    };
+    for (reader, width, name) in [
+        (Reader::default(), 1280, "light"),
+        (dark, 1280, "dark"),
+        (Reader::default(), 390, "phone"),
+    ] {
+        let waiting = world.waiting(form.workspace).await;
+        let (question, run) = (waiting[0].approval_id, waiting[0].run_id);
+        let browser = Browser::start_for(engine, width, 900, reader).await;
+        browser.open(&desk.link(world, form.owner).await).await;
+        browser.assert_usable(&format!("desk-sign-in-{name}")).await;
+        browser.press("Sign in").await;
+        browser.await_text("waiting, the oldest first").await;
+        browser.assert_usable(&format!("desk-waiting-{name}")).await;
+        for (path, room) in [
+            ("/runs".to_owned(), "runs"),
+            (format!("/runs/{run}"), "run"),
+            ("/nothing".to_owned(), "not-found"),
+            (format!("/questions/{question}"), "question"),
+        ] {
+            browser.open(&format!("{}{path}", desk.url)).await;
+            browser.assert_usable(&format!("desk-{room}-{name}")).await;
+            let wide = "document.documentElement.scrollWidth > window.innerWidth";
+            assert_eq!(
+                browser.evaluate(wide).await,
+                false,
+                "{room} {name} scrolls sideways"
+            );
+        }
+        browser.press("Approve").await;
+        browser.await_text("Waiting").await;
+        browser.close().await;
+    }
+    world.await_state("succeeded", 3).await;
+}

@@ -1,0 +1,400 @@
+//! People, each as themselves: they prove who they are by a session or a login of their own, and
+//! see and change what their role in a workspace allows, whatever program they use.
+
+use std::collections::BTreeSet;
+
+use letterbox_common::{
+    Token,
+    ids::{RunId, UserId, WorkspaceId},
+    states::MemberRole,
+};
+use letterbox_database::Role;
+use letterbox_operator::{Operator, Orderer, RunFilter};
+use letterbox_tests::{Peer, Reply, Scene, World, post};
+use serde_json::{Value, json};
+
+const ADDRESS: &str = "192.0.2.7";
+
+async fn user(world: &World, name: &str) -> UserId {
+    let operator = world.operator().await;
+    let email = format!("{name}@example.com");
+    operator.create_user(&email, name).await.unwrap().user_id
+}
+
+async fn member(world: &World, workspace: WorkspaceId, role: MemberRole) -> UserId {
+    let user = user(world, role.as_str()).await;
+    let operator = world.operator().await;
+    let setting = operator.set_member(workspace, user, role, false);
+    setting.await.unwrap();
+    user
+}
+
+/// A link begins one session, which ends when it is not used, when it is old, and when somebody
+/// ends it.
+#[tokio::test]
+async fn sessions_begin_once_and_end() {
+    let world = World::new().await;
+    let (ada, desk) = (user(&world, "ada").await, world.desk());
+    let operator = world.operator().await;
+    let begin = async || {
+        let link = operator.make_sign_in_link(ada).await.unwrap().token;
+        let begun = Operator::begin_session(&desk, &link, ADDRESS.into()).await;
+        (link, begun.unwrap().unwrap())
+    };
+    let person = async |session: &Token| {
+        let person = Operator::in_session(&desk, session, ADDRESS.into(), Orderer::default()).await;
+        person.unwrap()
+    };
+    let (link, session) = begin().await;
+    assert_eq!(
+        person(&session).await.unwrap().person().unwrap().user_id,
+        ada
+    );
+    let again = Operator::begin_session(&desk, &link, ADDRESS.into()).await;
+    assert!(again.unwrap().is_none(), "a link is used once");
+    assert!(person(&link).await.is_none(), "a link is no session");
+
+    let late = operator.make_sign_in_link(ada).await.unwrap().token;
+    let change = async |sql: &str| world.database.batch_execute(sql).await.unwrap();
+    change("UPDATE sign_in_links SET expires_at = now()").await;
+    let begun = Operator::begin_session(&desk, &late, ADDRESS.into()).await;
+    assert!(begun.unwrap().is_none(), "a link lasts ten minutes");
+
+    for age in [
+        "seen_at = now() - interval '13 hours'",
+        "created_at = now() - interval '8 days'",
+    ] {
+        let (_, session) = begin().await;
+        assert!(person(&session).await.is_some());
+        change(&format!("UPDATE sessions SET {age}")).await;
+        assert!(person(&session).await.is_none(), "{age}");
+    }
+    // What is used lives on.
+    let (_, session) = begin().await;
+    change("UPDATE sessions SET seen_at = now() - interval '11 hours'").await;
+    assert!(person(&session).await.is_some());
+    let seen = "SELECT count(*) FROM sessions WHERE seen_at > now() - interval '1 minute'";
+    assert_eq!(world.count(seen).await, 1);
+
+    person(&session).await.unwrap().end_session().await.unwrap();
+    assert!(person(&session).await.is_none(), "signed out");
+    let (_, session) = begin().await;
+    let unused = operator.make_sign_in_link(ada).await.unwrap().token;
+    let ended = world.order("user sign-out ada@example.com");
+    assert_eq!(ended["sessions"], 1);
+    assert!(
+        person(&session).await.is_none(),
+        "signed out by an operator"
+    );
+    let begun = Operator::begin_session(&desk, &unused, ADDRESS.into()).await;
+    assert!(begun.unwrap().is_none());
+    let (_, session) = begin().await;
+    operator.deactivate_user(ada).await.unwrap();
+    assert!(person(&session).await.is_none(), "deactivated");
+
+    let entries = world.order("audit list");
+    let signed_in = |entry: &&Value| entry["command"] == "sign in";
+    let signed_in = entries.as_array().unwrap().iter().find(signed_in).unwrap();
+    assert_eq!(signed_in["address"], ADDRESS);
+    assert_eq!(signed_in["subject_id"], json!(ada));
+    let text = entries.to_string();
+    assert!(
+        !text.contains(&hex::encode(session.hash())),
+        "no hash is told"
+    );
+}
+
+/// Whatever is in the tables of other workspaces, a person sees none of it and changes none of it.
+/// Read from the catalog: a table that is added is tried as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_others_are_not_there() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, foreign) = (&scene.world, scene.form.workspace);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    scene.form.assert_accepts("k").await;
+    scene.the_approval().await;
+    let operator = world.operator().await;
+    let own = operator
+        .create_workspace("Own", None)
+        .await
+        .unwrap()
+        .workspace_id;
+    let eve = member(world, own, MemberRole::Owner).await;
+    let link = operator.make_sign_in_link(eve).await.unwrap().token;
+    let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
+    let session = hex::encode(session.unwrap().unwrap().hash());
+
+    let desk = world.session(Role::Desk).await;
+    let tables = "SELECT c.relname::text AS name, EXISTS (SELECT FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attname = 'workspace_id' AND NOT a.attisdropped)
+            AS is_tenants
+        FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
+            AND c.relkind IN ('r', 'p', 'v')";
+    let tables = world.database.query(tables, &[]).await.unwrap();
+    let columns = "SELECT attname::text FROM pg_attribute
+        WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped";
+    let mut readable = BTreeSet::new();
+    for is_signed_in in [true, false] {
+        let hash = if is_signed_in { session.as_str() } else { "" };
+        let naming = format!("SET letterbox.session = '{hash}'");
+        desk.batch_execute(&naming).await.unwrap();
+        for table in &tables {
+            let (name, is_tenants): (String, bool) = (table.get("name"), table.get("is_tenants"));
+            let rows = async |which: String| {
+                let counted = format!("SELECT count(*) FROM {name} WHERE {which}");
+                match desk.query_one(&counted, &[]).await {
+                    Ok(row) => Some(row.get::<_, i64>(0)),
+                    Err(error) => {
+                        assert_eq!(
+                            error.code().map(|code| code.code()),
+                            Some("42501"),
+                            "{name}"
+                        );
+                        None
+                    }
+                }
+            };
+            if is_tenants {
+                if let Some(seen) = rows(format!("workspace_id = '{foreign}'")).await {
+                    assert_eq!(seen, 0, "{name} shows foreign rows");
+                    readable.insert(name.clone());
+                }
+                if let Some(seen) = rows("true".to_owned()).await {
+                    assert!(is_signed_in || seen == 0, "{name} shows rows to nobody");
+                }
+            } else if rows("true".to_owned()).await.is_some() {
+                readable.insert(name.clone());
+            }
+            for column in world.database.query(columns, &[&name]).await.unwrap() {
+                let column: String = column.get(0);
+                let others = match is_tenants {
+                    true => format!(" WHERE workspace_id = '{foreign}'"),
+                    false => String::new(),
+                };
+                for change in [
+                    format!("UPDATE {name} SET {column} = {column}{others}"),
+                    format!("UPDATE {name} SET {column} = DEFAULT{others}"),
+                    format!("DELETE FROM {name}{others}"),
+                    format!("SELECT {column} FROM {name}{others} FOR UPDATE"),
+                    format!("INSERT INTO {name} ({column}) VALUES (DEFAULT)"),
+                    format!("TRUNCATE {name}"),
+                ] {
+                    if let Ok(changed) = desk.execute(&change, &[]).await {
+                        assert_eq!(changed, 0, "{change}");
+                    }
+                }
+            }
+        }
+    }
+    // What belongs to no workspace and may be read all the same.
+    let without_tenant = ["all_workspaces", "refinery_schema_history", "users"];
+    let tenants = [
+        "active_runs",
+        "approvals",
+        "members",
+        "policies",
+        "releases",
+        "run_actions",
+        "runs",
+        "visible_runs",
+        "workflows",
+        "workspaces",
+    ];
+    let known = tenants
+        .iter()
+        .chain(&without_tenant)
+        .map(|it| (*it).to_owned());
+    // Of run_actions no more than the columns that are granted can be counted.
+    assert_eq!(
+        readable,
+        known.collect::<BTreeSet<_>>(),
+        "a table that people see is one that is meant"
+    );
+    desk.batch_execute(&format!("SET letterbox.session = '{session}'"))
+        .await
+        .unwrap();
+    let seen = desk.query("SELECT user_id FROM users", &[]).await.unwrap();
+    let seen: Vec<UserId> = seen.iter().map(|row| row.get(0)).collect();
+    assert_eq!(seen, [eve], "only who shares a workspace");
+    let run = scene.the_run().await.row.run_id;
+    for order in ["cancel_run($1, $2, 'x')", "retry_run($1, $2, 0)"] {
+        let called = desk
+            .query(&format!("SELECT {order}"), &[&foreign, &run])
+            .await;
+        let code = called.unwrap_err().code().unwrap().code().to_owned();
+        assert_eq!(code, "42501", "{order}");
+    }
+    let called = "SELECT changed_repeats($1, $2)";
+    let told = desk.query_one(called, &[&foreign, &run]).await.unwrap();
+    assert_eq!(told.get::<_, Option<i32>>(0), None);
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM approvals WHERE state = 'pending'")
+            .await,
+        1
+    );
+}
+
+/// Every order × every role, also of another workspace: what is foreign is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_may_do_its_part() {
+    let peer = Peer::start(|_, _| Reply::Status(400)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    scene
+        .set_policy(json!({"rules": [], "default": "approve"}))
+        .await;
+    let operator = world.operator().await;
+    let elsewhere = operator
+        .create_workspace("Elsewhere", None)
+        .await
+        .unwrap()
+        .workspace_id;
+    let mut people = Vec::new();
+    for role in [MemberRole::Viewer, MemberRole::Runner, MemberRole::Editor] {
+        people.push((Some(role), member(world, form.workspace, role).await));
+    }
+    people.push((None, member(world, elsewhere, MemberRole::Owner).await));
+    let mut run_of = Vec::new();
+    for (number, _) in people.iter().enumerate() {
+        form.assert_accepts(&format!("k{number}")).await;
+    }
+    let count = people.len() as i64;
+    world.await_state("waiting_approval", count).await;
+    for question in world.waiting(form.workspace).await {
+        run_of.push((question.approval_id, question.run_id));
+    }
+    for ((role, user), (approval, run)) in people.iter().zip(&run_of) {
+        let person = world.person(*user).await;
+        let may_answer = *role == Some(MemberRole::Editor);
+        let (sees, name) = (role.is_some(), role.map_or("foreign", MemberRole::as_str));
+        assert_eq!(person.run(*run).await.is_ok(), sees, "{name}");
+        assert_eq!(person.approval(*approval).await.is_ok(), sees, "{name}");
+        let listed = person.runs(&RunFilter::of(form.workspace), None, 10).await;
+        assert_eq!(
+            listed.is_ok_and(|runs| runs.len() == people.len()),
+            sees,
+            "{name}"
+        );
+        let waiting = person.waiting_approvals(None, 10).await.unwrap();
+        assert_eq!(
+            waiting.len(),
+            if sees { waiting.len().max(1) } else { 0 },
+            "{name}"
+        );
+        // In nobody else's name either.
+        let forged = person.approve(*approval, form.owner).await;
+        assert!(forged.is_err(), "{name}");
+        let told = |error: letterbox_operator::OperatorError| error.to_string();
+        let (cancelled, approved) = if may_answer {
+            let approved = person.approve(*approval, *user).await;
+            world.await_state("failed", 1).await;
+            (person.retry_run(*run).await.map(drop), approved.map(drop))
+        } else {
+            let approved = person.approve(*approval, *user).await;
+            (person.cancel_run(*run).await.map(drop), approved.map(drop))
+        };
+        match name {
+            "editor" => assert!(cancelled.is_ok() && approved.is_ok()),
+            "foreign" => {
+                assert_eq!(told(cancelled.unwrap_err()), "there is no such run");
+                assert_eq!(told(approved.unwrap_err()), "there is no such approval");
+            }
+            _ => {
+                let (cancelled, approved) = (cancelled.unwrap_err(), approved.unwrap_err());
+                assert!(told(cancelled).contains("not yours to control"), "{name}");
+                assert!(told(approved).contains("owner or editor"), "{name}");
+            }
+        }
+    }
+    // As whom a run acts may cancel it, as a runner, too.
+    let set = operator.set_member(form.workspace, form.owner, MemberRole::Runner, false);
+    set.await.unwrap();
+    let own: RunId = run_of[0].1;
+    let person = world.person(form.owner).await;
+    person.cancel_run(own).await.unwrap();
+}
+
+/// A login of their own makes the command line theirs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_of_ones_own_is_oneself() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let policy = json!({"rules": [], "default": "approve", "approve_by": "person"});
+    scene.set_policy(policy).await;
+    let editor = member(world, form.workspace, MemberRole::Editor).await;
+    let (url, login) = world.login_in("letterbox_desk").await;
+    let as_editor = [("DATABASE_URL", url.as_str())];
+    let refused = |command: &str| {
+        let output = world.letterbox_with(&as_editor, command);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused("run list --workspace Test").contains("belongs to no person"));
+    for (other, told) in [
+        ("letterbox_operator", "proves nothing"),
+        ("pg_monitor", "GRANT"),
+    ] {
+        let (_, unfit) = world.login_in(other).await;
+        let (code, error) = world.refusal(format!(
+            "user bind-login editor@example.com --login {unfit}"
+        ));
+        assert!(code == 1 && error.contains(told), "{error}");
+        world
+            .database
+            .batch_execute(&format!("DROP ROLE {unfit}"))
+            .await
+            .unwrap();
+    }
+    let binding = format!("user bind-login editor@example.com --login {login}");
+    assert_eq!(world.order(&binding)["user_id"], json!(editor));
+    assert!(
+        world
+            .refusal(&binding)
+            .1
+            .contains("belongs to somebody already")
+    );
+
+    form.assert_accepts("k").await;
+    let approval = scene.the_approval().await.approval_id;
+    let asserted = world.refusal(format!(
+        "approval approve {approval} --by editor@example.com"
+    ));
+    assert!(asserted.1.contains("proven who they are"), "{}", asserted.1);
+    let owner = format!("approval approve {approval} --by {}", form.owner);
+    assert!(refused(&owner).contains("another person"));
+    let workspaces = world.order_with(&as_editor, "workspace list");
+    assert_eq!(workspaces.as_array().unwrap().len(), 1);
+    assert!(refused("webhook list --workspace Test").contains("you may not do this"));
+    assert!(refused("user create --email x@example.com --name X").contains("you may not"));
+    let approved = format!("approval approve {approval}");
+    let approved = world.order_with(&as_editor, &approved);
+    assert_eq!(approved["decided_by"], json!(editor));
+    world.await_state("succeeded", 1).await;
+    let shown = format!("run show {}", scene.the_run().await.row.run_id);
+    assert_eq!(world.order_with(&as_editor, shown)["state"], "succeeded");
+
+    let entries = world.order("audit list");
+    let entries = entries.as_array().unwrap();
+    let by = |command: &str| {
+        entries
+            .iter()
+            .find(|entry| entry["command"] == command)
+            .unwrap()
+    };
+    let approved = by("approval approve");
+    assert_eq!(
+        (&approved["proven_by"], &approved["login"]),
+        (&json!("login"), &json!(login))
+    );
+    assert_eq!(approved["ordered_by"], json!(editor));
+    assert_eq!(by("user bind-login")["proven_by"], Value::Null);
+    world.order(format!("user unbind-login --login {login}"));
+    assert!(refused("workspace list").contains("belongs to no person"));
+    let dropping = format!("DROP ROLE {login}");
+    world.database.batch_execute(&dropping).await.unwrap();
+}

@@ -1,0 +1,100 @@
+//! The settings of the desk: each has an environment variable and a flag, is parsed once, and is
+//! checked before anything starts.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::Parser;
+use letterbox_common::process::{
+    client_address::TrustedProxies,
+    networks::Networks,
+    secret_setting::{SecretSetting, help},
+    settings::{ProcessSettings, SettingError},
+};
+use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
+use url::Url;
+
+const SECRETS: [&SecretSetting; 1] = [&DATABASE_URL];
+
+/// Pages for people: what waits for their answer, and what their workflows have done
+#[derive(Debug, Clone, Parser)]
+#[command(name = "letterbox-desk", version, after_help = help(&SECRETS))]
+pub(crate) struct DeskSettings {
+    /// Address for browsers; HTTP/1.1, to be run behind a proxy that terminates TLS
+    #[arg(
+        long,
+        env = "LETTERBOX_DESK_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8082"
+    )]
+    pub listen: SocketAddr,
+
+    /// Address that serves /livez, /readyz and /metrics; keep it private
+    #[arg(
+        long,
+        env = "LETTERBOX_ADMIN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9082"
+    )]
+    pub admin_listen: SocketAddr,
+
+    /// Address of the desk as people see it: pages of no other may send anything to it
+    #[arg(
+        long,
+        env = "LETTERBOX_DESK_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8082"
+    )]
+    pub desk_url: Url,
+
+    /// Proxies whose X-Forwarded-For is trusted, as CIDR[,CIDR...] [default: none]
+    #[arg(
+        long,
+        env = "LETTERBOX_TRUSTED_PROXIES",
+        value_name = "NETWORKS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub trusted_proxies: String,
+
+    #[command(flatten)]
+    pub database: DatabaseSettings,
+
+    #[command(flatten)]
+    pub process: ProcessSettings,
+}
+
+/// Checked settings.
+pub(crate) struct Config {
+    pub(crate) database: Database,
+    pub(crate) proxies: TrustedProxies,
+    /// Scheme, host and port of the desk, as browsers name them in `Origin`.
+    pub(crate) origin: String,
+    pub(crate) shutdown_timeout: Duration,
+}
+
+impl Config {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Names the setting that can't be used.
+    pub(crate) fn from_settings(settings: &DeskSettings) -> Result<Self, SettingError> {
+        let url = &settings.desk_url;
+        if !matches!(url.scheme(), "http" | "https") || url.path() != "/" {
+            return Err(SettingError::new(
+                "LETTERBOX_DESK_URL",
+                "must be http:// or https:// and a host, without a path",
+            ));
+        }
+        let proxies = settings.trusted_proxies.parse::<Networks>();
+        let proxies =
+            proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?;
+        let name = letterbox_common::process::name("letterbox-desk");
+        let target = DatabaseTarget::from_environment()?;
+        Ok(Self {
+            database: Database::new(&target, &settings.database, Role::Desk, &name)?,
+            proxies: TrustedProxies(proxies),
+            origin: url.origin().ascii_serialization(),
+            shutdown_timeout: settings.process.shutdown_timeout,
+        })
+    }
+}

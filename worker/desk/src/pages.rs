@@ -1,0 +1,205 @@
+//! Pages: templates, filled with what a room has found out. Everything that is filled in is escaped
+//! by the engine; invisible characters are made visible, so that nothing hides in what a person
+//! answers.
+
+use hyper::{StatusCode, header::HeaderValue};
+use jiff::Timestamp;
+use letterbox_operator::escape;
+use minijinja::{AutoEscape, Environment, Value, context};
+use serde::Serialize;
+
+use crate::{
+    response::{Response, Trouble, content},
+    rooms::Visit,
+};
+
+const HTML: &str = "text/html; charset=utf-8";
+/// What surrounds each page.
+const FRAME: &str = "frame";
+const TEMPLATES: [(&str, &str); 7] = [
+    (FRAME, include_str!("../templates/frame.html")),
+    ("question", include_str!("../templates/question.html")),
+    ("run", include_str!("../templates/run.html")),
+    ("runs", include_str!("../templates/runs.html")),
+    ("sign_in", include_str!("../templates/sign_in.html")),
+    ("told", include_str!("../templates/told.html")),
+    ("waiting", include_str!("../templates/waiting.html")),
+];
+
+/// The templates of all rooms.
+pub(crate) struct Pages(Environment<'static>);
+
+impl Pages {
+    /// Reads the templates.
+    pub(crate) fn new() -> Self {
+        let mut environment = Environment::new();
+        environment.set_auto_escape_callback(|_| AutoEscape::Html);
+        environment.add_filter("seen", |text: String| escape::lines(&text));
+        environment.add_filter("state", state);
+        environment.add_filter("moment", moment);
+        environment.add_filter("ago", ago);
+        for (name, template) in TEMPLATES {
+            #[expect(clippy::expect_used, reason = "tests fill every template")]
+            environment
+                .add_template(name, template)
+                .expect("a template");
+        }
+        Self(environment)
+    }
+
+    /// The page of a room, for the person who visits it.
+    pub(crate) fn page(
+        &self,
+        visit: &Visit<'_>,
+        template: &str,
+        title: &str,
+        found: impl Serialize,
+    ) -> Response {
+        let person = visit.operator.person();
+        let found = context! { form_token => visit.form_token, ..Value::from_serialize(found) };
+        self.framed(
+            StatusCode::OK,
+            template,
+            title,
+            &Value::from_serialize(person),
+            found,
+        )
+    }
+
+    /// A page for whoever is not signed in.
+    pub(crate) fn outside(&self, template: &str, title: &str, found: Value) -> Response {
+        self.framed(StatusCode::OK, template, title, &Value::from(()), found)
+    }
+
+    /// The page that says what went wrong.
+    pub(crate) fn trouble(&self, trouble: &Trouble) -> Response {
+        let (status, title, words) = match trouble {
+            Trouble::NotFound => (
+                StatusCode::NOT_FOUND,
+                "Not found",
+                "There is nothing here, or not for you.",
+            ),
+            Trouble::SignedOut => return crate::response::see("/sign-in"),
+            Trouble::Forged => (
+                StatusCode::FORBIDDEN,
+                "Not done",
+                "This did not come from a page of your session. Open the page again, and repeat \
+                 what you did.",
+            ),
+            Trouble::Unreadable => (
+                StatusCode::BAD_REQUEST,
+                "Not done",
+                "That is not what a page of the desk sends.",
+            ),
+            Trouble::Refused(words) => (StatusCode::CONFLICT, "Not done", words.as_str()),
+            Trouble::Failed(error) => {
+                tracing::error!(%error, "a page failed");
+                return self.unavailable();
+            }
+        };
+        self.framed(status, "told", title, &Value::from(()), context! { words })
+    }
+
+    /// The page that says that a server does not answer.
+    pub(crate) fn unavailable(&self) -> Response {
+        let words = "The desk can't reach its database now. Whatever you sent may have been done: \
+            look before you repeat it.";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let found = context! { words };
+        self.framed(status, "told", "Not now", &Value::from(()), found)
+    }
+
+    fn framed(
+        &self,
+        status: StatusCode,
+        template: &str,
+        title: &str,
+        person: &Value,
+        found: Value,
+    ) -> Response {
+        let filled = self.0.get_template(template).and_then(|room| {
+            let room = room.render(context! { title, ..found.clone() })?;
+            let frame = self.0.get_template(FRAME)?;
+            frame.render(context! { title, person, room, ..found })
+        });
+        match filled {
+            Ok(page) => content(status, HTML, page),
+            Err(error) => {
+                tracing::error!(%error, template, "a template failed");
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                let mut response = content(status, HTML, "The page could not be made.");
+                let plain = HeaderValue::from_static("text/plain");
+                response.headers_mut().insert("content-type", plain);
+                response
+            }
+        }
+    }
+}
+
+/// A state as people read it.
+fn state(state: &str) -> String {
+    match state {
+        "waiting_approval" => "waits for approval".to_owned(),
+        state => state.replace('_', " "),
+    }
+}
+
+/// A time as people read it, in UTC.
+fn moment(time: &str) -> String {
+    match time.parse::<Timestamp>() {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// How long ago a time is, or how long until then.
+fn ago(time: &str) -> String {
+    let Ok(time) = time.parse::<Timestamp>() else {
+        return String::new();
+    };
+    let seconds = Timestamp::now()
+        .duration_since(time)
+        .as_secs()
+        .unsigned_abs();
+    let (count, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7_200 => (seconds / 60, "minute"),
+        7_200..172_800 => (seconds / 3_600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_filled_in_is_inert_and_seen() {
+        let hostile = "</textarea><script>alert(1)</script>\u{202e}\u{200b}";
+        let page = Pages::new()
+            .0
+            .render_str("{{ it | seen }}", context! { it => hostile });
+        let page = page.unwrap();
+        assert!(
+            !page.contains('<') && page.contains("\\u{202e}\\u{200b}"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn times_are_told_in_words() {
+        assert_eq!(moment("2026-01-31T08:00:00Z"), "2026-01-31 08:00 UTC");
+        let before =
+            |seconds| (Timestamp::now() - jiff::SignedDuration::from_secs(seconds)).to_string();
+        for (seconds, words) in [
+            (1, "1 second"),
+            (600, "10 minutes"),
+            (7_300, "2 hours"),
+            (200_000, "2 days"),
+        ] {
+            assert_eq!(ago(&before(seconds)), words);
+        }
+    }
+}

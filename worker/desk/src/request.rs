@@ -1,0 +1,99 @@
+//! A request, read to its end: its path, the values of its query and of its form, its cookie.
+
+use std::net::IpAddr;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::{Method, Request, body::Incoming, header};
+use letterbox_common::Token;
+use url::form_urlencoded;
+
+use crate::{response::Trouble, server::Desk, session};
+
+/// Maximum bytes of a form.
+const MAX_FORM: usize = 64 * 1024;
+
+/// Names and values of a query or a form, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Values(Vec<(String, String)>);
+
+impl Values {
+    fn parse(encoded: &[u8]) -> Self {
+        Self(form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// The first value of this name that is not blank.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut given = self.0.iter().filter(|(given, _)| given == name);
+        let value = given.find(|(_, value)| !value.trim().is_empty());
+        value.map(|(_, value)| value.as_str())
+    }
+
+    /// All values of this name.
+    pub(crate) fn all<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v str> {
+        let of_name = self.0.iter().filter(move |(given, _)| given == name);
+        of_name.map(|(_, value)| value.as_str())
+    }
+
+    /// All of them but those of this name, encoded as a query.
+    pub(crate) fn without(&self, name: &str) -> String {
+        let others = self.0.iter().filter(|(given, _)| given != name);
+        let mut encoded = form_urlencoded::Serializer::new(String::new());
+        encoded.extend_pairs(others).finish()
+    }
+}
+
+/// What a browser asks for, or posts.
+pub(crate) struct Asked {
+    /// Whether it changes something.
+    pub(crate) is_post: bool,
+    pub(crate) path: String,
+    pub(crate) query: Values,
+    /// What was filled in; empty unless posted.
+    pub(crate) form: Values,
+    /// The token of the session, if the cookie has one.
+    pub(crate) session: Option<Token>,
+    /// Of the client.
+    pub(crate) address: String,
+}
+
+impl Asked {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// When it is neither reading nor posting, comes from another page than one of the desk, or is
+    /// no form of a bounded length.
+    pub(crate) async fn read(
+        desk: &Desk,
+        peer: IpAddr,
+        request: Request<Incoming>,
+    ) -> Result<Self, Trouble> {
+        let (head, body) = request.into_parts();
+        let is_post = match head.method {
+            Method::GET | Method::HEAD => false,
+            Method::POST => true,
+            _ => return Err(Trouble::NotFound),
+        };
+        let mut form = Values::default();
+        if is_post {
+            // A browser says where a form was, and no page can keep it from doing so.
+            let origin = head.headers.get(header::ORIGIN);
+            if origin.is_none_or(|origin| origin.as_bytes() != desk.origin.as_bytes()) {
+                return Err(Trouble::Forged);
+            }
+            let kind = head.headers.get(header::CONTENT_TYPE);
+            if kind.is_none_or(|kind| kind.as_bytes() != b"application/x-www-form-urlencoded") {
+                return Err(Trouble::Unreadable);
+            }
+            let body = Limited::new(body, MAX_FORM).collect().await;
+            form = Values::parse(&body.map_err(|_| Trouble::Unreadable)?.to_bytes());
+        }
+        Ok(Self {
+            is_post,
+            path: head.uri.path().to_owned(),
+            query: Values::parse(head.uri.query().unwrap_or_default().as_bytes()),
+            form,
+            session: session::token_in(&head.headers, desk.is_https()),
+            address: desk.proxies.address(peer, &head.headers).to_string(),
+        })
+    }
+}

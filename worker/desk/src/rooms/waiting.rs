@@ -1,0 +1,120 @@
+//! What waits for the answer of a person: by workflow, oldest first; and one question with all that
+//! is needed to answer it.
+
+use letterbox_common::{ids::ApprovalId, states::ApprovalState};
+use letterbox_operator::{ApprovalDetail, WaitingApproval, words};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Visit, id};
+use crate::response::{Response, Trouble, see};
+
+/// Questions that are shown of each workflow.
+const EACH: u32 = 20;
+/// A longer request is shown on a page of its own, and not answered among others.
+const MAX_SHOWN: usize = 1_500;
+
+/// A workflow with its questions.
+#[derive(Serialize)]
+struct Group<'a> {
+    workflow_name: &'a str,
+    workspace_name: &'a str,
+    waiting: i64,
+    is_counted: bool,
+    questions: Vec<Value>,
+}
+
+/// Everything that waits in the workspaces of the person.
+pub(crate) async fn waiting(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let all = visit.operator.waiting_approvals(None, EACH).await?;
+    let groups = all.chunk_by(|one, other| one.workflow_id == other.workflow_id);
+    let groups: Vec<_> = groups.filter_map(group).collect();
+    Ok(visit.page("waiting", "Waiting", json!({ "groups": groups })))
+}
+
+fn group(questions: &[WaitingApproval]) -> Option<Group<'_>> {
+    let first = questions.first()?;
+    let shown = questions.iter().map(|question| {
+        let row = &question.row;
+        let members = words::members_of_request(row.request.as_ref());
+        let length: usize = members
+            .iter()
+            .map(|(name, text)| name.len() + text.len())
+            .sum();
+        json!({
+            "approval_id": row.approval_id,
+            "action_id": row.action_id,
+            "created_at": row.created_at,
+            "expires_at": row.expires_at,
+            "request": words::request(row.request.as_ref()),
+            "members": (length <= MAX_SHOWN).then_some(members),
+        })
+    });
+    Some(Group {
+        workflow_name: &first.workflow_name,
+        workspace_name: &first.workspace_name,
+        waiting: first.waiting,
+        is_counted: first.is_counted,
+        questions: shown.collect(),
+    })
+}
+
+/// One question.
+pub(crate) async fn question(visit: &Visit<'_>, approval: &str) -> Result<Response, Trouble> {
+    let question = visit.operator.approval(id(approval)?).await?;
+    let may_answer = may_answer(visit, &question)?;
+    let row = &question.row;
+    let found = json!({
+        "question": &question,
+        "may_answer": may_answer,
+        "request": words::request(row.request.as_ref()),
+        "members": words::members_of_request(row.request.as_ref()),
+        "submitted": question.input.as_ref().and_then(|input| input.members()),
+        "because": words::taint(&row.untrusted, &row.steered_by),
+    });
+    Ok(visit.page("question", "Question", found))
+}
+
+fn may_answer(visit: &Visit<'_>, question: &ApprovalDetail) -> Result<bool, Trouble> {
+    let user = visit.user()?;
+    let mut answerers = question.may_answer.iter();
+    Ok(question.is_open && answerers.any(|member| member.user_id == user))
+}
+
+/// Answers one question or several, in the person's name.
+pub(crate) async fn answer(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let form = &visit.asked.form;
+    let answer = match form.get("answer") {
+        Some("approve") => ApprovalState::Approved,
+        Some("deny") => ApprovalState::Denied,
+        _ => return Err(Trouble::Unreadable),
+    };
+    let questions: Result<Vec<ApprovalId>, _> = form.all("question").map(id).collect();
+    let user = visit.user()?;
+    let (mut answered, mut refused) = (0, Vec::new());
+    for question in questions? {
+        let given = match answer {
+            ApprovalState::Approved => visit.operator.approve(question, user).await,
+            _ => visit.operator.deny(question, user).await,
+        };
+        match given.map_err(Trouble::from) {
+            Ok(_) => answered += 1,
+            Err(Trouble::Refused(words)) => refused.push(words),
+            Err(Trouble::NotFound) => {
+                refused.push("A question is not there, or not for you.".to_owned());
+            }
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    if refused.is_empty() {
+        return Ok(see("/"));
+    }
+    refused.dedup();
+    let verb = if answer == ApprovalState::Approved {
+        "approved"
+    } else {
+        "denied"
+    };
+    let told = format!("{answered} {verb}. {}", refused.join(" "));
+    Err(Trouble::Refused(told))
+}

@@ -1,0 +1,92 @@
+//! Who answers which request. Whoever is not signed in sees how to, and nothing else.
+
+use std::net::IpAddr;
+
+use hyper::{Request, StatusCode, body::Incoming};
+use letterbox_operator::{Operator, Orderer};
+
+use crate::{
+    request::Asked,
+    response::{Response, Trouble, content},
+    rooms::{Visit, runs, sign_in, waiting},
+    server::Desk,
+    session,
+};
+
+const STYLE: &str = include_str!("../static/desk.css");
+
+impl Desk {
+    /// Whether browsers reach the desk over TLS.
+    pub(crate) fn is_https(&self) -> bool {
+        self.origin.starts_with("https:")
+    }
+}
+
+/// Answers a request, whatever it is.
+pub(crate) async fn answer(desk: &Desk, peer: IpAddr, request: Request<Incoming>) -> Response {
+    let answered = async {
+        let asked = Asked::read(desk, peer, request).await?;
+        route(desk, &asked).await
+    };
+    match answered.await {
+        Ok(response) => response,
+        Err(trouble) => desk.pages.trouble(&trouble),
+    }
+}
+
+async fn route(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+    let path: Vec<&str> = asked.path.split('/').skip(1).collect();
+    match (asked.is_post, path.as_slice()) {
+        (false, ["style.css"]) => {
+            let style = "text/css; charset=utf-8";
+            return Ok(content(StatusCode::OK, style, STYLE));
+        }
+        (false, ["sign-in"]) => return Ok(sign_in::ask(desk, asked)),
+        (true, ["sign-in"]) => return sign_in::sign_in(desk, asked).await,
+        _ => {}
+    }
+    let visit = visit(desk, asked).await?;
+    match (asked.is_post, path.as_slice()) {
+        (true, ["sign-out"]) => sign_in::sign_out(&visit).await,
+        (false, [""]) => waiting::waiting(&visit).await,
+        (false, ["questions", id]) => waiting::question(&visit, id).await,
+        (true, ["questions"]) => waiting::answer(&visit).await,
+        (false, ["runs"]) => runs::list(&visit).await,
+        (false, ["runs", id]) => runs::show(&visit, id).await,
+        (true, ["runs", id, "cancel"]) => runs::cancel(&visit, id).await,
+        (true, ["runs", id, "retry"]) => runs::retry(&visit, id).await,
+        _ => Err(Trouble::NotFound),
+    }
+}
+
+/// The person in whose session this is asked. What is posted must come from a page of it.
+async fn visit<'a>(desk: &'a Desk, asked: &'a Asked) -> Result<Visit<'a>, Trouble> {
+    let session = asked.session.as_ref().ok_or(Trouble::SignedOut)?;
+    let given = asked.form.get("form_token").unwrap_or_default();
+    if asked.is_post && !session::is_form_token(session, given) {
+        return Err(Trouble::Forged);
+    }
+    let orderer = Orderer {
+        by: None,
+        command: asked.is_post.then(|| command(&asked.path)),
+        reason: asked.form.get("reason").map(str::to_owned),
+    };
+    let address = asked.address.clone();
+    let operator = Operator::in_session(&desk.database, session, address, orderer).await?;
+    let operator = operator.ok_or(Trouble::SignedOut)?;
+    Ok(Visit {
+        desk,
+        asked,
+        form_token: session::form_token(session),
+        operator,
+    })
+}
+
+/// What the audit log calls what was posted: the path without its ids.
+fn command(path: &str) -> String {
+    let words = path
+        .split('/')
+        .filter(|word| !word.is_empty() && word.len() < 36);
+    let words: Vec<_> = words.collect();
+    format!("desk {}", words.join(" "))
+}

@@ -1,0 +1,232 @@
+//! Who someone is: links to sign in with, the sessions that they begin, and database logins that
+//! belong to persons.
+
+use jiff::Timestamp;
+use letterbox_common::{Token, ids::UserId};
+use letterbox_database::{Database, Statement, from_row, statements};
+use serde::Serialize;
+use tokio_postgres::error::SqlState;
+
+use crate::{Operator, OperatorError, Orderer, Reason, error::Explain};
+
+statements! {
+    /// Makes a link with which a user signs in.
+    MAKE_SIGN_IN_LINK = make_sign_in_link "
+INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expires_at";
+
+    /// Ends the sessions of a user, and their links.
+    SIGN_OUT_USER = sign_out_user "
+WITH links AS (
+    DELETE FROM sign_in_links WHERE user_id = $1
+), ended AS (
+    DELETE FROM sessions WHERE user_id = $1 RETURNING user_id
+)
+SELECT $1::uuid AS user_id, (SELECT count(*) FROM ended) AS sessions";
+
+    /// Why a login can't belong to a person: it does not exist, has an operator's rights, or lacks
+    /// those of people.
+    UNFIT_LOGIN = unfit_login "
+SELECT CASE WHEN login IS NULL THEN 'missing'
+    WHEN pg_has_role(login, 'letterbox_operator', 'MEMBER')
+        OR pg_has_role(login, 'letterbox_worker', 'MEMBER') THEN 'powerful'
+    WHEN NOT pg_has_role(login, 'letterbox_desk', 'MEMBER') THEN 'powerless'
+    END AS why
+FROM to_regrole(quote_ident($1)) AS login";
+
+    /// Gives a login to a person.
+    BIND_LOGIN = bind_login "
+INSERT INTO bound_logins (login, user_id) VALUES ($1::text::name, $2)
+RETURNING login::text AS login, user_id";
+
+    /// Takes a login from its person.
+    UNBIND_LOGIN = unbind_login "
+DELETE FROM bound_logins WHERE login = $1::text::name
+RETURNING login::text AS login, user_id";
+
+    /// Begins a session for a link, which is used up.
+    BEGIN_SESSION = begin_session "SELECT begin_session($1, $2) AS user_id";
+
+    /// Who acts; notes that their session is in use.
+    GREET = greet "SELECT user_id, email, name FROM greet()";
+
+    /// Ends the session that the transaction names.
+    END_SESSION = end_session "SELECT end_session()";
+}
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&BEGIN_SESSION, &GREET, &END_SESSION];
+
+/// A person who has proven who they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Person {
+    /// The user.
+    pub user_id: UserId,
+    /// As it was given.
+    pub email: String,
+    /// The user's name, for people.
+    pub name: String,
+}
+
+from_row!(Person {
+    user_id,
+    email,
+    name
+});
+
+/// A link with which a user signs in, once.
+#[derive(Debug)]
+pub struct SignInLink {
+    /// The user.
+    pub user_id: UserId,
+    /// From then on it begins no session.
+    pub expires_at: Timestamp,
+    /// What the link carries. It is not stored.
+    pub token: Token,
+}
+
+/// What a sign-out ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SignedOut {
+    /// The user.
+    pub user_id: UserId,
+    /// How many sessions they had.
+    pub sessions: i64,
+}
+
+from_row!(SignedOut { user_id, sessions });
+
+/// A login of the database that belongs to a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BoundLogin {
+    /// Its name.
+    pub login: String,
+    /// The person.
+    pub user_id: UserId,
+}
+
+from_row!(BoundLogin { login, user_id });
+
+/// Who acts, as the database knows from the login or from what the transaction says.
+pub(crate) async fn greeted(database: &Database) -> Result<Option<Person>, OperatorError> {
+    Ok(database.fetch_optional(&GREET, &[]).await?)
+}
+
+impl Operator {
+    /// Makes a link with which a user signs in to the desk, within ten minutes and once.
+    ///
+    /// # Errors
+    /// When there is no such user.
+    pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink, OperatorError> {
+        let token = Token::generate()?;
+        let made = self
+            .database
+            .fetch_one(&MAKE_SIGN_IN_LINK, &[&user, &token.hash().as_slice()])
+            .await;
+        let missing = Reason::NotFound("user");
+        let (expires_at,) = made.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
+        Ok(SignInLink {
+            user_id: user,
+            expires_at,
+            token,
+        })
+    }
+
+    /// Ends the sessions of a user, and the links that would begin one.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
+        Ok(self.database.fetch_one(&SIGN_OUT_USER, &[&user]).await?)
+    }
+
+    /// Gives a login of the database to a person: whoever uses it acts as this person.
+    ///
+    /// # Errors
+    /// When there is no such user or login, it belongs to somebody already, or has not the rights
+    /// of people and those alone.
+    pub async fn bind_login(&self, user: UserId, login: &str) -> Result<BoundLogin, OperatorError> {
+        let (unfit,): (Option<String>,) = self.database.fetch_one(&UNFIT_LOGIN, &[&login]).await?;
+        let unfit = unfit.map(|why| match why.as_str() {
+            "missing" => format!(
+                "there is no login {login:?}: create it in PostgreSQL, with CREATE ROLE … LOGIN \
+                 IN ROLE letterbox_desk"
+            ),
+            "powerful" => format!(
+                "{login:?} has an operator's or a worker's rights: who may do everything proves \
+                 nothing"
+            ),
+            _ => format!("{login:?} has not the rights of people: GRANT letterbox_desk to it"),
+        });
+        if let Some(why) = unfit {
+            return Err(Reason::UnfitLogin(why).into());
+        }
+        self.user(user).await?;
+        let bound = self.database.fetch_one(&BIND_LOGIN, &[&login, &user]).await;
+        let taken = Reason::UnfitLogin(format!("{login:?} belongs to somebody already"));
+        bound.explain(&SqlState::UNIQUE_VIOLATION, taken)
+    }
+
+    /// Takes a login from its person: it can do nothing then.
+    ///
+    /// # Errors
+    /// When it belongs to nobody.
+    pub async fn unbind_login(&self, login: &str) -> Result<BoundLogin, OperatorError> {
+        let unbound = self
+            .database
+            .fetch_optional(&UNBIND_LOGIN, &[&login])
+            .await?;
+        unbound.ok_or(Reason::NotFound("bound login").into())
+    }
+
+    /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
+    /// is used, over or unknown.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn begin_session(
+        desk: &Database,
+        link: &Token,
+        address: String,
+    ) -> Result<Option<Token>, OperatorError> {
+        let session = Token::generate()?;
+        let desk = desk.saying([
+            ("letterbox.address", address),
+            ("letterbox.command", "sign in".to_owned()),
+        ]);
+        let hashes = (link.hash(), session.hash());
+        let (user,): (Option<UserId>,) = desk
+            .fetch_one(
+                &BEGIN_SESSION,
+                &[&hashes.0.as_slice(), &hashes.1.as_slice()],
+            )
+            .await?;
+        Ok(user.map(|_| session))
+    }
+
+    /// Carries out the orders of the person in a session of the desk. `None` if it is over or
+    /// unknown.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn in_session(
+        desk: &Database,
+        session: &Token,
+        address: String,
+        orderer: Orderer,
+    ) -> Result<Option<Self>, OperatorError> {
+        let desk = desk.saying([
+            ("letterbox.session", hex::encode(session.hash())),
+            ("letterbox.address", address),
+        ]);
+        Self::of_person(&desk, orderer).await
+    }
+
+    /// Ends the session in which these orders are given.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn end_session(&self) -> Result<(), OperatorError> {
+        self.database.execute(&END_SESSION, &[]).await?;
+        Ok(())
+    }
+}
