@@ -144,7 +144,7 @@ GRANT EXECUTE ON FUNCTION begin_session, greet, end_session, cancel_run, retry_r
     TO letterbox_desk;
 GRANT SELECT, INSERT, DELETE ON sign_in_links, sessions, bound_logins TO letterbox_operator;
 
--- What people see: the rows of their workspaces.
+-- What people see: the rows of their workspaces. What they change, functions do for them.
 
 DO $$
 DECLARE
@@ -172,17 +172,6 @@ GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted,
     branch, error, retry_at, started_at, finished_at, unanswered, part_of, is_told, begun, answered)
     ON run_actions TO letterbox_desk;
 GRANT SELECT ON approvals TO letterbox_desk;
-
--- Editors answer, in their own name, and let the run go on.
-
-CREATE POLICY editors_answer ON approvals FOR UPDATE TO letterbox_desk
-    USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]))
-    WITH CHECK (state IN ('approved', 'denied')
-        AND decided_by = (SELECT a.user_id FROM acting() a));
-CREATE POLICY editors_wake ON active_runs FOR UPDATE TO letterbox_desk
-    USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
-GRANT UPDATE (state, decided_by, decided_at) ON approvals TO letterbox_desk;
-GRANT UPDATE (due_at, state) ON active_runs TO letterbox_desk;
 
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON sessions
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');

@@ -293,8 +293,7 @@ CREATE INDEX approvals_pending ON approvals (workflow_id, created_at) WHERE stat
 
 CREATE FUNCTION worker_only_asks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT (pg_has_role(current_user, 'letterbox_operator', 'MEMBER')
-        OR pg_has_role(current_user, 'letterbox_desk', 'MEMBER')) AND (
+    IF NOT pg_has_role(current_user, 'letterbox_operator', 'MEMBER') AND (
         (TG_OP = 'INSERT' AND NEW.state <> 'pending')
         OR (TG_OP = 'UPDATE' AND NEW.state <> OLD.state AND NEW.state NOT IN ('expired',
             'withdrawn')
@@ -538,6 +537,48 @@ COMMENT ON FUNCTION end_runs IS
     'workspace keeps them';
 REVOKE EXECUTE ON FUNCTION end_runs FROM PUBLIC;
 
+CREATE FUNCTION answer_approval(answered uuid, decider uuid, answer text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    person record;
+    question approvals;
+BEGIN
+    SELECT * INTO person FROM acting();
+    IF NOT is_operator() AND person.user_id IS DISTINCT FROM decider THEN
+        RAISE EXCEPTION 'nobody answers in the name of another'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- The run first, as everybody does. A worker that has it looks for the answer when it lets go.
+    PERFORM FROM workspaces w
+    JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = answered
+    JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
+    FOR NO KEY UPDATE OF a;
+    UPDATE approvals p SET state = answer, decided_by = m.user_id, decided_at = clock_timestamp()
+    FROM workspaces w JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = decider
+    WHERE answer IN ('approved', 'denied')
+      AND p.workspace_id = w.workspace_id AND p.approval_id = answered
+      AND p.state = 'pending' AND p.expires_at > question_clock(p.workspace_id)
+      AND EXISTS (SELECT FROM runs r
+                  WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
+                    AND r.state = 'waiting_approval'
+                    AND approval_stands(r.workspace_id, m.user_id, r.run_as,
+                        CASE person.user_id WHEN m.user_id THEN person.proven_by
+                            ELSE 'asserted' END))
+    RETURNING p.* INTO question;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE active_runs a SET state = 'ready', due_at = clock_timestamp()
+    WHERE a.workspace_id = question.workspace_id AND a.run_id = question.run_id
+      AND a.state = 'scheduled';
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION answer_approval IS
+    'Answers a question that is open, for a member who may, and lets the run go on; false if it is '
+    'not open, or not for this member. Operators name who answers; people answer themselves';
+REVOKE EXECUTE ON FUNCTION answer_approval FROM PUBLIC;
+
 CREATE TABLE run_usage (
     workspace_id uuid NOT NULL REFERENCES workspaces,
     month        date NOT NULL CHECK (EXTRACT(day FROM month) = 1),
@@ -562,11 +603,12 @@ GRANT SELECT, UPDATE (answer_sealed) ON run_actions TO letterbox_operator;
 GRANT INSERT, SELECT (workspace_id, approval_id, run_id, action_id, state, expires_at, decided_by,
     decided_at, created_at, proven_by), UPDATE (state, expires_at, decided_at)
     ON approvals TO letterbox_worker;
-GRANT SELECT, UPDATE (state, decided_by, decided_at) ON approvals TO letterbox_operator;
+GRANT SELECT ON approvals TO letterbox_operator;
 GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE ON active_runs TO letterbox_worker;
-GRANT SELECT, UPDATE (due_at, state) ON active_runs TO letterbox_operator;
+GRANT SELECT ON active_runs TO letterbox_operator;
 GRANT EXECUTE ON FUNCTION end_runs TO letterbox_worker;
+GRANT EXECUTE ON FUNCTION answer_approval TO letterbox_operator, letterbox_desk;
 GRANT SELECT ON runs_in_demand TO letterbox_scaler;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO letterbox_worker;
 GRANT SELECT ON workers TO letterbox_operator;

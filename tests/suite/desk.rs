@@ -283,7 +283,8 @@ async fn what_a_stranger_wrote_is_text() {
     scene
         .set_policy(json!({"rules": [], "default": "approve"}))
         .await;
-    let hostile = "</dd></dl><script>alert(1)</script><a href=//x>x</a>\u{202e}\u{200b}{{ 7 * 7 }}";
+    let hostile =
+        "</dd></dl><script>alert(1)</script><a href=//x>x</a>\u{202e}\u{200b}{{ 1234567 * 10 }}";
     let mut payload = letterbox_tests::payload();
     payload["message"] = hostile.into();
     assert_eq!(form.submit("k", &payload).await.status, 200);
@@ -302,7 +303,7 @@ async fn what_a_stranger_wrote_is_text() {
             "{page}"
         );
         assert!(
-            !page.contains(['\u{202e}', '\u{200b}']) && !page.contains("49"),
+            !page.contains(['\u{202e}', '\u{200b}']) && !page.contains("12345670"),
             "{page}"
         );
     }

@@ -73,8 +73,7 @@ async fn who_takes_a_run_over_sees_an_answer_that_is_recorded_meanwhile() {
             PERFORM pg_advisory_xact_lock_shared(42);
             RETURN true;
         END $$;
-        ALTER TABLE members ENABLE ROW LEVEL SECURITY;
-        CREATE POLICY gate ON members TO letterbox_worker USING (gate());
+        CREATE POLICY gate ON members AS RESTRICTIVE TO letterbox_worker USING (gate());
         SELECT pg_advisory_lock(42)";
     world.database.batch_execute(stopping).await.unwrap();
     let _other = world.worker().await;

@@ -952,7 +952,6 @@ const HELD: &str = "worker/src/executor/store/mod.rs";
 const LOAD: &str = "worker/src/executor/store/load.rs";
 const BEGIN: &str = "worker/src/executor/store/begin.rs";
 const WRITE: &str = "worker/src/executor/store/write.rs";
-const PEOPLE: &str = "worker/operator/src/approvals.rs";
 const RUNS: &str = "migrations/V8__runs.sql";
 const ORDERS: &str = "migrations/V10__operation.sql";
 
@@ -1003,8 +1002,8 @@ const HELD_TO: [(&str, &str, &str); 32] = [
     ("Write", RUNS, "FUNCTION end_runs"),
     ("Cancel", ORDERS, "FUNCTION cancel_run"),
     ("Release", ORDERS, "FUNCTION release_hold"),
-    ("Answer", PEOPLE, "LOCK_ASKED_RUN"),
-    ("Answer", PEOPLE, "ANSWER_APPROVAL"),
+    ("Answer", RUNS, "FUNCTION answer_approval"),
+    ("Answer", RUNS, "FOR NO KEY UPDATE OF a"),
     ("Answer", RUNS, "NEW.approval_id := gen_random_uuid()"),
     ("Retry", ORDERS, "FUNCTION retry_run"),
 ];

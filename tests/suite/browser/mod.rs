@@ -184,7 +184,8 @@ impl Browser {
         let found = self
             .promised(
                 "axe.run(document, {resultTypes: ['violations']}).then((found) => \
-                 found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html)))",
+                 found.violations.map((one) => \
+                 one.id + ': ' + one.nodes.map((node) => node.html)))",
             )
             .await;
         assert_eq!(found, json!([]), "{state}");

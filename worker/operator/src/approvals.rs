@@ -6,7 +6,7 @@ use letterbox_common::{
     ids::{ApprovalId, RunId, UserId, WorkflowId, WorkspaceId},
     states::ApprovalState,
 };
-use letterbox_database::{DatabaseError, FromRow, Transaction, Work, from_row, statements};
+use letterbox_database::{FromRow, from_row, statements};
 use letterbox_workflow::{ApproveBy, Steering, Untrusted};
 use serde::Serialize;
 use serde_json::Value;
@@ -81,59 +81,8 @@ SELECT approve_by(r.workspace_id) AS approve_by, r.run_as = $2 AS is_own,
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
 
-    /// Locks the run that waits for an answer.
-    LOCK_ASKED_RUN = lock_asked_run "
-SELECT FROM workspaces w
-JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
-JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
-FOR NO KEY UPDATE OF a";
-
-    /// Answers a question that is still open, for a member who may, and lets the run go on. A
-    /// worker that has the run looks for the answer when it lets go of it.
-    ANSWER_APPROVAL = answer_approval concat!("
-WITH answered AS (
-    UPDATE approvals p SET state = $3, decided_by = m.user_id, decided_at = clock_timestamp()
-    FROM workspaces w JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = $2
-    WHERE p.workspace_id = w.workspace_id AND p.approval_id = $1
-      AND p.state = 'pending' AND p.expires_at > question_clock(p.workspace_id)
-      AND EXISTS (SELECT FROM runs r
-                  WHERE r.workspace_id = p.workspace_id AND r.run_id = p.run_id
-                    AND r.state = 'waiting_approval'
-                    AND approval_stands(r.workspace_id, m.user_id, r.run_as,
-                        coalesce((SELECT a.proven_by FROM acting() a
-                                  WHERE a.user_id = m.user_id), 'asserted')))
-    RETURNING p.*
-), due AS (
-    UPDATE active_runs a SET state = 'ready', due_at = clock_timestamp()
-    FROM answered p
-    WHERE a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.state = 'scheduled'
-)
-SELECT ", columns!(), "
-FROM answered p JOIN run_actions a USING (workspace_id, run_id, action_id)");
-}
-
-/// The answer of a person, in a transaction that locks the run first, as everybody does.
-struct AnswerApproval {
-    approval: ApprovalId,
-    by: UserId,
-    answer: ApprovalState,
-}
-
-impl Work for AnswerApproval {
-    type Output = ApprovalRow;
-
-    async fn run(
-        &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<Option<ApprovalRow>, DatabaseError> {
-        transaction
-            .query_opt(&LOCK_ASKED_RUN, &[&self.approval])
-            .await?;
-        let answered = transaction
-            .query_opt(&ANSWER_APPROVAL, &[&self.approval, &self.by, &self.answer])
-            .await?;
-        Ok(answered.as_ref().map(ApprovalRow::from_row).transpose()?)
-    }
+    /// Answers a question that is still open, for a member who may, and lets the run go on.
+    ANSWER_APPROVAL = answer_approval "SELECT answer_approval($1, $2, $3) AS answered";
 }
 
 /// A question whether a request may be sent.
@@ -350,16 +299,14 @@ impl Operator {
         by: UserId,
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
-        let answering = AnswerApproval {
-            approval,
-            by,
-            answer,
-        };
-        let answered = self.database.transaction("answer_approval", &answering);
-        if let Some(answered) = answered.await? {
-            return Ok(answered);
-        }
+        let (answered,) = self
+            .database
+            .fetch_one(&ANSWER_APPROVAL, &[&approval, &by, &answer])
+            .await?;
         let found = self.approval(approval).await?;
+        if answered {
+            return Ok(found.row);
+        }
         let rule = self
             .database
             .query_opt(&APPROVE_BY, &[&approval, &by])

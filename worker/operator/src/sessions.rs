@@ -28,7 +28,8 @@ SELECT $1::uuid AS user_id, (SELECT count(*) FROM ended) AS sessions";
     UNFIT_LOGIN = unfit_login "
 SELECT CASE WHEN login IS NULL THEN 'missing'
     WHEN pg_has_role(login, 'letterbox_operator', 'MEMBER')
-        OR pg_has_role(login, 'letterbox_worker', 'MEMBER') THEN 'powerful'
+        OR pg_has_role(login, 'letterbox_worker', 'MEMBER')
+        OR pg_has_role(login, 'letterbox_gateway', 'MEMBER') THEN 'powerful'
     WHEN NOT pg_has_role(login, 'letterbox_desk', 'MEMBER') THEN 'powerless'
     END AS why
 FROM to_regrole(quote_ident($1)) AS login";
@@ -152,7 +153,7 @@ impl Operator {
                  IN ROLE letterbox_desk"
             ),
             "powerful" => format!(
-                "{login:?} has an operator's or a worker's rights: who may do everything proves \
+                "{login:?} has an operator's or a process's rights: who may do everything proves \
                  nothing"
             ),
             _ => format!("{login:?} has not the rights of people: GRANT letterbox_desk to it"),

@@ -196,7 +196,7 @@ Letterbox is up.
   Secret      {secret}
   Dashboard   {dashboard}
   Desk        {sign_in}
-              (signs in the demo's owner, once, within ten minutes; then: letterbox user sign-in-link)
+              (signs in the demo's owner, once, within ten minutes)
   Logs        .local/gateway.log, .local/worker.log; .local/receiver.log: what the form's runs sent
 
 Open the form in a browser, or submit it from here:
