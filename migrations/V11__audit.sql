@@ -80,6 +80,10 @@ BEGIN
         latter := to_jsonb(NEW);
     END IF;
     one := former || latter;
+    -- A session that begins or has ended names nobody yet, or no more: it is its user's own order.
+    IF TG_TABLE_NAME = 'sessions' AND person.user_id IS NULL AND NOT is_operator() THEN
+        SELECT (one ->> 'user_id')::uuid AS user_id, 'link' AS proven_by INTO person;
+    END IF;
     named := coalesce(person.user_id, coalesce(nullif(current_setting('letterbox.ordered_by',
         true), ''), one ->> 'decided_by')::uuid);
     INSERT INTO audit_log (workspace_id, ordered_by, proven_by, login, address, command, subject,

@@ -306,6 +306,7 @@ impl World {
                 false => ("LETTERBOX_ACCOUNT_KEYS", &self.account_keys),
             },
             ("LETTERBOX_LISTEN", "127.0.0.1:0"),
+            ("LETTERBOX_DESK_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_ADMIN_LISTEN", "127.0.0.1:0"),
             ("LETTERBOX_TRUSTED_PROXIES", "127.0.0.1"),
             ("LETTERBOX_EGRESS_ALLOW", "127.0.0.1"),

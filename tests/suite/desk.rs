@@ -19,11 +19,7 @@ impl Desk {
     async fn start(world: &World) -> Self {
         let front = Front::bind().await;
         let url = format!("http://{}", front.address());
-        let settings = [
-            ("LETTERBOX_DESK_URL", url.as_str()),
-            ("LETTERBOX_DESK_LISTEN", "127.0.0.1:0"),
-        ];
-        let process = world.start("letterbox-desk", &settings);
+        let process = world.start("letterbox-desk", &[("LETTERBOX_DESK_URL", &url)]);
         process.await_ready().await;
         let way = front.lead_to(process.public_address());
         Self {

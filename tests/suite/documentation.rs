@@ -297,6 +297,8 @@ fn every_way_to_run_it_gives_settings_that_there_are() {
         "deploy/systemd/worker.env",
         "deploy/systemd/letterbox-gateway.service",
         "deploy/systemd/letterbox-worker.service",
+        "deploy/systemd/desk.env",
+        "deploy/systemd/letterbox-desk.service",
     ];
     let mut found = 0;
     for file in files {

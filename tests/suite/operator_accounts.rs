@@ -1,7 +1,11 @@
 //! Accounts, policies, approvals and sealing keys on the command line.
 
-use letterbox_tests::{Peer, Reply, World, command_file, definition_with, sign};
-use serde_json::Value;
+use std::collections::BTreeSet;
+
+use letterbox_tests::{
+    Peer, Received, Reply, Scene, World, command_file, definition_with, eventually, post, sign,
+};
+use serde_json::{Value, json};
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
 
@@ -191,4 +195,66 @@ async fn keys_rotate_under_load() {
         "not 401: the sender is not to blame"
     );
     assert_eq!(sign(&webhooks[0].secret, b"").len(), 64);
+}
+
+/// A credential that changes breaks nothing that was rendered with the former: neither what waits
+/// for a person nor what waits for its next attempt.
+#[tokio::test]
+async fn a_new_credential_serves_what_waits() {
+    let is_new = |request: &Received| request.header("authorization") == Some("Bearer second");
+    let peer = Peer::start(move |request, _| match is_new(request) {
+        true => Reply::Status(200),
+        false => Reply::Status(503),
+    });
+    let peer = peer.await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let approve = json!({"rules": [], "default": "approve"});
+    scene.set_policy(approve).await;
+    for number in 0..20 {
+        form.assert_accepts(&format!("k{number}")).await;
+    }
+    world.await_state("waiting_approval", 20).await;
+    let operator = world.operator().await;
+    let waiting = world.waiting(form.workspace).await;
+    for question in &waiting[..10] {
+        let approving = operator.approve(question.approval_id, form.owner);
+        approving.await.unwrap();
+    }
+    let retrying = "SELECT count(*) FROM run_actions WHERE state = 'retrying'";
+    eventually("ten wait for their next attempt", async || {
+        world.count(retrying).await == 10
+    })
+    .await;
+    let token = command_file(&format!("{}.second", form.workspace), "second\n");
+    let account = world.order(format!("account list --workspace {}", form.workspace));
+    let account = account[0]["account_id"].as_str().unwrap().to_owned();
+    let rotated = world.order(format!("account rotate {account} --bearer-file {token}"));
+    assert_eq!(rotated["account_id"], *account);
+    for question in &waiting[10..] {
+        let approving = operator.approve(question.approval_id, form.owner);
+        approving.await.unwrap();
+    }
+    operator
+        .hurry_runs(form.workspace, None, None)
+        .await
+        .unwrap();
+    world.await_state("succeeded", 20).await;
+    let received = peer.received();
+    let done = received.iter().filter(|one| is_new(one));
+    let keys: BTreeSet<_> = done.map(|one| one.header("idempotency-key")).collect();
+    assert_eq!(keys.len(), 20, "each under a key of its own, once");
+    let log = world.order("audit list");
+    let mut entries = log.as_array().unwrap().iter();
+    let rotation = entries
+        .find(|entry| entry["command"] == "account rotate")
+        .unwrap();
+    assert_eq!(rotation["after"], json!({"credential_sealed": "(hidden)"}));
+
+    world.order(format!("account disconnect {account} --yes"));
+    let (code, told) = world.refusal(format!("account rotate {account} --bearer-file {token}"));
+    assert!(
+        code == 1 && told.contains("no such connected account"),
+        "{told}"
+    );
 }

@@ -97,6 +97,10 @@ async fn sessions_begin_once_and_end() {
     let signed_in = entries.as_array().unwrap().iter().find(signed_in).unwrap();
     assert_eq!(signed_in["address"], ADDRESS);
     assert_eq!(signed_in["subject_id"], json!(ada));
+    assert_eq!(
+        (&signed_in["ordered_by"], &signed_in["proven_by"]),
+        (&json!(ada), &json!("link"))
+    );
     let text = entries.to_string();
     assert!(
         !text.contains(&hex::encode(session.hash())),

@@ -66,7 +66,12 @@ async fn secrets_come_from_files_as_well() {
 /// Argument lists are readable for every user of a machine.
 #[test]
 fn no_flag_takes_a_secret() {
-    for program in ["letterbox", "letterbox-gateway", "letterbox-worker"] {
+    for program in [
+        "letterbox",
+        "letterbox-gateway",
+        "letterbox-worker",
+        "letterbox-desk",
+    ] {
         for flag in ["--database-url", "--amqp-url", "--sealing-keys", "--secret"] {
             let output = Command::new(binary(program))
                 .args([flag, "canary"])

@@ -38,7 +38,7 @@ impl Supervisor {
 #[tokio::test]
 async fn systemd_is_told_what_a_process_waits_for() {
     let world = World::new().await;
-    for program in ["letterbox-gateway", "letterbox-worker"] {
+    for program in ["letterbox-gateway", "letterbox-worker", "letterbox-desk"] {
         let supervisor = Supervisor::new();
         let path = supervisor.path.to_str().unwrap();
         let mut process = world.start(program, &[("NOTIFY_SOCKET", path)]);
@@ -57,7 +57,7 @@ async fn systemd_is_told_what_a_process_waits_for() {
 /// `systemd-analyze security` counts what a unit may do, from 0 to 100.
 #[test]
 fn units_let_a_process_do_little() {
-    for program in ["gateway", "worker"] {
+    for program in ["gateway", "worker", "desk"] {
         let unit = root().join(format!("deploy/systemd/letterbox-{program}.service"));
         let judged = Command::new("systemd-analyze")
             .args(["security", "--offline=true", "--threshold=15", "--no-pager"])

@@ -1,5 +1,5 @@
-//! Connected accounts: connect one (the only time that its credential is seen), list them,
-//! disconnect one (its credential is destroyed).
+//! Connected accounts: connect one, give it another credential (the only times that a credential is
+//! seen), list them, disconnect one (its credential is destroyed).
 
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -40,6 +40,18 @@ RETURNING ", columns!());
     ACCOUNTS = accounts concat!("
 SELECT ", columns!(), "
 FROM connected_accounts WHERE workspace_id = $1 ORDER BY created_at, account_id");
+
+    /// A connected account.
+    ACCOUNT = account concat!("
+SELECT ", columns!(), "
+FROM connected_accounts WHERE account_id = $1 AND disconnected_at IS NULL
+  AND workspace_id IN (SELECT workspace_id FROM workspaces)");
+
+    /// Replaces the credential of a connected account.
+    ROTATE_ACCOUNT = rotate_account concat!("
+UPDATE connected_accounts SET credential_sealed = $3
+WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
+RETURNING ", columns!());
 
     /// Disconnects an account and destroys its credential.
     DISCONNECT_ACCOUNT = disconnect_account concat!("
@@ -88,13 +100,17 @@ impl NewAccount {
         if reserved && !CREDENTIAL_HEADERS.contains(&header.as_str()) {
             return Err(Reason::ReservedHeader.into());
         }
-        let credential = self.credential.expose();
-        let empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
-        if empty || HeaderValue::from_bytes(credential).is_err() {
-            return Err(Reason::InvalidCredential.into());
-        }
-        Ok(())
+        check_credential(&self.credential)
     }
+}
+
+fn check_credential(credential: &Secret) -> Result<(), OperatorError> {
+    let credential = credential.expose();
+    let empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
+    if empty || HeaderValue::from_bytes(credential).is_err() {
+        return Err(Reason::InvalidCredential.into());
+    }
+    Ok(())
 }
 
 /// An account, without its credential.
@@ -188,6 +204,38 @@ impl Operator {
         connected
             .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
             .ok_or(Reason::NotAMember.into())
+    }
+
+    /// Gives a connected account another credential, for the same header: a token, if it is sent as
+    /// `Authorization: Bearer …`, else the value. What is rendered, approved or waits for a retry
+    /// goes on with it.
+    ///
+    /// # Errors
+    /// When there is no such account, it is not connected, or the credential is invalid or of the
+    /// other kind.
+    pub async fn rotate_account(
+        &self,
+        keys: &KeyRing,
+        account: AccountId,
+        credential: &Secret,
+    ) -> Result<AccountRow, OperatorError> {
+        check_credential(credential)?;
+        let missing = Reason::NotFound("connected account");
+        let found = self.database.fetch_optional(&ACCOUNT, &[&account]).await?;
+        let found: AccountRow = found.ok_or(missing.clone())?;
+        let place = Place::AccountCredential {
+            workspace: found.workspace_id,
+            account,
+            user: found.user_id,
+            header: &found.header,
+            base_url: &found.base_url,
+        };
+        let sealed = keys.seal(place, credential.expose())?;
+        let rotated = self
+            .database
+            .fetch_optional(&ROTATE_ACCOUNT, &[&found.workspace_id, &account, &sealed])
+            .await?;
+        rotated.ok_or(missing.into())
     }
 
     /// Lists the accounts of a workspace, disconnected ones included.

@@ -58,6 +58,22 @@ pub(crate) enum AccountCommand {
         #[command(flatten)]
         workspace: InWorkspace,
     },
+    /// Give an account another credential; what waits for an approval or a retry goes on with it
+    Rotate {
+        /// Id or name
+        account: Named<AccountId>,
+        /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
+        #[arg(
+            long,
+            value_name = "FILE",
+            required_unless_present = "value_file",
+            conflicts_with = "value_file"
+        )]
+        bearer_file: Option<PathBuf>,
+        /// A file with the value of the account's header
+        #[arg(long, value_name = "FILE")]
+        value_file: Option<PathBuf>,
+    },
     /// Disconnect an account; its credential is destroyed
     Disconnect {
         account_id: AccountId,
@@ -80,15 +96,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         } => {
             // First, so that nothing is created without keys.
             let keys = key_ring(SealedColumn::AccountCredential)?;
-            let (header, credential) = match (bearer_file, header.zip(value_file)) {
-                (Some(file), _) => (
-                    "authorization".into(),
-                    [b"Bearer ", file::read(&file)?.trim_ascii()].concat(),
-                ),
-                (None, Some((header, file))) => (header, file::read(&file)?.trim_ascii().to_vec()),
-                (None, None) => (String::new(), Vec::new()),
-            };
-            let credential = Secret::new(credential);
+            let credential = credential(bearer_file, value_file)?;
+            let header = header.unwrap_or_else(|| "authorization".to_owned());
             let operator = settings.operator().await?;
             let account = NewAccount {
                 workspace: workspace.id_to_grant(&operator).await?,
@@ -110,10 +119,32 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             let accounts = operator.accounts(workspace.id(&operator).await?).await?;
             Output::many(&accounts, &COLUMNS)
         }
+        AccountCommand::Rotate {
+            account,
+            bearer_file,
+            value_file,
+        } => {
+            let keys = key_ring(SealedColumn::AccountCredential)?;
+            let credential = credential(bearer_file, value_file)?;
+            let operator = settings.operator().await?;
+            let account = operator.id(&account).await?;
+            Output::one(&operator.rotate_account(&keys, account, &credential).await?)
+        }
         AccountCommand::Disconnect { account_id, yes } => {
             confirm_loss("the credential is destroyed", yes)?;
             let operator = settings.operator().await?;
             Output::one(&operator.disconnect_account(account_id).await?)
         }
     })
+}
+
+/// The value of the header that carries a credential, from the file of a token or of the value.
+fn credential(bearer: Option<PathBuf>, value: Option<PathBuf>) -> Result<Secret, Failure> {
+    let read = |file: PathBuf| Ok::<_, Failure>(file::read(&file)?.trim_ascii().to_vec());
+    let credential = match (bearer, value) {
+        (Some(file), _) => [b"Bearer ".as_slice(), &read(file)?].concat(),
+        (None, Some(file)) => read(file)?,
+        (None, None) => Vec::new(),
+    };
+    Ok(Secret::new(credential))
 }

@@ -46,6 +46,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox account connect --workspace Acme --user ada@example.com --name crm \
      --base-url https://crm.example.com/api --bearer-file token",
     "letterbox account list --workspace Acme",
+    "letterbox account rotate crm --bearer-file token",
     "letterbox account disconnect 01a1ff48-6c80-7651-82c4-c95867595738",
     "letterbox approval list --workspace Acme",
     "letterbox approval show 01a1ff48",
