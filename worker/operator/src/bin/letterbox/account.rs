@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::{AccountId, UserId},
     sealing::{SealedColumn, Secret, key_ring},
@@ -38,20 +38,11 @@ pub(crate) enum AccountCommand {
         /// The URL that every request begins with; actions can't leave it
         #[arg(long)]
         base_url: Url,
-        /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
-        #[arg(
-            long,
-            value_name = "FILE",
-            required_unless_present = "value_file",
-            conflicts_with = "value_file"
-        )]
-        bearer_file: Option<PathBuf>,
-        /// Name of the header that carries the credential instead
+        #[command(flatten)]
+        credential: Credential,
+        /// Name of the header that carries the credential instead of 'Authorization'
         #[arg(long, value_name = "NAME", requires = "value_file")]
         header: Option<String>,
-        /// A file with the value of that header
-        #[arg(long, value_name = "FILE", requires = "header")]
-        value_file: Option<PathBuf>,
     },
     /// List the accounts of a workspace
     List {
@@ -62,17 +53,8 @@ pub(crate) enum AccountCommand {
     Rotate {
         /// Id or name
         account: Named<AccountId>,
-        /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
-        #[arg(
-            long,
-            value_name = "FILE",
-            required_unless_present = "value_file",
-            conflicts_with = "value_file"
-        )]
-        bearer_file: Option<PathBuf>,
-        /// A file with the value of the account's header
-        #[arg(long, value_name = "FILE")]
-        value_file: Option<PathBuf>,
+        #[command(flatten)]
+        credential: Credential,
     },
     /// Disconnect an account; its credential is destroyed
     Disconnect {
@@ -90,13 +72,12 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             user,
             name,
             base_url,
-            bearer_file,
+            credential,
             header,
-            value_file,
         } => {
             // First, so that nothing is created without keys.
             let keys = key_ring(SealedColumn::AccountCredential)?;
-            let credential = credential(bearer_file, value_file)?;
+            let credential = credential.read()?;
             let header = header.unwrap_or_else(|| "authorization".to_owned());
             let operator = settings.operator().await?;
             let account = NewAccount {
@@ -121,11 +102,10 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         }
         AccountCommand::Rotate {
             account,
-            bearer_file,
-            value_file,
+            credential,
         } => {
             let keys = key_ring(SealedColumn::AccountCredential)?;
-            let credential = credential(bearer_file, value_file)?;
+            let credential = credential.read()?;
             let operator = settings.operator().await?;
             let account = operator.id(&account).await?;
             Output::one(&operator.rotate_account(&keys, account, &credential).await?)
@@ -138,13 +118,31 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
     })
 }
 
-/// The value of the header that carries a credential, from the file of a token or of the value.
-fn credential(bearer: Option<PathBuf>, value: Option<PathBuf>) -> Result<Secret, Failure> {
-    let read = |file: PathBuf| Ok::<_, Failure>(file::read(&file)?.trim_ascii().to_vec());
-    let credential = match (bearer, value) {
-        (Some(file), _) => [b"Bearer ".as_slice(), &read(file)?].concat(),
-        (None, Some(file)) => read(file)?,
-        (None, None) => Vec::new(),
-    };
-    Ok(Secret::new(credential))
+/// Where a credential is read from.
+#[derive(Args)]
+pub(crate) struct Credential {
+    /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "value_file",
+        conflicts_with = "value_file"
+    )]
+    bearer_file: Option<PathBuf>,
+    /// A file with the value of the account's header
+    #[arg(long, value_name = "FILE")]
+    value_file: Option<PathBuf>,
+}
+
+impl Credential {
+    /// The value of the header that carries it.
+    fn read(&self) -> Result<Secret, Failure> {
+        let read = |file| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
+        let credential = match (&self.bearer_file, &self.value_file) {
+            (Some(file), _) => [b"Bearer ".as_slice(), &read(file)?].concat(),
+            (None, Some(file)) => read(file)?,
+            (None, None) => Vec::new(),
+        };
+        Ok(Secret::new(credential))
+    }
 }
