@@ -89,7 +89,8 @@ const EXAMPLES: &[&str] = &[
     "letterbox keys rotate",
     "letterbox demo --folder .local --definition deploy/lib/demo-workflow.json \
      --receiver-url http://127.0.0.1:9099 --gateway-admin-url http://127.0.0.1:9080 \
-     --worker-admin-url http://127.0.0.1:9081",
+     --worker-admin-url http://127.0.0.1:9081 \
+     --desk-admin-url http://127.0.0.1:9082",
     "letterbox completion bash > /usr/share/bash-completion/completions/letterbox",
     "letterbox man /usr/local/share/man/man1",
 ];
