@@ -548,10 +548,12 @@ BEGIN
         RAISE EXCEPTION 'nobody answers in the name of another'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
-    -- The run first, as everybody does. A worker that has it looks for the answer when it lets go.
+    -- The run first, as everybody does: a worker that has it looks for the answer when it lets go.
+    -- Who may not answer locks nothing.
     PERFORM FROM workspaces w
     JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = answered
     JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
+    WHERE is_operator() OR w.workspace_id = ANY (workspaces_as('editor'))
     FOR NO KEY UPDATE OF a;
     UPDATE approvals p SET state = answer, decided_by = m.user_id, decided_at = clock_timestamp()
     FROM workspaces w JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = decider

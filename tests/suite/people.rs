@@ -231,6 +231,13 @@ async fn the_rows_of_others_are_not_there() {
         let code = called.unwrap_err().code().unwrap().code().to_owned();
         assert_eq!(code, "42501", "{order}");
     }
+    // Who may not answer holds up nobody, not even while a transaction lasts.
+    let question = world.waiting(foreign).await.remove(0).approval_id;
+    let answering = format!("BEGIN; SELECT answer_approval('{question}', '{eve}', 'approved')");
+    desk.batch_execute(&answering).await.unwrap();
+    let free = "SELECT FROM active_runs FOR UPDATE NOWAIT";
+    assert_eq!(world.database.execute(free, &[]).await.unwrap(), 1);
+    desk.batch_execute("COMMIT").await.unwrap();
     let called = "SELECT changed_repeats($1, $2)";
     let told = desk.query_one(called, &[&foreign, &run]).await.unwrap();
     assert_eq!(told.get::<_, Option<i32>>(0), None);
