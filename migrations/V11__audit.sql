@@ -91,8 +91,9 @@ BEGIN
     SELECT (one ->> 'workspace_id')::uuid, named,
            coalesce(person.proven_by, CASE WHEN named IS NOT NULL THEN 'asserted' END),
            session_user,
-           coalesce(nullif(current_setting('letterbox.address', true), ''),
-               host(inet_client_addr())),
+           -- Only the desk speaks for others. Whoever has a login comes from where they connect.
+           CASE WHEN person.proven_by = 'link' THEN current_setting('letterbox.address', true)
+               ELSE host(inet_client_addr()) END,
            coalesce(nullif(current_setting('letterbox.command', true), ''),
                lower(TG_OP) || ' ' || TG_TABLE_NAME),
            TG_TABLE_NAME, one ->> TG_ARGV[0], nullif(current_setting('letterbox.reason', true), ''),

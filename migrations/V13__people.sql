@@ -51,7 +51,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     UNION ALL
     SELECT s.user_id, 'link' FROM living_sessions s
     WHERE s.token_sha256 = decode(current_setting('letterbox.session', true), 'hex')
-    LIMIT 1
+      AND NOT EXISTS (SELECT FROM bound_logins b WHERE b.login = session_user)
 $$;
 COMMENT ON FUNCTION acting IS
     'The person who acts, and how they have proven it: by the login, or by the session whose '

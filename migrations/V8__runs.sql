@@ -537,7 +537,7 @@ COMMENT ON FUNCTION end_runs IS
     'workspace keeps them';
 REVOKE EXECUTE ON FUNCTION end_runs FROM PUBLIC;
 
-CREATE FUNCTION answer_approval(answered uuid, decider uuid, answer text) RETURNS boolean
+CREATE FUNCTION answer_approval(answered uuid, decider uuid, answer text) RETURNS SETOF approvals
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     person record;
@@ -567,18 +567,17 @@ BEGIN
                         CASE person.user_id WHEN m.user_id THEN person.proven_by
                             ELSE 'asserted' END))
     RETURNING p.* INTO question;
-    IF NOT FOUND THEN
-        RETURN false;
+    IF FOUND THEN
+        UPDATE active_runs a SET state = 'ready', due_at = clock_timestamp()
+        WHERE a.workspace_id = question.workspace_id AND a.run_id = question.run_id
+          AND a.state = 'scheduled';
+        RETURN NEXT question;
     END IF;
-    UPDATE active_runs a SET state = 'ready', due_at = clock_timestamp()
-    WHERE a.workspace_id = question.workspace_id AND a.run_id = question.run_id
-      AND a.state = 'scheduled';
-    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION answer_approval IS
-    'Answers a question that is open, for a member who may, and lets the run go on; false if it is '
-    'not open, or not for this member. Operators name who answers; people answer themselves';
+    'Answers a question that is open, for a member who may, and lets the run go on; no row if it '
+    'is not open, or not for this member. Operators name who answers; people answer themselves';
 REVOKE EXECUTE ON FUNCTION answer_approval FROM PUBLIC;
 
 CREATE TABLE run_usage (

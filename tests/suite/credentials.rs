@@ -12,11 +12,7 @@ async fn thief() -> Peer {
 /// A scene whose run waits for a person to approve its one action.
 async fn waiting(peer: &Peer) -> Scene {
     let scene = Scene::new(peer, json!([post("send")])).await;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    scene.form.assert_accepts("k").await;
-    scene.the_approval().await;
+    scene.ask().await;
     scene
 }
 

@@ -8,6 +8,9 @@ use serde_json::json;
 
 use crate::browser::{Browser, Engine, Reader, in_every_browser};
 
+/// Whom a trusted proxy names.
+const CLIENT: &str = "198.51.100.9";
+
 /// A desk at an address of its own.
 struct Desk {
     url: String,
@@ -87,6 +90,7 @@ impl Visitor {
         let mut request = self
             .http
             .post(format!("{}{path}", self.url))
+            .header("x-forwarded-for", CLIENT)
             .header("cookie", &self.cookie)
             .header("content-type", "application/x-www-form-urlencoded")
             .body(encoded);
@@ -265,6 +269,7 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
         .unwrap();
     assert_eq!(entry["proven_by"], "link");
     assert_eq!(entry["reason"], "looked at it");
+    assert_eq!(entry["address"], CLIENT);
     let late = owner.answer(question.approval_id, "deny").await;
     assert_eq!(late.status(), StatusCode::CONFLICT);
     assert!(late.text().await.unwrap().contains("approved already"));
@@ -342,11 +347,7 @@ async fn what_is_foreign_is_not_there() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let world = &scene.world;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    scene.form.assert_accepts("k").await;
-    let question = scene.the_approval().await;
+    let question = scene.ask().await;
     let operator = world.operator().await;
     let elsewhere = operator.create_workspace("Elsewhere", None).await.unwrap();
     let eve = operator

@@ -138,11 +138,7 @@ async fn what_is_old_is_forgotten_and_stays_known() {
 async fn a_worker_forgets_nothing_of_today_and_nothing_that_goes_on() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    scene.form.assert_accepts("k").await;
-    scene.the_approval().await;
+    scene.ask().await;
     let world = &scene.world;
     age(world, 10).await;
     let worker = world.session(Role::Worker).await;

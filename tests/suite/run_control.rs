@@ -36,11 +36,7 @@ async fn a_waiting_run_is_cancelled_at_once() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let world = &scene.world;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.ask().await;
     eventually("nobody has it", async || {
         let leased = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
         world.count(leased).await == 0
@@ -291,11 +287,7 @@ async fn what_is_approved_is_what_was_shown() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    form.assert_accepts("k").await;
-    let shown = scene.the_approval().await;
+    let shown = scene.ask().await;
     let operator = world.operator().await;
     eventually("no worker has it", async || {
         let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
@@ -489,11 +481,7 @@ async fn no_question_expires_while_it_is_held() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    form.assert_accepts("k").await;
-    let approval = scene.the_approval().await.approval_id;
+    let approval = scene.ask().await.approval_id;
     let operator = world.operator().await;
     operator.hold(Some(form.workspace)).await.unwrap();
     // Held for an hour, in which the question would have expired.
@@ -518,11 +506,7 @@ async fn two_holds_take_no_time_twice() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    scene.form.assert_accepts("k").await;
-    scene.the_approval().await;
+    scene.ask().await;
     let operator = world.operator().await;
     operator.hold(Some(workspace)).await.unwrap();
     operator.hold(None).await.unwrap();

@@ -82,7 +82,9 @@ FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.appr
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
 
     /// Answers a question that is still open, for a member who may, and lets the run go on.
-    ANSWER_APPROVAL = answer_approval "SELECT answer_approval($1, $2, $3) AS answered";
+    ANSWER_APPROVAL = answer_approval concat!("
+SELECT ", columns!(), "
+FROM answer_approval($1, $2, $3) p JOIN run_actions a USING (workspace_id, run_id, action_id)");
 }
 
 /// A question whether a request may be sent.
@@ -299,14 +301,14 @@ impl Operator {
         by: UserId,
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
-        let (answered,) = self
+        let answered = self
             .database
-            .fetch_one(&ANSWER_APPROVAL, &[&approval, &by, &answer])
+            .fetch_optional(&ANSWER_APPROVAL, &[&approval, &by, &answer])
             .await?;
-        let found = self.approval(approval).await?;
-        if answered {
-            return Ok(found.row);
+        if let Some(answered) = answered {
+            return Ok(answered);
         }
+        let found = self.approval(approval).await?;
         let rule = self
             .database
             .query_opt(&APPROVE_BY, &[&approval, &by])

@@ -199,7 +199,13 @@ impl Operator {
             },
         }
         let database = under(Role::Desk)?;
-        check_version(health::schema_version(&database).await?)?;
+        match health::schema_version(&database).await {
+            Ok(version) => check_version(version)?,
+            Err(error) if error.code == Some(SqlState::INSUFFICIENT_PRIVILEGE) => {
+                return Err(Reason::NobodysLogin.into());
+            }
+            Err(error) => return Err(error.into()),
+        }
         let operator = Self::of_person(&database, orderer).await?;
         let operator = operator.ok_or(Reason::NobodysLogin)?;
         if operator.orderer.by != operator.person.as_ref().map(|person| person.user_id) {

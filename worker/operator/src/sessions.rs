@@ -10,8 +10,11 @@ use tokio_postgres::error::SqlState;
 use crate::{Operator, OperatorError, Orderer, Reason, error::Explain};
 
 statements! {
-    /// Makes a link with which a user signs in.
+    /// Makes a link with which a user signs in, and deletes those of theirs that are over.
     MAKE_SIGN_IN_LINK = make_sign_in_link "
+WITH over AS (
+    DELETE FROM sign_in_links WHERE user_id = $1 AND expires_at < clock_timestamp()
+)
 INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expires_at";
 
     /// Ends the sessions of a user, and their links.
