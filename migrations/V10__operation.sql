@@ -249,6 +249,8 @@ CREATE TABLE processes (
     name       text NOT NULL,
     is_ready   boolean NOT NULL,
     trouble    text,
+    key_id     text NOT NULL,
+    public_key bytea NOT NULL CHECK (octet_length(public_key) = 32),
     seen_at    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE processes IS 'The gateways and workers that are alive';
@@ -258,13 +260,19 @@ COMMENT ON COLUMN processes.name IS 'Name of its connections to the database and
 COMMENT ON COLUMN processes.is_ready IS 'What its /readyz says';
 COMMENT ON COLUMN processes.trouble IS
     'What it waits for or does without, and why; null if nothing';
+COMMENT ON COLUMN processes.key_id IS 'The first of its sealing keys';
+COMMENT ON COLUMN processes.public_key IS
+    'The public half of that: what others seal to it, the process opens';
 COMMENT ON COLUMN processes.seen_at IS 'When it last said so; more than half a minute ago: dead';
 
-CREATE FUNCTION tell_presence(id uuid, own_program text, own_name text, ready boolean, why text)
+CREATE FUNCTION tell_presence(id uuid, own_program text, own_name text, ready boolean, why text,
+    key text, public bytea)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    IF own_program <> 'gateway' AND NOT pg_has_role(session_user, 'letterbox_worker', 'MEMBER') THEN
-        RAISE EXCEPTION 'a gateway is no worker' USING ERRCODE = 'insufficient_privilege';
+    IF own_program NOT IN ('gateway', 'worker')
+        OR NOT pg_has_role(session_user, 'letterbox_' || own_program, 'MEMBER') THEN
+        RAISE EXCEPTION 'this login is not that of such a process'
+            USING ERRCODE = 'insufficient_privilege';
     END IF;
     UPDATE processes SET is_ready = ready, trouble = left(why, 1000), seen_at = clock_timestamp()
     WHERE process_id = id AND program = own_program;
@@ -277,8 +285,9 @@ BEGIN
         IF (SELECT count(*) FROM processes WHERE program = own_program) >= 1000 THEN
             RAISE EXCEPTION 'too many processes' USING ERRCODE = 'program_limit_exceeded';
         END IF;
-        INSERT INTO processes (process_id, program, name, is_ready, trouble)
-        VALUES (id, own_program, left(own_name, 300), ready, left(why, 1000));
+        INSERT INTO processes (process_id, program, name, is_ready, trouble, key_id, public_key)
+        VALUES (id, own_program, left(own_name, 300), ready, left(why, 1000), left(key, 32),
+            public);
     END IF;
 END
 $$;

@@ -144,20 +144,26 @@ GRANT EXECUTE ON FUNCTION begin_session, greet, end_session, cancel_run, retry_r
     TO letterbox_desk;
 GRANT SELECT, INSERT, DELETE ON sign_in_links, sessions, bound_logins TO letterbox_operator;
 
--- What people see: the rows of their workspaces. What they change, functions do for them.
+-- What people see: rows of their workspaces, by the least role that sees them.
 
 DO $$
 DECLARE
-    seen text;
+    seen record;
 BEGIN
-    FOREACH seen IN ARRAY ARRAY['workspaces', 'members', 'workflows', 'releases', 'policies',
-        'runs', 'active_runs', 'run_actions', 'approvals', 'users'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', seen);
+    FOR seen IN SELECT * FROM (VALUES ('workspaces', 'viewer'), ('members', 'viewer'),
+        ('workflows', 'viewer'), ('releases', 'viewer'), ('form_links', 'viewer'),
+        ('policies', 'viewer'), ('runs', 'viewer'), ('active_runs', 'viewer'),
+        ('run_actions', 'viewer'), ('approvals', 'viewer'), ('connected_accounts', 'owner'),
+        ('webhooks', 'editor'), ('webhook_refusals', 'editor'), ('signals', 'editor'),
+        ('audit_log', 'owner'), ('users', NULL)) AS tables (name, least)
+    LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', seen.name);
         EXECUTE format('CREATE POLICY processes_see_all ON %I
-            TO letterbox_gateway, letterbox_worker, letterbox_operator USING (true)', seen);
-        IF seen <> 'users' THEN
+            TO letterbox_gateway, letterbox_worker, letterbox_operator USING (true)', seen.name);
+        IF seen.least IS NOT NULL THEN
             EXECUTE format('CREATE POLICY members_see ON %I FOR SELECT TO letterbox_desk
-                USING (workspace_id = ANY ((SELECT workspaces_as(''viewer''))::uuid[]))', seen);
+                USING (workspace_id = ANY ((SELECT workspaces_as(%L))::uuid[]))', seen.name,
+                seen.least);
         END IF;
     END LOOP;
 END
@@ -165,13 +171,131 @@ $$;
 CREATE POLICY members_see ON users FOR SELECT TO letterbox_desk USING (
     user_id IN (SELECT m.user_id FROM members m)
     OR user_id IN (SELECT f.owner_id FROM workflows f));
+CREATE POLICY owners_see ON connected_accounts FOR SELECT TO letterbox_desk
+    USING (user_id = (SELECT user_id FROM acting()));
+
 GRANT SELECT ON workspaces, members, workflows, releases, policies, runs, active_runs, users,
-    all_workspaces, visible_runs TO letterbox_desk;
+    all_workspaces, visible_runs, approvals, webhook_refusals, signals TO letterbox_desk;
 GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted, steered_by,
     decision, decision_rule, policy_version, request, idempotency_key, attempts, response_status,
     branch, error, retry_at, started_at, finished_at, unanswered, part_of, is_told, begun, answered)
     ON run_actions TO letterbox_desk;
-GRANT SELECT ON approvals TO letterbox_desk;
+GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
+    max_answers, answers) ON form_links TO letterbox_desk;
+GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
+    disconnected_at) ON connected_accounts TO letterbox_desk;
+GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, scheme_rules,
+    allow_from, replaces, memory_id, ends_at, settable_until) ON webhooks TO letterbox_desk;
+GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
+    subject_id, reason, before, after) ON audit_log TO letterbox_desk;
+-- To whom the desk seals what people hand in: it opens none of that.
+GRANT SELECT (process_id, program, key_id, public_key, seen_at) ON processes TO letterbox_desk;
+
+-- What people change. Runs and questions change by functions alone (V8, V10).
+
+-- A workflow acts with its owner's accounts: nobody else says what it does. Editors can stop it.
+CREATE FUNCTION is_mine(tenant uuid, workflow uuid) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT EXISTS (
+        SELECT FROM workflows f JOIN acting() a ON a.user_id = f.owner_id
+        WHERE f.workspace_id = tenant AND f.workflow_id = workflow
+          AND tenant = ANY (workspaces_as('runner')))
+$$;
+COMMENT ON FUNCTION is_mine IS
+    'Whether a workflow belongs to the person who acts, who may run workflows';
+
+CREATE FUNCTION its_owner_defines_it() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT is_operator() AND NOT is_mine(OLD.workspace_id, OLD.workflow_id) THEN
+        RAISE EXCEPTION 'only its owner says what a workflow does'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION its_owner_defines_it IS
+    'Refuses a definition by anybody but the owner, as whom it will act';
+CREATE TRIGGER its_owner_defines_it BEFORE UPDATE OF draft, live_release_id ON workflows
+    FOR EACH ROW EXECUTE FUNCTION its_owner_defines_it();
+
+CREATE FUNCTION lock_owner(workflow uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT FROM workspaces w
+    JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = workflow
+    JOIN members m ON m.workspace_id = f.workspace_id AND m.user_id = f.owner_id
+    WHERE is_operator() OR is_mine(f.workspace_id, f.workflow_id)
+    FOR SHARE OF m
+$$;
+COMMENT ON FUNCTION lock_owner IS
+    'Locks the membership of a workflow''s owner, before the workflow: the order of locks';
+
+CREATE POLICY owners_make ON workflows FOR INSERT TO letterbox_desk WITH CHECK (
+    owner_id = (SELECT user_id FROM acting())
+    AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
+CREATE POLICY owners_move ON workflows FOR UPDATE TO letterbox_desk USING (
+    owner_id = (SELECT user_id FROM acting())
+    AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
+CREATE POLICY editors_stop ON workflows FOR UPDATE TO letterbox_desk
+    USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]))
+    WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[])
+        AND state <> 'deployed');
+CREATE POLICY owners_deploy ON releases FOR INSERT TO letterbox_desk
+    WITH CHECK (is_mine(workspace_id, workflow_id));
+CREATE POLICY owners_link ON form_links FOR INSERT TO letterbox_desk
+    WITH CHECK (is_mine(workspace_id, workflow_id));
+CREATE POLICY owners_and_editors_end ON form_links FOR UPDATE TO letterbox_desk
+    USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[])
+        OR is_mine(workspace_id, workflow_id));
+GRANT INSERT (workspace_id, workflow_id, owner_id, name, draft),
+    UPDATE (state, live_release_id, draft) ON workflows TO letterbox_desk;
+GRANT INSERT (workspace_id, workflow_id, release_id, number, form, actions, first_account,
+    on_failure, page, least_seconds) ON releases TO letterbox_desk;
+GRANT INSERT (workspace_id, form_link_id, workflow_id, release_id, token_sha256, closes_at,
+    max_answers), UPDATE (ended_at) ON form_links TO letterbox_desk;
+
+CREATE POLICY owners_connect ON connected_accounts FOR INSERT TO letterbox_desk WITH CHECK (
+    user_id = (SELECT user_id FROM acting())
+    AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
+CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_desk USING (
+    user_id = (SELECT user_id FROM acting())
+    AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
+GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed),
+    UPDATE (credential_sealed, disconnected_at) ON connected_accounts TO letterbox_desk;
+
+CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk
+    WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
+CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_desk
+    USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
+GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules, allow_from,
+    replaces, memory_id, settable_until),
+    UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
+    ON webhooks TO letterbox_desk;
+
+CREATE POLICY owners_govern ON members TO letterbox_desk
+    USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
+CREATE POLICY owners_rule ON policies FOR INSERT TO letterbox_desk
+    WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
+GRANT INSERT (workspace_id, user_id, role, deactivated_at), UPDATE (role, deactivated_at), DELETE
+    ON members TO letterbox_desk;
+GRANT INSERT (workspace_id, version, policy) ON policies TO letterbox_desk;
+
+CREATE FUNCTION introduce(tenant uuid, fresh uuid, address text, called text) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NOT is_operator() AND tenant <> ALL (workspaces_as('owner')) THEN
+        RAISE EXCEPTION 'only an owner of the workspace asks somebody in'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    INSERT INTO users (user_id, email, name) VALUES (fresh, address, called)
+    ON CONFLICT (lower(email)) DO NOTHING;
+    RETURN (SELECT u.user_id FROM users u WHERE lower(u.email) = lower(address));
+END
+$$;
+COMMENT ON FUNCTION introduce IS
+    'The user with this address, for an owner who wants to make them a member: a new one, if there '
+    'is none';
+REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, introduce FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION is_mine, lock_owner, introduce TO letterbox_operator, letterbox_desk;
 
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON sessions
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');

@@ -10,6 +10,9 @@
 -- transaction sees, a link with another mark is dead. Rows are locked in the order member,
 -- workflow, link.
 
+-- The search path of the SECURITY DEFINER functions below.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
 CREATE TABLE form_links (
     workspace_id        uuid NOT NULL,
     form_link_id        uuid NOT NULL,
@@ -58,7 +61,8 @@ CREATE FUNCTION end_form_links(workspace uuid, workflow uuid) RETURNS void LANGU
 $$;
 COMMENT ON FUNCTION end_form_links IS 'Ends the live link of a workflow, if there is one';
 
-CREATE FUNCTION form_link_is_made() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION form_link_is_made() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     owner uuid;
 BEGIN
@@ -109,7 +113,8 @@ COMMENT ON FUNCTION form_link_ends IS
 CREATE TRIGGER form_link_ends BEFORE UPDATE ON form_links
     FOR EACH ROW EXECUTE FUNCTION form_link_ends();
 
-CREATE FUNCTION workflow_moves() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION workflow_moves() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     IF OLD.state = 'deleted' THEN
         RAISE EXCEPTION 'a deleted workflow stays deleted' USING ERRCODE = 'restrict_violation';
@@ -124,7 +129,8 @@ CREATE TRIGGER workflow_moves AFTER UPDATE OF state, live_release_id, owner_id, 
     workflow_id ON workflows
     FOR EACH ROW EXECUTE FUNCTION workflow_moves();
 
-CREATE FUNCTION member_changes() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION member_changes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.may_run AND (NEW.workspace_id, NEW.user_id) = (OLD.workspace_id,
         OLD.user_id) THEN
@@ -173,5 +179,7 @@ SELECT l.*, r.form, r.page, r.least_seconds
 FROM live_links l JOIN releases r USING (workspace_id, workflow_id, release_id);
 COMMENT ON VIEW live_form_links IS 'The live links, with the answer to a reader of the link';
 
+-- Whoever moves a workflow or a member ends its links, also those that they do not see.
+REVOKE EXECUTE ON FUNCTION form_link_is_made, workflow_moves, member_changes FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE ON form_links TO letterbox_operator;
 GRANT SELECT ON live_links, live_form_links TO letterbox_gateway;

@@ -95,6 +95,7 @@ pub(crate) async fn run(
         config.database.clone(),
         Program::Gateway,
         config.name.clone(),
+        config.keys.recipient(),
         readiness.clone(),
         stop.clone(),
     ));

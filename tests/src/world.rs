@@ -227,7 +227,7 @@ impl World {
         };
         self.operator()
             .await
-            .connect_account(&self.account_keys.parse().unwrap(), &account)
+            .connect_account(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
             .await
             .unwrap()
     }

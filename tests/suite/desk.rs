@@ -11,18 +11,25 @@ use crate::browser::{Browser, Engine, Reader, in_every_browser};
 /// Whom a trusted proxy names.
 const CLIENT: &str = "198.51.100.9";
 
+/// Where form links lead.
+pub(crate) const APP: &str = "https://app.example";
+
 /// A desk at an address of its own.
-struct Desk {
-    url: String,
+pub(crate) struct Desk {
+    pub(crate) url: String,
     _process: Process,
     _way: Proxy,
 }
 
 impl Desk {
-    async fn start(world: &World) -> Self {
+    pub(crate) async fn start(world: &World) -> Self {
         let front = Front::bind().await;
         let url = format!("http://{}", front.address());
-        let process = world.start("letterbox-desk", &[("LETTERBOX_DESK_URL", &url)]);
+        let settings = [
+            ("LETTERBOX_DESK_URL", url.as_str()),
+            ("LETTERBOX_APP_URL", APP),
+        ];
+        let process = world.start("letterbox-desk", &settings);
         process.await_ready().await;
         let way = front.lead_to(process.public_address());
         Self {
@@ -32,7 +39,7 @@ impl Desk {
         }
     }
 
-    async fn link(&self, world: &World, user: impl ToString) -> String {
+    pub(crate) async fn link(&self, world: &World, user: impl ToString) -> String {
         let order = format!("user sign-in-link {}", user.to_string());
         let settings = [("LETTERBOX_DESK_URL", self.url.as_str())];
         let link = world.order_with(&settings, order);
@@ -40,7 +47,7 @@ impl Desk {
     }
 
     /// A browser without scripts, signed in.
-    async fn visitor(&self, world: &World, user: impl ToString) -> Visitor {
+    pub(crate) async fn visitor(&self, world: &World, user: impl ToString) -> Visitor {
         let mut visitor = Visitor::new(&self.url);
         let link = self.link(world, user).await;
         let (_, token) = link.split_once("token=").unwrap();
@@ -53,7 +60,7 @@ impl Desk {
 }
 
 /// A client that does what a page says, and what it does not.
-struct Visitor {
+pub(crate) struct Visitor {
     http: reqwest::Client,
     url: String,
     origin: Option<String>,
@@ -71,29 +78,34 @@ impl Visitor {
         }
     }
 
-    async fn get(&self, path: &str) -> Response {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         let request = self.http.get(format!("{}{path}", self.url));
         request.header("cookie", &self.cookie).send().await.unwrap()
     }
 
-    async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let response = self.get(path).await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         response.text().await.unwrap()
     }
 
     /// Posts a form.
-    async fn send(&self, path: &str, form: &[(&str, &str)]) -> Response {
+    pub(crate) async fn send(&self, path: &str, form: &[(&str, &str)]) -> Response {
         let encoded = url::form_urlencoded::Serializer::new(String::new())
             .extend_pairs(form)
             .finish();
+        let media_type = "application/x-www-form-urlencoded";
+        self.post(path, media_type, encoded).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, media_type: &str, body: String) -> Response {
         let mut request = self
             .http
             .post(format!("{}{path}", self.url))
             .header("x-forwarded-for", CLIENT)
             .header("cookie", &self.cookie)
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(encoded);
+            .header("content-type", media_type)
+            .body(body);
         if let Some(origin) = &self.origin {
             request = request.header("origin", origin);
         }
@@ -101,21 +113,27 @@ impl Visitor {
     }
 
     /// What the forms of a page carry.
-    async fn form_token(&self) -> String {
+    pub(crate) async fn form_token(&self) -> String {
         let page = self.page("/").await;
         let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
         token.split_once('"').unwrap().0.to_owned()
     }
 
+    /// Posts a form of a page, with what its forms carry.
+    pub(crate) async fn order(&self, path: &str, form: &[(&str, &str)]) -> Response {
+        let token = self.form_token().await;
+        let carried = [("form_token", token.as_str())];
+        self.send(path, &[&carried, form].concat()).await
+    }
+
     async fn answer(&self, question: ApprovalId, answer: &str) -> Response {
-        let (token, question) = (self.form_token().await, question.to_string());
+        let question = question.to_string();
         let form = [
-            ("form_token", token.as_str()),
-            ("question", &question),
+            ("question", question.as_str()),
             ("answer", answer),
             ("reason", "looked at it"),
         ];
-        self.send("/questions", &form).await
+        self.order("/questions", &form).await
     }
 }
 

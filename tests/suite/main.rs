@@ -24,6 +24,7 @@ mod delivery_once;
 mod demo;
 mod dependencies;
 mod desk;
+mod desk_rooms;
 mod documentation;
 mod egress;
 mod execution;

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use letterbox_broker::topology::DEAD_LETTERS_QUEUE;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
+    sealing::KeyRing,
     states::SegmentState,
     webhook::WebhookAddress,
 };
@@ -255,7 +256,7 @@ impl Tried {
         let workspace = operator.create_workspace(&name, None).await.unwrap();
         let created = operator
             .create_webhook(
-                &self.world.webhook_keys.parse().unwrap(),
+                &self.world.webhook_keys.parse::<KeyRing>().unwrap(),
                 workspace.workspace_id,
                 "tool",
                 &Default::default(),

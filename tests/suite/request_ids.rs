@@ -1,5 +1,6 @@
 //! One word in common: the id that a sender is answered leads an operator to what came of it.
 
+use letterbox_common::sealing::KeyRing;
 use letterbox_tests::{World, eventually, raw, sign};
 use serde_json::{Value, json};
 
@@ -105,7 +106,7 @@ async fn signals_are_found_by_what_is_known_of_them() {
     let first = world.webhook(&gateway).await;
     let workspace = first.address.workspace;
     let operator = world.operator().await;
-    let keys = world.webhook_keys.parse().unwrap();
+    let keys: KeyRing = world.webhook_keys.parse().unwrap();
     let second = operator
         .create_webhook(&keys, workspace, "billing", &Default::default())
         .await

@@ -14,6 +14,7 @@ use letterbox_broker::{
 use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId},
+    sealing::KeyRing,
     webhook::WebhookAddress,
 };
 use letterbox_database::Role;
@@ -324,7 +325,7 @@ async fn a_memory_is_that_of_its_webhook() {
     let (gateway, worker) = (world.gateway().await, world.worker().await);
     let (former, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let operator = world.operator().await;
-    let keys = world.webhook_keys.parse().unwrap();
+    let keys: KeyRing = world.webhook_keys.parse().unwrap();
     let overlap = std::time::Duration::from_secs(3_600);
     let replacing = operator.replace_webhook(&keys, former.address.webhook, None, overlap);
     let successor = replacing.await.unwrap().address;

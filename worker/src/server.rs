@@ -62,6 +62,7 @@ pub(crate) async fn run(
         config.database.clone(),
         Program::Worker,
         config.name.clone(),
+        config.keys.recipient(),
         readiness.clone(),
         stop.clone(),
     ));

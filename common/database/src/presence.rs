@@ -1,10 +1,11 @@
 //! Tells the database that a process is alive and how it fares, for those who can't reach its admin
-//! address: `letterbox status` asks here.
+//! address: `letterbox status` asks here. With it goes the public half of the key to which others
+//! seal what only this process opens.
 
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::GenericClient;
-use letterbox_common::{process::readiness::Readiness, states::Program};
+use letterbox_common::{process::readiness::Readiness, sealing::Recipient, states::Program};
 use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -22,6 +23,7 @@ pub async fn tell(
     database: Database,
     program: Program,
     name: String,
+    recipient: Recipient,
     readiness: Readiness,
     stop: CancellationToken,
 ) {
@@ -29,6 +31,7 @@ pub async fn tell(
         id: Uuid::now_v7(),
         program,
         name,
+        recipient,
         is_ready: false,
         trouble: None,
     };
@@ -69,6 +72,7 @@ struct Present {
     id: Uuid,
     program: Program,
     name: String,
+    recipient: Recipient,
     is_ready: bool,
     trouble: Option<String>,
 }
@@ -77,11 +81,18 @@ impl Call for Present {
     type Output = ();
 
     async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
-        let statement = "SELECT tell_presence($1, $2, $3, $4, $5)";
+        let statement = "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7)";
         let statement = client.prepare_cached(statement).await?;
-        let (name, trouble) = (&self.name, &self.trouble);
-        let parameters: [&(dyn ToSql + Sync); 5] =
-            [&self.id, &self.program, name, &self.is_ready, trouble];
+        let (key_id, public_key) = (self.recipient.key_id(), self.recipient.to_bytes());
+        let parameters: [&(dyn ToSql + Sync); 7] = [
+            &self.id,
+            &self.program,
+            &self.name,
+            &self.is_ready,
+            &self.trouble,
+            &key_id,
+            &public_key,
+        ];
         client.query(&statement, &parameters).await?;
         Ok(())
     }

@@ -10,9 +10,11 @@
 //!
 //! Layout: `version (1) | length of key id (1) | key id | nonce (12) | ciphertext and tag`. Nonces
 //! are random: with 96 bits that is safe for 2^32 seals under one key, far more than there will
-//! ever be webhooks.
+//! ever be webhooks. What a [`Recipient`] has sealed has another version, and the encapsulated key
+//! (32) in place of the nonce.
 
 mod place;
+mod recipient;
 mod settings;
 
 use std::{fmt, str::FromStr};
@@ -26,12 +28,17 @@ use zeroize::Zeroizing;
 pub use crate::secret::Secret;
 use crate::webhook::{Signature, SigningKey};
 
+use self::recipient::{PUBLIC_BYTES, Private};
 pub use self::{
     place::{Place, SealedColumn},
+    recipient::Recipient,
     settings::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS, key_ring, keys_of},
 };
 
-const VERSION: u8 = 1;
+/// The version of what a key of the ring has sealed.
+const OWN: u8 = 1;
+/// The version of what was sealed to the public half of a key.
+const HANDED: u8 = 2;
 const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_BYTES: usize = 32;
@@ -87,6 +94,17 @@ struct Key {
     cipher: Aes256Gcm,
     /// Derived from the sealing key.
     signing: SigningKey,
+    /// Derived from the sealing key.
+    private: Private,
+}
+
+/// Seals secrets to their places.
+pub trait Seal: Sync {
+    /// Seals `secret` to its place.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes, or the secret is beyond AES-GCM's 64 GiB.
+    fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError>;
 }
 
 /// Sealing keys: the first seals, all open. Written as `ID:KEY[,ID:KEY…]`, each key as 64
@@ -97,12 +115,9 @@ pub struct KeyRing {
     rest: Vec<Key>,
 }
 
-impl KeyRing {
-    /// Seals `secret` to its place with the first key.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes, or the secret is beyond AES-GCM's 64 GiB.
-    pub fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError> {
+/// Seals with the first key.
+impl Seal for KeyRing {
+    fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError)?;
         let aad = associated_data(&place, &self.first.id);
@@ -116,11 +131,18 @@ impl KeyRing {
             .encrypt(&Nonce::from(nonce), payload)
             .map_err(|_| SealError)?;
 
-        let mut out = vec![VERSION, self.first.id.len() as u8];
-        out.extend_from_slice(self.first.id.as_bytes());
+        let mut out = header(OWN, &self.first.id);
         out.extend_from_slice(&nonce);
         out.extend_from_slice(&sealed);
         Ok(out)
+    }
+}
+
+impl KeyRing {
+    /// The public half of the first key, for those who seal what they may not open.
+    #[must_use]
+    pub fn recipient(&self) -> Recipient {
+        Recipient::new(&self.first.id, &self.first.private)
     }
 
     /// Opens a value that was sealed to this place, with the key that sealed it.
@@ -131,13 +153,13 @@ impl KeyRing {
         self.decrypt(&place, &Parts::of(sealed)?)
     }
 
-    /// Seals a value again, with the first key; `None` if it is sealed with that already.
+    /// Seals a value again, with the first key; `None` if that has sealed it already.
     ///
     /// # Errors
     /// When it does not open, or can't be sealed.
     pub fn reseal(&self, place: Place<'_>, sealed: &[u8]) -> Result<Option<Vec<u8>>, ResealError> {
         let parts = Parts::of(sealed)?;
-        if parts.key_id == self.first.id {
+        if parts.key_id == self.first.id && matches!(parts.sealed, Sealed::Own { .. }) {
             return Ok(None);
         }
         let secret = self.decrypt(&place, &parts)?;
@@ -169,14 +191,15 @@ impl KeyRing {
                 setting: place.column().keys().name,
             })?;
         let aad = associated_data(place, parts.key_id);
-        let payload = Payload {
-            msg: parts.ciphertext,
-            aad: &aad,
-        };
-        key.cipher
-            .decrypt(&Nonce::from(*parts.nonce), payload)
-            .map(Secret::new)
-            .map_err(|_| OpenError::Refused)
+        let msg = parts.ciphertext;
+        match parts.sealed {
+            Sealed::Own { nonce } => {
+                let payload = Payload { msg, aad: &aad };
+                let opened = key.cipher.decrypt(&Nonce::from(*nonce), payload);
+                opened.map(Secret::new).map_err(|_| OpenError::Refused)
+            }
+            Sealed::Handed { encapsulated } => key.private.open(encapsulated, msg, &aad),
+        }
     }
 
     fn find(&self, id: &str) -> Option<&Key> {
@@ -205,21 +228,42 @@ pub enum ResealError {
 /// A sealed value, taken apart.
 struct Parts<'a> {
     key_id: &'a str,
-    nonce: &'a [u8; NONCE_BYTES],
+    sealed: Sealed<'a>,
     ciphertext: &'a [u8],
+}
+
+/// By which half of a key a value was sealed.
+enum Sealed<'a> {
+    /// By the key of the ring.
+    Own { nonce: &'a [u8; NONCE_BYTES] },
+    /// By its public half.
+    Handed {
+        encapsulated: &'a [u8; PUBLIC_BYTES],
+    },
 }
 
 impl<'a> Parts<'a> {
     fn of(sealed: &'a [u8]) -> Result<Self, OpenError> {
         let parts = || {
-            let [VERSION, id_length, rest @ ..] = sealed else {
+            let [version, id_length, rest @ ..] = sealed else {
                 return None;
             };
             let (id, rest) = rest.split_at_checked(usize::from(*id_length))?;
-            let (nonce, ciphertext) = rest.split_first_chunk()?;
+            let key_id = std::str::from_utf8(id).ok()?;
+            let (sealed, ciphertext) = match *version {
+                OWN => {
+                    let (nonce, ciphertext) = rest.split_first_chunk()?;
+                    (Sealed::Own { nonce }, ciphertext)
+                }
+                HANDED => {
+                    let (encapsulated, ciphertext) = rest.split_first_chunk()?;
+                    (Sealed::Handed { encapsulated }, ciphertext)
+                }
+                _ => return None,
+            };
             Some(Self {
-                key_id: std::str::from_utf8(id).ok()?,
-                nonce,
+                key_id,
+                sealed,
                 ciphertext,
             })
         };
@@ -227,11 +271,17 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Derives a signing key, so that sealing and signing never share a key.
-fn derived(sealing: &[u8; KEY_BYTES]) -> SigningKey {
+/// The beginning of a sealed value.
+fn header(version: u8, key_id: &str) -> Vec<u8> {
+    let mut header = vec![version, key_id.len() as u8];
+    header.extend_from_slice(key_id.as_bytes());
+    header
+}
+
+/// Derives the secret of another key, so that no two purposes share one.
+fn derived(sealing: &[u8; KEY_BYTES], purpose: &[u8]) -> Secret {
     let derivation = SigningKey::new(&Secret::new(sealing.to_vec()));
-    let derived = derivation.sign(b"letterbox.mac.v1");
-    SigningKey::new(&Secret::new(derived.bytes().to_vec()))
+    Secret::new(derivation.sign(purpose).bytes().to_vec())
 }
 
 fn sign(key: &Key, purpose: &str, parts: &[&[u8]]) -> Signature {
@@ -308,7 +358,8 @@ fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
     Ok(Key {
         id: id.to_owned(),
         cipher,
-        signing: derived(&bytes),
+        signing: SigningKey::new(&derived(&bytes, b"letterbox.mac.v1")),
+        private: Private::derived_from(derived(&bytes, b"letterbox.hpke.v1").expose()),
     })
 }
 

@@ -107,13 +107,7 @@ fn a_credential_that_is_bound_to_its_row_alone_does_not_open() {
     };
     let nonce = [7; NONCE_BYTES];
     let encrypted = keys.first.cipher.encrypt(&Nonce::from(nonce), payload);
-    let sealed = [
-        &[VERSION, 3],
-        b"old".as_slice(),
-        &nonce,
-        &encrypted.unwrap(),
-    ]
-    .concat();
+    let sealed = [&[OWN, 3], b"old".as_slice(), &nonce, &encrypted.unwrap()].concat();
     assert_refused(&keys, here, &sealed);
     let both = ring(&format!("{NEW},{OLD}"));
     assert!(both.reseal(here, &sealed).is_err());
@@ -185,4 +179,28 @@ fn key_rings_are_checked_and_never_printed() {
         r#"["new", "old"]"#
     );
     assert!(!format!("{:?}", Secret::new(b"canary".to_vec())).contains("canary"));
+}
+
+/// What the public half of a key has sealed opens in its place, with this key only; a rotation
+/// seals it as all others.
+#[test]
+fn what_was_handed_in_opens_where_it_belongs() {
+    let (old, here, elsewhere) = (ring(OLD), webhook(), webhook());
+    let recipient = old.recipient();
+    let carried = Recipient::from_bytes(recipient.key_id().to_owned(), &recipient.to_bytes());
+    let sealed = carried.unwrap().seal(here, b"the secret").unwrap();
+    assert_eq!(old.open(here, &sealed).unwrap().expose(), b"the secret");
+    assert_refused(&old, elsewhere, &sealed);
+    let named_alike = NEW.replace("new", "old");
+    assert_refused(&ring(&named_alike), here, &sealed);
+    for index in 0..sealed.len() {
+        let mut altered = sealed.clone();
+        altered[index] ^= 1;
+        assert!(old.open(here, &altered).is_err(), "byte {index}");
+        assert!(old.open(here, &sealed[..index]).is_err(), "cut at {index}");
+    }
+    let own = old.reseal(here, &sealed).unwrap().unwrap();
+    assert_eq!(old.open(here, &own).unwrap().expose(), b"the secret");
+    assert_eq!(old.reseal(here, &own), Ok(None));
+    assert!(Recipient::from_bytes("old".to_owned(), &[1; 31]).is_none());
 }

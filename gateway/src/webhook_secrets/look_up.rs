@@ -1,7 +1,7 @@
-//! Looks up the keys of webhooks in batches. Each is fetched and opened once, however many requests
-//! ask for it at one moment; for an address without a webhook the result is the decoy's key. What a
-//! webhook checks besides is parsed once for each version of its row, so that it takes no time by
-//! which a refusal could tell that there is one.
+//! Looks up the keys of webhooks in batches. Each is fetched once, however many requests ask for it
+//! at one moment; for an address without a webhook the result is the decoy's key. A secret is
+//! opened, and what a webhook checks besides is parsed, once for each version of its row, so that
+//! it takes no time by which a refusal could tell that there is one.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 
 use letterbox_common::{
     RandomError,
-    sealing::{KeyRing, Place, SealError},
+    sealing::{KeyRing, Place, Seal, SealError},
     webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
@@ -73,22 +73,21 @@ pub(super) struct KeysByAddress {
     pub(super) trouble: Trouble,
     /// The webhooks that the log has named recently.
     told: Cache<WebhookAddress, ()>,
-    /// What webhooks check, by the version of their rows.
-    checks: Cache<(WebhookAddress, String), ParsedChecks>,
+    /// The verifiers of webhooks, by the version of their rows.
+    verifiers: Cache<(WebhookAddress, String), MadeVerifier>,
     decoy: Arc<Decoy>,
 }
 
-/// What a webhook checks, or why that can't be parsed.
-type ParsedChecks = Result<Arc<Checks>, String>;
+/// The verifier of a webhook, or why what is stored makes none.
+type MadeVerifier = Result<Arc<Verifier>, String>;
 
-/// Maximum webhooks whose checks are kept.
-const MAX_CHECKS: u64 = 10_000;
+/// Maximum webhooks whose verifiers are kept.
+const MAX_VERIFIERS: u64 = 10_000;
 
 /// Stands in for a webhook that does not exist, so that its absence takes no less work.
 struct Decoy {
-    address: WebhookAddress,
     sealed: Vec<u8>,
-    checks: Arc<Checks>,
+    verifier: Arc<Verifier>,
 }
 
 impl KeysByAddress {
@@ -96,11 +95,14 @@ impl KeysByAddress {
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
-    pub(super) fn new(database: Database, keys: KeyRing) -> Result<(Self, Verifier), DecoyError> {
+    pub(super) fn new(
+        database: Database,
+        keys: KeyRing,
+    ) -> Result<(Self, Arc<Verifier>), DecoyError> {
         let (secret, address) = (generate_secret()?, WebhookAddress::generate());
         let sealed = keys.seal(place(address), secret.expose())?;
-        let checks = Arc::new(Checks::decoy());
-        let verifier = Verifier::new(checks.clone(), address.webhook, &secret);
+        let verifier = Verifier::new(Checks::decoy(), address.webhook, &secret);
+        let verifier = Arc::new(verifier.map_err(DecoyError::Key)?);
         let looking_up = Self {
             database,
             keys,
@@ -109,46 +111,41 @@ impl KeysByAddress {
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TROUBLE)
                 .build(),
-            checks: Cache::new(MAX_CHECKS),
+            verifiers: Cache::new(MAX_VERIFIERS),
             decoy: Arc::new(Decoy {
-                address,
                 sealed,
-                checks,
+                verifier: verifier.clone(),
             }),
         };
-        Ok((looking_up, verifier.map_err(DecoyError::Key)?))
+        Ok((looking_up, verifier))
     }
 
-    /// What a found webhook checks, or the decoy.
-    fn checks_of(&self, found: &StoredSecret) -> ParsedChecks {
-        let parse = || match found.is_live {
-            true => Checks::parse(&found.checks).map(Arc::new),
-            false => Ok(self.decoy.checks.clone()),
-        };
+    /// The verifier of a found webhook, or the decoy's.
+    fn verifier_of(&self, found: &StoredSecret) -> MadeVerifier {
         // For what is not live, too, so that it takes as long.
         let key = (found.address, found.version.clone());
-        self.checks.get(&key).unwrap_or_else(|| {
-            let parsed = parse();
-            if found.is_live {
-                self.checks.insert(key, parsed.clone());
+        let known = self.verifiers.get(&key);
+        match known {
+            Some(made) => made,
+            None if found.is_live => {
+                let made = self.make_verifier(found).map(Arc::new);
+                self.verifiers.insert(key, made.clone());
+                made
             }
-            parsed
-        })
+            None => Ok(self.decoy.verifier.clone()),
+        }
     }
 
-    /// Opens a secret, the webhook's or the decoy's.
-    fn open(&self, found: &StoredSecret) -> FoundSecret {
+    fn make_verifier(&self, found: &StoredSecret) -> Result<Verifier, String> {
+        let secret = self.keys.open(place(found.address), &found.sealed);
+        let secret = secret.map_err(|error| error.to_string())?;
+        Verifier::new(Checks::parse(&found.checks)?, found.memory, &secret)
+    }
+
+    /// The key of a webhook, or the decoy's.
+    fn found(&self, found: &StoredSecret) -> FoundSecret {
         let address = found.address;
-        let sealed_for = if found.is_live {
-            address
-        } else {
-            self.decoy.address
-        };
-        let checks = self.checks_of(found);
-        let opened = self.keys.open(place(sealed_for), &found.sealed);
-        let opened = opened.map_err(|error| error.to_string());
-        let verifier = checks.and_then(|checks| Verifier::new(checks, found.memory, &opened?));
-        let verifier = verifier.inspect_err(|error| {
+        let verifier = self.verifier_of(found).inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
             self.trouble.note();
             // Anyone may send to this address as often as they like, so the log names it once.
@@ -160,7 +157,7 @@ impl KeysByAddress {
         });
         FoundSecret {
             is_live: found.is_live,
-            verifier: verifier.ok().map(Arc::new),
+            verifier: verifier.ok(),
         }
     }
 }
@@ -177,7 +174,7 @@ impl LookUp for KeysByAddress {
         let found = store::find(&self.database, &wanted, &self.decoy.sealed).await?;
         let found: HashMap<_, _> = found
             .iter()
-            .map(|one| (one.address, self.open(one)))
+            .map(|one| (one.address, self.found(one)))
             .collect();
         Ok(items.iter().map(|address| found[address].clone()).collect())
     }

@@ -63,7 +63,7 @@ pub(crate) struct WebhookSecrets {
     suspects: Suspects,
     cache: Cache<WebhookAddress, Arc<Verifier>>,
     /// Checked if no key is cached.
-    decoy: Verifier,
+    decoy: Arc<Verifier>,
     trouble: Trouble,
 }
 

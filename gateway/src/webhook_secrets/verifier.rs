@@ -1,6 +1,6 @@
 //! The verifier of one webhook: its key, its signature scheme, and the networks that may send.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -75,7 +75,7 @@ impl Checks {
 /// Checks the signatures of one webhook.
 pub(super) struct Verifier {
     pub(super) proven: Proven,
-    checks: Arc<Checks>,
+    checks: Checks,
     key: SigningKey,
 }
 
@@ -85,11 +85,7 @@ impl Verifier {
     ///
     /// # Errors
     /// When the secret is invalid.
-    pub(super) fn new(
-        checks: Arc<Checks>,
-        memory: WebhookId,
-        secret: &Secret,
-    ) -> Result<Self, String> {
+    pub(super) fn new(checks: Checks, memory: WebhookId, secret: &Secret) -> Result<Self, String> {
         let key = checks
             .rules
             .key(secret)

@@ -11,7 +11,7 @@ use letterbox_common::process::{
     settings::{ProcessSettings, SettingError},
 };
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
-use url::Url;
+use letterbox_operator::Addresses;
 
 const SECRETS: [&SecretSetting; 1] = [&DATABASE_URL];
 
@@ -37,15 +37,6 @@ pub(crate) struct DeskSettings {
     )]
     pub admin_listen: SocketAddr,
 
-    /// Address of the desk as people see it: pages of no other may send anything to it
-    #[arg(
-        long,
-        env = "LETTERBOX_DESK_URL",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8082"
-    )]
-    pub desk_url: Url,
-
     /// Proxies whose X-Forwarded-For is trusted, as CIDR[,CIDR...] [default: none]
     #[arg(
         long,
@@ -55,6 +46,9 @@ pub(crate) struct DeskSettings {
         hide_default_value = true
     )]
     pub trusted_proxies: String,
+
+    #[command(flatten)]
+    pub addresses: Addresses,
 
     #[command(flatten)]
     pub database: DatabaseSettings,
@@ -69,6 +63,7 @@ pub(crate) struct Config {
     pub(crate) proxies: TrustedProxies,
     /// Scheme, host and port of the desk, as browsers name them in `Origin`.
     pub(crate) origin: String,
+    pub(crate) addresses: Addresses,
     pub(crate) shutdown_timeout: Duration,
 }
 
@@ -78,7 +73,7 @@ impl Config {
     /// # Errors
     /// Names the setting that can't be used.
     pub(crate) fn from_settings(settings: &DeskSettings) -> Result<Self, SettingError> {
-        let url = &settings.desk_url;
+        let url = &settings.addresses.desk_url;
         if !matches!(url.scheme(), "http" | "https") || url.path() != "/" {
             return Err(SettingError::new(
                 "LETTERBOX_DESK_URL",
@@ -94,6 +89,7 @@ impl Config {
             database: Database::new(&target, &settings.database, Role::Desk, &name)?,
             proxies: TrustedProxies(proxies),
             origin: url.origin().ascii_serialization(),
+            addresses: settings.addresses.clone(),
             shutdown_timeout: settings.process.shutdown_timeout,
         })
     }

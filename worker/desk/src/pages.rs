@@ -16,14 +16,30 @@ use crate::{
 const HTML: &str = "text/html; charset=utf-8";
 /// What surrounds each page.
 const FRAME: &str = "frame";
-const TEMPLATES: [(&str, &str); 7] = [
-    (FRAME, include_str!("../templates/frame.html")),
-    ("question", include_str!("../templates/question.html")),
-    ("run", include_str!("../templates/run.html")),
-    ("runs", include_str!("../templates/runs.html")),
-    ("sign_in", include_str!("../templates/sign_in.html")),
-    ("told", include_str!("../templates/told.html")),
-    ("waiting", include_str!("../templates/waiting.html")),
+macro_rules! templates {
+    ($($name:literal),+ $(,)?) => {
+        [$(($name, include_str!(concat!("../templates/", $name, ".html")))),+]
+    };
+}
+
+const TEMPLATES: [(&str, &str); 17] = templates![
+    "accounts",
+    "form",
+    "form_link",
+    "form_new",
+    "forms",
+    "frame",
+    "member",
+    "people",
+    "question",
+    "run",
+    "runs",
+    "sign_in",
+    "told",
+    "waiting",
+    "webhook",
+    "webhook_new",
+    "webhooks",
 ];
 
 /// The templates of all rooms.
@@ -34,6 +50,8 @@ impl Pages {
     pub(crate) fn new() -> Self {
         let mut environment = Environment::new();
         environment.set_auto_escape_callback(|_| AutoEscape::Html);
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
         environment.add_filter("seen", |text: String| escape::lines(&text));
         environment.add_filter("state", state);
         environment.add_filter("moment", moment);

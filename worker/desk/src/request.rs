@@ -3,7 +3,11 @@
 use std::net::IpAddr;
 
 use http_body_util::{BodyExt, Limited};
-use hyper::{Method, Request, body::Incoming, header};
+use hyper::{
+    Method, Request,
+    body::Incoming,
+    header::{self, HeaderMap},
+};
 use letterbox_common::Token;
 use url::form_urlencoded;
 
@@ -11,6 +15,8 @@ use crate::{response::Trouble, server::Desk, session};
 
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 64 * 1024;
+/// Maximum bytes of a form with a file, which is a definition.
+const MAX_FILE: usize = 300 * 1024;
 
 /// Names and values of a query or a form, in their order.
 #[derive(Debug, Default)]
@@ -19,6 +25,31 @@ pub(crate) struct Values(Vec<(String, String)>);
 impl Values {
     fn parse(encoded: &[u8]) -> Self {
         Self(form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// Reads a posted form, in either of the ways in which browsers write one.
+    async fn read(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
+        let media_type = headers.get(header::CONTENT_TYPE);
+        let media_type = media_type.and_then(|media_type| media_type.to_str().ok());
+        let media_type = media_type.ok_or(Trouble::Unreadable)?;
+        if media_type == "application/x-www-form-urlencoded" {
+            let body = Limited::new(body, MAX_FORM).collect().await;
+            let body = body.map_err(|_| Trouble::Unreadable)?.to_bytes();
+            return Ok(Self::parse(&body));
+        }
+        let boundary = multer::parse_boundary(media_type).map_err(|_| Trouble::Unreadable)?;
+        let body = Limited::new(body, MAX_FILE).into_data_stream();
+        let values = Self::read_parts(multer::Multipart::new(body, boundary)).await;
+        values.map_err(|_| Trouble::Unreadable)
+    }
+
+    async fn read_parts(mut parts: multer::Multipart<'_>) -> multer::Result<Self> {
+        let mut values = Vec::new();
+        while let Some(part) = parts.next_field().await? {
+            let name = part.name().unwrap_or_default().to_owned();
+            values.push((name, part.text().await?));
+        }
+        Ok(Self(values))
     }
 
     /// The first value of this name that is not blank.
@@ -80,12 +111,7 @@ impl Asked {
             if origin.is_none_or(|origin| origin.as_bytes() != desk.origin.as_bytes()) {
                 return Err(Trouble::Forged);
             }
-            let kind = head.headers.get(header::CONTENT_TYPE);
-            if kind.is_none_or(|kind| kind.as_bytes() != b"application/x-www-form-urlencoded") {
-                return Err(Trouble::Unreadable);
-            }
-            let body = Limited::new(body, MAX_FORM).collect().await;
-            form = Values::parse(&body.map_err(|_| Trouble::Unreadable)?.to_bytes());
+            form = Values::read(&head.headers, body).await?;
         }
         Ok(Self {
             is_post,

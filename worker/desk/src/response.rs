@@ -53,12 +53,17 @@ impl From<OperatorError> for Trouble {
     fn from(error: OperatorError) -> Self {
         match error {
             OperatorError::Refused(Reason::NotFound(_)) => Self::NotFound,
-            OperatorError::Refused(Reason::NotAllowed(_)) => {
-                Self::Refused("Your role in this workspace does not allow this.".to_owned())
-            }
-            OperatorError::Refused(reason) => Self::Refused(sentence(&reason.to_string())),
+            OperatorError::Refused(reason) => Self::Refused(words_of(&reason)),
             error => Self::Failed(error),
         }
+    }
+}
+
+/// Why an order was refused, for the person who gave it.
+pub(crate) fn words_of(reason: &Reason) -> String {
+    match reason {
+        Reason::NotAllowed(_) => "Your role in this workspace does not allow this.".to_owned(),
+        reason => sentence(&reason.to_string()),
     }
 }
 

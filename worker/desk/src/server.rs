@@ -10,6 +10,7 @@ use letterbox_common::process::{
     vital::vital,
 };
 use letterbox_database::{Database, health};
+use letterbox_operator::Addresses;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -36,6 +37,8 @@ pub(crate) struct Desk {
     pub(crate) proxies: TrustedProxies,
     /// Scheme, host and port of the desk, as browsers name them in `Origin`.
     pub(crate) origin: String,
+    /// Begin the links that are shown.
+    pub(crate) addresses: Addresses,
     pub(crate) pages: Pages,
 }
 
@@ -68,6 +71,7 @@ pub(crate) async fn run(
         database: config.database,
         proxies: config.proxies,
         origin: config.origin,
+        addresses: config.addresses,
         pages: Pages::new(),
     });
     serving.ready();

@@ -1,15 +1,17 @@
 //! Connected accounts: connect one, give it another credential (the only times that a credential is
 //! seen), list them, disconnect one (its credential is destroyed).
 
+use std::collections::BTreeSet;
+
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use letterbox_common::{
-    ids::{AccountId, UserId, WorkspaceId},
+    ids::{AccountId, RunId, UserId, WorkflowId, WorkspaceId},
     public_address::is_private_host,
-    sealing::{KeyRing, Place, Secret},
+    sealing::{Place, Seal, Secret},
 };
 use letterbox_database::{from_row, statements};
-use letterbox_workflow::actions::RESERVED_HEADERS;
+use letterbox_workflow::{actions::RESERVED_HEADERS, preview::sending_actions};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -46,6 +48,19 @@ FROM connected_accounts WHERE workspace_id = $1 ORDER BY created_at, account_id"
 SELECT ", columns!(), "
 FROM connected_accounts WHERE account_id = $1 AND disconnected_at IS NULL
   AND workspace_id IN (SELECT workspace_id FROM workspaces)");
+
+    /// What each account answered last, among the newest actions of a workspace.
+    LAST_ANSWERS = last_answers "
+WITH recent AS (
+    SELECT run_id, request::json ->> 'account_id' AS account, response_status, error, finished_at
+    FROM run_actions WHERE workspace_id = $1 AND request IS NOT NULL
+    ORDER BY run_id DESC, action_id DESC LIMIT 1000
+)
+SELECT DISTINCT ON (account) account::uuid AS account_id, run_id, response_status, error,
+    finished_at
+FROM recent
+WHERE account IS NOT NULL AND (response_status IS NOT NULL OR error IS NOT NULL)
+ORDER BY account, run_id DESC";
 
     /// Replaces the credential of a connected account.
     ROTATE_ACCOUNT = rotate_account concat!("
@@ -104,6 +119,12 @@ impl NewAccount {
     }
 }
 
+/// The credential for a token that is sent as `Authorization: Bearer …`.
+#[must_use]
+pub fn bearer(token: &[u8]) -> Secret {
+    Secret::new([b"Bearer ".as_slice(), token].concat())
+}
+
 fn check_credential(credential: &Secret) -> Result<(), OperatorError> {
     let credential = credential.expose();
     let empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
@@ -145,6 +166,42 @@ from_row!(AccountRow {
     disconnected_at
 });
 
+/// What an account has answered.
+#[derive(Debug, Clone, Serialize)]
+pub struct LastAnswer {
+    /// The account.
+    pub account_id: AccountId,
+    /// The run that called it.
+    pub run_id: RunId,
+    /// The status of its answer; `None` if none came.
+    pub response_status: Option<i32>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// By the database's clock; `None` while it is tried again.
+    pub finished_at: Option<Timestamp>,
+}
+
+from_row!(LastAnswer {
+    account_id,
+    run_id,
+    response_status,
+    error,
+    finished_at
+});
+
+/// A deployed workflow that calls an account of its owner.
+#[derive(Debug, Clone, Serialize)]
+pub struct AccountUse {
+    /// The owner of both.
+    pub user_id: UserId,
+    /// The name of the account.
+    pub account: String,
+    /// The workflow.
+    pub workflow_id: WorkflowId,
+    /// The workflow's name.
+    pub workflow_name: String,
+}
+
 /// Warns of an account that is reached over the internet without encryption.
 pub(crate) fn in_clear_text(name: &str, base_url: &str) -> Option<String> {
     let url = Url::parse(base_url).ok()?;
@@ -173,7 +230,7 @@ impl Operator {
     /// account of this name already.
     pub async fn connect_account(
         &self,
-        keys: &KeyRing,
+        keys: &dyn Seal,
         account: &NewAccount,
     ) -> Result<AccountRow, OperatorError> {
         account.check()?;
@@ -215,7 +272,7 @@ impl Operator {
     /// other kind.
     pub async fn rotate_account(
         &self,
-        keys: &KeyRing,
+        keys: &dyn Seal,
         account: AccountId,
         credential: &Secret,
     ) -> Result<AccountRow, OperatorError> {
@@ -245,6 +302,45 @@ impl Operator {
     pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(self.database.fetch_all(&ACCOUNTS, &[&workspace]).await?)
+    }
+
+    /// Lists which deployed workflows of a workspace call which accounts.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn account_uses(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<AccountUse>, OperatorError> {
+        let deployed = self.deployed_actions(workspace).await?;
+        let uses = deployed.iter().flat_map(|workflow| {
+            let release = workflow.release();
+            let sending = release.as_ref().map(sending_actions).unwrap_or_default();
+            let accounts: BTreeSet<_> = sending.iter().map(|one| one.account).collect();
+            let uses = accounts.into_iter().map(|account| AccountUse {
+                user_id: workflow.owner_id,
+                account: account.to_owned(),
+                workflow_id: workflow.workflow_id,
+                workflow_name: workflow.name.clone(),
+            });
+            uses.collect::<Vec<_>>()
+        });
+        Ok(uses.collect())
+    }
+
+    /// Lists what accounts answered last, if one of the newest actions of the workspace called
+    /// them.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn last_answers(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<LastAnswer>, OperatorError> {
+        Ok(self
+            .database
+            .fetch_all(&LAST_ANSWERS, &[&workspace])
+            .await?)
     }
 
     /// Disconnects an account: from now on no action uses it.

@@ -5,7 +5,7 @@ use letterbox_common::{
     RandomError,
     process::settings::SettingError,
     sealing::SealError,
-    states::{ApprovalState, WorkflowState},
+    states::{ApprovalState, Program, WorkflowState},
 };
 use letterbox_database::{DatabaseError, RowError, health::OldSchema, migrations::MigrationError};
 use letterbox_workflow::Problem;
@@ -225,6 +225,9 @@ pub enum Reason {
     /// A run can't go on without its input.
     #[error("the run can't be retried: its input was forgotten")]
     InputForgotten,
+    /// Nobody runs who could open a new secret.
+    #[error("no {0} is running, to whom it could be sealed: try again when one is")]
+    NoRecipient(Program),
     /// A stored secret does not open, or could not be sealed again.
     #[error("{table}.{column} of {id}: {problem}")]
     SealedValue {

@@ -14,15 +14,21 @@ statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
     /// work. The table's trigger decides whether the workflow may have a link.
     CREATE_FORM_LINK = create_form_link "
-INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256,
-    closes_at, max_answers)
-SELECT f.workspace_id, $2, f.workflow_id, f.live_release_id,
-    CASE WHEN r.least_seconds IS NULL THEN $3::bytea ELSE $4::bytea END, $5, $6
-FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
-LEFT JOIN releases r
-    ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
-    AND r.release_id = f.live_release_id
-RETURNING workspace_id, token_sha256 = $4::bytea AS wants_proof";
+WITH wanted AS (
+    SELECT f.workspace_id, f.workflow_id, f.live_release_id,
+        r.least_seconds IS NOT NULL AS wants_proof
+    FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+    LEFT JOIN releases r
+        ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+        AND r.release_id = f.live_release_id
+), made AS (
+    INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256,
+        closes_at, max_answers)
+    SELECT workspace_id, $2, workflow_id, live_release_id,
+        CASE WHEN wants_proof THEN $4::bytea ELSE $3::bytea END, $5, $6
+    FROM wanted RETURNING workspace_id
+)
+SELECT workspace_id, wants_proof FROM wanted JOIN made USING (workspace_id)";
 
     /// Ends the live link of a workflow.
     END_FORM_LINK = end_form_link "
@@ -31,13 +37,12 @@ FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.work
 WHERE l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
 RETURNING f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at";
 
-    /// The live links of a workflow, or of all workflows of a member.
+    /// The live links of a workflow, of a workspace, or of all workflows of a member.
     LIVE_LINKS = live_links "
 SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at
 FROM workspaces w JOIN workflows f
-    ON f.workspace_id = w.workspace_id
-    AND (f.workflow_id = $1
-         OR (f.owner_id = $3 AND ($2::uuid IS NULL OR f.workspace_id = $2)))
+    ON f.workspace_id = w.workspace_id AND ($1::uuid IS NULL OR f.workflow_id = $1)
+    AND ($2::uuid IS NULL OR f.workspace_id = $2) AND ($3::uuid IS NULL OR f.owner_id = $3)
 JOIN form_links l
     ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
 ORDER BY f.name, f.workflow_id";
@@ -85,11 +90,13 @@ from_row!(LiveLink {
     created_at
 });
 
-/// The workflows that lose their links by a move.
+/// The workflows whose links are meant: those that lose them by a move.
 #[derive(Debug, Clone, Copy)]
 pub enum Losing {
     /// This one.
     Workflow(WorkflowId),
+    /// All of this workspace.
+    Workspace(WorkspaceId),
     /// All that this member owns.
     Member(WorkspaceId, UserId),
     /// All that this user owns in any workspace.
@@ -180,13 +187,14 @@ impl Operator {
         ended.ok_or(Reason::NotFound("live form link").into())
     }
 
-    /// Lists the links that a move ends.
+    /// Lists live links, which a move would end.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
         let (workflow, workspace, user) = match of {
             Losing::Workflow(workflow) => (Some(workflow), None, None),
+            Losing::Workspace(workspace) => (None, Some(workspace), None),
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
         };

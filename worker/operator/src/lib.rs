@@ -7,6 +7,7 @@
 //! workspace, the statement finds it through the workspaces.
 
 mod accounts;
+mod addresses;
 mod approvals;
 mod audit;
 mod dead_letters;
@@ -19,6 +20,7 @@ mod members;
 mod names;
 mod plans;
 mod policies;
+mod recipients;
 mod run_detail;
 mod runs;
 mod sealing_keys;
@@ -41,7 +43,8 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
 pub use self::{
-    accounts::{AccountRow, NewAccount},
+    accounts::{AccountRow, AccountUse, LastAnswer, NewAccount, bearer},
+    addresses::Addresses,
     approvals::{ApprovalDetail, ApprovalRow, SteeringAction, WaitingApproval},
     audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
@@ -50,7 +53,7 @@ pub use self::{
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     members::Member,
     names::{Named, NamedId, Noun},
-    plans::{Changes, DeployPlan},
+    plans::{Changes, DeployPlan, ReleaseChanges, ReleaseRow},
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
@@ -64,6 +67,7 @@ pub use self::{
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
     workspaces::{Allowance, Retries, Usage, WebhookUsage, Workspace},
 };
+pub use letterbox_workflow::Problem;
 
 const PROGRAM: &str = "letterbox";
 
@@ -79,6 +83,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         names::STATEMENTS,
         plans::STATEMENTS,
         policies::STATEMENTS,
+        recipients::STATEMENTS,
         run_detail::STATEMENTS,
         runs::STATEMENTS,
         sealing_keys::STATEMENTS,
@@ -96,10 +101,18 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
 /// The statements with which people work, for the test that prepares them under their role.
 pub fn statements_of_people() -> impl Iterator<Item = &'static Statement> {
     let nouns = [
+        accounts::STATEMENTS,
         approvals::STATEMENTS,
+        form_links::STATEMENTS,
+        members::STATEMENTS_OF_PEOPLE,
+        plans::STATEMENTS,
+        policies::STATEMENTS,
+        recipients::STATEMENTS,
         run_detail::STATEMENTS_OF_PEOPLE,
         runs::STATEMENTS_OF_PEOPLE,
         sessions::STATEMENTS_OF_PEOPLE,
+        signals::STATEMENTS_OF_PEOPLE,
+        webhooks::STATEMENTS,
         workflows::STATEMENTS_OF_PEOPLE,
         workspaces::STATEMENTS_OF_PEOPLE,
     ];

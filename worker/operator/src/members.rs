@@ -5,11 +5,11 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{Statement, from_row, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, error::Explain};
+use crate::{Operator, OperatorError, Reason, error::Explain, users::check_user};
 
 /// The columns of a [`Member`]: of a membership `m` and its user `u`.
 macro_rules! member_columns {
@@ -21,17 +21,25 @@ pub(crate) use member_columns;
 
 statements! {
     /// Adds a member, or changes one.
-    SET_MEMBER = set_member concat!("
-WITH stored AS (
-    INSERT INTO members (workspace_id, user_id, role, deactivated_at)
-    VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)
-    ON CONFLICT (workspace_id, user_id) DO UPDATE
-        SET role = EXCLUDED.role,
-            deactivated_at =
-                CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp()) END
-    RETURNING *
-)
-SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)");
+    SET_MEMBER = set_member "
+INSERT INTO members (workspace_id, user_id, role, deactivated_at)
+VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)
+ON CONFLICT (workspace_id, user_id) DO UPDATE
+    SET role = EXCLUDED.role,
+        deactivated_at = CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp()) END";
+
+    /// One member.
+    MEMBER = member concat!("
+SELECT ", member_columns!(), "
+FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 AND m.user_id = $2");
+
+    /// The user with an e-mail address, a new one if there is none.
+    INTRODUCE = introduce "SELECT introduce($1, $2, $3, $4) AS user_id";
+
+    /// The role of an active member.
+    ROLE_OF = role_of "
+SELECT role FROM members
+WHERE workspace_id = $1 AND user_id = $2 AND deactivated_at IS NULL";
 
     /// Removes a member.
     REMOVE_MEMBER = remove_member concat!("
@@ -56,6 +64,16 @@ ORDER BY m.workspace_id");
 SELECT ", member_columns!(), "
 FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email");
 }
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
+    &SET_MEMBER,
+    &MEMBER,
+    &INTRODUCE,
+    &ROLE_OF,
+    &REMOVE_MEMBER,
+    &MEMBERS,
+];
 
 /// A user in a workspace.
 #[derive(Debug, Clone, Serialize)]
@@ -100,7 +118,7 @@ impl Operator {
     ) -> Result<Member, OperatorError> {
         let set = self
             .database
-            .fetch_one(
+            .execute(
                 &SET_MEMBER,
                 &[
                     /* $1 workspace_id */ &workspace,
@@ -111,7 +129,50 @@ impl Operator {
             )
             .await;
         let missing = Reason::NotFound("workspace or user");
-        set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)
+        set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
+        // Not by the same statement: whoever sets a member sees the user only then.
+        let member = self
+            .database
+            .fetch_one(&MEMBER, &[&workspace, &user])
+            .await?;
+        Ok(member)
+    }
+
+    /// Makes whoever has this e-mail address a member, or changes their role. `name` is theirs if
+    /// they were no user before.
+    ///
+    /// # Errors
+    /// When the address or the name is invalid, or there is no such workspace.
+    pub async fn invite(
+        &self,
+        workspace: WorkspaceId,
+        email: &str,
+        name: &str,
+        role: MemberRole,
+    ) -> Result<Member, OperatorError> {
+        check_user(email, name)?;
+        let fresh = UserId::generate();
+        let (user,) = self
+            .database
+            .fetch_one(&INTRODUCE, &[&workspace, &fresh, &email, &name])
+            .await?;
+        self.set_member(workspace, user, role, false).await
+    }
+
+    /// The role of a user in a workspace; `None` if they are no active member.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn role_of(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+    ) -> Result<Option<MemberRole>, OperatorError> {
+        let found = self
+            .database
+            .fetch_optional(&ROLE_OF, &[&workspace, &user])
+            .await?;
+        Ok(found.map(|(role,)| role))
     }
 
     /// Takes the rights of a user in all workspaces and ends their sessions; returns the

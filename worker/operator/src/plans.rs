@@ -1,9 +1,10 @@
-//! What a deploy would do, before it is done.
+//! What a deploy would do, before it is done, and what former ones did.
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use letterbox_common::ids::WorkflowId;
-use letterbox_database::statements;
+use letterbox_database::{Row, RowError, statements};
 use letterbox_workflow::Definition;
 use serde::Serialize;
 use serde_json::Value;
@@ -19,6 +20,12 @@ LEFT JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
     AND r.release_id = f.live_release_id
 WHERE f.state <> 'deleted'";
+
+    /// The releases of a workflow, the newest first.
+    RELEASES = releases "
+SELECT r.number, r.created_at, r.form::text AS form, r.actions, r.on_failure
+FROM workspaces w JOIN releases r ON r.workspace_id = w.workspace_id AND r.workflow_id = $1
+ORDER BY r.number DESC LIMIT $2";
 }
 
 /// What a deploy would do.
@@ -26,12 +33,31 @@ WHERE f.state <> 'deleted'";
 pub struct DeployPlan {
     /// The links that would end, for everybody who has them.
     pub ends: Vec<LiveLink>,
-    /// Fields by their keys, as against what is deployed now.
-    pub fields: Changes,
-    /// Actions by their ids, as against what is deployed now.
-    pub actions: Changes,
+    /// As against what is deployed now.
+    #[serde(flatten)]
+    pub changes: ReleaseChanges,
     /// What the owner may want to fix, one sentence each.
     pub warnings: Vec<String>,
+}
+
+/// What differs between two releases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReleaseChanges {
+    /// Fields by their keys.
+    pub fields: Changes,
+    /// Actions by their ids.
+    pub actions: Changes,
+}
+
+/// A deploy of a workflow.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReleaseRow {
+    /// Counts the deploys, from 1.
+    pub number: i32,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+    /// As against the release before; `None` for the first.
+    pub changes: Option<ReleaseChanges>,
 }
 
 /// What is new, gone or another.
@@ -80,34 +106,48 @@ impl Operator {
         let text = definition.map(str::to_owned).or(draft);
         let text = text.ok_or(Reason::NoDefinition)?;
         let checked = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
-        let form: Option<&str> = found.try_get("form")?;
-        let lists: [Option<&str>; 2] = [found.try_get("actions")?, found.try_get("on_failure")?];
-        let (mut former, mut latter) = (BTreeMap::new(), BTreeMap::new());
-        lists
-            .iter()
-            .flatten()
-            .for_each(|list| collect(&json(list), "id", &mut former));
-        let lists = [Some(checked.actions_json()), checked.on_failure_json()];
-        lists
-            .iter()
-            .flatten()
-            .for_each(|list| collect(&json(list), "id", &mut latter));
-        let fields = |form: &str| {
-            let mut fields = BTreeMap::new();
-            collect(&json(form)["fields"], "key", &mut fields);
-            fields
-        };
+        let latter = Parts::of(
+            &checked.form_json(),
+            [Some(checked.actions_json()), checked.on_failure_json()],
+        );
+        let former = Parts::of_release(&found)?;
         let mut warnings = checked.warnings();
         warnings.extend(self.account_warnings(workflow, &checked).await?);
         Ok(DeployPlan {
             ends: self.live_links(Losing::Workflow(workflow)).await?,
-            fields: Changes::between(
-                &form.map(fields).unwrap_or_default(),
-                &fields(&checked.form_json()),
-            ),
-            actions: Changes::between(&former, &latter),
+            changes: Parts::changes(&former, &latter),
             warnings,
         })
+    }
+
+    /// Lists the releases of a workflow, the newest first, at most `limit`, with what each has
+    /// changed.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn releases(
+        &self,
+        workflow: WorkflowId,
+        limit: u32,
+    ) -> Result<Vec<ReleaseRow>, OperatorError> {
+        // One more, which the oldest is compared with.
+        let most = i64::from(limit) + 1;
+        let rows = self.database.query(&RELEASES, &[&workflow, &most]).await?;
+        let parts: Vec<_> = rows
+            .iter()
+            .map(Parts::of_release)
+            .collect::<Result<_, _>>()?;
+        let releases = rows.iter().zip(&parts).enumerate().take(limit as usize);
+        let releases = releases.map(|(at, (row, latter))| {
+            Ok(ReleaseRow {
+                number: row.try_get("number")?,
+                created_at: row.try_get("created_at")?,
+                changes: parts
+                    .get(at + 1)
+                    .map(|former| Parts::changes(former, latter)),
+            })
+        });
+        releases.collect()
     }
 
     async fn account_warnings(
@@ -123,6 +163,39 @@ impl Operator {
         };
         let warnings = self.database.transaction("account warnings", &work).await?;
         Ok(warnings.unwrap_or_default())
+    }
+}
+
+/// What a release consists of: its fields by their keys, its actions by their ids.
+#[derive(Default)]
+struct Parts {
+    fields: BTreeMap<String, Value>,
+    actions: BTreeMap<String, Value>,
+}
+
+impl Parts {
+    /// Of JSON texts: a form, and lists of actions.
+    fn of(form: &str, actions: [Option<&str>; 2]) -> Self {
+        let mut parts = Self::default();
+        collect(&json(form)["fields"], "key", &mut parts.fields);
+        for list in actions.into_iter().flatten() {
+            collect(&json(list), "id", &mut parts.actions);
+        }
+        parts
+    }
+
+    /// Of a row with the columns of a release, which are null if there is none.
+    fn of_release(row: &Row) -> Result<Self, RowError> {
+        let form: Option<&str> = row.try_get("form")?;
+        let lists = [row.try_get("actions")?, row.try_get("on_failure")?];
+        Ok(form.map(|form| Self::of(form, lists)).unwrap_or_default())
+    }
+
+    fn changes(former: &Self, latter: &Self) -> ReleaseChanges {
+        ReleaseChanges {
+            fields: Changes::between(&former.fields, &latter.fields),
+            actions: Changes::between(&former.actions, &latter.actions),
+        }
     }
 }
 

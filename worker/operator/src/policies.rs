@@ -36,7 +36,7 @@ WHERE p.workspace_id = $1 ORDER BY p.version DESC LIMIT $2";
 
     /// The actions of every deployed workflow of a workspace.
     DEPLOYED_ACTIONS = deployed_actions "
-SELECT f.workflow_id, f.owner_id, r.actions, r.on_failure
+SELECT f.workflow_id, f.name, f.owner_id, r.actions, r.on_failure
 FROM workflows f JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
     AND r.release_id = f.live_release_id
@@ -93,19 +93,28 @@ from_row!(PolicyVersion {
 });
 
 /// The actions of a deployed workflow, as JSON text.
-struct DeployedActions {
-    workflow_id: WorkflowId,
-    owner_id: UserId,
+pub(crate) struct DeployedActions {
+    pub(crate) workflow_id: WorkflowId,
+    pub(crate) name: String,
+    pub(crate) owner_id: UserId,
     actions: String,
     on_failure: Option<String>,
 }
 
 from_row!(DeployedActions {
     workflow_id,
+    name,
     owner_id,
     actions,
     on_failure
 });
+
+impl DeployedActions {
+    /// `None` if a newer version has written them.
+    pub(crate) fn release(&self) -> Option<Release> {
+        Release::load(&self.actions, self.on_failure.as_deref()).ok()
+    }
+}
 
 /// The effect that a new policy would have.
 #[derive(Debug, Clone, Serialize)]
@@ -216,14 +225,10 @@ impl Operator {
         let accounts: Vec<_> = accounts
             .map(|one| (one.user_id, one.name.clone(), host(&one.base_url)))
             .collect();
-        let deployed: Vec<DeployedActions> = self
-            .database
-            .fetch_all(&DEPLOYED_ACTIONS, &[&workspace])
-            .await?;
+        let deployed = self.deployed_actions(workspace).await?;
         let mut changes = Vec::new();
         for workflow in &deployed {
-            let on_failure = workflow.on_failure.as_deref();
-            let Ok(release) = Release::load(&workflow.actions, on_failure) else {
+            let Some(release) = workflow.release() else {
                 continue;
             };
             for action in sending_actions(&release) {
@@ -270,6 +275,18 @@ impl Operator {
             .fetch_one(&SET_POLICY, &[&workspace, &policy])
             .await;
         set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)
+    }
+
+    /// The actions of the workflows that are deployed now.
+    pub(crate) async fn deployed_actions(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<DeployedActions>, OperatorError> {
+        let deployed = self
+            .database
+            .fetch_all(&DEPLOYED_ACTIONS, &[&workspace])
+            .await?;
+        Ok(deployed)
     }
 
     /// `None` if the default policy holds.

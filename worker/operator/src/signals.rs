@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
     states::SignalKind,
 };
-use letterbox_database::{FromRow, Row, RowError, from_row, statements};
+use letterbox_database::{FromRow, Row, RowError, Statement, from_row, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason};
@@ -52,6 +52,9 @@ ON CONFLICT DO NOTHING";
     REMOVE_SIGNAL_READER = remove_signal_reader "
 DELETE FROM signal_readers WHERE workspace_id = $1 AND login = $2::text::name";
 }
+
+/// Those of people.
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&SIGNALS, &SIGNAL];
 
 /// Which signals to list.
 #[derive(Debug, Clone)]

@@ -66,11 +66,7 @@ impl Operator {
     /// # Errors
     /// When the e-mail address is invalid, or another user has it.
     pub async fn create_user(&self, email: &str, name: &str) -> Result<User, OperatorError> {
-        check_name(name)?;
-        let has_length = (3..=200).contains(&email.chars().count());
-        if !email.contains('@') || !has_length || email.contains(char::is_control) {
-            return Err(Reason::InvalidEmail.into());
-        }
+        check_user(email, name)?;
         let id = UserId::generate();
         let created = self
             .database
@@ -78,4 +74,14 @@ impl Operator {
             .await;
         created.explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateEmail)
     }
+}
+
+/// Checks the e-mail address and the name of a user.
+pub(crate) fn check_user(email: &str, name: &str) -> Result<(), OperatorError> {
+    check_name(name)?;
+    let has_length = (3..=200).contains(&email.chars().count());
+    if !email.contains('@') || !has_length || email.contains(char::is_control) {
+        return Err(Reason::InvalidEmail.into());
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     process::networks::Networks,
-    sealing::{KeyRing, Place, Secret},
+    sealing::{Place, Seal, Secret},
     webhook::{DeliveryFault, Rules, Scheme, WebhookAddress, secret_for},
 };
 use letterbox_database::{from_row, statements};
@@ -52,7 +52,8 @@ WHERE h.deleted_at IS NULL AND h.settable_until > now()";
 WITH former AS (
     UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second',
         memory_id = coalesce(memory_id, webhook_id)
-    WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL RETURNING *
+    WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
+    RETURNING workspace_id, webhook_id, name, scheme, scheme_rules, allow_from, memory_id
 )
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
     allow_from, replaces, memory_id)
@@ -70,6 +71,11 @@ WHERE h.deleted_at IS NULL AND h.ends_at IS NULL";
     WEBHOOKS = webhooks concat!("
 SELECT ", columns!(), "
 FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id");
+
+    /// One webhook.
+    WEBHOOK = webhook concat!("
+SELECT ", columns!(), "
+FROM webhooks WHERE webhook_id = $1 AND workspace_id IN (SELECT workspace_id FROM workspaces)");
 
     /// Deletes a webhook and destroys its secret. One that it should have replaced goes on.
     DELETE_WEBHOOK = delete_webhook concat!("
@@ -199,7 +205,7 @@ pub struct NewWebhook {
 impl NewWebhook {
     /// A new address for this secret, and the secret as it is stored.
     fn seal(
-        keys: &KeyRing,
+        keys: &dyn Seal,
         workspace: WorkspaceId,
         secret: Secret,
     ) -> Result<(Self, Vec<u8>), OperatorError> {
@@ -219,7 +225,7 @@ impl Operator {
     /// networks are invalid.
     pub async fn create_webhook(
         &self,
-        keys: &KeyRing,
+        keys: &dyn Seal,
         workspace: WorkspaceId,
         name: &str,
         sender: &Sender,
@@ -263,7 +269,7 @@ impl Operator {
     /// When there is no such webhook, its secret was set, or its scheme can't use this one.
     pub async fn set_webhook_secret(
         &self,
-        keys: &KeyRing,
+        keys: &dyn Seal,
         webhook: WebhookId,
         secret: Secret,
     ) -> Result<WebhookRow, OperatorError> {
@@ -296,7 +302,7 @@ impl Operator {
     /// secret.
     pub async fn replace_webhook(
         &self,
-        keys: &KeyRing,
+        keys: &dyn Seal,
         former: WebhookId,
         secret: Option<Secret>,
         overlap: Duration,
@@ -336,6 +342,15 @@ impl Operator {
     pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(self.database.fetch_all(&WEBHOOKS, &[&workspace]).await?)
+    }
+
+    /// Gives one webhook.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
+        let found = self.database.fetch_optional(&WEBHOOK, &[&webhook]).await?;
+        found.ok_or(Reason::NotFound("webhook").into())
     }
 
     /// Lists the last refused deliveries of a webhook, newest first.

@@ -69,3 +69,52 @@ pub fn permission(action: &RunAction, answer: &str) -> Option<String> {
     let taint = taint.map(|taint| format!("; {taint}"));
     Some(format!("{decided}{answer}{}", taint.unwrap_or_default()))
 }
+
+/// A policy as sentences: its rules in their order, then what holds for all else.
+#[must_use]
+pub fn policy(policy: &Value) -> Vec<String> {
+    let rules = policy["rules"].as_array().into_iter().flatten();
+    let rules = rules.map(|rule| {
+        let when = rule["when"].as_object().into_iter().flatten();
+        let when: Vec<_> = when.map(|(name, value)| requirement(name, value)).collect();
+        let when = match when.is_empty() {
+            true => "in any case".to_owned(),
+            false => format!("when {}", when.join(" and ")),
+        };
+        format!("{} a request {when}", verdict(&rule["decision"]))
+    });
+    let otherwise = format!("{} everything else", verdict(&policy["default"]));
+    let by = match policy["approve_by"].as_str() {
+        Some("another") => Some("Another person than the one as whom the run acts must answer"),
+        Some("person") => Some("A person who has proven who they are must answer"),
+        _ => None,
+    };
+    let sentences = rules.chain([otherwise]);
+    sentences.chain(by.map(str::to_owned)).collect()
+}
+
+fn verdict(decision: &Value) -> &'static str {
+    match decision.as_str() {
+        Some("allow") => "Allow",
+        Some("approve") => "Ask for approval of",
+        _ => "Deny",
+    }
+}
+
+fn requirement(name: &str, value: &Value) -> String {
+    let listed = match value {
+        Value::Array(all) => {
+            let all = all.iter().filter_map(Value::as_str);
+            all.collect::<Vec<_>>().join(" or ")
+        }
+        value => value.as_str().unwrap_or_default().to_owned(),
+    };
+    match name {
+        "action" => format!("the action is {listed}"),
+        "account" => format!("the account is {listed}"),
+        "method" => format!("the method is {listed}"),
+        "host" => format!("the host is {listed}"),
+        "untrusted" => format!("untrusted text has to do with it ({listed})"),
+        _ => format!("it is steered by {listed}"),
+    }
+}

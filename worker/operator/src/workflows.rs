@@ -52,10 +52,7 @@ FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
 RETURNING ", columns!());
 
     /// Locks the membership of a workflow's owner.
-    LOCK_OWNER = lock_owner "
-SELECT FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
-JOIN members m ON m.workspace_id = f.workspace_id AND m.user_id = f.owner_id
-FOR SHARE OF m";
+    LOCK_OWNER = lock_owner "SELECT lock_owner($1)";
 
     /// Locks a workflow against other moves. Gives the definition that it would deploy.
     LOCK_DRAFT = lock_draft "
@@ -158,7 +155,18 @@ impl Move {
 }
 
 /// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&WORKFLOWS];
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
+    &CREATE_WORKFLOW,
+    &LOCK_OWNER,
+    &LOCK_DRAFT,
+    &CREATE_RELEASE,
+    &DEPLOY_RELEASE,
+    &OWNERS_ACCOUNTS,
+    &MOVE_WORKFLOW,
+    &WORKFLOW,
+    &FORMS,
+    &WORKFLOWS,
+];
 
 /// A workflow in a list.
 #[derive(Debug, Clone, Serialize)]
@@ -325,8 +333,12 @@ impl Operator {
         if let Some(moved) = moving {
             return Ok(moved);
         }
-        let from = self.workflow(workflow).await?.row.state;
-        Err(Reason::ImpossibleMove { from, to }.into())
+        let state = self.workflow(workflow).await?.row.state;
+        // The row is seen, and hidden from changes: it is another person's.
+        if from.contains(&state) {
+            return Err(Reason::NotAllowed("the workflow is its owner's".to_owned()).into());
+        }
+        Err(Reason::ImpossibleMove { from: state, to }.into())
     }
 
     /// Gives a workflow to another member: later runs use that member's identity and accounts. The

@@ -1,6 +1,6 @@
 //! What accounts have answered: sealed where it is kept, opened where it is used.
 
-use letterbox_common::sealing::Place;
+use letterbox_common::sealing::{Place, Seal};
 
 use super::{Executor, record::Turn, run_in_progress::RunInProgress};
 use crate::stored_bytes::ROW_BYTES;

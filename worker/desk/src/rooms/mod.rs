@@ -1,18 +1,26 @@
 //! The rooms: each file has the pages of one, and what can be done there.
 
+pub(crate) mod accounts;
+pub(crate) mod forms;
+pub(crate) mod people;
 pub(crate) mod runs;
 pub(crate) mod sign_in;
 pub(crate) mod waiting;
+pub(crate) mod webhooks;
 
 use std::{fmt::Display, str::FromStr};
 
-use letterbox_common::ids::UserId;
-use letterbox_operator::Operator;
+use hyper::StatusCode;
+use letterbox_common::{
+    ids::{UserId, WorkspaceId},
+    states::MemberRole,
+};
+use letterbox_operator::{Operator, OperatorError, Reason, Workspace};
 use serde::Serialize;
 
 use crate::{
     request::Asked,
-    response::{Response, Trouble},
+    response::{Response, Trouble, words_of},
     server::Desk,
 };
 
@@ -26,19 +34,95 @@ pub(crate) struct Visit<'a> {
     pub(crate) operator: Operator,
 }
 
+/// A workspace in which a person works.
+#[derive(Serialize)]
+struct Place {
+    /// All that the person may choose from.
+    workspaces: Vec<Workspace>,
+    /// The chosen one.
+    workspace: WorkspaceId,
+    /// The person's role there.
+    role: MemberRole,
+}
+
+impl Place {
+    fn is_editor(&self) -> bool {
+        matches!(self.role, MemberRole::Owner | MemberRole::Editor)
+    }
+
+    fn may_run(&self) -> bool {
+        self.role != MemberRole::Viewer
+    }
+}
+
 impl Visit<'_> {
     /// The page of a room.
     fn page(&self, template: &str, title: &str, found: impl Serialize) -> Response {
         self.desk.pages.page(self, template, title, found)
     }
 
+    /// The page of a room that says why something was not done.
+    fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
+        let mut page = self.page(template, title, found);
+        *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+        page
+    }
+
     /// Who visits.
     fn user(&self) -> Result<UserId, Trouble> {
         self.operator.ordered_by().ok_or(Trouble::SignedOut)
+    }
+
+    /// The workspace that the query or the form names, or the person's first; `None` if they are
+    /// a member of none.
+    async fn place(&self) -> Result<Option<Place>, Trouble> {
+        let workspaces = self.operator.workspaces().await?;
+        let named = self.asked.query.get("workspace");
+        let named = named.or_else(|| self.asked.form.get("workspace"));
+        let workspace = match named {
+            Some(named) => id(named)?,
+            None => match workspaces.first() {
+                Some(first) => first.workspace_id,
+                None => return Ok(None),
+            },
+        };
+        let role = self.operator.role_of(workspace, self.user()?).await?;
+        Ok(Some(Place {
+            workspaces,
+            workspace,
+            role: role.ok_or(Trouble::NotFound)?,
+        }))
+    }
+
+    /// As [`Self::place`], where there must be one.
+    async fn some_place(&self) -> Result<Place, Trouble> {
+        self.place().await?.ok_or(Trouble::NotFound)
+    }
+
+    /// A value of the form that must be there.
+    fn given(&self, name: &str) -> Result<&str, Trouble> {
+        self.asked.form.get(name).ok_or(Trouble::Unreadable)
     }
 }
 
 /// The id in a path or a form; what is none is not found.
 fn id<T: FromStr<Err: Display>>(text: &str) -> Result<T, Trouble> {
     text.parse().map_err(|_| Trouble::NotFound)
+}
+
+/// A word of a list in a form.
+fn chosen<T: FromStr<Err: Display>>(text: &str) -> Result<T, Trouble> {
+    text.parse().map_err(|_| Trouble::Unreadable)
+}
+
+/// What was ordered, or why it was refused, for the page on which it was filled in. All else is a
+/// trouble of its own.
+fn or_refusal<T>(done: Result<T, OperatorError>) -> Result<Result<T, String>, Trouble> {
+    match done {
+        Ok(done) => Ok(Ok(done)),
+        Err(OperatorError::Refused(reason)) if !matches!(reason, Reason::NotFound(_)) => {
+            Ok(Err(words_of(&reason)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

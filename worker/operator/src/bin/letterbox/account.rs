@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::{AccountId, UserId},
-    sealing::{SealedColumn, Secret, key_ring},
+    sealing::{SealedColumn, Secret},
 };
-use letterbox_operator::{Named, NewAccount};
+use letterbox_operator::{Named, NewAccount, bearer};
 use url::Url;
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
-    settings::CliSettings,
+    Failure, Output,
+    confirm::confirm_loss,
+    file,
+    in_workspace::InWorkspace,
+    output,
+    settings::{CliSettings, sealing},
 };
 
 const COLUMNS: [&str; 5] = [
@@ -75,11 +79,10 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             credential,
             header,
         } => {
-            // First, so that nothing is created without keys.
-            let keys = key_ring(SealedColumn::AccountCredential)?;
             let credential = credential.read()?;
             let header = header.unwrap_or_else(|| "authorization".to_owned());
             let operator = settings.operator().await?;
+            let keys = sealing(&operator, SealedColumn::AccountCredential).await?;
             let account = NewAccount {
                 workspace: workspace.id_to_grant(&operator).await?,
                 user: operator.id(&user).await?,
@@ -88,7 +91,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
                 header,
                 credential,
             };
-            let connected = operator.connect_account(&keys, &account).await?;
+            let connected = operator.connect_account(&*keys, &account).await?;
             let mut told = output::value(&connected);
             if let Some(warning) = connected.warning() {
                 told["warnings"] = [warning].into();
@@ -104,11 +107,15 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             account,
             credential,
         } => {
-            let keys = key_ring(SealedColumn::AccountCredential)?;
             let credential = credential.read()?;
             let operator = settings.operator().await?;
+            let keys = sealing(&operator, SealedColumn::AccountCredential).await?;
             let account = operator.id(&account).await?;
-            Output::one(&operator.rotate_account(&keys, account, &credential).await?)
+            Output::one(
+                &operator
+                    .rotate_account(&*keys, account, &credential)
+                    .await?,
+            )
         }
         AccountCommand::Disconnect { account_id, yes } => {
             confirm_loss("the credential is destroyed", yes)?;
@@ -138,11 +145,10 @@ impl Credential {
     /// The value of the header that carries it.
     fn read(&self) -> Result<Secret, Failure> {
         let read = |file| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
-        let credential = match (&self.bearer_file, &self.value_file) {
-            (Some(file), _) => [b"Bearer ".as_slice(), &read(file)?].concat(),
-            (None, Some(file)) => read(file)?,
-            (None, None) => Vec::new(),
-        };
-        Ok(Secret::new(credential))
+        Ok(match (&self.bearer_file, &self.value_file) {
+            (Some(file), _) => bearer(&read(file)?),
+            (None, Some(file)) => Secret::new(read(file)?),
+            (None, None) => Secret::new(Vec::new()),
+        })
     }
 }

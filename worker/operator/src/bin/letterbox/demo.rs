@@ -84,9 +84,9 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
         (AMQP_URL.name, secrets.amqp_url.expose()),
         (WEBHOOK_KEYS.name, secrets.webhook_keys.expose()),
         (ACCOUNT_KEYS.name, secrets.account_keys.expose()),
-        ("LETTERBOX_BASE_URL", settings.base()),
-        ("LETTERBOX_APP_URL", settings.app()),
-        ("LETTERBOX_DESK_URL", settings.desk()),
+        ("LETTERBOX_BASE_URL", settings.addresses.base()),
+        ("LETTERBOX_APP_URL", settings.addresses.app()),
+        ("LETTERBOX_DESK_URL", settings.addresses.desk()),
     ];
     let description = describe(settings, &command, &demo, &secrets, &environment);
     file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
@@ -122,17 +122,17 @@ fn describe(
     let environment: BTreeMap<_, _> = environment.iter().copied().collect();
     let pids: BTreeMap<_, _> = command.pids.iter().cloned().collect();
     let mut description = json!({
-        "base_url": settings.base(),
-        "app_url": settings.app(),
+        "base_url": settings.addresses.base(),
+        "app_url": settings.addresses.app(),
         "gateway_admin_url": trimmed(&command.gateway_admin_url),
         "worker_admin_url": trimmed(&command.worker_admin_url),
-        "desk_url": settings.desk(),
+        "desk_url": settings.addresses.desk(),
         "desk_admin_url": trimmed(&command.desk_admin_url),
         "database_url": secrets.database_url.expose(),
         "amqp_url": secrets.amqp_url.expose(),
         "rabbitmq_dashboard_url": secrets.dashboard_url.as_ref().map(SecretText::expose),
-        "form_url": demo.form_token.as_ref().map(|token| settings.form_url(token)),
-        "webhook_url": settings.webhook_url(demo.webhook_address()),
+        "form_url": demo.form_token.as_ref().map(|token| settings.addresses.form_url(token)),
+        "webhook_url": settings.addresses.webhook_url(demo.webhook_address()),
         "pids": pids,
         "env": environment,
     });
@@ -172,21 +172,21 @@ fn dashboard(url: Option<&SecretText>) -> String {
 
 /// The next steps, for people.
 fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo, link: &Token) -> String {
-    let base = settings.base();
+    let base = settings.addresses.base();
     let token = demo.form_token.as_deref().unwrap_or("(none)");
     let form = demo
         .form_token
         .as_ref()
-        .map(|token| settings.form_url(token));
+        .map(|token| settings.addresses.form_url(token));
     let form = form.unwrap_or_else(|| "(its workflow is not deployed)".to_owned());
-    let webhook = settings.webhook_url(demo.webhook_address());
+    let webhook = settings.addresses.webhook_url(demo.webhook_address());
     let dashboard = dashboard(secrets.dashboard_url.as_ref());
     let Demo {
         owner_id,
         webhook_secret: secret,
         ..
     } = demo;
-    let sign_in = settings.sign_in_url(link.expose());
+    let sign_in = settings.addresses.sign_in_url(link.expose());
     format!(
         r#"
 Letterbox is up.

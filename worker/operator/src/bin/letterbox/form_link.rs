@@ -84,6 +84,6 @@ pub(crate) fn shown(settings: &CliSettings, made: &NewFormLink) -> Value {
         "workspace_id": made.workspace,
         "workflow_id": made.workflow,
         "token": made.token.expose(),
-        "url": settings.form_url(made.token.expose()),
+        "url": settings.addresses.form_url(made.token.expose()),
     })
 }

@@ -4,11 +4,10 @@ use letterbox_broker::AMQP_URL;
 use letterbox_common::{
     ids::UserId,
     process::{secret_setting::SecretSetting, settings::SettingError},
-    sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
+    sealing::{ACCOUNT_KEYS, SEALING_KEYS, Seal, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
 use letterbox_database::{DATABASE_URL, DatabaseTarget};
-use letterbox_operator::{KeyRings, Named, Operator, OperatorError, Orderer};
-use url::Url;
+use letterbox_operator::{Addresses, KeyRings, Named, Operator, OperatorError, Orderer};
 
 use crate::Failure;
 
@@ -43,6 +42,18 @@ pub(crate) fn key_rings() -> Result<KeyRings, SettingError> {
     })
 }
 
+/// What seals a new value of a column: the key ring, or for a person, who has none, the public half
+/// of the key of those who will open it.
+pub(crate) async fn sealing(
+    operator: &Operator,
+    column: SealedColumn,
+) -> Result<Box<dyn Seal>, Failure> {
+    Ok(match operator.person() {
+        Some(_) => Box::new(operator.recipient(column).await?),
+        None => Box::new(key_ring(column)?),
+    })
+}
+
 /// The heading above the options that every command has.
 const GLOBAL: &str = "Options of every command";
 
@@ -65,26 +76,8 @@ pub(crate) struct CliSettings {
     #[arg(skip)]
     pub(crate) command: String,
 
-    /// Address of the gateway as senders see it; begins the URLs that are printed
-    #[arg(
-        long,
-        global = true,
-        help_heading = GLOBAL,
-        env = "LETTERBOX_BASE_URL",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    base_url: Url,
-
-    /// Address of the app; begins the form links that are printed [default: the base URL]
-    #[arg(long, global = true, help_heading = GLOBAL, env = "LETTERBOX_APP_URL",
-          value_name = "URL")]
-    app_url: Option<Url>,
-
-    /// Address of the desk as people see it; begins the links to sign in with
-    #[arg(long, global = true, help_heading = GLOBAL, env = "LETTERBOX_DESK_URL",
-          value_name = "URL", default_value = "http://127.0.0.1:8082")]
-    desk_url: Url,
+    #[command(flatten)]
+    pub(crate) addresses: Addresses,
 }
 
 impl CliSettings {
@@ -110,36 +103,5 @@ impl CliSettings {
         let operator = self.operator().await?;
         let by = operator.ordered_by().ok_or(Failure::NoOrderer)?;
         Ok((operator, by))
-    }
-
-    /// The gateway's address, without a slash at its end.
-    pub(crate) fn base(&self) -> &str {
-        self.base_url.as_str().trim_end_matches('/')
-    }
-
-    /// The app's address, without a slash at its end.
-    pub(crate) fn app(&self) -> &str {
-        let app = self.app_url.as_ref().unwrap_or(&self.base_url);
-        app.as_str().trim_end_matches('/')
-    }
-
-    /// The form link with this token.
-    pub(crate) fn form_url(&self, token: &str) -> String {
-        format!("{}/forms?token={token}", self.app())
-    }
-
-    /// The desk's address, without a slash at its end.
-    pub(crate) fn desk(&self) -> &str {
-        self.desk_url.as_str().trim_end_matches('/')
-    }
-
-    /// The link to sign in with this token.
-    pub(crate) fn sign_in_url(&self, token: &str) -> String {
-        format!("{}/sign-in?token={token}", self.desk())
-    }
-
-    /// The URL of the webhook with this address.
-    pub(crate) fn webhook_url(&self, address: impl std::fmt::Display) -> String {
-        format!("{}/webhooks/incoming/{address}", self.base())
     }
 }

@@ -93,7 +93,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
                 .make_sign_in_link(operator.id(&user).await?)
                 .await?;
             Output::one(&Made {
-                url: settings.sign_in_url(link.token.expose()),
+                url: settings.addresses.sign_in_url(link.token.expose()),
                 user_id: link.user_id,
                 expires_at: link.expires_at,
             })

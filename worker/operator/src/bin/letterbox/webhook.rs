@@ -8,15 +8,19 @@ use std::{
 use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::WebhookId,
-    sealing::{SealedColumn, Secret, key_ring},
+    sealing::{SealedColumn, Secret},
     webhook::Scheme,
 };
 use letterbox_operator::{Named, NewWebhook, RefusalRow, Sender};
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace,
-    settings::CliSettings, times::to_second,
+    Failure, Output,
+    confirm::confirm_loss,
+    file, follow,
+    in_workspace::InWorkspace,
+    settings::{CliSettings, sealing},
+    times::to_second,
 };
 
 const COLUMNS: [&str; 6] = [
@@ -142,11 +146,12 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             webhook_id,
             secret_file,
         } => {
-            let keys = key_ring(SealedColumn::WebhookSecret)?;
             let secret = Secret::new(file::read(&secret_file)?.trim_ascii().to_vec());
             let operator = operator().await?;
+            let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
             let webhook = operator.id(&webhook_id).await?;
-            Output::one(&operator.set_webhook_secret(&keys, webhook, secret).await?)
+            let setting = operator.set_webhook_secret(&*keys, webhook, secret);
+            Output::one(&setting.await?)
         }
         WebhookCommand::List { workspace } => {
             let operator = operator().await?;
@@ -185,8 +190,6 @@ fn one_line(refusal: &RefusalRow) -> String {
 }
 
 async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
-    // First, so that nothing is created without keys.
-    let keys = key_ring(SealedColumn::WebhookSecret)?;
     let sender = Sender {
         scheme: new.scheme,
         rules: new.rules.map(|file| file::read_text(&file)).transpose()?,
@@ -195,8 +198,9 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
         allow_from: new.allow_from,
     };
     let operator = settings.operator().await?;
+    let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
     let workspace = new.workspace.id(&operator).await?;
-    let creating = operator.create_webhook(&keys, workspace, &new.name, &sender);
+    let creating = operator.create_webhook(&*keys, workspace, &new.name, &sender);
     let created = creating.await?;
     let mut shown = shown(settings, &created);
     if new.secret_later {
@@ -209,10 +213,10 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
 }
 
 async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Failure> {
-    let keys = key_ring(SealedColumn::WebhookSecret)?;
     let secret = read_secret(new.secret_file.as_deref())?;
     let operator = settings.operator().await?;
-    let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
+    let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
+    let replacing = operator.replace_webhook(&*keys, new.webhook_id, secret, new.overlap);
     let mut shown = shown(settings, &replacing.await?);
     shown["replaces"] = json!(new.webhook_id);
     Ok(Output::One(shown))
@@ -228,7 +232,7 @@ fn shown(settings: &CliSettings, new: &NewWebhook) -> Value {
     json!({
         "webhook_id": new.address.webhook,
         "workspace_id": new.address.workspace,
-        "url": settings.webhook_url(new.address),
+        "url": settings.addresses.webhook_url(new.address),
         "secret": String::from_utf8_lossy(new.secret.expose()),
     })
 }

@@ -1,0 +1,701 @@
+//! The rooms of the desk in which people have what is theirs: forms, accounts, webhooks, and who
+//! belongs to a workspace. Each does what its role allows, and what they hand in nobody reads there.
+
+use letterbox_common::{
+    ids::{UserId, WorkspaceId},
+    states::MemberRole,
+};
+use letterbox_tests::{
+    Form, Peer, Reply, Scene, Webhook, World, definition_with, eventually, payload, post,
+};
+use reqwest::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::desk::{APP, Desk, Visitor};
+
+/// What a page shows once.
+fn shown(page: &str) -> Vec<String> {
+    let shown = page.split("class=\"once\">").skip(1);
+    let shown = shown.map(|rest| rest.split('<').next().unwrap());
+    shown.map(|text| text.replace("&#x2f;", "/")).collect()
+}
+
+fn place(response: &Response) -> String {
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    response.headers()["location"].to_str().unwrap().to_owned()
+}
+
+async fn member(world: &World, workspace: WorkspaceId, name: &str, role: MemberRole) -> UserId {
+    let operator = world.operator().await;
+    let email = format!("{name}@example.com");
+    let invited = operator.invite(workspace, &email, name, role);
+    invited.await.unwrap().user_id
+}
+
+impl Visitor {
+    /// Posts a form of a page in the way that carries files.
+    async fn order_with_file(&self, path: &str, form: &[(&str, &str)]) -> Response {
+        let token = self.form_token().await;
+        // As browsers send a field for a file when none is chosen.
+        let none = ("definition\"; filename=\"", "");
+        let carried = [("form_token", token.as_str()), none];
+        let parts = carried.iter().chain(form).map(|(name, value)| {
+            format!("--XX\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        });
+        let body = format!("{}--XX--\r\n", parts.collect::<String>());
+        let media_type = "multipart/form-data; boundary=XX";
+        self.post(path, media_type, body).await
+    }
+}
+
+/// From a definition with a mistake to a form that people reach, and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_publishes_a_form() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let first = world.form(&gateway).await;
+    let ada = member(&world, first.workspace, "ada", MemberRole::Runner).await;
+    let desk = Desk::start(&world).await;
+    let ada = desk.visitor(&world, ada).await;
+    let workspace = first.workspace.to_string();
+
+    let example = ada.page(&format!("/forms/new?workspace={workspace}")).await;
+    assert!(example.contains("Contact us"), "{example}");
+    let wrong = definition_with(json!([{"id": "a", "type": "none"}]));
+    let form = [
+        ("workspace", workspace.as_str()),
+        ("name", "Ada's"),
+        ("definition", &wrong),
+    ];
+    let refused = ada.order_with_file("/forms", &form).await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let refused = refused.text().await.unwrap();
+    assert!(
+        refused.contains("<code>actions[0].type</code>"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("&quot;type&quot;:&quot;none&quot;"),
+        "{refused}"
+    );
+    let right = definition_with(json!([]));
+    let form = [
+        ("workspace", workspace.as_str()),
+        ("name", "Ada's"),
+        ("definition", &right),
+    ];
+    let workflow = place(&ada.order_with_file("/forms", &form).await);
+    assert!(
+        ada.page(&workflow)
+            .await
+            .contains("it has never been deployed")
+    );
+
+    let order = async |verb: &str, form: &[(&str, &str)]| {
+        ada.order_with_file(&format!("{workflow}/{verb}"), form)
+            .await
+    };
+    let deploy = order("deploy", &[("definition", &wrong), ("how", "deploy")]).await;
+    assert_eq!(deploy.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let check = order("deploy", &[("definition", &right), ("how", "check")]).await;
+    let check = check.text().await.unwrap();
+    assert!(
+        check.contains("New fields: email, message, name"),
+        "{check}"
+    );
+    assert!(check.contains("never been deployed"), "{check}");
+    let deployed = order("deploy", &[("definition", &right), ("how", "deploy")]).await;
+    assert_eq!(place(&deployed), workflow);
+
+    let made = async |form: &[(&str, &str)]| {
+        let page = order("link", form).await;
+        assert_eq!(page.status(), StatusCode::OK);
+        let page = page.text().await.unwrap();
+        let link = &shown(&page)[0];
+        let token = link.strip_prefix(&format!("{APP}/forms?token=")).unwrap();
+        first.with_token(token)
+    };
+    let link: Form = made(&[]).await;
+    link.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let bounded = made(&[("max_answers", "1"), ("closes_at", "2126-01-31T08:00")]).await;
+    link.assert_dead().await;
+    bounded.assert_accepts("l").await;
+    assert_eq!(bounded.submit("m", &payload()).await.status, 404);
+    let page = ada.page(&workflow).await;
+    assert!(
+        page.contains("1 of 1 submissions") && page.contains("2126-01-31 08:00"),
+        "{page}"
+    );
+    for (wrong, words) in [
+        (("max_answers", "0"), "at least 1"),
+        (("max_answers", "x"), "must be a number"),
+        (("closes_at", "soon"), "not a time"),
+        (("closes_at", "2020-01-01T00:00"), "in the past"),
+    ] {
+        let refused = order("link", &[wrong]).await;
+        assert_eq!(refused.status(), StatusCode::CONFLICT, "{wrong:?}");
+        assert!(refused.text().await.unwrap().contains(words), "{wrong:?}");
+    }
+
+    let link = made(&[]).await;
+    place(&order("end-link", &[]).await);
+    link.assert_dead().await;
+    let link = made(&[]).await;
+    for (verb, state) in [
+        ("pause", "paused"),
+        ("activate", "deployed"),
+        ("draft", "draft"),
+    ] {
+        assert_eq!(place(&order(verb, &[]).await), workflow);
+        link.assert_dead().await;
+        let page = ada.page(&workflow).await;
+        assert!(
+            page.contains(&format!("class=\"state {state}\"")),
+            "{verb}: {page}"
+        );
+    }
+    let unsure = order("delete", &[]).await;
+    assert_eq!(unsure.status(), StatusCode::CONFLICT);
+    let deleted = order("delete", &[("sure", "yes")]).await;
+    assert_eq!(place(&deleted), format!("/forms?workspace={workspace}"));
+    assert!(
+        !ada.page("/forms").await.contains("Ada&#x27;s"),
+        "deleted ones are not listed"
+    );
+}
+
+/// What is handed in at the desk is used by those who may open it, and by nobody else; a rotation
+/// of keys covers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let plain = world.form(&gateway).await;
+    let (workspace, owner) = (plain.workspace.to_string(), plain.owner);
+    let desk = Desk::start(&world).await;
+    let ada = desk.visitor(&world, owner).await;
+    let account = |credential: &'static str| {
+        [
+            ("workspace", workspace.as_str()),
+            ("name", "crm"),
+            ("base_url", peer.url.as_str()),
+            ("kind", "bearer"),
+            ("credential", credential),
+        ]
+    };
+    let nobody = ada
+        .order("/accounts", &account("first-credential-of-ada"))
+        .await;
+    assert_eq!(nobody.status(), StatusCode::CONFLICT);
+    assert!(
+        nobody
+            .text()
+            .await
+            .unwrap()
+            .contains("No worker is running")
+    );
+    let _worker = world.worker().await;
+    let connected = ada
+        .order("/accounts", &account("first-credential-of-ada"))
+        .await;
+    assert_eq!(
+        place(&connected),
+        format!("/accounts?workspace={workspace}")
+    );
+    let again = ada
+        .order("/accounts", &account("second-credential-of-ada"))
+        .await;
+    assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let again = again.text().await.unwrap();
+    assert!(
+        again.contains("account of this name") && again.contains("value=\"crm\""),
+        "{again}"
+    );
+    assert!(!again.contains("second-credential"), "{again}");
+
+    let definition = definition_with(json!([post("send")]));
+    let form = world
+        .form_of(&gateway, plain.workspace, owner, &definition)
+        .await;
+    let mut expected = 0;
+    let mut assert_sent_with = async |credential: &str| {
+        expected += 1;
+        form.assert_accepts(&format!("k{expected}")).await;
+        let sent = peer.await_received(expected).await;
+        let header = format!("Bearer {credential}");
+        assert_eq!(
+            sent.last().unwrap().header("authorization"),
+            Some(header.as_str())
+        );
+    };
+    assert_sent_with("first-credential-of-ada").await;
+    world.await_state("succeeded", 1).await;
+    let page = ada.page("/accounts").await;
+    assert!(
+        page.contains("It last answered 200") && page.contains("Called by"),
+        "{page}"
+    );
+    let id = "SELECT account_id::text FROM connected_accounts";
+    let id: String = world.database.query_one(id, &[]).await.unwrap().get(0);
+    let rotation = [
+        ("kind", "bearer"),
+        ("credential", "third-credential-of-ada"),
+    ];
+    place(
+        &ada.order(&format!("/accounts/{id}/rotate"), &rotation)
+            .await,
+    );
+    assert_sent_with("third-credential-of-ada").await;
+
+    let (hook, secret) = created(&world, &ada, &workspace, &gateway.public_url()).await;
+    assert_eq!(hook.send(r#"{"a": 1}"#).await.status, 202);
+    world.await_signals(1).await;
+    // 2 is what was handed in, 1 what a key of the ring has sealed.
+    let handed = "SELECT (SELECT count(*) FROM webhooks WHERE get_byte(secret_sealed, 0) = $1)
+        + (SELECT count(*) FROM connected_accounts WHERE get_byte(credential_sealed, 0) = $1)";
+    let sealed_as = async |version: &str| world.count(&handed.replace("$1", version)).await;
+    assert_eq!((sealed_as("2").await, sealed_as("1").await), (2, 0));
+    assert_eq!(world.order("keys rotate")["resealed"], 2);
+    assert_eq!((sealed_as("2").await, sealed_as("1").await), (0, 2));
+    assert_sent_with("third-credential-of-ada").await;
+    assert_eq!(hook.send(r#"{"a": 2}"#).await.status, 202);
+
+    let gone = [("sure", "yes")];
+    place(
+        &ada.order(&format!("/accounts/{id}/disconnect"), &gone)
+            .await,
+    );
+    assert!(
+        ada.page("/accounts")
+            .await
+            .contains("No account is connected")
+    );
+    let dump = world.order("audit list").to_string();
+    for secret in [
+        "first-credential-of-ada",
+        "third-credential-of-ada",
+        &secret,
+    ] {
+        assert!(!dump.contains(secret), "{secret} is in the audit log");
+    }
+}
+
+/// A webhook that was created at the desk, and its secret.
+async fn created(
+    world: &World,
+    visitor: &Visitor,
+    workspace: &str,
+    gateway: &str,
+) -> (Webhook, String) {
+    let form = [
+        ("workspace", workspace),
+        ("name", "Tool"),
+        ("scheme", "letterbox"),
+    ];
+    let page = visitor.order("/webhooks", &form).await;
+    assert_eq!(page.status(), StatusCode::OK);
+    let page = page.text().await.unwrap();
+    let [url, secret] = &shown(&page)[..] else {
+        panic!("{page}")
+    };
+    let (_, address) = url.rsplit_once('/').unwrap();
+    let webhook = Webhook::new(gateway, address.parse().unwrap(), secret.clone());
+    assert!(page.contains("X-Service-Signature"));
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM webhooks WHERE name = 'Tool'")
+            .await,
+        1
+    );
+    (webhook, secret.clone())
+}
+
+/// A webhook's address and secret are shown once; what it refuses and receives, as long as it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_editor_has_webhooks() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world.form(&gateway).await;
+    let eddy = member(&world, form.workspace, "eddy", MemberRole::Editor).await;
+    let desk = Desk::start(&world).await;
+    let eddy = desk.visitor(&world, eddy).await;
+    let workspace = form.workspace.to_string();
+    let (hook, secret) = created(&world, &eddy, &workspace, &gateway.public_url()).await;
+    let body = r#"{"hello": "world"}"#;
+    assert_eq!(hook.send(body).await.status, 202);
+    let forger = Webhook::new(&gateway.public_url(), hook.address, "f".repeat(64));
+    assert_eq!(forger.send(body).await.status, 401);
+    world.await_signals(1).await;
+    let id = "SELECT webhook_id::text FROM webhooks WHERE name = 'Tool'";
+    let id: String = world.database.query_one(id, &[]).await.unwrap().get(0);
+    let path = format!("/webhooks/{id}");
+    eventually("the refusal is told", async || {
+        eddy.page(&path).await.contains("<td>digest</td>")
+    })
+    .await;
+    let page = eddy.page(&path).await;
+    assert!(
+        page.contains("<td>generic</td>") && !page.contains(&secret),
+        "{page}"
+    );
+
+    for (wrong, words) in [
+        ([("scheme", "custom"), ("rules", "")], "needs rules"),
+        ([("scheme", "github"), ("secret", "short")], "at least 16"),
+        ([("scheme", "github"), ("allow_from", "here")], "networks"),
+    ] {
+        let form = [("workspace", workspace.as_str()), ("name", "Wrong")];
+        let refused = eddy.order("/webhooks", &[&form[..], &wrong].concat()).await;
+        assert_eq!(
+            refused.status(),
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{wrong:?}"
+        );
+        assert!(refused.text().await.unwrap().contains(words), "{wrong:?}");
+    }
+
+    let replaced = eddy.order(&format!("{path}/replace"), &[]).await;
+    let replaced = replaced.text().await.unwrap();
+    let [url, fresh] = &shown(&replaced)[..] else {
+        panic!("{replaced}")
+    };
+    let (_, address) = url.rsplit_once('/').unwrap();
+    let address = address.parse().unwrap();
+    let successor = Webhook::new(&gateway.public_url(), address, fresh.clone());
+    assert!(successor.send(body).await.is_duplicate(), "both remember");
+    let deleted = format!("/webhooks/{}/delete", address.webhook);
+    assert_eq!(
+        eddy.order(&deleted, &[]).await.status(),
+        StatusCode::CONFLICT
+    );
+    place(&eddy.order(&deleted, &[("sure", "yes")]).await);
+    assert_eq!(successor.send(body).await.status, 401);
+}
+
+/// Owners ask people in, change what they may do and what the policy says, and see before what ends
+/// with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_govern() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let boss = member(world, form.workspace, "boss", MemberRole::Owner).await;
+    let desk = Desk::start(world).await;
+    let boss = desk.visitor(world, boss).await;
+    let workspace = form.workspace.to_string();
+    let at = ("workspace", workspace.as_str());
+
+    let invited = [
+        at,
+        ("email", "new@example.com"),
+        ("name", "Newcomer"),
+        ("role", "viewer"),
+    ];
+    place(&boss.order("/people", &invited).await);
+    let new = "SELECT user_id::text FROM users WHERE email = 'new@example.com'";
+    let new: String = world.database.query_one(new, &[]).await.unwrap().get(0);
+    assert!(boss.page("/people").await.contains("Newcomer"));
+    let wrong = [at, ("email", "nobody"), ("name", "N"), ("role", "viewer")];
+    let refused = boss.order("/people", &wrong).await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let set = [
+        at,
+        ("user", new.as_str()),
+        ("role", "editor"),
+        ("how", "set"),
+    ];
+    place(&boss.order("/people/change", &set).await);
+    let roles = "SELECT count(*) FROM members WHERE role = 'editor'";
+    assert_eq!(world.count(roles).await, 1);
+
+    // What ends is said before: the link of a form whose owner has no rights any more.
+    let owner = form.owner.to_string();
+    let deactivate = [
+        at,
+        ("user", owner.as_str()),
+        ("role", "owner"),
+        ("how", "deactivate"),
+    ];
+    let asked = boss.order("/people/change", &deactivate).await;
+    let asked = asked.text().await.unwrap();
+    assert!(
+        asked.contains("These form links end") && asked.contains("Contact"),
+        "{asked}"
+    );
+    form.assert_lives().await;
+
+    let policy = |text: &str, how: &'static str| {
+        let (workspace, text) = (workspace.clone(), text.to_owned());
+        let (boss, path) = (&boss, "/people/policy");
+        async move {
+            let form = [
+                ("workspace", workspace.as_str()),
+                ("policy", &text),
+                ("how", how),
+            ];
+            boss.order(path, &[&form[..], &[("reason", "careful")]].concat())
+                .await
+        }
+    };
+    let asking = json!({"rules": [{"when": {"account": "crm"}, "decision": "approve"}],
+        "default": "deny", "approve_by": "person"})
+    .to_string();
+    let preview = policy(&asking, "check").await.text().await.unwrap();
+    assert!(preview.contains("becomes approve"), "{preview}");
+    let versions = "SELECT count(*) FROM policies";
+    assert_eq!(world.count(versions).await, 0, "nothing was set");
+    let invalid = policy("{}", "set").await;
+    assert_eq!(invalid.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    place(&policy(&asking, "set").await);
+    let page = boss.page("/people").await;
+    for told in [
+        "Ask for approval of a request when the account is crm",
+        "Deny everything else",
+        "A person who has proven",
+        "boss: careful",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+
+    place(
+        &boss
+            .order(
+                "/people/change",
+                &[&deactivate[..], &[("sure", "yes")]].concat(),
+            )
+            .await,
+    );
+    form.assert_dead().await;
+    let removed = [
+        at,
+        ("user", new.as_str()),
+        ("role", "editor"),
+        ("how", "remove"),
+    ];
+    place(
+        &boss
+            .order(
+                "/people/change",
+                &[&removed[..], &[("sure", "yes")]].concat(),
+            )
+            .await,
+    );
+    assert!(!boss.page("/people").await.contains("Newcomer"));
+    let entries = world.order("audit list");
+    let mut entries = entries.as_array().unwrap().iter();
+    let entry = entries
+        .find(|entry| entry["subject"] == "policies")
+        .unwrap();
+    assert_eq!(
+        (&entry["proven_by"], &entry["reason"]),
+        (&json!("link"), &json!("careful"))
+    );
+}
+
+/// Every order of these rooms × every role, also of another workspace: what is not allowed changes
+/// nothing, and what is foreign is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_order_asks_for_its_role() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let form = world.form(&gateway).await;
+    let workspace = form.workspace.to_string();
+    let account = world
+        .connect(form.workspace, form.owner, "crm", "http://127.0.0.1:9/")
+        .await;
+    let hook = world
+        .webhook_in(&gateway, form.workspace)
+        .await
+        .address
+        .webhook;
+    let (workflow, account) = (form.workflow, account.account_id);
+    let desk = Desk::start(&world).await;
+    let operator = world.operator().await;
+    let elsewhere = operator
+        .create_workspace("Elsewhere", None)
+        .await
+        .unwrap()
+        .workspace_id;
+    let definition = definition_with(json!([]));
+    let victim = member(&world, form.workspace, "victim", MemberRole::Viewer)
+        .await
+        .to_string();
+    let at = ("workspace", workspace.as_str());
+    let bearer = [("kind", "bearer"), ("credential", "a-token-of-mine")];
+    // The order, what it carries, and who may give it: r(unner), e(ditor), o(wner of the
+    // workspace), m(aster of the workflow).
+    type Carried<'a> = Vec<(&'a str, &'a str)>;
+    let orders: Vec<(String, Carried<'_>, &str)> = vec![
+        (
+            "/forms".into(),
+            vec![at, ("name", "X"), ("definition", &definition)],
+            "reo",
+        ),
+        (
+            format!("/forms/{workflow}/deploy"),
+            vec![("definition", &definition), ("how", "deploy")],
+            "m",
+        ),
+        (format!("/forms/{workflow}/link"), vec![], "m"),
+        (format!("/forms/{workflow}/activate"), vec![], "m"),
+        (format!("/forms/{workflow}/link"), vec![], "m"),
+        (format!("/forms/{workflow}/end-link"), vec![], "eom"),
+        (format!("/forms/{workflow}/pause"), vec![], "eom"),
+        (format!("/forms/{workflow}/draft"), vec![], "eom"),
+        (format!("/accounts/{account}/rotate"), bearer.to_vec(), "m"),
+        (
+            format!("/accounts/{account}/disconnect"),
+            vec![("sure", "yes")],
+            "m",
+        ),
+        (
+            "/accounts".into(),
+            [
+                &[at, ("name", "own"), ("base_url", "https://x.example/")][..],
+                &bearer,
+            ]
+            .concat(),
+            "reo",
+        ),
+        (
+            "/webhooks".into(),
+            vec![at, ("name", "W"), ("scheme", "letterbox")],
+            "eo",
+        ),
+        (format!("/webhooks/{hook}/replace"), vec![], "eo"),
+        (
+            format!("/webhooks/{hook}/delete"),
+            vec![("sure", "yes")],
+            "eo",
+        ),
+        (
+            "/people".into(),
+            vec![
+                at,
+                ("email", "v@example.com"),
+                ("name", "V"),
+                ("role", "owner"),
+            ],
+            "o",
+        ),
+        (
+            "/people/change".into(),
+            vec![at, ("user", &victim), ("role", "runner"), ("how", "set")],
+            "o",
+        ),
+        (
+            "/people/policy".into(),
+            vec![
+                at,
+                ("policy", r#"{"rules":[],"default":"deny"}"#),
+                ("how", "set"),
+            ],
+            "o",
+        ),
+    ];
+    let mut people = Vec::new();
+    for (name, role, letter) in [
+        ("viewer", MemberRole::Viewer, 'v'),
+        ("runner", MemberRole::Runner, 'r'),
+        ("editor", MemberRole::Editor, 'e'),
+        ("owner", MemberRole::Owner, 'o'),
+    ] {
+        let user = member(&world, form.workspace, name, role).await;
+        people.push((letter, desk.visitor(&world, user).await));
+    }
+    let foreign = member(&world, elsewhere, "foreign", MemberRole::Owner).await;
+    people.push(('f', desk.visitor(&world, foreign).await));
+    people.push(('m', desk.visitor(&world, form.owner).await));
+    // Who moves a workflow is its master; the owner of the workspace is another one here.
+    operator
+        .set_member(form.workspace, form.owner, MemberRole::Runner, false)
+        .await
+        .unwrap();
+    let unknown = uuid::Uuid::now_v7().to_string();
+    let changes = async || world.count("SELECT count(*) FROM audit_log").await;
+    for (path, carried, allowed) in &orders {
+        for (letter, visitor) in &people {
+            let is_allowed = allowed.contains(*letter) || (*letter == 'm' && allowed.contains('r'));
+            // Each that is allowed is done by the master or the first alone: it can't be repeated.
+            let before = changes().await;
+            let answer = visitor.order_with_file(path, carried).await;
+            let (status, after) = (answer.status(), changes().await);
+            if is_allowed {
+                continue;
+            }
+            assert_eq!(before, after, "{letter} has changed something: {path}");
+            assert!(status.is_client_error(), "{letter} {path}: {status}");
+            if *letter == 'f' && path.contains('-') {
+                let ids = [workflow.to_string(), account.to_string(), hook.to_string()];
+                let nowhere = ids
+                    .iter()
+                    .fold(path.clone(), |path, id| path.replace(id, &unknown));
+                let there = answer.text().await.unwrap();
+                let nowhere = visitor.order_with_file(&nowhere, carried).await;
+                assert_eq!(nowhere.status(), status, "{path}");
+                assert_eq!(nowhere.text().await.unwrap(), there, "{path}");
+            }
+        }
+    }
+    // And what is allowed is done.
+    let done = [
+        ("SELECT count(*) FROM workflows WHERE name = 'X'", 4),
+        (
+            "SELECT count(*) FROM connected_accounts WHERE name = 'own'",
+            4,
+        ),
+        ("SELECT count(*) FROM webhooks WHERE name = 'W'", 2),
+        ("SELECT count(*) FROM policies", 1),
+        (
+            "SELECT count(*) FROM members JOIN users USING (user_id)
+            WHERE email = 'v@example.com' AND role = 'owner'",
+            1,
+        ),
+    ];
+    for (count, expected) in done {
+        assert_eq!(world.count(count).await, expected, "{count}");
+    }
+}
+
+/// What others wrote into a definition, a policy or a name is text in every room.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_members_wrote_is_text() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let form = world.form(&gateway).await;
+    let hostile = "</textarea></pre><script>alert(1)</script>{{ 1234567 * 10 }}\u{202e}";
+    let mut definition: Value = serde_json::from_str(&definition_with(json!([]))).unwrap();
+    definition["form"]["title"] = hostile.into();
+    definition["form"]["fields"][0]["label"] = hostile.into();
+    let operator = world.operator().await;
+    let name = "<script>x</script>";
+    let made = operator
+        .create_workflow(form.workspace, form.owner, name, &definition.to_string())
+        .await
+        .unwrap();
+    operator.deploy(made.workflow_id, None).await.unwrap();
+    let desk = Desk::start(&world).await;
+    let reader = member(&world, form.workspace, "reader", MemberRole::Viewer).await;
+    for visitor in [
+        desk.visitor(&world, form.owner).await,
+        desk.visitor(&world, reader).await,
+    ] {
+        for path in [
+            "/forms",
+            "/people",
+            "/accounts",
+            "/webhooks",
+            &format!("/forms/{}", made.workflow_id),
+        ] {
+            let page = visitor.page(path).await;
+            assert!(
+                !page.contains("<script") && !page.contains("12345670"),
+                "{path}: {page}"
+            );
+        }
+    }
+}

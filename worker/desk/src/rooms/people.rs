@@ -1,0 +1,125 @@
+//! Who belongs to a workspace, and the policy that holds there: its members see both, and its owners
+//! change them.
+
+use letterbox_common::{
+    ids::{UserId, WorkspaceId},
+    states::MemberRole,
+};
+use letterbox_operator::{Losing, words};
+use serde_json::{Value, json};
+
+use super::{Visit, chosen, id, or_refusal};
+use crate::response::{Response, Trouble, see};
+
+/// Versions of the policy that are shown.
+const VERSIONS: u32 = 20;
+
+/// The members of a workspace and its policy.
+pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let found = found(visit).await?;
+    Ok(visit.page("people", "People", found))
+}
+
+async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
+    let Some(place) = visit.place().await? else {
+        return Ok(json!({}));
+    };
+    let (operator, workspace) = (&visit.operator, place.workspace);
+    let policy = operator.policy(workspace).await?;
+    let history = operator.policy_history(workspace, VERSIONS).await?;
+    let history = history
+        .iter()
+        .map(|version| json!({ "version": version, "words": words::policy(&version.policy) }));
+    Ok(json!({
+        "is_owner": place.role == MemberRole::Owner,
+        "members": operator.members(workspace).await?,
+        "roles": MemberRole::ALL,
+        "me": visit.user()?,
+        "policy": policy,
+        "words": words::policy(&policy.policy),
+        "text": format!("{:#}", policy.policy),
+        "history": history.collect::<Vec<_>>(),
+        "place": place,
+    }))
+}
+
+/// The room again, with what was filled in, and why it was not done.
+async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
+    let mut found = found(visit).await?;
+    found["refused"] = refused.into();
+    for name in ["email", "name", "role"] {
+        found[name] = visit.asked.form.get(name).into();
+    }
+    if let Some(text) = visit.asked.form.get("policy") {
+        found["text"] = text.into();
+    }
+    Ok(visit.refusal("people", "People", found))
+}
+
+fn see_all(workspace: WorkspaceId) -> Response {
+    see(&format!("/people?workspace={workspace}"))
+}
+
+/// Makes somebody a member.
+pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let (email, name) = (visit.given("email")?, visit.given("name")?);
+    let role: MemberRole = chosen(visit.given("role")?)?;
+    let invited = visit.operator.invite(workspace, email, name, role).await;
+    match or_refusal(invited)? {
+        Ok(_) => Ok(see_all(workspace)),
+        Err(refused) => refusal(visit, &refused).await,
+    }
+}
+
+/// Changes a member's role, takes their rights or gives them back, or removes them. What ends with
+/// that is shown before.
+pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let user: UserId = id(visit.given("user")?)?;
+    let role: MemberRole = chosen(visit.given("role")?)?;
+    let how = visit.given("how")?;
+    let operator = &visit.operator;
+    let keeps_links = how == "set" && role != MemberRole::Viewer;
+    if !keeps_links && visit.asked.form.get("sure").is_none() {
+        let members = operator.members(workspace).await?;
+        let member = members.iter().find(|one| one.user_id == user);
+        let found = json!({
+            "workspace": workspace,
+            "member": member.ok_or(Trouble::NotFound)?,
+            "role": role,
+            "how": how,
+            "ends": operator.live_links(Losing::Member(workspace, user)).await?,
+        });
+        return Ok(visit.page("member", "Member", found));
+    }
+    let done = match how {
+        "set" => operator.set_member(workspace, user, role, false).await,
+        "deactivate" => operator.set_member(workspace, user, role, true).await,
+        "remove" => operator.remove_member(workspace, user).await,
+        _ => return Err(Trouble::Unreadable),
+    };
+    done?;
+    Ok(see_all(workspace))
+}
+
+/// Sets the policy, or only says what it would change.
+pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let (operator, text) = (&visit.operator, visit.given("policy")?);
+    if visit.given("how")? == "set" {
+        return match or_refusal(operator.set_policy(workspace, text).await)? {
+            Ok(_) => Ok(see_all(workspace)),
+            Err(refused) => refusal(visit, &refused).await,
+        };
+    }
+    match or_refusal(operator.preview_policy(workspace, text).await)? {
+        Ok(change) => {
+            let mut found = found(visit).await?;
+            found["text"] = text.into();
+            found["change"] = json!(change);
+            Ok(visit.page("people", "People", found))
+        }
+        Err(refused) => refusal(visit, &refused).await,
+    }
+}

@@ -1,0 +1,131 @@
+//! Webhooks, for editors: their addresses and secrets, what was refused and why, the last signals.
+//! Secrets are sealed to the gateways: the desk shows a new one once and can open none.
+
+use std::time::Duration;
+
+use letterbox_common::{
+    ids::WorkspaceId,
+    sealing::{SealedColumn, Secret},
+    webhook::Scheme,
+};
+use letterbox_operator::{NewWebhook, Sender, SignalFilter};
+use serde_json::{Value, json};
+
+use super::{Visit, chosen, id, or_refusal};
+use crate::response::{Response, Trouble, see};
+
+/// Refusals and signals that are shown.
+const EACH: u32 = 30;
+/// How long a webhook goes on beside its successor.
+const OVERLAP: Duration = Duration::from_secs(24 * 3_600);
+
+/// The webhooks of a workspace.
+pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let found = found(visit).await?;
+    Ok(visit.page("webhooks", "Webhooks", found))
+}
+
+async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
+    let Some(place) = visit.place().await? else {
+        return Ok(json!({}));
+    };
+    let is_editor = place.is_editor();
+    let mut webhooks = Vec::new();
+    if is_editor {
+        webhooks = visit.operator.webhooks(place.workspace).await?;
+        webhooks.retain(|one| one.deleted_at.is_none());
+    }
+    Ok(json!({
+        "place": place,
+        "is_editor": is_editor,
+        "webhooks": webhooks,
+        "schemes": Scheme::ALL,
+    }))
+}
+
+/// Creates a webhook, and shows its address and its secret this once.
+pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let form = &visit.asked.form;
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let sender = Sender {
+        scheme: chosen(visit.given("scheme")?)?,
+        rules: form.get("rules").map(str::to_owned),
+        secret: secret(visit),
+        is_secret_later: false,
+        allow_from: form.get("allow_from").map(str::to_owned),
+    };
+    let keys = visit
+        .operator
+        .recipient(SealedColumn::WebhookSecret)
+        .await?;
+    let name = visit.given("name")?;
+    let creating = visit
+        .operator
+        .create_webhook(&keys, workspace, name, &sender);
+    match or_refusal(creating.await)? {
+        Ok(new) => Ok(shown_once(visit, &new, sender.scheme)),
+        Err(refused) => {
+            let mut found = found(visit).await?;
+            found["refused"] = refused.into();
+            for name in ["name", "scheme", "rules", "allow_from"] {
+                found[name] = form.get(name).into();
+            }
+            Ok(visit.refusal("webhooks", "Webhooks", found))
+        }
+    }
+}
+
+/// The secret that the sender has given, if it has one.
+fn secret(visit: &Visit<'_>) -> Option<Secret> {
+    let secret = visit.asked.form.get("secret")?.trim();
+    Some(Secret::new(secret.as_bytes().to_vec()))
+}
+
+fn shown_once(visit: &Visit<'_>, new: &NewWebhook, scheme: Scheme) -> Response {
+    let found = json!({
+        "workspace": new.address.workspace,
+        "webhook": new.address.webhook,
+        "url": visit.desk.addresses.webhook_url(new.address),
+        "secret": String::from_utf8_lossy(new.secret.expose()),
+        "is_own_scheme": scheme == Scheme::Letterbox,
+    });
+    visit.page("webhook_new", "Webhook", found)
+}
+
+/// One webhook: what it refused, and the signals that came of what it took.
+pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+    let (operator, webhook) = (&visit.operator, id(webhook)?);
+    let row = operator.webhook(webhook).await?;
+    let mut filter = SignalFilter::of(row.workspace_id);
+    filter.webhook = Some(webhook);
+    let found = json!({
+        "webhook": row,
+        "refusals": operator.refusals(webhook, EACH).await?,
+        "signals": operator.signals(&filter, None, EACH).await?,
+    });
+    Ok(visit.page("webhook", "Webhook", found))
+}
+
+/// Makes the successor of a webhook, and shows its address and its secret this once.
+pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+    let keys = visit
+        .operator
+        .recipient(SealedColumn::WebhookSecret)
+        .await?;
+    let replacing = visit
+        .operator
+        .replace_webhook(&keys, id(webhook)?, secret(visit), OVERLAP);
+    let new = replacing.await?;
+    let scheme = visit.operator.webhook(new.address.webhook).await?.scheme;
+    Ok(shown_once(visit, &new, scheme))
+}
+
+/// Deletes a webhook.
+pub(crate) async fn delete(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+    if visit.asked.form.get("sure").is_none() {
+        let words = "Nothing was deleted: tick that you are sure.";
+        return Err(Trouble::Refused(words.to_owned()));
+    }
+    let gone = visit.operator.delete_webhook(id(webhook)?).await?;
+    Ok(see(&format!("/webhooks?workspace={}", gone.workspace_id)))
+}
