@@ -426,6 +426,9 @@ async fn the_desk_is_for_everybody(engine: Engine) {
         form.assert_accepts(key).await;
     }
     world.await_state("waiting_approval", 3).await;
+    let hook = world.webhook_in(&scene.gateway, form.workspace).await;
+    hook.send("{}").await;
+    let hook = hook.address.webhook;
     let desk = Desk::start(world).await;
     let dark = Reader {
         dark: true,
@@ -448,6 +451,16 @@ async fn the_desk_is_for_everybody(engine: Engine) {
             ("/runs".to_owned(), "runs"),
             (format!("/runs/{run}"), "run"),
             ("/nothing".to_owned(), "not-found"),
+            ("/forms".to_owned(), "forms"),
+            (
+                format!("/forms/new?workspace={}", form.workspace),
+                "form-new",
+            ),
+            (format!("/forms/{}", form.workflow), "form"),
+            ("/accounts".to_owned(), "accounts"),
+            ("/webhooks".to_owned(), "webhooks"),
+            (format!("/webhooks/{hook}"), "webhook"),
+            ("/people".to_owned(), "people"),
             (format!("/questions/{question}"), "question"),
         ] {
             browser.open(&format!("{}{path}", desk.url)).await;

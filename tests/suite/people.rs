@@ -10,7 +10,7 @@ use letterbox_common::{
 };
 use letterbox_database::Role;
 use letterbox_operator::{Operator, Orderer, RunFilter};
-use letterbox_tests::{Peer, Reply, Scene, World, post};
+use letterbox_tests::{Peer, Reply, Scene, World, command_file, post};
 use serde_json::{Value, json};
 
 const ADDRESS: &str = "192.0.2.7";
@@ -518,6 +518,23 @@ async fn a_login_of_ones_own_is_oneself() {
     world.await_state("succeeded", 1).await;
     let shown = format!("run show {}", scene.the_run().await.row.run_id);
     assert_eq!(world.order_with(&as_editor, shown)["state"], "succeeded");
+
+    // Without any key: what a person hands in is sealed to the workers.
+    let without_keys = [as_editor[0], ("LETTERBOX_ACCOUNT_KEYS", "")];
+    let credential = command_file("token", "a-token-of-the-editor");
+    let connected = format!(
+        "account connect --workspace Test --user {editor} --name own --base-url https://x.example \
+         --bearer-file {credential}"
+    );
+    let connected = world.order_with(&without_keys, connected);
+    assert_eq!(connected["user_id"], json!(editor));
+    let sealed = "SELECT count(*) FROM connected_accounts
+        WHERE name = 'own' AND get_byte(credential_sealed, 0) = 2";
+    assert_eq!(world.count(sealed).await, 1);
+    let stopped = format!("workflow pause {} --yes", form.workflow);
+    assert_eq!(world.order_with(&as_editor, stopped)["state"], "paused");
+    let foreign = format!("workflow activate {} --yes", form.workflow);
+    assert!(refused(&foreign).contains("you may not do this"));
 
     let entries = world.order("audit list");
     let entries = entries.as_array().unwrap();

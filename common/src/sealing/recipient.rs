@@ -1,15 +1,17 @@
-//! Sealing by those who may not open: to the public half of a key of a ring, by HPKE (RFC 9180) with
-//! X25519, HKDF-SHA256 and AES-256-GCM. Whoever has the ring opens it, as what it has sealed itself.
+//! Sealing by those who may not open: to the public half of a key of a ring, by HPKE (RFC 9180)
+//! with X25519, HKDF-SHA256 and AES-256-GCM. Whoever has the ring opens it, as what it has sealed
+//! itself.
 
 use hpke::{
     Deserializable, Kem, OpModeR, OpModeS, Serializable, aead::AesGcm256, kdf::HkdfSha256,
     kem::X25519HkdfSha256, single_shot_open, single_shot_seal,
 };
 
-use super::{HANDED, OpenError, Place, Seal, SealError, Secret, associated_data, header};
-
-/// Bytes of a public key, and of what HPKE puts before a ciphertext.
-pub(super) const PUBLIC_BYTES: usize = 32;
+use super::{
+    format::{HANDED, OpenError, PUBLIC_BYTES, Seal, SealError, associated_data, header},
+    place::Place,
+};
+use crate::secret::Secret;
 
 /// What a box is for, which HPKE binds to its key.
 const INFO: &[u8] = b"letterbox.handed.v1";

@@ -84,6 +84,19 @@ impl Pages {
         )
     }
 
+    /// As [`Self::page`], where something that was sent was refused.
+    pub(crate) fn refusal(
+        &self,
+        visit: &Visit<'_>,
+        template: &str,
+        title: &str,
+        found: impl Serialize,
+    ) -> Response {
+        let mut page = self.page(visit, template, title, found);
+        *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+        page
+    }
+
     /// A page for whoever is not signed in.
     pub(crate) fn outside(&self, template: &str, title: &str, found: Value) -> Response {
         self.framed(StatusCode::OK, template, title, &Value::from(()), found)

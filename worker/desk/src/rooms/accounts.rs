@@ -119,10 +119,7 @@ pub(crate) async fn rotate(visit: &Visit<'_>, account: &str) -> Result<Response,
 
 /// Disconnects an account.
 pub(crate) async fn disconnect(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
-    if visit.asked.form.get("sure").is_none() {
-        let words = "Nothing was disconnected: tick that you are sure.";
-        return Err(Trouble::Refused(words.to_owned()));
-    }
+    visit.need_sure()?;
     let gone = visit.operator.disconnect_account(id(account)?).await?;
     Ok(see(&format!("/accounts?workspace={}", gone.workspace_id)))
 }

@@ -12,7 +12,7 @@ use letterbox_operator::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Visit, id, or_refusal};
+use super::{Visit, id, or_refusal, refused};
 use crate::response::{Response, Trouble, see};
 
 /// Releases that are shown.
@@ -210,10 +210,6 @@ fn moment(text: &str) -> Result<Timestamp, Trouble> {
     Ok(time?.timestamp())
 }
 
-fn refused(words: &str) -> Trouble {
-    Trouble::Refused(words.to_owned())
-}
-
 /// Ends the link of a workflow.
 pub(crate) async fn end_link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
     let ended = visit.operator.end_form_link(id(workflow)?).await?;
@@ -230,10 +226,10 @@ pub(crate) async fn move_to(
         "pause" => Move::Pause,
         "activate" => Move::Activate,
         "draft" => Move::Draft,
-        "delete" if visit.asked.form.get("sure").is_none() => {
-            return Err(refused("Nothing was deleted: tick that you are sure."));
+        "delete" => {
+            visit.need_sure()?;
+            Move::Delete
         }
-        "delete" => Move::Delete,
         _ => return Err(Trouble::NotFound),
     };
     let moved = visit.operator.move_workflow(id(workflow)?, to).await?;

@@ -10,7 +10,6 @@ pub(crate) mod webhooks;
 
 use std::{fmt::Display, str::FromStr};
 
-use hyper::StatusCode;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
@@ -63,9 +62,7 @@ impl Visit<'_> {
 
     /// The page of a room that says why something was not done.
     fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let mut page = self.page(template, title, found);
-        *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-        page
+        self.desk.pages.refusal(self, template, title, found)
     }
 
     /// Who visits.
@@ -99,6 +96,14 @@ impl Visit<'_> {
         self.place().await?.ok_or(Trouble::NotFound)
     }
 
+    /// What can't be undone is ticked.
+    fn need_sure(&self) -> Result<(), Trouble> {
+        match self.asked.form.get("sure") {
+            Some(_) => Ok(()),
+            None => Err(refused("Nothing was done: tick that you are sure.")),
+        }
+    }
+
     /// A value of the form that must be there.
     fn given(&self, name: &str) -> Result<&str, Trouble> {
         self.asked.form.get(name).ok_or(Trouble::Unreadable)
@@ -113,6 +118,10 @@ fn id<T: FromStr<Err: Display>>(text: &str) -> Result<T, Trouble> {
 /// A word of a list in a form.
 fn chosen<T: FromStr<Err: Display>>(text: &str) -> Result<T, Trouble> {
     text.parse().map_err(|_| Trouble::Unreadable)
+}
+
+fn refused(words: &str) -> Trouble {
+    Trouble::Refused(words.to_owned())
 }
 
 /// What was ordered, or why it was refused, for the page on which it was filled in. All else is a

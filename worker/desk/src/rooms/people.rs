@@ -1,5 +1,5 @@
-//! Who belongs to a workspace, and the policy that holds there: its members see both, and its owners
-//! change them.
+//! Who belongs to a workspace, and the policy that holds there: its members see both, and its
+//! owners change them.
 
 use letterbox_common::{
     ids::{UserId, WorkspaceId},

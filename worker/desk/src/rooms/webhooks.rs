@@ -122,10 +122,7 @@ pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response
 
 /// Deletes a webhook.
 pub(crate) async fn delete(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
-    if visit.asked.form.get("sure").is_none() {
-        let words = "Nothing was deleted: tick that you are sure.";
-        return Err(Trouble::Refused(words.to_owned()));
-    }
+    visit.need_sure()?;
     let gone = visit.operator.delete_webhook(id(webhook)?).await?;
     Ok(see(&format!("/webhooks?workspace={}", gone.workspace_id)))
 }

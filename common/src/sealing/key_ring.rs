@@ -1,0 +1,244 @@
+//! The keys that seal and open: AES-256-GCM, and signing keys that are derived from them.
+
+use std::{fmt, str::FromStr};
+
+use aes_gcm::{
+    Aes256Gcm, KeyInit, Nonce,
+    aead::{Aead, Payload},
+};
+use zeroize::Zeroizing;
+
+use super::{
+    format::{
+        NONCE_BYTES, OWN, OpenError, Parts, Seal, SealError, Sealed, associated_data, framed,
+        header,
+    },
+    place::Place,
+    recipient::{Private, Recipient},
+};
+use crate::{
+    secret::Secret,
+    webhook::{Signature, SigningKey},
+};
+
+const KEY_BYTES: usize = 32;
+const KEY_ID_MAX_BYTES: usize = 32;
+
+/// The text is not a key ring. Quotes none of its keys.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRingError {
+    /// The text contains no key.
+    #[error("at least one key is needed, as ID:KEY")]
+    Empty,
+    /// An entry has no colon. This and the next variants hold its number, counted from 1.
+    #[error("key {0}: must be ID:KEY")]
+    NoColon(usize),
+    /// The id is empty or too long, or contains other characters.
+    #[error("key {0}: the id must be 1 to 32 letters, digits, '-' or '_'")]
+    Id(usize),
+    /// The key is not 64 hexadecimal digits, or repeats one byte.
+    #[error(
+        "key {0}: the key must be 64 random hexadecimal digits (256 bits; 'openssl rand -hex 32' \
+         makes one)"
+    )]
+    Key(usize),
+    /// An earlier key has the same id.
+    #[error("key {0}: an earlier key has the same id")]
+    Repeated(usize),
+}
+
+#[derive(Clone)]
+struct Key {
+    id: String,
+    cipher: Aes256Gcm,
+    /// Derived from the sealing key.
+    signing: SigningKey,
+    /// Derived from the sealing key.
+    private: Private,
+}
+
+/// Sealing keys: the first seals, all open. Written as `ID:KEY[,ID:KEY…]`, each key as 64
+/// hexadecimal digits.
+#[derive(Clone)]
+pub struct KeyRing {
+    first: Key,
+    rest: Vec<Key>,
+}
+
+/// Seals with the first key.
+impl Seal for KeyRing {
+    fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).map_err(|_| SealError)?;
+        let aad = associated_data(&place, &self.first.id);
+        let payload = Payload {
+            msg: secret,
+            aad: &aad,
+        };
+        let sealed = self
+            .first
+            .cipher
+            .encrypt(&Nonce::from(nonce), payload)
+            .map_err(|_| SealError)?;
+
+        let mut out = header(OWN, &self.first.id);
+        out.extend_from_slice(&nonce);
+        out.extend_from_slice(&sealed);
+        Ok(out)
+    }
+}
+
+impl KeyRing {
+    /// The public half of the first key, for those who seal what they may not open.
+    #[must_use]
+    pub fn recipient(&self) -> Recipient {
+        Recipient::new(&self.first.id, &self.first.private)
+    }
+
+    /// Opens a value that was sealed to this place, with the key that sealed it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Secret, OpenError> {
+        self.decrypt(&place, &Parts::of(sealed)?)
+    }
+
+    /// Seals a value again, with the first key; `None` if that has sealed it already.
+    ///
+    /// # Errors
+    /// When it does not open, or can't be sealed.
+    pub fn reseal(&self, place: Place<'_>, sealed: &[u8]) -> Result<Option<Vec<u8>>, ResealError> {
+        let parts = Parts::of(sealed)?;
+        if parts.key_id == self.first.id && matches!(parts.sealed, Sealed::Own { .. }) {
+            return Ok(None);
+        }
+        let secret = self.decrypt(&place, &parts)?;
+        Ok(Some(self.seal(place, secret.expose())?))
+    }
+
+    /// Signs data that leaves the service and comes back, with the first key and for one purpose.
+    #[must_use]
+    pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Signature {
+        sign(&self.first, purpose, parts)
+    }
+
+    /// Whether any key has signed these parts for this purpose. Takes the same time for every
+    /// signature.
+    #[must_use]
+    pub fn has_signed(&self, signature: &Signature, purpose: &str, parts: &[&[u8]]) -> bool {
+        let keys = std::iter::once(&self.first).chain(&self.rest);
+        // Not `any`, which would stop at the first match and reveal by its time which key it was.
+        keys.fold(false, |found, key| {
+            found | sign(key, purpose, parts).is(signature)
+        })
+    }
+
+    fn decrypt(&self, place: &Place<'_>, parts: &Parts<'_>) -> Result<Secret, OpenError> {
+        let key = self
+            .find(parts.key_id)
+            .ok_or_else(|| OpenError::UnknownKey {
+                id: parts.key_id.to_owned(),
+                setting: place.column().keys().name,
+            })?;
+        let aad = associated_data(place, parts.key_id);
+        let msg = parts.ciphertext;
+        match parts.sealed {
+            Sealed::Own { nonce } => {
+                let payload = Payload { msg, aad: &aad };
+                let opened = key.cipher.decrypt(&Nonce::from(*nonce), payload);
+                opened.map(Secret::new).map_err(|_| OpenError::Refused)
+            }
+            Sealed::Handed { encapsulated } => key.private.open(encapsulated, msg, &aad),
+        }
+    }
+
+    fn find(&self, id: &str) -> Option<&Key> {
+        std::iter::once(&self.first)
+            .chain(&self.rest)
+            .find(|key| key.id == id)
+    }
+}
+
+/// A value could not be sealed again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResealError {
+    /// It does not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It can't be sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+/// Derives the secret of another key, so that no two purposes share one.
+fn derived(sealing: &[u8; KEY_BYTES], purpose: &[u8]) -> Secret {
+    let derivation = SigningKey::new(&Secret::new(sealing.to_vec()));
+    Secret::new(derivation.sign(purpose).bytes().to_vec())
+}
+
+fn sign(key: &Key, purpose: &str, parts: &[&[u8]]) -> Signature {
+    let all = std::iter::once(purpose.as_bytes()).chain(parts.iter().copied());
+    key.signing.sign(&framed(all))
+}
+
+impl FromStr for KeyRing {
+    type Err = KeyRingError;
+
+    fn from_str(text: &str) -> Result<Self, KeyRingError> {
+        let mut keys: Vec<Key> = Vec::new();
+        for (index, entry) in text
+            .split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty())
+            .enumerate()
+        {
+            let key = parse_key(entry, index + 1)?;
+            if keys.iter().any(|other| other.id == key.id) {
+                return Err(KeyRingError::Repeated(index + 1));
+            }
+            keys.push(key);
+        }
+        let mut keys = keys.into_iter();
+        let first = keys.next().ok_or(KeyRingError::Empty)?;
+        Ok(Self {
+            first,
+            rest: keys.collect(),
+        })
+    }
+}
+
+fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
+    let (id, key) = entry.split_once(':').ok_or(KeyRingError::NoColon(number))?;
+    let id_is_plain = id
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if id.is_empty() || id.len() > KEY_ID_MAX_BYTES || !id_is_plain {
+        return Err(KeyRingError::Id(number));
+    }
+    let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+    let is_hex = hex::decode_to_slice(key, bytes.as_mut_slice()).is_ok();
+    // A placeholder, such as all zeros, is not a key.
+    if !is_hex || bytes.iter().all(|byte| *byte == bytes[0]) {
+        return Err(KeyRingError::Key(number));
+    }
+    let cipher =
+        Aes256Gcm::new_from_slice(bytes.as_slice()).map_err(|_| KeyRingError::Key(number))?;
+    Ok(Key {
+        id: id.to_owned(),
+        cipher,
+        signing: SigningKey::new(&derived(&bytes, b"letterbox.mac.v1")),
+        private: Private::derived_from(derived(&bytes, b"letterbox.hpke.v1").expose()),
+    })
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = std::iter::once(&self.first)
+            .chain(&self.rest)
+            .map(|key| &key.id);
+        f.debug_list().entries(ids).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
