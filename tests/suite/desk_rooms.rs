@@ -1,5 +1,6 @@
 //! The rooms of the desk in which people have what is theirs: forms, accounts, webhooks, and who
-//! belongs to a workspace. Each does what its role allows, and what they hand in nobody reads there.
+//! belongs to a workspace. Each does what its role allows, and nobody reads there
+//! what they hand in.
 
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
@@ -312,7 +313,8 @@ async fn created(
     (webhook, secret.clone())
 }
 
-/// A webhook's address and secret are shown once; what it refuses and receives, as long as it lives.
+/// A webhook's address and secret are shown once; what it refuses and receives is told as long as it
+/// lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_has_webhooks() {
     let world = World::new().await;
