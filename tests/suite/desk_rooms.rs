@@ -313,8 +313,8 @@ async fn created(
     (webhook, secret.clone())
 }
 
-/// A webhook's address and secret are shown once; what it refuses and receives is told as long as it
-/// lives.
+/// A webhook's address and secret are shown once; what it refuses and receives is told as long as
+/// it lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_has_webhooks() {
     let world = World::new().await;
