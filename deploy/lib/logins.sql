@@ -5,6 +5,7 @@
 \set gateway `cat /run/secrets/gateway-password`
 \set worker `cat /run/secrets/worker-password`
 \set operator `cat /run/secrets/operator-password`
+\set desk `cat /run/secrets/desk-password`
 
 SELECT format('CREATE ROLE %I', name)
 FROM unnest(ARRAY['letterbox', 'letterbox_gateway', 'letterbox_worker', 'letterbox_operator',
@@ -15,6 +16,7 @@ ALTER ROLE letterbox LOGIN CREATEROLE PASSWORD :'owner';
 ALTER ROLE letterbox_gateway LOGIN PASSWORD :'gateway';
 ALTER ROLE letterbox_worker LOGIN PASSWORD :'worker';
 ALTER ROLE letterbox_operator LOGIN PASSWORD :'operator';
+ALTER ROLE letterbox_desk LOGIN PASSWORD :'desk';
 GRANT letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk
     TO letterbox WITH ADMIN OPTION;
 

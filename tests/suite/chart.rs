@@ -42,6 +42,9 @@ fn everything() -> Value {
         "settings": {"LETTERBOX_SPILL_MESSAGES": 1_000_000.0},
         "gateway": {"trustedProxies": "10.0.0.0/8", "autoscaling": {"enabled": true}},
         "worker": {"keda": {"enabled": true}},
+        "desk": {
+            "enabled": true, "url": "https://desk.example.com", "trustedProxies": "10.0.0.0/8",
+        },
         "ingress": {"enabled": true},
         "networkPolicy": {
             "publicFrom": [{"podSelector": {}}],
@@ -187,6 +190,11 @@ fn wrong_values_are_refused_with_a_reason() {
             json!({"podMonitor": {"enabled": true}}),
             "networkPolicy.adminFrom",
         ),
+        (json!({"desk": {"enabled": true}}), "desk.url"),
+        (
+            json!({"desk": {"enabled": true, "url": "https://desk.example.com/path"}}),
+            "desk",
+        ),
         (json!({"gateway": {"replicas": 20}}), "databaseConnections"),
         (scaled(6), "up to 99 connections"),
     ] {
@@ -196,6 +204,30 @@ fn wrong_values_are_refused_with_a_reason() {
         let refusal = rendered.expect_err(&values.to_string());
         assert!(refusal.contains(reason), "{values}: {refusal}");
     }
-    // The largest size that the chart's own values lead to.
-    assert!(render(&scaled(5)).is_none_or(|rendered| rendered.is_ok()));
+    // The largest size that the chart's own values lead to, also with a desk.
+    let mut largest = scaled(5);
+    assert!(render(&largest).is_none_or(|rendered| rendered.is_ok()));
+    largest["desk"] = json!({"enabled": true, "url": "https://desk.example.com"});
+    assert!(render(&largest).is_none_or(|rendered| rendered.is_ok()));
+}
+
+/// The desk has a login of its own, and no key; people reach it by a host of its own.
+#[test]
+fn the_desk_has_no_keys() {
+    let Some(objects) = render(&everything()) else {
+        return;
+    };
+    let objects = objects.unwrap();
+    let desk = |kind| {
+        let mut found = of_kind(&objects, kind);
+        found
+            .find(|one| one["metadata"]["name"] == "mail-desk")
+            .unwrap()
+    };
+    assert_eq!(secrets(desk("Deployment")), ["letterbox-desk"]);
+    assert!(!desk("Deployment").to_string().contains("_KEYS"));
+    let host = &desk("Ingress")["spec"]["rules"][0]["host"];
+    assert_eq!(host, "desk.example.com");
+    desk("Service");
+    desk("NetworkPolicy");
 }

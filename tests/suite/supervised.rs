@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use letterbox_tests::{Servers, World};
+use letterbox_tests::{Proxy, Servers, World};
 use tokio::net::UnixDatagram;
 use uuid::Uuid;
 
@@ -22,16 +22,15 @@ impl Supervisor {
         Self { socket, path }
     }
 
-    /// Everything that is told, up to this.
-    async fn until(&self, last: &str) -> Vec<String> {
-        let mut told = Vec::new();
-        while told.last().is_none_or(|told| told != last) {
+    /// Listens until something is told that begins like this.
+    async fn until(&self, awaited: &str) {
+        let mut heard = false;
+        while !heard {
             let mut buffer = vec![0; 4_096];
             let length = self.socket.recv(&mut buffer).await.unwrap();
             let text = String::from_utf8_lossy(&buffer[..length]);
-            told.extend(text.lines().map(str::to_owned));
+            heard = text.lines().any(|line| line.starts_with(awaited));
         }
-        told
     }
 }
 
@@ -41,10 +40,14 @@ async fn systemd_is_told_what_a_process_waits_for() {
     for program in ["letterbox-gateway", "letterbox-worker", "letterbox-desk"] {
         let supervisor = Supervisor::new();
         let path = supervisor.path.to_str().unwrap();
-        let mut process = world.start(program, &[("NOTIFY_SOCKET", path)]);
+        let database = Proxy::before(&world.database_url).await;
+        database.stall();
+        let settings = [("NOTIFY_SOCKET", path), ("DATABASE_URL", &database.url)];
+        let mut process = world.start(program, &settings);
         supervisor.until("READY=1").await;
-        let told = supervisor.until("STATUS=ready").await;
-        assert!(told[0].starts_with("STATUS=waits for "), "{told:?}");
+        supervisor.until("STATUS=waits for ").await;
+        database.pass();
+        supervisor.until("STATUS=ready").await;
         process.await_ready().await;
         process.terminate();
         supervisor.until("STOPPING=1").await;

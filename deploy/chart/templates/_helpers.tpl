@@ -96,6 +96,13 @@ env:
 {{ toYaml (merge (dict) .component.settings .root.Values.settings .own (dict "LETTERBOX_DATABASE_POOL_SIZE" 8)) }}
 {{- end }}
 
+{{/* The settings of the desk. A page needs a connection for a few milliseconds. */}}
+{{- define "letterbox.desk" -}}
+{{- $base := .Values.baseUrl }}
+{{- $own := dict "LETTERBOX_DESK_LISTEN" "0.0.0.0:8082" "LETTERBOX_ADMIN_LISTEN" "0.0.0.0:9080" "LETTERBOX_DESK_URL" .Values.desk.url "LETTERBOX_BASE_URL" $base "LETTERBOX_APP_URL" (.Values.appUrl | default $base) "LETTERBOX_TRUSTED_PROXIES" .Values.desk.trustedProxies "LETTERBOX_DATABASE_POOL_SIZE" 3 }}
+{{- include "letterbox.settings" (dict "root" . "component" .Values.desk "own" $own) }}
+{{- end }}
+
 {{/* The connections to PostgreSQL at the largest size: an upgrade adds one pod of each kind; the job
 that migrates, a command and KEDA have one each. */}}
 {{- define "letterbox.connections" -}}
@@ -111,7 +118,11 @@ that migrates, a command and KEDA have one each. */}}
 {{- end }}
 {{- $gatewayPool := (include "letterbox.settings" (dict "root" . "component" $gateway "own" (dict)) | fromYaml).LETTERBOX_DATABASE_POOL_SIZE }}
 {{- $workerPool := (include "letterbox.settings" (dict "root" . "component" $worker "own" (dict)) | fromYaml).LETTERBOX_DATABASE_POOL_SIZE }}
-{{- add (mul (add $gateways 1) (int $gatewayPool)) (mul (add $workers 1) (int $workerPool)) 3 }}
+{{- $desks := 0 }}
+{{- if .Values.desk.enabled }}
+{{- $desks = mul (add (int .Values.desk.replicas) 1) (int (include "letterbox.desk" . | fromYaml).LETTERBOX_DATABASE_POOL_SIZE) }}
+{{- end }}
+{{- add (mul (add $gateways 1) (int $gatewayPool)) (mul (add $workers 1) (int $workerPool)) $desks 3 }}
 {{- end }}
 
 {{/* Spreads pods over nodes and zones where possible. */}}

@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{config::Config, pages::Pages, response::Response, router};
 
 /// Maximum open connections; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 512;
+const MAX_CONNECTIONS: usize = 256;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take, with its body and its answer's making.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -51,6 +51,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let (readiness, background) = (Readiness::default(), TaskTracker::new());
+    let serving = readiness.component("listener");
     let stop_background = CancellationToken::new();
     background.spawn(admin::serve(
         admin,
@@ -66,7 +67,6 @@ pub(crate) async fn run(
     );
     background.spawn(vital("health", watching));
 
-    let serving = readiness.component("listener");
     let desk = Arc::new(Desk {
         database: config.database,
         proxies: config.proxies,
