@@ -25,7 +25,9 @@ CREATE TABLE workspaces (
     retry_first_milliseconds integer CHECK (retry_first_milliseconds BETWEEN 1 AND 3600000),
     held_at                  timestamptz,
     keep_answers             boolean NOT NULL DEFAULT false,
-    is_searchable            boolean NOT NULL DEFAULT true
+    is_searchable            boolean NOT NULL DEFAULT true,
+    notify_by_email          boolean NOT NULL DEFAULT false,
+    notify_account           uuid
 );
 COMMENT ON TABLE workspaces IS 'A tenant. Everything but users belongs to exactly one';
 COMMENT ON COLUMN workspaces.workspace_id IS 'The orgId of a webhook URL';
@@ -44,6 +46,10 @@ COMMENT ON COLUMN workspaces.keep_answers IS
     'Whether answers are kept when their run has succeeded';
 COMMENT ON COLUMN workspaces.is_searchable IS
     'Whether new runs can be found by their submitted values';
+COMMENT ON COLUMN workspaces.notify_by_email IS
+    'Whether its owners and editors are told by e-mail what waits and what went wrong';
+COMMENT ON COLUMN workspaces.notify_account IS
+    'The account through which that is told; null for none';
 CREATE INDEX workspaces_held ON workspaces (workspace_id) WHERE held_at IS NOT NULL;
 
 CREATE TABLE members (

@@ -18,6 +18,7 @@ CREATE TABLE connected_accounts (
     credential_sealed bytea,
     created_at        timestamptz NOT NULL DEFAULT now(),
     disconnected_at   timestamptz,
+    is_refused        boolean NOT NULL DEFAULT false,
     PRIMARY KEY (workspace_id, account_id),
     CONSTRAINT disconnecting_destroys_the_credential
         CHECK ((disconnected_at IS NULL) = (credential_sealed IS NOT NULL))
@@ -36,6 +37,8 @@ COMMENT ON COLUMN connected_accounts.credential_sealed IS
     'Value of that header, sealed to this row; destroyed when disconnected';
 COMMENT ON COLUMN connected_accounts.created_at IS 'Database clock';
 COMMENT ON COLUMN connected_accounts.disconnected_at IS 'Null while connected';
+COMMENT ON COLUMN connected_accounts.is_refused IS
+    'Whether it has answered 401 since it got its credential';
 CREATE UNIQUE INDEX connected_accounts_by_name ON connected_accounts (workspace_id, user_id, name)
     WHERE disconnected_at IS NULL;
 

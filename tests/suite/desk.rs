@@ -23,13 +23,17 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) async fn start(world: &World) -> Self {
+        Self::start_with(world, &[]).await
+    }
+
+    pub(crate) async fn start_with(world: &World, more: &[(&str, &str)]) -> Self {
         let front = Front::bind().await;
         let url = format!("http://{}", front.address());
         let settings = [
             ("LETTERBOX_DESK_URL", url.as_str()),
             ("LETTERBOX_APP_URL", APP),
         ];
-        let process = world.start("letterbox-desk", &settings);
+        let process = world.start("letterbox-desk", &[&settings, more].concat());
         process.await_ready().await;
         let way = front.lead_to(process.public_address());
         Self {
@@ -64,11 +68,11 @@ pub(crate) struct Visitor {
     http: reqwest::Client,
     url: String,
     origin: Option<String>,
-    cookie: String,
+    pub(crate) cookie: String,
 }
 
 impl Visitor {
-    fn new(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         let http = reqwest::Client::builder().redirect(Policy::none());
         Self {
             http: http.build().unwrap(),

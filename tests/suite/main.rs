@@ -48,6 +48,7 @@ mod intake_model;
 mod late_answers;
 mod memory;
 mod moment;
+mod notices;
 mod numbers;
 mod openapi;
 mod operator;

@@ -308,10 +308,11 @@ async fn the_rows_of_others_do_not_change() {
         "releases",
         "webhooks",
         "workflows",
+        "workspaces",
     ];
     assert_eq!(written.keys().collect::<Vec<_>>(), meant);
     // A copy of a foreign row, under another key.
-    for (table, columns) in &written {
+    for (table, columns) in written.iter().filter(|(_, columns)| !columns.is_empty()) {
         let rows = format!("SELECT to_jsonb(t)::text FROM {table} t WHERE {foreign} LIMIT 1");
         let row = world.database.query_one(&rows, &[]).await;
         let mut row: Value = serde_json::from_str(row.expect(table).get(0)).unwrap();
@@ -362,6 +363,7 @@ async fn the_rows_of_others_do_not_change() {
     let meant = [
         "acting",
         "answer_approval",
+        "ask_sign_in_link",
         "begin_session",
         "cancel_run",
         "changed_repeats",

@@ -215,8 +215,8 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         WHERE relkind = 'r'
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
             'decoy_webhooks', 'forgotten', 'workers', 'processes', 'all_workspaces',
-            'sign_in_links', 'sessions', 'bound_logins', 'claim_halves', 'memory_segments',
-            'refinery_schema_history')
+            'sign_in_links', 'sign_in_requests', 'sessions', 'bound_logins', 'claim_halves',
+            'memory_segments', 'refinery_schema_history')
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

@@ -13,10 +13,12 @@ use letterbox_common::{
     sealing::{ACCOUNT_KEYS, KeyRing, SEALING_KEYS, SealedColumn, key_ring},
 };
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
+use url::Url;
 
 use crate::{
     egress::{self, AllowList, Egress},
     executor::{Limits, MIN_LEASE, Timeouts},
+    notices::{Mailer, SMTP_URL},
     retention::Retention,
 };
 
@@ -113,6 +115,30 @@ pub(crate) struct WorkerSettings {
           value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub keep_runs: Option<u16>,
 
+    /// Sender of e-mail, such as 'Letterbox <letterbox@example.com>'; needed with the SMTP URL
+    #[arg(
+        long,
+        env = "LETTERBOX_SMTP_FROM",
+        value_name = "ADDRESS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub smtp_from: String,
+
+    /// Address of the desk as people see it; begins the links in notices
+    #[arg(
+        long,
+        env = "LETTERBOX_DESK_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8082"
+    )]
+    pub desk_url: Url,
+
+    /// How long what happens in a workspace is gathered into one notice, in seconds
+    #[arg(long, env = "LETTERBOX_NOTICE_SECONDS", value_name = "SECONDS", default_value = "60",
+        value_parser = seconds)]
+    pub notice: Duration,
+
     #[command(flatten)]
     pub database: DatabaseSettings,
 
@@ -132,6 +158,10 @@ pub(crate) struct Config {
     pub keys: KeyRing,
     pub egress: Egress,
     pub max_daily_bytes: u64,
+    /// `None` sends no e-mail.
+    pub mailer: Option<Mailer>,
+    pub desk: Url,
+    pub notice: Duration,
     pub retention: Retention,
     pub shutdown_timeout: Duration,
     /// Name of this process as its servers see it: `letterbox-worker@host`.
@@ -139,7 +169,13 @@ pub(crate) struct Config {
 }
 
 /// The secrets that this process needs.
-const SECRETS: [&SecretSetting; 4] = [&DATABASE_URL, &AMQP_URL, &ACCOUNT_KEYS, &SEALING_KEYS];
+const SECRETS: [&SecretSetting; 5] = [
+    &DATABASE_URL,
+    &AMQP_URL,
+    &ACCOUNT_KEYS,
+    &SEALING_KEYS,
+    &SMTP_URL,
+];
 
 impl Config {
     /// Checks the settings. Connects to nothing.
@@ -188,6 +224,9 @@ impl Config {
             egress: Egress::new(&allowed)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
             max_daily_bytes: settings.workspace_daily_megabytes << 20,
+            mailer: mailer(&settings.smtp_from)?,
+            desk: settings.desk_url.clone(),
+            notice: settings.notice,
             retention: Retention {
                 bodies: settings.keep_bodies,
                 inputs: settings.keep_inputs,
@@ -198,4 +237,20 @@ impl Config {
             name,
         })
     }
+}
+
+/// The way to the mail server, if one is named.
+fn mailer(from: &str) -> Result<Option<Mailer>, SettingError> {
+    let Some(url) = SMTP_URL.read()? else {
+        return Ok(None);
+    };
+    if from.is_empty() {
+        let problem = "is needed where LETTERBOX_SMTP_URL is set";
+        return Err(SettingError::new("LETTERBOX_SMTP_FROM", problem));
+    }
+    // The error quotes neither the URL nor its password.
+    let mailer = Mailer::new(url.expose(), from);
+    mailer
+        .map(Some)
+        .map_err(|error| SettingError::new("LETTERBOX_SMTP_URL or LETTERBOX_SMTP_FROM", error))
 }

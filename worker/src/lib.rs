@@ -8,6 +8,7 @@
 //!          └──────────> egress            a run's actions, one after the other, under the policy
 //! memory ── mover ───> segments          what was recorded long ago, in few bytes
 //! spill ── relay ────> RabbitMQ          what gateways could not publish
+//! notices ───────────> SMTP, egress      what people are told
 //! ```
 //!
 //! `outcome` defines how a message ends, `dead_letters` publishes entries that can't be processed.
@@ -23,6 +24,7 @@ mod executor;
 mod halves;
 pub mod memory;
 mod metrics;
+mod notices;
 mod outcome;
 mod program;
 mod recorder;
@@ -49,6 +51,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         stored_bytes::STATEMENTS,
         retention::STATEMENTS,
         memory::STATEMENTS,
+        notices::STATEMENTS,
         spill::STATEMENTS,
         waiting::STATEMENTS,
     ];

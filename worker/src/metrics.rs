@@ -48,6 +48,10 @@ letterbox_common::metrics! {
     PLACES_TAKEN: Gauge = "letterbox_run_places_taken" [];
     /// Duration of a request to a connected account, by outcome: done, failed, or retry (later)
     ACTION_DURATION: Seconds = "letterbox_action_duration_seconds" [outcome];
+    /// Attempts at notices, by outcome: sent or failed
+    LETTERS: Counter = "letterbox_letters_total" [outcome];
+    /// Links to sign in that were sent by e-mail, by outcome: sent or failed
+    SIGN_IN_LINKS: Counter = "letterbox_sign_in_links_total" [outcome];
     /// Account credentials that could not be opened with the sealing keys
     UNOPENED_CREDENTIALS: Counter = "letterbox_unopened_credentials_total" [];
 }

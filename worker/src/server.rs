@@ -24,6 +24,7 @@ use crate::{
     consumer::{Consumer, InHand},
     executor::{Executor, Hand, Turns},
     memory::Mover,
+    notices::Notices,
     recorder::Recorder,
     spill::SpillRelay,
     stored_bytes::StoredBytes,
@@ -109,6 +110,15 @@ pub(crate) async fn run(
     let noting = spawn_vital("stored bytes", note);
     let retention = config.retention.keep(database.clone(), stop.clone());
     background.spawn(vital("retention", retention));
+    let notices = Notices {
+        database: database.clone(),
+        keys: config.keys.clone(),
+        egress: config.egress.clone(),
+        mailer: config.mailer.clone(),
+        desk: config.desk.clone(),
+        gather: config.notice,
+    };
+    background.spawn(vital("notices", notices.keep(stop.clone())));
     let moving = Mover::new(database.clone()).keep(worker, stop.clone());
     background.spawn(vital("memory", moving));
     let relay = SpillRelay {

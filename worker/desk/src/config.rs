@@ -47,6 +47,10 @@ pub(crate) struct DeskSettings {
     )]
     pub trusted_proxies: String,
 
+    /// Offer links to sign in by e-mail; needs LETTERBOX_SMTP_URL in the workers, who send them
+    #[arg(long, env = "LETTERBOX_SIGN_IN_BY_EMAIL")]
+    pub sign_in_by_email: bool,
+
     #[command(flatten)]
     pub addresses: Addresses,
 
@@ -64,6 +68,8 @@ pub(crate) struct Config {
     /// Scheme, host and port of the desk, as browsers name them in `Origin`.
     pub(crate) origin: String,
     pub(crate) addresses: Addresses,
+    /// Whether people can have a link sent to sign in with.
+    pub(crate) signs_in_by_email: bool,
     pub(crate) shutdown_timeout: Duration,
 }
 
@@ -90,6 +96,7 @@ impl Config {
             proxies: TrustedProxies(proxies),
             origin: url.origin().ascii_serialization(),
             addresses: settings.addresses.clone(),
+            signs_in_by_email: settings.sign_in_by_email,
             shutdown_timeout: settings.process.shutdown_timeout,
         })
     }

@@ -43,6 +43,7 @@ async fn route(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
         }
         (false, ["sign-in"]) => return Ok(sign_in::ask(desk, asked)),
         (true, ["sign-in"]) => return sign_in::sign_in(desk, asked).await,
+        (true, ["sign-in", "link"]) => return sign_in::send_link(desk, asked).await,
         _ => {}
     }
     let visit = visit(desk, asked).await?;
@@ -76,6 +77,7 @@ async fn route(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
         (true, ["people"]) => people::invite(&visit).await,
         (true, ["people", "change"]) => people::change(&visit).await,
         (true, ["people", "policy"]) => people::policy(&visit).await,
+        (true, ["people", "notices"]) => people::notices(&visit).await,
         _ => Err(Trouble::NotFound),
     }
 }

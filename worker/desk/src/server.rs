@@ -39,6 +39,8 @@ pub(crate) struct Desk {
     pub(crate) origin: String,
     /// Begin the links that are shown.
     pub(crate) addresses: Addresses,
+    /// Whether people can have a link sent to sign in with.
+    pub(crate) signs_in_by_email: bool,
     pub(crate) pages: Pages,
 }
 
@@ -72,6 +74,7 @@ pub(crate) async fn run(
         proxies: config.proxies,
         origin: config.origin,
         addresses: config.addresses,
+        signs_in_by_email: config.signs_in_by_email,
         pages: Pages::new(),
     });
     serving.ready();

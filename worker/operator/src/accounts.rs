@@ -25,7 +25,7 @@ const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 macro_rules! columns {
     () => {
         "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
-         disconnected_at"
+         disconnected_at, is_refused"
     };
 }
 
@@ -153,6 +153,8 @@ pub struct AccountRow {
     pub created_at: Timestamp,
     /// When it was disconnected, which destroyed its credential; `None` while connected.
     pub disconnected_at: Option<Timestamp>,
+    /// Whether it has answered 401 since it got its credential.
+    pub is_refused: bool,
 }
 
 from_row!(AccountRow {
@@ -163,7 +165,8 @@ from_row!(AccountRow {
     base_url,
     header,
     created_at,
-    disconnected_at
+    disconnected_at,
+    is_refused
 });
 
 /// What an account has answered.

@@ -18,6 +18,7 @@ mod form_links;
 mod lost_claims;
 mod members;
 mod names;
+mod notices;
 mod plans;
 mod policies;
 mod recipients;
@@ -53,6 +54,7 @@ pub use self::{
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     members::Member,
     names::{Named, NamedId, Noun},
+    notices::Notices,
     plans::{Changes, DeployPlan, ReleaseChanges, ReleaseRow},
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
     run_detail::{ActionApproval, RunAction, RunDetail},
@@ -81,6 +83,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         lost_claims::STATEMENTS,
         members::STATEMENTS,
         names::STATEMENTS,
+        notices::STATEMENTS,
         plans::STATEMENTS,
         policies::STATEMENTS,
         recipients::STATEMENTS,
@@ -105,6 +108,7 @@ pub fn statements_of_people() -> impl Iterator<Item = &'static Statement> {
         approvals::STATEMENTS,
         form_links::STATEMENTS,
         members::STATEMENTS_OF_PEOPLE,
+        notices::STATEMENTS,
         plans::STATEMENTS,
         policies::STATEMENTS,
         recipients::STATEMENTS,

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{Token, ids::UserId};
-use letterbox_database::{Database, Statement, from_row, statements};
+use letterbox_database::{Database, Statement, from_row, replace_nul, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
@@ -50,6 +50,9 @@ RETURNING login::text AS login, user_id";
     /// Begins a session for a link, which is used up.
     BEGIN_SESSION = begin_session "SELECT begin_session($1, $2) AS user_id";
 
+    /// Has a link sent to whoever has an e-mail address, if it is a user's.
+    ASK_SIGN_IN_LINK = ask_sign_in_link "SELECT ask_sign_in_link($1)";
+
     /// Who acts; notes that their session is in use.
     GREET = greet "SELECT user_id, email, name FROM greet()";
 
@@ -58,7 +61,8 @@ RETURNING login::text AS login, user_id";
 }
 
 /// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&BEGIN_SESSION, &GREET, &END_SESSION];
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
+    &[&BEGIN_SESSION, &ASK_SIGN_IN_LINK, &GREET, &END_SESSION];
 
 /// A person who has proven who they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -205,6 +209,17 @@ impl Operator {
             )
             .await?;
         Ok(user.map(|_| session))
+    }
+
+    /// Has a link to sign in sent to an e-mail address, if it is a user's. The caller learns
+    /// nothing of that.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn ask_sign_in_link(desk: &Database, address: &str) -> Result<(), OperatorError> {
+        desk.execute(&ASK_SIGN_IN_LINK, &[&replace_nul(address)])
+            .await?;
+        Ok(())
     }
 
     /// Carries out the orders of the person in a session of the desk. `None` if it is over or

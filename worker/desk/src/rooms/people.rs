@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{Losing, words};
+use letterbox_operator::{AccountRow, Losing, words};
 use serde_json::{Value, json};
 
 use super::{Visit, chosen, id, or_refusal};
@@ -35,12 +35,24 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
         "members": operator.members(workspace).await?,
         "roles": MemberRole::ALL,
         "me": visit.user()?,
+        "notices": operator.notices(workspace).await?,
+        "accounts": own_accounts(visit, workspace).await?,
         "policy": policy,
         "words": words::policy(&policy.policy),
         "text": format!("{:#}", policy.policy),
         "history": history.collect::<Vec<_>>(),
         "place": place,
     }))
+}
+
+/// The connected accounts of the person.
+async fn own_accounts(
+    visit: &Visit<'_>,
+    workspace: WorkspaceId,
+) -> Result<Vec<AccountRow>, Trouble> {
+    let (mut accounts, user) = (visit.operator.accounts(workspace).await?, visit.user()?);
+    accounts.retain(|one| one.user_id == user && one.disconnected_at.is_none());
+    Ok(accounts)
 }
 
 /// The room again, with what was filled in, and why it was not done.
@@ -122,4 +134,23 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
         }
         Err(refused) => refusal(visit, &refused).await,
     }
+}
+
+/// Sets who is told what waits and what went wrong.
+pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let (operator, form) = (&visit.operator, &visit.asked.form);
+    let by_email = form.get("by_email").is_some();
+    operator.notify_by_email(workspace, by_email).await?;
+    // What another owner has set stays, unless another choice is made.
+    match form.get("account") {
+        Some("unchanged") => {}
+        Some(account) => drop(
+            operator
+                .notify_through(workspace, Some(id(account)?))
+                .await?,
+        ),
+        None => drop(operator.notify_through(workspace, None).await?),
+    }
+    Ok(see_all(workspace))
 }

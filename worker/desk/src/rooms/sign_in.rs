@@ -18,7 +18,20 @@ use crate::{
 pub(crate) fn ask(desk: &Desk, asked: &Asked) -> Response {
     let token = asked.query.get("token").and_then(Token::parse);
     let token = token.as_ref().map(Token::expose);
-    desk.pages.outside("sign_in", "Sign in", context! { token })
+    let by_email = desk.signs_in_by_email;
+    let found = context! { token, by_email };
+    desk.pages.outside("sign_in", "Sign in", found)
+}
+
+/// Has a link sent. The page is the same whoever asks, and for whom.
+pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+    if !desk.signs_in_by_email {
+        return Err(Trouble::NotFound);
+    }
+    let email = asked.form.get("email").ok_or(Trouble::Unreadable)?;
+    Operator::ask_sign_in_link(&desk.database, email.trim()).await?;
+    let found = context! { is_asked => true };
+    Ok(desk.pages.outside("sign_in", "Sign in", found))
 }
 
 /// Begins a session, in place of the one that the browser may have had.
@@ -31,7 +44,8 @@ pub(crate) async fn sign_in(desk: &Desk, asked: &Asked) -> Result<Response, Trou
         None => None,
     };
     let Some(session) = session else {
-        let found = context! { is_over => true };
+        let by_email = desk.signs_in_by_email;
+        let found = context! { is_over => true, by_email };
         return Ok(desk.pages.outside("sign_in", "Sign in", found));
     };
     Ok(with_cookie(see("/"), session.expose(), desk))

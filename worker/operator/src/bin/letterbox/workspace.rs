@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, Subcommand};
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_operator::{Named, Operator, Retries};
 use serde_json::json;
 
@@ -70,6 +70,19 @@ pub(crate) enum WorkspaceCommand {
     Release {
         /// A workspace, or 'all'
         workspace: WorkspaceOrAll,
+    },
+    /// Show or set who is told, within a minute, what waits for an answer and what went wrong
+    Notify {
+        workspace_id: Named<WorkspaceId>,
+        /// E-mail to the owners and editors; needs LETTERBOX_SMTP_URL in the workers
+        #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+        email: Option<bool>,
+        /// A message {"text": "..."} to the base URL of this connected account
+        #[arg(long)]
+        account: Option<Named<AccountId>>,
+        /// No message through an account any more
+        #[arg(long, conflicts_with = "account")]
+        no_account: bool,
     },
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
     Delete {
@@ -139,6 +152,14 @@ impl FromStr for RunLimit {
     }
 }
 
+fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be 'on' or 'off'"),
+    }
+}
+
 pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output, Failure> {
     Ok(match verb {
         WorkspaceCommand::Create {
@@ -156,6 +177,25 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
                 Some(runs) => operator.set_allowance(workspace, runs.0).await?,
                 None => operator.allowance(workspace).await?,
             })
+        }
+        WorkspaceCommand::Notify {
+            workspace_id,
+            email,
+            account,
+            no_account,
+        } => {
+            let workspace = operator.id(&workspace_id).await?;
+            if let Some(is_on) = email {
+                operator.notify_by_email(workspace, is_on).await?;
+            }
+            if let Some(account) = account {
+                let account = operator.id(&account).await?;
+                operator.notify_through(workspace, Some(account)).await?;
+            }
+            if no_account {
+                operator.notify_through(workspace, None).await?;
+            }
+            Output::one(&operator.notices(workspace).await?)
         }
         WorkspaceCommand::Retries(arguments) => retries(operator, arguments).await?,
         WorkspaceCommand::Answers {

@@ -1,0 +1,287 @@
+-- Notices: people are told what waits for them, without looking. What happened is written down in
+-- the transaction in which it happened, so that nothing is left out; a worker makes one letter for
+-- each who is to be told of all that came within a minute, and sends it, by e-mail or through an
+-- account. No letter has a word of a stranger's. Links to sign in are sent in the same way.
+
+-- The search path of the SECURITY DEFINER functions below.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+CREATE TABLE news (
+    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    news_id      bigint GENERATED ALWAYS AS IDENTITY,
+    kind         text NOT NULL,
+    subject_id   uuid NOT NULL,
+    happened_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (workspace_id, news_id)
+);
+COMMENT ON TABLE news IS 'What nobody has been told yet, of workspaces that want to be told';
+COMMENT ON COLUMN news.workspace_id IS 'Tenant';
+COMMENT ON COLUMN news.news_id IS 'Increasing number';
+COMMENT ON COLUMN news.kind IS
+    'question: one waits; failure: a run has failed; refused_account: an account has refused its '
+    'credential; ended_link: a form link has ended because its owner may not run workflows any '
+    'more';
+COMMENT ON COLUMN news.subject_id IS 'The approval, the run, the account or the workflow';
+COMMENT ON COLUMN news.happened_at IS 'Database clock';
+
+CREATE TABLE letters (
+    workspace_id     uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    letter_id        uuid NOT NULL DEFAULT gen_random_uuid(),
+    user_id          uuid REFERENCES users,
+    account_id       uuid,
+    questions        integer NOT NULL,
+    failures         integer NOT NULL,
+    refused_accounts integer NOT NULL,
+    ended_links      integer NOT NULL,
+    made_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempts         integer NOT NULL DEFAULT 0,
+    sent_at          timestamptz,
+    error            text,
+    PRIMARY KEY (workspace_id, letter_id),
+    CONSTRAINT letters_have_a_recipient CHECK ((user_id IS NULL) <> (account_id IS NULL))
+);
+COMMENT ON TABLE letters IS 'Notices of the last thirty days, each to one recipient';
+COMMENT ON COLUMN letters.workspace_id IS 'Tenant';
+COMMENT ON COLUMN letters.letter_id IS
+    'Message-ID of the e-mail, or idempotency key: the same for each attempt';
+COMMENT ON COLUMN letters.user_id IS 'Who gets it by e-mail; null if an account does';
+COMMENT ON COLUMN letters.account_id IS 'The account through which it is sent';
+COMMENT ON COLUMN letters.questions IS 'How many questions it tells of';
+COMMENT ON COLUMN letters.failures IS 'How many failed runs';
+COMMENT ON COLUMN letters.refused_accounts IS 'How many accounts that refused their credential';
+COMMENT ON COLUMN letters.ended_links IS 'How many workflows whose form link ended';
+COMMENT ON COLUMN letters.made_at IS 'Database clock';
+COMMENT ON COLUMN letters.due_at IS 'When it is tried next';
+COMMENT ON COLUMN letters.attempts IS 'How often it was tried';
+COMMENT ON COLUMN letters.sent_at IS 'When it was taken; null before';
+COMMENT ON COLUMN letters.error IS 'Why the last attempt failed';
+CREATE INDEX letters_by_time ON letters (made_at);
+CREATE INDEX letters_due ON letters (due_at) WHERE sent_at IS NULL AND attempts < 12;
+
+CREATE TABLE sign_in_requests (
+    address  text PRIMARY KEY CHECK (char_length(address) BETWEEN 3 AND 200),
+    asked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE sign_in_requests IS
+    'E-mail addresses, known or not, for which somebody wants a link to sign in';
+COMMENT ON COLUMN sign_in_requests.address IS 'In lower case';
+COMMENT ON COLUMN sign_in_requests.asked_at IS 'Database clock';
+
+CREATE FUNCTION note_news() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO news (workspace_id, kind, subject_id)
+    SELECT w.workspace_id, TG_ARGV[0], (to_jsonb(NEW) ->> TG_ARGV[1])::uuid FROM workspaces w
+    WHERE w.workspace_id = NEW.workspace_id
+        AND (w.notify_by_email OR w.notify_account IS NOT NULL);
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION note_news IS
+    'Writes down that this has happened, if the workspace wants to be told; its arguments are the '
+    'kind and the column that names the subject';
+
+CREATE TRIGGER note_question AFTER INSERT ON approvals
+    FOR EACH ROW EXECUTE FUNCTION note_news('question', 'approval_id');
+CREATE TRIGGER note_failure AFTER UPDATE OF state ON runs
+    FOR EACH ROW WHEN (NEW.state = 'failed' AND OLD.state <> 'failed')
+    EXECUTE FUNCTION note_news('failure', 'run_id');
+CREATE TRIGGER note_refused_account AFTER UPDATE OF is_refused ON connected_accounts
+    FOR EACH ROW WHEN (NEW.is_refused AND NOT OLD.is_refused)
+    EXECUTE FUNCTION note_news('refused_account', 'account_id');
+
+CREATE FUNCTION note_refusal() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE connected_accounts SET is_refused = true
+    WHERE workspace_id = NEW.workspace_id
+        AND account_id = (NEW.request::json ->> 'account_id')::uuid
+        AND NOT is_refused AND disconnected_at IS NULL;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION note_refusal IS 'Notes, once, that an account has refused its credential';
+CREATE TRIGGER note_refusal AFTER UPDATE OF response_status ON run_actions
+    FOR EACH ROW WHEN (NEW.response_status = 401 AND NEW.request IS NOT NULL)
+    EXECUTE FUNCTION note_refusal();
+
+CREATE FUNCTION credential_is_new() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.is_refused := false;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION credential_is_new IS 'A new credential has been refused by nobody';
+CREATE TRIGGER credential_is_new BEFORE UPDATE OF credential_sealed ON connected_accounts
+    FOR EACH ROW EXECUTE FUNCTION credential_is_new();
+
+CREATE FUNCTION note_ended_link() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO news (workspace_id, kind, subject_id)
+    SELECT w.workspace_id, 'ended_link', f.workflow_id
+    FROM workspaces w
+    JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = NEW.workflow_id
+    WHERE w.workspace_id = NEW.workspace_id
+        AND (w.notify_by_email OR w.notify_account IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM members m WHERE m.workspace_id = f.workspace_id
+            AND m.user_id = f.owner_id AND m.may_run);
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION note_ended_link IS
+    'Writes down that a link has ended though nobody has moved its workflow: its owner may not run '
+    'it any more';
+CREATE TRIGGER note_ended_link AFTER UPDATE OF ended_at ON form_links
+    FOR EACH ROW EXECUTE FUNCTION note_ended_link();
+
+CREATE FUNCTION write_letters(seconds double precision) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    since timestamptz := clock_timestamp() - make_interval(secs => seconds);
+    tenant uuid;
+    written bigint := 0;
+    more bigint;
+BEGIN
+    DELETE FROM letters WHERE made_at < clock_timestamp() - interval '30 days';
+    FOR tenant IN SELECT DISTINCT workspace_id FROM news WHERE happened_at < since LIMIT 100 LOOP
+        -- Another worker writes them, or they were written less than a minute ago.
+        PERFORM FROM workspaces WHERE workspace_id = tenant FOR NO KEY UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND OR EXISTS (SELECT FROM letters
+            WHERE workspace_id = tenant AND made_at > since);
+        WITH told AS (
+            DELETE FROM news WHERE workspace_id = tenant RETURNING kind, subject_id
+        ), counted AS (
+            SELECT count(DISTINCT subject_id) FILTER (WHERE kind = 'question') AS questions,
+                count(DISTINCT subject_id) FILTER (WHERE kind = 'failure') AS failures,
+                count(DISTINCT subject_id) FILTER (WHERE kind = 'refused_account') AS accounts,
+                count(DISTINCT subject_id) FILTER (WHERE kind = 'ended_link') AS links
+            FROM told
+        ), recipients AS (
+            SELECT m.user_id, NULL::uuid AS account_id
+            FROM members m JOIN workspaces w USING (workspace_id)
+            WHERE m.workspace_id = tenant AND m.deactivated_at IS NULL
+                AND m.role IN ('owner', 'editor') AND w.notify_by_email
+            UNION ALL
+            SELECT NULL, a.account_id FROM workspaces w
+            JOIN connected_accounts a
+                ON a.workspace_id = w.workspace_id AND a.account_id = w.notify_account
+                AND a.disconnected_at IS NULL
+            WHERE w.workspace_id = tenant
+        )
+        INSERT INTO letters (workspace_id, user_id, account_id, questions, failures,
+            refused_accounts, ended_links)
+        SELECT tenant, r.user_id, r.account_id, c.questions, c.failures, c.accounts, c.links
+        FROM recipients r CROSS JOIN counted c
+        WHERE c.questions + c.failures + c.accounts + c.links > 0;
+        GET DIAGNOSTICS more = ROW_COUNT;
+        written := written + more;
+    END LOOP;
+    RETURN written;
+END
+$$;
+COMMENT ON FUNCTION write_letters IS
+    'Writes letters of what has happened, a minute after the first of it, and at most one a minute '
+    'to each who is to be told; returns how many';
+
+CREATE FUNCTION take_letters(most integer) RETURNS TABLE (workspace_id uuid, letter_id uuid,
+    workspace_name text, email text, account_id uuid, account_user uuid, base_url text,
+    header_name text, credential_sealed bytea, questions integer, failures integer,
+    refused_accounts integer, ended_links integer)
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH due AS (
+        SELECT l.workspace_id, l.letter_id FROM letters l
+        WHERE l.sent_at IS NULL AND l.attempts < 12 AND l.due_at <= clock_timestamp()
+        ORDER BY l.due_at LIMIT most FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        -- Whoever took it may have died: it is tried again then.
+        UPDATE letters l SET attempts = l.attempts + 1, due_at = clock_timestamp()
+            + least(interval '30 seconds' * 2 ^ l.attempts, interval '2 hours')
+        FROM due WHERE l.workspace_id = due.workspace_id AND l.letter_id = due.letter_id
+        RETURNING l.*
+    )
+    SELECT t.workspace_id, t.letter_id, w.name, u.email, a.account_id, a.user_id, a.base_url,
+        a.header_name, a.credential_sealed, t.questions, t.failures, t.refused_accounts,
+        t.ended_links
+    FROM taken t JOIN workspaces w USING (workspace_id)
+    LEFT JOIN users u ON u.user_id = t.user_id
+    LEFT JOIN connected_accounts a
+        ON a.workspace_id = t.workspace_id AND a.account_id = t.account_id
+        AND a.disconnected_at IS NULL
+$$;
+COMMENT ON FUNCTION take_letters IS 'The letters that are due, each for one attempt';
+
+CREATE FUNCTION end_letter(tenant uuid, letter uuid, failure text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    UPDATE letters SET error = left(failure, 1000),
+        sent_at = CASE WHEN failure IS NULL THEN clock_timestamp() END
+    WHERE workspace_id = tenant AND letter_id = letter
+$$;
+COMMENT ON FUNCTION end_letter IS 'Notes what came of an attempt: sent, if there is no failure';
+
+CREATE FUNCTION ask_sign_in_link(given text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    INSERT INTO sign_in_requests (address)
+    SELECT lower(given) WHERE char_length(given) BETWEEN 3 AND 200
+        AND (SELECT count(*) FROM sign_in_requests) < 1000
+    ON CONFLICT DO NOTHING
+$$;
+COMMENT ON FUNCTION ask_sign_in_link IS
+    'Has a link sent to an address, if it is a user''s: whoever asks can''t tell';
+
+CREATE FUNCTION answer_sign_in_request(link bytea) RETURNS TABLE (address text, is_known boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    asked text;
+    known users;
+BEGIN
+    DELETE FROM sign_in_requests r WHERE r.address = (
+        SELECT one.address FROM sign_in_requests one ORDER BY one.asked_at LIMIT 1
+        FOR UPDATE SKIP LOCKED)
+    RETURNING r.address INTO asked;
+    IF asked IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT * INTO known FROM users u WHERE lower(u.email) = asked AND (SELECT count(*)
+        FROM sign_in_links l WHERE l.user_id = u.user_id AND l.expires_at > clock_timestamp()) < 3;
+    IF FOUND THEN
+        INSERT INTO sign_in_links (token_sha256, user_id) VALUES (link, known.user_id);
+    END IF;
+    RETURN QUERY SELECT coalesce(known.email, asked), known.user_id IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION answer_sign_in_request IS
+    'Takes the oldest request and makes the link with this hash, if the address is a user''s who '
+    'has not asked three times within ten minutes; no row if there is none';
+
+REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters, take_letters,
+    end_letter, ask_sign_in_link, answer_sign_in_request FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION write_letters, take_letters, end_letter, answer_sign_in_request
+    TO letterbox_worker;
+GRANT EXECUTE ON FUNCTION ask_sign_in_link TO letterbox_desk;
+GRANT SELECT ON letters TO letterbox_operator;
+
+-- Owners set it for their workspace, with accounts of their own.
+
+CREATE FUNCTION notices_use_ones_own_account() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT is_operator() AND NOT EXISTS (SELECT FROM connected_accounts c JOIN acting() a
+        ON a.user_id = c.user_id WHERE c.workspace_id = NEW.workspace_id
+            AND c.account_id = NEW.notify_account AND c.disconnected_at IS NULL) THEN
+        RAISE EXCEPTION 'notices are sent through an account of one''s own'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION notices_use_ones_own_account IS
+    'Nobody but an operator has notices sent with a credential of somebody else';
+CREATE TRIGGER notices_use_ones_own_account BEFORE UPDATE OF notify_account ON workspaces
+    FOR EACH ROW WHEN (NEW.notify_account IS NOT NULL
+        AND NEW.notify_account IS DISTINCT FROM OLD.notify_account)
+    EXECUTE FUNCTION notices_use_ones_own_account();
+CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_desk
+    USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
+GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_desk;
+GRANT SELECT (is_refused) ON connected_accounts TO letterbox_desk;

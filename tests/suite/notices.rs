@@ -1,0 +1,268 @@
+//! People are told what waits and what went wrong: each thing once, in one letter for what comes
+//! within a while, without a word of a stranger's. Links to sign in come the same way.
+
+use letterbox_common::states::MemberRole;
+use letterbox_tests::{Form, MailServer, Peer, Process, Reply, World, eventually, payload, post};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, Visitor};
+
+const DESK: &str = "https://desk.example.com/";
+
+/// A world whose worker tells what comes within a second.
+struct Scene {
+    world: World,
+    mail: MailServer,
+    form: Form,
+    _processes: [Process; 2],
+}
+
+impl Scene {
+    async fn new(peer: &Peer) -> Self {
+        let (world, mail) = (World::new().await, MailServer::start().await);
+        let gateway = world.gateway().await;
+        let settings = [
+            ("LETTERBOX_SMTP_URL", mail.url.as_str()),
+            ("LETTERBOX_SMTP_FROM", "Letterbox <letterbox@example.com>"),
+            ("LETTERBOX_DESK_URL", DESK),
+            ("LETTERBOX_NOTICE_SECONDS", "1"),
+        ];
+        let worker = world.worker_with(&settings).await;
+        let form = world
+            .acting_form(&gateway, &peer.url, json!([post("send")]))
+            .await;
+        Self {
+            world,
+            mail,
+            form,
+            _processes: [gateway, worker],
+        }
+    }
+
+    async fn await_mails(&self, expected: usize) {
+        let what = format!("{expected} letters");
+        eventually(&what, async || self.mail.taken().len() >= expected).await;
+    }
+
+    /// Nothing is left to be told.
+    async fn await_quiet(&self) {
+        let open = "SELECT (SELECT count(*) FROM news)
+            + (SELECT count(*) FROM letters WHERE sent_at IS NULL)";
+        eventually("quiet", async || self.world.count(open).await == 0).await;
+    }
+}
+
+/// A flood of questions is told in few letters, and each question once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_questions_is_few_letters() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let set = world.order("workspace notify Test --email on");
+    assert_eq!(set["by_email"], true);
+    let asking = json!({"rules": [], "default": "approve"}).to_string();
+    let operator = world.operator().await;
+    operator.set_policy(form.workspace, &asking).await.unwrap();
+    let mut hostile = payload();
+    hostile["message"] = "CANARY of a stranger".into();
+    for number in 0..200 {
+        if number % 20 == 0 {
+            world.forget_hits().await;
+        }
+        let answer = form.submit(&format!("k{number}"), &hostile).await;
+        assert_eq!(answer.status, 200);
+    }
+    world.await_state("waiting_approval", 200).await;
+    scene.await_mails(1).await;
+    scene.await_quiet().await;
+    let (letters, span) = (
+        "SELECT count(*) FROM letters",
+        "SELECT ceil(extract(epoch FROM max(made_at) - min(made_at)))::bigint FROM letters",
+    );
+    let (letters, span) = (world.count(letters).await, world.count(span).await);
+    assert!(letters <= span + 1, "{letters} letters within {span} s");
+    assert_eq!(
+        world.count("SELECT sum(questions) FROM letters").await,
+        200,
+        "each once"
+    );
+    let taken = scene.mail.taken();
+    assert_eq!(taken.len() as i64, letters);
+    for mail in &taken {
+        assert!(mail.to.ends_with("@example.com"), "{mail:?}");
+        assert!(
+            mail.text.contains(DESK) && mail.text.contains("for an answer"),
+            "{mail:?}"
+        );
+        assert!(mail.text.contains("Message-ID: <"), "{mail:?}");
+        assert!(!mail.text.contains("CANARY"), "{mail:?}");
+    }
+    // Who was told to be quiet is.
+    world.order("workspace notify Test --email off");
+    world.forget_hits().await;
+    form.assert_accepts("last").await;
+    world.await_state("waiting_approval", 201).await;
+    assert_eq!(world.count("SELECT count(*) FROM news").await, 0);
+}
+
+/// What a mail server does not take is tried again, under the same id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_is_tried_again() {
+    let peer = Peer::start(|_, _| Reply::Status(400)).await;
+    let scene = Scene::new(&peer).await;
+    let world = &scene.world;
+    world.order("workspace notify Test --email on");
+    scene.mail.refuse(true);
+    scene.form.assert_accepts("k").await;
+    world.await_state("failed", 1).await;
+    let failed = "SELECT count(*) FROM letters WHERE attempts = 1 AND error LIKE '%451%'";
+    eventually("one attempt", async || world.count(failed).await == 1).await;
+    scene.mail.refuse(false);
+    let due = "UPDATE letters SET due_at = now()";
+    world.database.batch_execute(due).await.unwrap();
+    scene.await_mails(1).await;
+    scene.await_quiet().await;
+    let taken = scene.mail.taken();
+    assert_eq!(taken.len(), 1);
+    assert!(taken[0].text.contains("1 run has failed"), "{taken:?}");
+    let id = "SELECT letter_id::text FROM letters";
+    let id: String = world.database.query_one(id, &[]).await.unwrap().get(0);
+    assert!(
+        taken[0]
+            .text
+            .contains(&format!("Message-ID: <{id}@example.com>"))
+    );
+}
+
+/// A refused credential is told once, through an account; a new credential may be refused anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_credential_is_told_once() {
+    let chat = Peer::start(|_, _| Reply::Status(200)).await;
+    let peer = Peer::start(|_, _| Reply::Status(401)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let chat_account = world
+        .connect(form.workspace, form.owner, "chat", &chat.url)
+        .await;
+    let id = chat_account.account_id;
+    world.order(format!("workspace notify Test --account {id}"));
+    let told = async |expected: usize, words: &str| {
+        let received = chat.await_received(expected).await;
+        let last = received.last().unwrap();
+        let text = last.json()["text"].as_str().unwrap().to_owned();
+        assert!(text.contains(words) && text.contains(DESK), "{text}");
+        scene.await_quiet().await;
+    };
+    form.assert_accepts("k").await;
+    told(1, "1 account has refused its credential").await;
+    form.assert_accepts("l").await;
+    told(2, "1 run has failed").await;
+    let again = chat.received()[1].json()["text"].to_string();
+    assert!(!again.contains("refused"), "told once: {again}");
+    let accounts = world.order("account list --workspace Test");
+    let crm = accounts
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["name"] == "crm")
+        .unwrap();
+    assert_eq!(crm["is_refused"], true);
+    let fresh = letterbox_tests::command_file("fresh", "another-token");
+    let rotated = format!("account rotate crm --bearer-file {fresh}");
+    assert_eq!(world.order(rotated)["is_refused"], false);
+    form.assert_accepts("m").await;
+    told(3, "refused its credential").await;
+}
+
+/// A link that ends because its owner may not run any more is told; one that somebody ends is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_nobody_has_ended_is_told() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, form) = (&scene.world, &scene.form);
+    world.order("workspace notify Test --email on");
+    let operator = world.operator().await;
+    let boss = operator.invite(
+        form.workspace,
+        "boss@example.com",
+        "Boss",
+        MemberRole::Owner,
+    );
+    boss.await.unwrap();
+    operator
+        .create_form_link(form.workflow, Default::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        world.count("SELECT count(*) FROM news").await,
+        0,
+        "the former link was ended"
+    );
+    let gone = operator.set_member(form.workspace, form.owner, MemberRole::Viewer, false);
+    gone.await.unwrap();
+    scene.await_mails(1).await;
+    scene.await_quiet().await;
+    let taken = scene.mail.taken();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].to, "boss@example.com");
+    assert!(taken[0].text.contains("ended, because"), "{taken:?}");
+}
+
+/// Whoever asks for a link sees the same page, whether the address is known; only who is known
+/// gets one, and not without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_sign_in_comes_by_e_mail() {
+    let (world, mail) = (World::new().await, MailServer::start().await);
+    let offers = [("LETTERBOX_SIGN_IN_BY_EMAIL", "true")];
+    let desk = Desk::start_with(&world, &offers).await;
+    let settings = [
+        ("LETTERBOX_SMTP_URL", mail.url.as_str()),
+        ("LETTERBOX_SMTP_FROM", "letterbox@example.com"),
+        ("LETTERBOX_DESK_URL", &desk.url),
+    ];
+    let _worker = world.worker_with(&settings).await;
+    world.order("user create --email Ada@example.com --name Ada");
+    let mut ada = Visitor::new(&desk.url);
+    assert!(ada.page("/sign-in").await.contains("Your e-mail address"));
+    let ask = async |address: &str| {
+        let answer = ada.send("/sign-in/link", &[("email", address)]).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        let page = answer.text().await.unwrap();
+        let open = "SELECT count(*) FROM sign_in_requests";
+        eventually("answered", async || world.count(open).await == 0).await;
+        page
+    };
+    let known = ask("ada@example.com ").await;
+    assert_eq!(ask("nobody@example.com").await, known);
+    assert_eq!(ask("not an address").await, known);
+    eventually("a mail", async || mail.taken().len() == 1).await;
+    for _ in 0..5 {
+        assert_eq!(ask("ADA@example.com").await, known);
+    }
+    let links = "SELECT count(*) FROM sign_in_links";
+    assert_eq!(world.count(links).await, 3, "not without end");
+    eventually("all mails", async || mail.taken().len() == 3).await;
+    let mails = mail.taken();
+    assert!(
+        mails.iter().all(|mail| mail.to == "Ada@example.com"),
+        "{mails:?}"
+    );
+    // Quoted-printable text breaks lines and writes = as =3D.
+    let text = mails[0].text.replace("=\r\n", "").replace("=3D", "=");
+    let (_, token) = text.split_once("/sign-in?token=").unwrap();
+    let token = token.split_whitespace().next().unwrap();
+    let signed_in = ada.send("/sign-in", &[("token", token)]).await;
+    let cookie = signed_in.headers()["set-cookie"].to_str().unwrap();
+    ada.cookie = cookie.split(';').next().unwrap().to_owned();
+    assert!(ada.page("/").await.contains("Nothing waits for you"));
+    let entries = world.order("audit list");
+    let signed_in = |entry: &&Value| entry["command"] == "sign in";
+    assert!(
+        entries
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|entry| signed_in(&entry))
+    );
+}

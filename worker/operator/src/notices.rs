@@ -1,0 +1,105 @@
+//! Who of a workspace is told what waits and what went wrong, and how.
+
+use letterbox_common::ids::{AccountId, WorkspaceId};
+use letterbox_database::{from_row, statements};
+use serde::Serialize;
+
+use crate::{Operator, OperatorError, Reason};
+
+statements! {
+    /// How a workspace is told.
+    NOTICES = notices "
+SELECT workspace_id, notify_by_email AS by_email, notify_account AS account_id
+FROM workspaces WHERE workspace_id = $1";
+
+    /// Sets whether a workspace is told by e-mail.
+    NOTIFY_BY_EMAIL = notify_by_email "
+UPDATE workspaces SET notify_by_email = $2 WHERE workspace_id = $1";
+
+    /// Sets through which of its accounts a workspace is told.
+    NOTIFY_THROUGH = notify_through "
+UPDATE workspaces SET notify_account = $2 WHERE workspace_id = $1
+  AND ($2::uuid IS NULL OR EXISTS (SELECT FROM connected_accounts c
+      WHERE c.workspace_id = $1 AND c.account_id = $2 AND c.disconnected_at IS NULL))";
+}
+
+/// How a workspace is told.
+#[derive(Debug, Clone, Serialize)]
+pub struct Notices {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// Whether its owners and editors get e-mail.
+    pub by_email: bool,
+    /// The account that gets a message, if one does.
+    pub account_id: Option<AccountId>,
+}
+
+from_row!(Notices {
+    workspace_id,
+    by_email,
+    account_id
+});
+
+impl Operator {
+    /// Says how a workspace is told what waits and what went wrong.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices, OperatorError> {
+        let found = self
+            .database
+            .fetch_optional(&NOTICES, &[&workspace])
+            .await?;
+        found.ok_or(Reason::NotFound("workspace").into())
+    }
+
+    /// Sets whether the owners and editors of a workspace are told by e-mail.
+    ///
+    /// # Errors
+    /// When there is no such workspace, or a person may not do this.
+    pub async fn notify_by_email(
+        &self,
+        workspace: WorkspaceId,
+        is_on: bool,
+    ) -> Result<Notices, OperatorError> {
+        let set = self
+            .database
+            .execute(&NOTIFY_BY_EMAIL, &[&workspace, &is_on])
+            .await?;
+        self.set_notices(workspace, set, "workspace").await
+    }
+
+    /// Sets the account through which a workspace is told, by a message `{"text": …}` to its base
+    /// URL; `None` for none. A person can give only an account of their own.
+    ///
+    /// # Errors
+    /// When there is no such workspace or connected account, or a person may not do this.
+    pub async fn notify_through(
+        &self,
+        workspace: WorkspaceId,
+        account: Option<AccountId>,
+    ) -> Result<Notices, OperatorError> {
+        let set = self
+            .database
+            .execute(&NOTIFY_THROUGH, &[&workspace, &account])
+            .await?;
+        self.set_notices(workspace, set, "connected account").await
+    }
+
+    async fn set_notices(
+        &self,
+        workspace: WorkspaceId,
+        set: u64,
+        missing: &'static str,
+    ) -> Result<Notices, OperatorError> {
+        let notices = self.notices(workspace).await?;
+        match set {
+            0 if self.person().is_some() => {
+                let why = "the settings of a workspace are its owners'".to_owned();
+                Err(Reason::NotAllowed(why).into())
+            }
+            0 => Err(Reason::NotFound(missing).into()),
+            _ => Ok(notices),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Notices: tells people what waits and what went wrong, by e-mail and through accounts, and sends
+//! the links to sign in that somebody has asked for. What happened is written down by the database
+//! where it happens; here letters are made of it and sent, each under one id however often it is
+//! tried.
+
+mod mail;
+mod store;
+
+use std::{fmt, time::Duration};
+
+use letterbox_common::{
+    Token,
+    sealing::{KeyRing, Place},
+};
+use letterbox_database::{Database, DatabaseError};
+use letterbox_workflow::actions::Request;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use self::store::{By, Letter};
+pub(crate) use self::{
+    mail::{Mailer, SMTP_URL},
+    store::STATEMENTS,
+};
+use crate::{
+    egress::{Credential, Egress},
+    metrics,
+};
+
+/// How often the worker looks for what is to be sent.
+const EVERY: Duration = Duration::from_secs(1);
+/// Letters that are sent one after the other before others are looked for.
+const AT_ONCE: i32 = 20;
+
+/// Makes letters, and sends them.
+pub(crate) struct Notices {
+    pub(crate) database: Database,
+    pub(crate) keys: KeyRing,
+    pub(crate) egress: Egress,
+    /// `None` sends no e-mail.
+    pub(crate) mailer: Option<Mailer>,
+    /// The address of the desk as people see it.
+    pub(crate) desk: Url,
+    /// How long what happens is gathered into one letter.
+    pub(crate) gather: Duration,
+}
+
+impl Notices {
+    /// Sends until `stop`. Several workers may do so at once.
+    pub(crate) async fn keep(self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            // The database crate logs the failure; the next round tries again.
+            let _ = self.round().await;
+            stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
+        }
+    }
+
+    async fn round(&self) -> Result<(), DatabaseError> {
+        store::write_letters(&self.database, self.gather).await?;
+        for letter in store::take_letters(&self.database, AT_ONCE).await? {
+            let sent = self.send(&letter).await;
+            let outcome = if sent.is_ok() { "sent" } else { "failed" };
+            metrics::LETTERS.add([outcome], 1);
+            let failure = sent.err();
+            if let Some(failure) = &failure {
+                tracing::warn!(workspace_id = %letter.workspace, letter_id = %letter.id, failure,
+                    "a notice was not sent");
+            }
+            store::end_letter(&self.database, &letter, failure.as_deref()).await?;
+        }
+        if let Some(mailer) = &self.mailer {
+            while self.send_sign_in_link(mailer).await? {}
+        }
+        Ok(())
+    }
+
+    async fn send(&self, letter: &Letter) -> Result<(), String> {
+        match &letter.by {
+            By::Mail(address) => {
+                let mailer = self.mailer.as_ref();
+                let mailer = mailer.ok_or("LETTERBOX_SMTP_URL is not set")?;
+                let (subject, text) = (subject(letter), self.text(letter));
+                let sending = mailer.send(address, letter.id, &subject, text);
+                sending.await.map_err(|error| error.to_string())
+            }
+            By::Account(account) => {
+                let place = Place::AccountCredential {
+                    workspace: letter.workspace,
+                    account: account.id,
+                    user: account.user,
+                    header: &account.header,
+                    base_url: &account.base_url,
+                };
+                let value = self.keys.open(place, &account.credential_sealed);
+                let credential = Credential {
+                    header: account.header.clone(),
+                    value: value.map_err(|error| error.to_string())?,
+                };
+                let body = serde_json::json!({ "text": self.text(letter) });
+                let request = Request {
+                    method: "POST".to_owned(),
+                    url: account.base_url.clone(),
+                    headers: Vec::new(),
+                    body: Some(body.to_string()),
+                };
+                let answer = self
+                    .egress
+                    .send(&request, &credential, letter.id, None)
+                    .await;
+                match answer.map_err(|error| error.to_string())?.status {
+                    200..300 => Ok(()),
+                    status => Err(format!("the account answered {status}")),
+                }
+            }
+            By::Nothing => Err("the recipient is gone".to_owned()),
+        }
+    }
+
+    /// What is told, with the place where more is to be seen; no word of a stranger's.
+    fn text(&self, letter: &Letter) -> String {
+        let told: String = sentences(letter).map(|told| format!("{told}.\n")).collect();
+        format!("{}:\n\n{told}\n{}\n", letter.workspace_name, self.desk)
+    }
+
+    /// Sends the next link that somebody has asked for; `false` if there is none.
+    async fn send_sign_in_link(&self, mailer: &Mailer) -> Result<bool, DatabaseError> {
+        let Ok(token) = Token::generate() else {
+            return Ok(false);
+        };
+        let Some(asked) = store::answer_request(&self.database, &token).await? else {
+            return Ok(false);
+        };
+        if !asked.is_known {
+            return Ok(true);
+        }
+        let desk = self.desk.as_str().trim_end_matches('/');
+        let text = format!(
+            "Open this link and press \"Sign in\". It works once, within ten minutes:\n\n\
+             {desk}/sign-in?token={}\n\nIf you have not asked for it, leave it alone.\n",
+            token.expose()
+        );
+        let id = uuid::Uuid::new_v4();
+        let sent = mailer
+            .send(&asked.address, id, "Sign in to Letterbox", text)
+            .await;
+        let outcome = if sent.is_ok() { "sent" } else { "failed" };
+        metrics::SIGN_IN_LINKS.add([outcome], 1);
+        if let Err(error) = sent {
+            // Whoever asked asks again.
+            tracing::warn!(%error, "a link to sign in was not sent");
+        }
+        Ok(true)
+    }
+}
+
+fn subject(letter: &Letter) -> String {
+    let first = sentences(letter).next().unwrap_or_default();
+    format!("{} ({})", first, letter.workspace_name)
+}
+
+fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
+    let told = [
+        (
+            letter.questions,
+            "question waits",
+            "questions wait",
+            " for an answer",
+        ),
+        (letter.failures, "run has", "runs have", " failed"),
+        (
+            letter.refused_accounts,
+            "account has",
+            "accounts have",
+            " refused its credential",
+        ),
+        (
+            letter.ended_links,
+            "form link has",
+            "form links have",
+            " ended, because the workflow's owner may not run it any more",
+        ),
+    ];
+    told.into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, one, many, what)| format!("{}{what}", Counted(count, one, many)))
+}
+
+/// A number of things.
+struct Counted(i32, &'static str, &'static str);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = if self.0 == 1 { self.1 } else { self.2 };
+        write!(f, "{} {words}", self.0)
+    }
+}

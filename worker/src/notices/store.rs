@@ -1,0 +1,136 @@
+//! The statements of notices.
+
+use std::time::Duration;
+
+use letterbox_common::{
+    Token,
+    ids::{AccountId, UserId, WorkspaceId},
+};
+use letterbox_database::{Database, DatabaseError, Row, RowError, from_row, statements};
+use uuid::Uuid;
+
+statements! {
+    /// Makes letters of what happened longer ago than this, in seconds.
+    WRITE_LETTERS = write_letters "SELECT write_letters($1) AS written";
+
+    /// The letters that are due, each for one attempt.
+    TAKE_LETTERS = take_letters "
+SELECT workspace_id, letter_id, workspace_name, email, account_id, account_user, base_url,
+    header_name, credential_sealed, questions, failures, refused_accounts, ended_links
+FROM take_letters($1)";
+
+    /// Notes what came of an attempt.
+    END_LETTER = end_letter "SELECT end_letter($1, $2, $3)";
+
+    /// Takes a request for a link to sign in, and makes the link.
+    ANSWER_REQUEST = answer_sign_in_request "
+SELECT address, is_known FROM answer_sign_in_request($1)";
+}
+
+/// A notice to one recipient.
+pub(super) struct Letter {
+    pub(super) workspace: WorkspaceId,
+    pub(super) id: Uuid,
+    pub(super) workspace_name: String,
+    pub(super) by: By,
+    pub(super) questions: i32,
+    pub(super) failures: i32,
+    pub(super) refused_accounts: i32,
+    pub(super) ended_links: i32,
+}
+
+/// How a letter is sent.
+pub(super) enum By {
+    /// To this e-mail address.
+    Mail(String),
+    /// Through this account.
+    Account(Account),
+    /// The account is disconnected meanwhile.
+    Nothing,
+}
+
+/// A connected account.
+pub(super) struct Account {
+    pub(super) id: AccountId,
+    pub(super) user: UserId,
+    pub(super) base_url: String,
+    pub(super) header: String,
+    pub(super) credential_sealed: Vec<u8>,
+}
+
+/// Somebody's wish to sign in.
+pub(super) struct Asked {
+    pub(super) address: String,
+    /// Whether it is a user's, for whom the link was made.
+    pub(super) is_known: bool,
+}
+
+from_row!(Asked { address, is_known });
+
+pub(super) async fn write_letters(
+    database: &Database,
+    gather: Duration,
+) -> Result<(), DatabaseError> {
+    let seconds = gather.as_secs_f64();
+    database.execute(&WRITE_LETTERS, &[&seconds]).await?;
+    Ok(())
+}
+
+pub(super) async fn take_letters(
+    database: &Database,
+    most: i32,
+) -> Result<Vec<Letter>, DatabaseError> {
+    let rows = database.query(&TAKE_LETTERS, &[&most]).await?;
+    let letters = rows.iter().map(|row| Ok(letter(row)?));
+    letters.collect()
+}
+
+fn letter(row: &Row) -> Result<Letter, RowError> {
+    let (email, account): (Option<String>, Option<AccountId>) =
+        (row.try_get("email")?, row.try_get("account_id")?);
+    let by = match (email, account) {
+        (Some(email), _) => By::Mail(email),
+        (None, Some(id)) => By::Account(Account {
+            id,
+            user: row.try_get("account_user")?,
+            base_url: row.try_get("base_url")?,
+            header: row.try_get("header_name")?,
+            credential_sealed: row.try_get("credential_sealed")?,
+        }),
+        (None, None) => By::Nothing,
+    };
+    Ok(Letter {
+        workspace: row.try_get("workspace_id")?,
+        id: row.try_get("letter_id")?,
+        workspace_name: row.try_get("workspace_name")?,
+        by,
+        questions: row.try_get("questions")?,
+        failures: row.try_get("failures")?,
+        refused_accounts: row.try_get("refused_accounts")?,
+        ended_links: row.try_get("ended_links")?,
+    })
+}
+
+pub(super) async fn end_letter(
+    database: &Database,
+    letter: &Letter,
+    failure: Option<&str>,
+) -> Result<(), DatabaseError> {
+    let parameters = &[
+        /* $1 workspace_id */ &letter.workspace as _,
+        /* $2 letter_id */ &letter.id as _,
+        /* $3 failure */ &failure as _,
+    ];
+    database.execute(&END_LETTER, parameters).await?;
+    Ok(())
+}
+
+pub(super) async fn answer_request(
+    database: &Database,
+    token: &Token,
+) -> Result<Option<Asked>, DatabaseError> {
+    let hash = token.hash();
+    database
+        .fetch_optional(&ANSWER_REQUEST, &[&hash.as_slice()])
+        .await
+}
