@@ -383,9 +383,9 @@ async fn owners_govern() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    let boss = member(world, form.workspace, "boss", MemberRole::Owner).await;
+    let boss_id = member(world, form.workspace, "boss", MemberRole::Owner).await;
     let desk = Desk::start(world).await;
-    let boss = desk.visitor(world, boss).await;
+    let boss = desk.visitor(world, boss_id).await;
     let workspace = form.workspace.to_string();
     let at = ("workspace", workspace.as_str());
 
@@ -460,6 +460,23 @@ async fn owners_govern() {
     ] {
         assert!(page.contains(told), "{told}: {page}");
     }
+    // Told by e-mail, and through an account of one's own only.
+    let foreign = "SELECT account_id::text FROM connected_accounts";
+    let foreign: String = world.database.query_one(foreign, &[]).await.unwrap().get(0);
+    let notices = [at, ("by_email", "yes"), ("account", "")];
+    place(&boss.order("/people/notices", &notices).await);
+    let notices = [at, ("by_email", "yes"), ("account", &foreign)];
+    let refused = boss.order("/people/notices", &notices).await;
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    let own = world
+        .connect(form.workspace, boss_id, "chat", "https://chat.example/hook")
+        .await;
+    let own = own.account_id.to_string();
+    let notices = [at, ("by_email", "yes"), ("account", own.as_str())];
+    place(&boss.order("/people/notices", &notices).await);
+    let set =
+        "SELECT count(*) FROM workspaces WHERE notify_by_email AND notify_account IS NOT NULL";
+    assert_eq!(world.count(set).await, 1);
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
 
@@ -596,6 +613,11 @@ async fn every_order_asks_for_its_role() {
                 ("policy", r#"{"rules":[],"default":"deny"}"#),
                 ("how", "set"),
             ],
+            "o",
+        ),
+        (
+            "/people/notices".into(),
+            vec![at, ("by_email", "yes"), ("account", "")],
             "o",
         ),
     ];

@@ -143,14 +143,10 @@ pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let by_email = form.get("by_email").is_some();
     operator.notify_by_email(workspace, by_email).await?;
     // What another owner has set stays, unless another choice is made.
-    match form.get("account") {
-        Some("unchanged") => {}
-        Some(account) => drop(
-            operator
-                .notify_through(workspace, Some(id(account)?))
-                .await?,
-        ),
-        None => drop(operator.notify_through(workspace, None).await?),
+    let account = form.get("account");
+    if account != Some("unchanged") {
+        let account = account.map(id).transpose()?;
+        operator.notify_through(workspace, account).await?;
     }
     Ok(see_all(workspace))
 }
