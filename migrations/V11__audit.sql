@@ -10,7 +10,7 @@ CREATE TABLE audit_log (
     entry_id     bigint GENERATED ALWAYS AS IDENTITY,
     ordered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     ordered_by   uuid,
-    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'login')),
+    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc', 'login')),
     login        text NOT NULL,
     address      text,
     command      text NOT NULL,
@@ -82,7 +82,8 @@ BEGIN
     one := former || latter;
     -- A session that begins or has ended names nobody yet, or no more: it is its user's own order.
     IF TG_TABLE_NAME = 'sessions' AND person.user_id IS NULL AND NOT is_operator() THEN
-        SELECT (one ->> 'user_id')::uuid AS user_id, 'link' AS proven_by INTO person;
+        SELECT (one ->> 'user_id')::uuid AS user_id, one ->> 'proven_by' AS proven_by
+        INTO person;
     END IF;
     named := coalesce(person.user_id, coalesce(nullif(current_setting('letterbox.ordered_by',
         true), ''), one ->> 'decided_by')::uuid);
@@ -92,7 +93,8 @@ BEGIN
            coalesce(person.proven_by, CASE WHEN named IS NOT NULL THEN 'asserted' END),
            session_user,
            -- Only the desk speaks for others. Whoever has a login comes from where they connect.
-           CASE WHEN person.proven_by = 'link' THEN current_setting('letterbox.address', true)
+           CASE WHEN person.proven_by IN ('link', 'oidc')
+               THEN current_setting('letterbox.address', true)
                ELSE host(inet_client_addr()) END,
            coalesce(nullif(current_setting('letterbox.command', true), ''),
                lower(TG_OP) || ' ' || TG_TABLE_NAME),

@@ -21,7 +21,8 @@ CREATE TABLE sessions (
     token_sha256 bytea PRIMARY KEY CHECK (octet_length(token_sha256) = 32),
     user_id      uuid NOT NULL REFERENCES users,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    proven_by    text NOT NULL CHECK (proven_by IN ('asserted', 'link', 'oidc', 'login'))
 );
 COMMENT ON TABLE sessions IS 'Sessions of the desk that nobody has ended';
 COMMENT ON COLUMN sessions.token_sha256 IS
@@ -29,7 +30,29 @@ COMMENT ON COLUMN sessions.token_sha256 IS
 COMMENT ON COLUMN sessions.user_id IS 'Who works in it';
 COMMENT ON COLUMN sessions.created_at IS 'Database clock; it ends seven days later';
 COMMENT ON COLUMN sessions.seen_at IS 'Last use, to the minute; it ends twelve hours later';
+COMMENT ON COLUMN sessions.proven_by IS 'What it began with: a link, or the word of an issuer';
 CREATE INDEX sessions_by_user ON sessions (user_id);
+
+CREATE TABLE issuers (
+    issuer text PRIMARY KEY CHECK (char_length(issuer) BETWEEN 8 AND 300)
+);
+COMMENT ON TABLE issuers IS
+    'Issuers of OpenID Connect, for whose word the desk may be taken; without any it signs in '
+    'nobody but by links';
+COMMENT ON COLUMN issuers.issuer IS 'The URL by which it calls itself';
+
+CREATE TABLE subjects (
+    issuer  text NOT NULL REFERENCES issuers ON DELETE CASCADE,
+    subject text NOT NULL CHECK (char_length(subject) BETWEEN 1 AND 255),
+    user_id uuid NOT NULL REFERENCES users,
+    PRIMARY KEY (issuer, subject),
+    UNIQUE (issuer, user_id)
+);
+COMMENT ON TABLE subjects IS
+    'As whom issuers know users; bound at the first sign-in, by the verified e-mail address';
+COMMENT ON COLUMN subjects.issuer IS 'The issuer';
+COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
+COMMENT ON COLUMN subjects.user_id IS 'The user';
 
 CREATE TABLE bound_logins (
     login   name PRIMARY KEY,
@@ -49,7 +72,7 @@ CREATE FUNCTION acting() RETURNS TABLE (user_id uuid, proven_by text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT b.user_id, 'login' FROM bound_logins b WHERE b.login = session_user
     UNION ALL
-    SELECT s.user_id, 'link' FROM living_sessions s
+    SELECT s.user_id, s.proven_by FROM living_sessions s
     WHERE s.token_sha256 = decode(current_setting('letterbox.session', true), 'hex')
       AND NOT EXISTS (SELECT FROM bound_logins b WHERE b.login = session_user)
 $$;
@@ -91,21 +114,56 @@ COMMENT ON FUNCTION demand_control IS
     'Fails unless an operator acts, an editor of the workspace, or a member who may run as whom '
     'the run acts';
 
-CREATE FUNCTION begin_session(link bytea, session bytea) RETURNS uuid
-LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    WITH used AS (
-        DELETE FROM sign_in_links WHERE token_sha256 = link RETURNING user_id, expires_at
-    ), over AS (
-        DELETE FROM sessions s USING used WHERE s.user_id = used.user_id
+CREATE FUNCTION add_session(session bytea, whose uuid, proof text) RETURNS uuid
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    WITH over AS (
+        DELETE FROM sessions s WHERE s.user_id = whose
             AND NOT EXISTS (SELECT FROM living_sessions l WHERE l.token_sha256 = s.token_sha256)
     )
-    INSERT INTO sessions (token_sha256, user_id)
-    SELECT session, user_id FROM used WHERE expires_at > clock_timestamp()
+    INSERT INTO sessions (token_sha256, user_id, proven_by)
+    SELECT session, whose, proof WHERE whose IS NOT NULL
     RETURNING user_id
+$$;
+COMMENT ON FUNCTION add_session IS
+    'Begins a session of a user, and forgets those of theirs that are over; null for nobody';
+
+CREATE FUNCTION begin_session(link bytea, session bytea) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    used sign_in_links;
+BEGIN
+    DELETE FROM sign_in_links WHERE token_sha256 = link RETURNING * INTO used;
+    IF used.expires_at > clock_timestamp() THEN
+        RETURN add_session(session, used.user_id, 'link');
+    END IF;
+    RETURN NULL;
+END
 $$;
 COMMENT ON FUNCTION begin_session IS
     'Begins the session with this hash for the link with that one, which is used up; null if there '
     'is none';
+
+CREATE FUNCTION begin_session_by(given_issuer text, given_subject text, address text, session bytea)
+RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    known uuid;
+BEGIN
+    SELECT s.user_id INTO known FROM subjects s
+    WHERE s.issuer = given_issuer AND s.subject = given_subject;
+    IF NOT FOUND THEN
+        -- Who is bound to another subject of this issuer stays so.
+        INSERT INTO subjects (issuer, subject, user_id)
+        SELECT i.issuer, given_subject, u.user_id FROM issuers i CROSS JOIN users u
+        WHERE i.issuer = given_issuer AND lower(u.email) = lower(address)
+        ON CONFLICT DO NOTHING RETURNING user_id INTO known;
+    END IF;
+    RETURN add_session(session, known, 'oidc');
+END
+$$;
+COMMENT ON FUNCTION begin_session_by IS
+    'Begins the session with this hash for whom an issuer knows, on the word of the desk: by the '
+    'subject, or the first time by the address, which the issuer has verified; null if that is no '
+    'user, or the issuer is none of those that are trusted';
 
 CREATE FUNCTION greet() RETURNS TABLE (user_id uuid, email text, name text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -136,13 +194,14 @@ COMMENT ON FUNCTION changed_repeats IS
     'How often the key of a submission came back with another payload; null once its claim has '
     'moved into the memory';
 
-REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, begin_session, greet, end_session,
-    changed_repeats FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, begin_session,
+    begin_session_by, greet, end_session, changed_repeats FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats
     TO letterbox_operator, letterbox_desk;
-GRANT EXECUTE ON FUNCTION begin_session, greet, end_session, cancel_run, retry_run
+GRANT EXECUTE ON FUNCTION begin_session, begin_session_by, greet, end_session, cancel_run, retry_run
     TO letterbox_desk;
-GRANT SELECT, INSERT, DELETE ON sign_in_links, sessions, bound_logins TO letterbox_operator;
+GRANT SELECT, INSERT, DELETE ON sign_in_links, sessions, bound_logins, issuers, subjects
+    TO letterbox_operator;
 
 -- What people see: rows of their workspaces, by the least role that sees them.
 
@@ -300,6 +359,10 @@ GRANT EXECUTE ON FUNCTION is_mine, lock_owner, introduce TO letterbox_operator, 
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON sessions
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');
 CREATE TRIGGER audit AFTER INSERT ON sign_in_links
+    FOR EACH ROW EXECUTE FUNCTION audit('user_id');
+CREATE TRIGGER audit AFTER INSERT OR DELETE ON issuers
+    FOR EACH ROW EXECUTE FUNCTION audit('issuer');
+CREATE TRIGGER audit AFTER INSERT OR DELETE ON subjects
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON bound_logins
     FOR EACH ROW EXECUTE FUNCTION audit('login');

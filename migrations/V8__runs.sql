@@ -268,7 +268,7 @@ CREATE TABLE approvals (
     decided_at   timestamptz,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     workflow_id  uuid NOT NULL,
-    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'login')),
+    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc', 'login')),
     PRIMARY KEY (workspace_id, approval_id),
     UNIQUE (workspace_id, run_id, action_id),
     CONSTRAINT people_decide CHECK (state NOT IN ('approved', 'denied')

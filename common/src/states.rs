@@ -38,6 +38,8 @@ text_enum! {
         Asserted = "asserted",
         /// By a session of the desk, which began with a sign-in link
         Link = "link",
+        /// By a session of the desk, which began on the word of an issuer of OpenID Connect
+        Oidc = "oidc",
         /// By a login of the database that is bound to them
         Login = "login",
     }

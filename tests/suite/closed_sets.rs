@@ -111,6 +111,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("approvals", "state"), ApprovalState::WORDS),
         (("approvals", "proven_by"), Proof::WORDS),
         (("audit_log", "proven_by"), Proof::WORDS),
+        (("sessions", "proven_by"), Proof::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),

@@ -365,6 +365,7 @@ async fn the_rows_of_others_do_not_change() {
         "answer_approval",
         "ask_sign_in_link",
         "begin_session",
+        "begin_session_by",
         "cancel_run",
         "changed_repeats",
         "end_session",

@@ -157,6 +157,7 @@ fn http_is_at_the_edge() {
         "worker/desk/src/request.rs",
         "worker/desk/src/response.rs",
         "worker/desk/src/session.rs",
+        "worker/desk/src/oidc.rs",
         "worker/desk/src/pages.rs",
         "worker/desk/src/rooms/sign_in.rs",
         "common/traces/src/export.rs",
@@ -167,6 +168,7 @@ fn http_is_at_the_edge() {
     assert_only(&["gateway/src"], &["Refusal"], &edge);
     let clients = [
         "worker/src/egress/",
+        "worker/desk/src/oidc.rs",
         "bin/letterbox/send.rs",
         "gateway/senders/",
     ];

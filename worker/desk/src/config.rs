@@ -13,7 +13,9 @@ use letterbox_common::process::{
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 use letterbox_operator::Addresses;
 
-const SECRETS: [&SecretSetting; 1] = [&DATABASE_URL];
+use crate::oidc::{CLIENT_SECRET, Oidc};
+
+const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];
 
 /// Pages for people: what waits for their answer, and what their workflows have done
 #[derive(Debug, Clone, Parser)]
@@ -51,6 +53,20 @@ pub(crate) struct DeskSettings {
     #[arg(long, env = "LETTERBOX_SIGN_IN_BY_EMAIL")]
     pub sign_in_by_email: bool,
 
+    /// Issuer of OpenID Connect that vouches for people, by the URL by which it calls itself; an
+    /// operator says with 'letterbox user trust-issuer' that it is trusted
+    #[arg(long, env = "LETTERBOX_OIDC_ISSUER", value_name = "URL")]
+    pub oidc_issuer: Option<String>,
+
+    /// Name of the desk at that issuer
+    #[arg(
+        long,
+        env = "LETTERBOX_OIDC_CLIENT_ID",
+        value_name = "ID",
+        requires = "oidc_issuer"
+    )]
+    pub oidc_client_id: Option<String>,
+
     #[command(flatten)]
     pub addresses: Addresses,
 
@@ -70,6 +86,8 @@ pub(crate) struct Config {
     pub(crate) addresses: Addresses,
     /// Whether people can have a link sent to sign in with.
     pub(crate) signs_in_by_email: bool,
+    /// Who else vouches for people.
+    pub(crate) oidc: Option<Oidc>,
     pub(crate) shutdown_timeout: Duration,
 }
 
@@ -97,7 +115,24 @@ impl Config {
             origin: url.origin().ascii_serialization(),
             addresses: settings.addresses.clone(),
             signs_in_by_email: settings.sign_in_by_email,
+            oidc: oidc(settings)?,
             shutdown_timeout: settings.process.shutdown_timeout,
         })
     }
+}
+
+/// The issuer that vouches for people, if one is named.
+fn oidc(settings: &DeskSettings) -> Result<Option<Oidc>, SettingError> {
+    let Some(issuer) = &settings.oidc_issuer else {
+        return Ok(None);
+    };
+    let client = settings.oidc_client_id.as_ref().ok_or_else(|| {
+        let problem = "is needed where LETTERBOX_OIDC_ISSUER is set";
+        SettingError::new("LETTERBOX_OIDC_CLIENT_ID", problem)
+    })?;
+    let secret = CLIENT_SECRET.read()?;
+    let secret = secret.ok_or_else(|| CLIENT_SECRET.missing())?;
+    let oidc = Oidc::new(issuer, client, &secret, settings.addresses.desk());
+    oidc.map(Some)
+        .map_err(|error| SettingError::new("LETTERBOX_OIDC_ISSUER", error))
 }

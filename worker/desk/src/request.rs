@@ -83,6 +83,8 @@ pub(crate) struct Asked {
     pub(crate) form: Values,
     /// The token of the session, if the cookie has one.
     pub(crate) session: Option<Token>,
+    /// What a sign-in by an issuer began with, if the browser has kept it.
+    pub(crate) begun: Option<String>,
     /// Of the client.
     pub(crate) address: String,
 }
@@ -119,6 +121,7 @@ impl Asked {
             query: Values::parse(head.uri.query().unwrap_or_default().as_bytes()),
             form,
             session: session::token_in(&head.headers, desk.is_https()),
+            begun: session::begun_in(&head.headers, desk.is_https()).map(str::to_owned),
             address: desk.proxies.address(peer, &head.headers).to_string(),
         })
     }

@@ -43,6 +43,8 @@ async fn route(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
         }
         (false, ["sign-in"]) => return Ok(sign_in::ask(desk, asked)),
         (true, ["sign-in"]) => return sign_in::sign_in(desk, asked).await,
+        (false, ["sign-in", "oidc"]) => return sign_in::ask_issuer(desk).await,
+        (false, ["sign-in", "oidc", "callback"]) => return sign_in::come_back(desk, asked).await,
         (true, ["sign-in", "link"]) => return sign_in::send_link(desk, asked).await,
         _ => {}
     }

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{config::Config, pages::Pages, response::Response, router};
+use crate::{config::Config, oidc::Oidc, pages::Pages, response::Response, router};
 
 /// Maximum open connections; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
@@ -41,6 +41,8 @@ pub(crate) struct Desk {
     pub(crate) addresses: Addresses,
     /// Whether people can have a link sent to sign in with.
     pub(crate) signs_in_by_email: bool,
+    /// Who else vouches for people.
+    pub(crate) oidc: Option<Oidc>,
     pub(crate) pages: Pages,
 }
 
@@ -75,6 +77,7 @@ pub(crate) async fn run(
         origin: config.origin,
         addresses: config.addresses,
         signs_in_by_email: config.signs_in_by_email,
+        oidc: config.oidc,
         pages: Pages::new(),
     });
     serving.ready();

@@ -19,23 +19,54 @@ fn name(is_https: bool) -> &'static str {
     }
 }
 
+/// The name of the cookie with what a sign-in began with.
+fn name_of_begun(is_https: bool) -> &'static str {
+    if is_https {
+        "__Host-letterbox-sign-in"
+    } else {
+        "letterbox-sign-in"
+    }
+}
+
 /// The token in the cookie of a request.
 pub(crate) fn token_in(headers: &HeaderMap, is_https: bool) -> Option<Token> {
+    Token::parse(value_of(name(is_https), headers)?)
+}
+
+/// What a sign-in by an issuer began with.
+pub(crate) fn begun_in(headers: &HeaderMap, is_https: bool) -> Option<&str> {
+    value_of(name_of_begun(is_https), headers)
+}
+
+fn value_of<'h>(name: &str, headers: &'h HeaderMap) -> Option<&'h str> {
     let lines = headers.get_all(header::COOKIE).iter();
     let mut cookies = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(';'))
         .filter_map(|cookie| cookie.trim().split_once('='));
-    let (_, token) = cookies.find(|(given, _)| *given == name(is_https))?;
-    Token::parse(token)
+    let (_, value) = cookies.find(|(given, _)| *given == name)?;
+    Some(value)
 }
 
 /// The header that begins a session in a browser, or with an empty token ends it.
 pub(crate) fn cookie(token: &str, is_https: bool) -> Option<HeaderValue> {
-    let secure = if is_https { "; Secure" } else { "" };
     let end = if token.is_empty() { "; Max-Age=0" } else { "" };
-    let name = name(is_https);
-    let cookie = format!("{name}={token}; Path=/; HttpOnly; SameSite=Lax{secure}{end}");
+    set(name(is_https), token, is_https, end)
+}
+
+/// The header that keeps for ten minutes what a sign-in began with, or without it forgets it.
+pub(crate) fn begun_cookie(kept: &str, is_https: bool) -> Option<HeaderValue> {
+    let end = if kept.is_empty() {
+        "; Max-Age=0"
+    } else {
+        "; Max-Age=600"
+    };
+    set(name_of_begun(is_https), kept, is_https, end)
+}
+
+fn set(name: &str, value: &str, is_https: bool, end: &str) -> Option<HeaderValue> {
+    let secure = if is_https { "; Secure" } else { "" };
+    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}");
     let mut cookie = HeaderValue::try_from(cookie).ok()?;
     cookie.set_sensitive(true);
     Some(cookie)

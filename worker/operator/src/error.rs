@@ -207,6 +207,11 @@ pub enum Reason {
          'letterbox user bind-login'"
     )]
     NobodysLogin,
+    /// An issuer of OpenID Connect is a URL.
+    #[error(
+        "an issuer is the URL by which it calls itself: http:// or https://, at most 300 characters"
+    )]
+    InvalidIssuer,
     /// Under a login of their own, people give orders in no other name.
     #[error("this login is bound to another person: leave out --by")]
     NotYou,

@@ -60,7 +60,7 @@ pub use self::{
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
-    sessions::{BoundLogin, Person, SignInLink, SignedOut},
+    sessions::{BoundLogin, Issuer, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
     status::{BacklogKind, Held, Part, Retrying, Status},
     submission::Submission,

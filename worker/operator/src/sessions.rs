@@ -6,6 +6,7 @@ use letterbox_common::{Token, ids::UserId};
 use letterbox_database::{Database, Statement, from_row, replace_nul, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
+use url::Url;
 
 use crate::{Operator, OperatorError, Orderer, Reason, error::Explain};
 
@@ -47,6 +48,24 @@ RETURNING login::text AS login, user_id";
 DELETE FROM bound_logins WHERE login = $1::text::name
 RETURNING login::text AS login, user_id";
 
+    /// Has the desk's word taken for whom an issuer knows.
+    TRUST_ISSUER = trust_issuer "
+INSERT INTO issuers (issuer) VALUES ($1) ON CONFLICT DO NOTHING";
+
+    /// Takes that back, with what the issuer knows users as.
+    DISTRUST_ISSUER = distrust_issuer "DELETE FROM issuers WHERE issuer = $1";
+
+    /// The issuers that are trusted, with how many users each knows.
+    ISSUERS = issuers "
+SELECT i.issuer, (SELECT count(*) FROM subjects s WHERE s.issuer = i.issuer) AS users
+FROM issuers i ORDER BY i.issuer";
+
+    /// Forgets as whom an issuer knows a user.
+    UNBIND_ISSUER = unbind_issuer "DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
+
+    /// Begins a session for whom an issuer knows.
+    BEGIN_SESSION_BY = begin_session_by "SELECT begin_session_by($1, $2, $3, $4) AS user_id";
+
     /// Begins a session for a link, which is used up.
     BEGIN_SESSION = begin_session "SELECT begin_session($1, $2) AS user_id";
 
@@ -61,8 +80,13 @@ RETURNING login::text AS login, user_id";
 }
 
 /// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
-    &[&BEGIN_SESSION, &ASK_SIGN_IN_LINK, &GREET, &END_SESSION];
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
+    &BEGIN_SESSION,
+    &BEGIN_SESSION_BY,
+    &ASK_SIGN_IN_LINK,
+    &GREET,
+    &END_SESSION,
+];
 
 /// A person who has proven who they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,6 +137,36 @@ pub struct BoundLogin {
 }
 
 from_row!(BoundLogin { login, user_id });
+
+/// An issuer of OpenID Connect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Issuer {
+    /// The URL by which it calls itself.
+    pub issuer: String,
+    /// How many users have signed in by it.
+    pub users: i64,
+}
+
+from_row!(Issuer { issuer, users });
+
+/// Whom an issuer of OpenID Connect has let in.
+#[derive(Debug, Clone)]
+pub struct Vouched {
+    /// The URL by which the issuer calls itself.
+    pub issuer: String,
+    /// The person, as the issuer names them.
+    pub subject: String,
+    /// The e-mail address, if the issuer has verified it.
+    pub email: Option<String>,
+}
+
+/// The desk, where somebody signs in from an address.
+fn signing_in(desk: &Database, address: String) -> Database {
+    desk.saying([
+        ("letterbox.address", address),
+        ("letterbox.command", "sign in".to_owned()),
+    ])
+}
 
 /// Who acts, as the database knows from the login or from what the transaction says.
 pub(crate) async fn greeted(database: &Database) -> Result<Option<Person>, OperatorError> {
@@ -186,6 +240,82 @@ impl Operator {
         unbound.ok_or(Reason::NotFound("bound login").into())
     }
 
+    /// Has the desk's word taken for whom an issuer knows: those whose verified e-mail address is a
+    /// user's can sign in.
+    ///
+    /// # Errors
+    /// When that is no issuer's URL.
+    pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
+        let url = Url::parse(issuer).ok();
+        let is_url = url.is_some_and(|url| matches!(url.scheme(), "http" | "https"));
+        if !is_url || issuer.chars().count() > 300 {
+            return Err(Reason::InvalidIssuer.into());
+        }
+        self.database.execute(&TRUST_ISSUER, &[&issuer]).await?;
+        self.issuers().await
+    }
+
+    /// Takes that back. Sessions that have begun go on.
+    ///
+    /// # Errors
+    /// When it is not trusted.
+    pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
+        let gone = self.database.execute(&DISTRUST_ISSUER, &[&issuer]).await?;
+        if gone == 0 {
+            return Err(Reason::NotFound("trusted issuer").into());
+        }
+        self.issuers().await
+    }
+
+    /// Lists the issuers that are trusted.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn issuers(&self) -> Result<Vec<Issuer>, OperatorError> {
+        Ok(self.database.fetch_all(&ISSUERS, &[]).await?)
+    }
+
+    /// Forgets as whom an issuer knows a user: whoever has their e-mail address there next is them.
+    ///
+    /// # Errors
+    /// When it does not know them.
+    pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
+        let gone = self
+            .database
+            .execute(&UNBIND_ISSUER, &[&issuer, &user])
+            .await?;
+        match gone {
+            0 => Err(Reason::NotFound("user whom this issuer knows").into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a session of the desk for whom an issuer has let in. `None` if that is no user, or
+    /// the issuer is not trusted.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn begin_session_by(
+        desk: &Database,
+        vouched: &Vouched,
+        address: String,
+    ) -> Result<Option<Token>, OperatorError> {
+        let session = Token::generate()?;
+        let hash = session.hash();
+        let (user,): (Option<UserId>,) = signing_in(desk, address)
+            .fetch_one(
+                &BEGIN_SESSION_BY,
+                &[
+                    /* $1 issuer */ &vouched.issuer,
+                    /* $2 subject */ &vouched.subject,
+                    /* $3 email */ &vouched.email,
+                    /* $4 session */ &hash.as_slice(),
+                ],
+            )
+            .await?;
+        Ok(user.map(|_| session))
+    }
+
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
     /// is used, over or unknown.
     ///
@@ -197,12 +327,8 @@ impl Operator {
         address: String,
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
-        let desk = desk.saying([
-            ("letterbox.address", address),
-            ("letterbox.command", "sign in".to_owned()),
-        ]);
         let hashes = (link.hash(), session.hash());
-        let (user,): (Option<UserId>,) = desk
+        let (user,): (Option<UserId>,) = signing_in(desk, address)
             .fetch_one(
                 &BEGIN_SESSION,
                 &[&hashes.0.as_slice(), &hashes.1.as_slice()],

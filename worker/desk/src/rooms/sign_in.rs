@@ -1,13 +1,14 @@
 //! The door: a link shows a page, and the button on it begins a session. Opening the link alone
 //! does nothing, since programs that look at mail open links, too.
 
-use hyper::header;
+use hyper::header::{self, HeaderValue};
 use letterbox_common::Token;
 use letterbox_operator::Operator;
-use minijinja::context;
+use minijinja::{Value, context};
 
 use super::Visit;
 use crate::{
+    oidc::Oidc,
     request::Asked,
     response::{Response, Trouble, see},
     server::Desk,
@@ -18,9 +19,56 @@ use crate::{
 pub(crate) fn ask(desk: &Desk, asked: &Asked) -> Response {
     let token = asked.query.get("token").and_then(Token::parse);
     let token = token.as_ref().map(Token::expose);
-    let by_email = desk.signs_in_by_email;
-    let found = context! { token, by_email };
-    desk.pages.outside("sign_in", "Sign in", found)
+    desk.pages
+        .outside("sign_in", "Sign in", context! { token, ..ways(desk) })
+}
+
+/// How people can sign in without a link of an operator's.
+fn ways(desk: &Desk) -> Value {
+    let issuer = desk.oidc.as_ref().map(Oidc::name);
+    context! { by_email => desk.signs_in_by_email, issuer }
+}
+
+/// Sends the browser to the issuer.
+pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
+    let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
+    match oidc.begin().await {
+        Ok(begun) => {
+            let mut response = see(&begun.to);
+            let cookie = session::begun_cookie(&begun.kept, desk.is_https());
+            set_cookie(&mut response, cookie);
+            Ok(response)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "nobody can sign in by the issuer");
+            let words = "The issuer can't be asked now. Try again.".to_owned();
+            Err(Trouble::Refused(words))
+        }
+    }
+}
+
+/// Begins a session for whom the issuer has sent back.
+pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+    let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
+    let (begun, query) = (asked.begun.as_deref(), &asked.query);
+    let vouched = match oidc.end(begun, query.get("state"), query.get("code")).await {
+        Ok(vouched) => vouched,
+        Err(error) => {
+            tracing::warn!(%error, address = asked.address, "a sign-in by the issuer failed");
+            let words = "You were not signed in. Begin again at /sign-in.".to_owned();
+            return Err(Trouble::Refused(words));
+        }
+    };
+    let address = asked.address.clone();
+    let session = Operator::begin_session_by(&desk.database, &vouched, address).await?;
+    let session = session.ok_or_else(|| {
+        let words = "You are no user here: whoever runs this Letterbox can make you one, with the \
+            e-mail address that the issuer has verified.";
+        Trouble::Refused(words.to_owned())
+    })?;
+    let mut response = with_cookie(see("/"), session.expose(), desk);
+    set_cookie(&mut response, session::begun_cookie("", desk.is_https()));
+    Ok(response)
 }
 
 /// Has a link sent. The page is the same whoever asks, and for whom.
@@ -44,8 +92,7 @@ pub(crate) async fn sign_in(desk: &Desk, asked: &Asked) -> Result<Response, Trou
         None => None,
     };
     let Some(session) = session else {
-        let by_email = desk.signs_in_by_email;
-        let found = context! { is_over => true, by_email };
+        let found = context! { is_over => true, ..ways(desk) };
         return Ok(desk.pages.outside("sign_in", "Sign in", found));
     };
     Ok(with_cookie(see("/"), session.expose(), desk))
@@ -58,9 +105,12 @@ pub(crate) async fn sign_out(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 fn with_cookie(mut response: Response, token: &str, desk: &Desk) -> Response {
-    let cookie = session::cookie(token, desk.is_https());
-    if let Some(cookie) = cookie {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
+    set_cookie(&mut response, session::cookie(token, desk.is_https()));
     response
+}
+
+fn set_cookie(response: &mut Response, cookie: Option<HeaderValue>) {
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
 }

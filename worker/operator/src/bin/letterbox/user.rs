@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
 
+const ISSUER: [&str; 2] = ["issuer", "users"];
+
 #[derive(Subcommand)]
 pub(crate) enum UserCommand {
     /// Create a user
@@ -54,6 +56,27 @@ pub(crate) enum UserCommand {
     UnbindLogin {
         #[arg(long, value_name = "LOGIN")]
         login: String,
+    },
+    /// Let whoever an issuer of OpenID Connect knows sign in to the desk: each user by the verified
+    /// e-mail address
+    TrustIssuer {
+        /// The URL by which the issuer calls itself
+        #[arg(long, value_name = "URL")]
+        issuer: String,
+    },
+    /// Let nobody sign in by an issuer any more; sessions that have begun go on
+    DistrustIssuer {
+        #[arg(long, value_name = "URL")]
+        issuer: String,
+    },
+    /// List the issuers that are trusted, with how many users each knows
+    Issuers,
+    /// Forget as whom an issuer knows a user, who has got another account there
+    UnbindIssuer {
+        /// Id or e-mail address
+        user: Named<UserId>,
+        #[arg(long, value_name = "URL")]
+        issuer: String,
     },
     /// Show a user
     Show {
@@ -106,6 +129,18 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
             Output::one(&operator.bind_login(user, &login).await?)
         }
         UserCommand::UnbindLogin { login } => Output::one(&operator.unbind_login(&login).await?),
+        UserCommand::TrustIssuer { issuer } => {
+            Output::many(&operator.trust_issuer(&issuer).await?, &ISSUER)
+        }
+        UserCommand::DistrustIssuer { issuer } => {
+            Output::many(&operator.distrust_issuer(&issuer).await?, &ISSUER)
+        }
+        UserCommand::Issuers => Output::many(&operator.issuers().await?, &ISSUER),
+        UserCommand::UnbindIssuer { user, issuer } => {
+            let user = operator.id(&user).await?;
+            operator.unbind_issuer(&issuer, user).await?;
+            Output::one(&operator.user(user).await?)
+        }
         UserCommand::Show { user } => Output::one(&operator.user(operator.id(&user).await?).await?),
     })
 }

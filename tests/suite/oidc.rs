@@ -1,0 +1,327 @@
+//! People sign in to the desk by an issuer of OpenID Connect: a real one, with keys and discovery,
+//! which tells the truth or not.
+
+use std::{
+    process::Command,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use jiff::Timestamp;
+use letterbox_tests::{Peer, Received, Reply, World};
+use openidconnect::{
+    Audience, EmptyAdditionalClaims, EndUserEmail, IssuerUrl, JsonWebKeyId, Nonce,
+    PrivateSigningKey, StandardClaims, SubjectIdentifier,
+    core::{
+        CoreIdToken, CoreIdTokenClaims, CoreJsonWebKeySet, CoreJwsSigningAlgorithm,
+        CoreRsaPrivateSigningKey,
+    },
+};
+use reqwest::{Response, StatusCode};
+use serde_json::json;
+use url::Url;
+
+use crate::desk::{Desk, Visitor};
+
+const CLIENT: &str = "the-desk";
+const SECRET: &str = "secret-of-the-desk-at-the-issuer";
+
+/// What the issuer says of who comes.
+#[derive(Clone)]
+struct Word {
+    subject: &'static str,
+    email: Option<&'static str>,
+    is_verified: bool,
+    audience: &'static str,
+    /// The nonce that the desk has sent, or another one.
+    nonce: String,
+    /// Seconds from now until it ends.
+    lasts: i64,
+    /// Whether it is signed with a key that it has not published.
+    is_forged: bool,
+    /// Whether it calls itself by another name.
+    is_another: bool,
+}
+
+impl Word {
+    fn of(subject: &'static str, email: Option<&'static str>) -> Self {
+        Self {
+            subject,
+            email,
+            is_verified: true,
+            audience: CLIENT,
+            nonce: String::new(),
+            lasts: 60,
+            is_forged: false,
+            is_another: false,
+        }
+    }
+}
+
+/// An issuer.
+struct Issuer {
+    peer: Peer,
+    word: Arc<Mutex<Word>>,
+}
+
+fn new_key() -> CoreRsaPrivateSigningKey {
+    let made = Command::new("openssl")
+        .args(["genrsa", "-traditional", "2048"])
+        .output()
+        .expect("openssl is installed: use deploy/test");
+    let pem = String::from_utf8(made.stdout).unwrap();
+    let id = Some(JsonWebKeyId::new("one".to_owned()));
+    CoreRsaPrivateSigningKey::from_pem(&pem, id).unwrap()
+}
+
+impl Issuer {
+    async fn start() -> Self {
+        let word = Arc::new(Mutex::new(Word::of("nobody", None)));
+        let (said, url) = (word.clone(), Arc::new(OnceLock::<String>::new()));
+        let (own, forged) = (Arc::new(new_key()), Arc::new(new_key()));
+        let known = url.clone();
+        let peer = Peer::start(move |request, _| {
+            let url = known.get().unwrap();
+            let word = said.lock().unwrap().clone();
+            let key = if word.is_forged { &forged } else { &own };
+            let answer = match request.target.as_str() {
+                "/.well-known/openid-configuration" => json!({
+                    "issuer": url,
+                    "authorization_endpoint": format!("{url}/authorize"),
+                    "token_endpoint": format!("{url}/token"),
+                    "jwks_uri": format!("{url}/keys"),
+                    "response_types_supported": ["code"],
+                    "subject_types_supported": ["public"],
+                    "id_token_signing_alg_values_supported": ["RS256"],
+                }),
+                "/keys" => {
+                    let keys = CoreJsonWebKeySet::new(vec![own.as_verification_key()]);
+                    serde_json::to_value(keys).unwrap()
+                }
+                "/token" => json!({
+                    "access_token": "a", "token_type": "Bearer",
+                    "id_token": token(url, &word, key),
+                }),
+                _ => return Reply::Status(404),
+            };
+            let media_type = ("content-type", "application/json".to_owned());
+            Reply::With(200, vec![media_type], answer.to_string())
+        })
+        .await;
+        url.set(peer.url.clone()).unwrap();
+        Self { peer, word }
+    }
+
+    /// What was asked when a code was redeemed.
+    fn redeemed(&self) -> Vec<Received> {
+        let mut received = self.peer.received();
+        received.retain(|request| request.target == "/token");
+        received
+    }
+}
+
+fn token(url: &str, word: &Word, key: &CoreRsaPrivateSigningKey) -> CoreIdToken {
+    let issuer = if word.is_another {
+        "http://127.0.0.1:1"
+    } else {
+        url
+    };
+    let claims = StandardClaims::new(SubjectIdentifier::new(word.subject.to_owned()))
+        .set_email(word.email.map(|email| EndUserEmail::new(email.to_owned())))
+        .set_email_verified(Some(word.is_verified));
+    let now = Timestamp::now().as_second();
+    let at = |seconds| std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds as u64);
+    let claims = CoreIdTokenClaims::new(
+        IssuerUrl::new(issuer.to_owned()).unwrap(),
+        vec![Audience::new(word.audience.to_owned())],
+        at(now + word.lasts).into(),
+        at(now).into(),
+        claims,
+        EmptyAdditionalClaims {},
+    );
+    let claims = claims.set_nonce(Some(Nonce::new(word.nonce.clone())));
+    let algorithm = CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256;
+    CoreIdToken::new(claims, key, algorithm, None, None).unwrap()
+}
+
+/// A browser that was sent to the issuer, and what it was sent with.
+struct Sent {
+    visitor: Visitor,
+    state: String,
+    nonce: String,
+}
+
+async fn begin(desk: &Desk) -> Sent {
+    let mut visitor = Visitor::new(&desk.url);
+    assert!(
+        visitor
+            .page("/sign-in")
+            .await
+            .contains("Sign in with 127.0.0.1")
+    );
+    let sent = visitor.get("/sign-in/oidc").await;
+    assert_eq!(sent.status(), StatusCode::SEE_OTHER);
+    let cookie = sent.headers()["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("HttpOnly; SameSite=Lax"), "{cookie}");
+    visitor.cookie = cookie.split(';').next().unwrap().to_owned();
+    let to = Url::parse(sent.headers()["location"].to_str().unwrap()).unwrap();
+    let of = |name: &str| {
+        let mut pairs = to.query_pairs();
+        let found = pairs.find(|(given, _)| given == name);
+        found
+            .unwrap_or_else(|| panic!("{name}: {to}"))
+            .1
+            .into_owned()
+    };
+    assert_eq!(of("code_challenge_method"), "S256");
+    assert_eq!(
+        of("redirect_uri"),
+        format!("{}/sign-in/oidc/callback", desk.url)
+    );
+    Sent {
+        state: of("state"),
+        nonce: of("nonce"),
+        visitor,
+    }
+}
+
+/// Comes back from the issuer, which says this.
+async fn come(desk: &Desk, issuer: &Issuer, mut word: Word) -> (Visitor, Response) {
+    let mut sent = begin(desk).await;
+    if word.nonce.is_empty() {
+        word.nonce = sent.nonce;
+    }
+    *issuer.word.lock().unwrap() = word;
+    let path = format!("/sign-in/oidc/callback?code=a-code&state={}", sent.state);
+    let back = sent.visitor.get(&path).await;
+    let cookies = back.headers().get_all("set-cookie").iter();
+    let mut cookies = cookies.map(|cookie| cookie.to_str().unwrap());
+    if let Some(session) = cookies.find(|cookie| cookie.starts_with("letterbox=")) {
+        sent.visitor.cookie = session.split(';').next().unwrap().to_owned();
+    }
+    (sent.visitor, back)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_sign_in_by_an_issuer() {
+    let (world, issuer) = (World::new().await, Issuer::start().await);
+    let settings = [
+        ("LETTERBOX_OIDC_ISSUER", issuer.peer.url.as_str()),
+        ("LETTERBOX_OIDC_CLIENT_ID", CLIENT),
+        ("LETTERBOX_OIDC_CLIENT_SECRET", SECRET),
+    ];
+    letterbox_tests::marks::mark(SECRET);
+    let desk = Desk::start_with(&world, &settings).await;
+    world.order("user create --email ada@example.com --name Ada");
+    let ada = || Word::of("ada-at-the-issuer", Some("Ada@Example.com"));
+    let sessions = async || world.count("SELECT count(*) FROM sessions").await;
+    let assert_refused = async |word: Word, why: &str| {
+        let before = sessions().await;
+        let (visitor, back) = come(&desk, &issuer, word).await;
+        assert_eq!(back.status(), StatusCode::CONFLICT, "{why}");
+        assert_eq!(
+            visitor.get("/").await.status(),
+            StatusCode::SEE_OTHER,
+            "{why}"
+        );
+        assert_eq!(sessions().await, before, "{why}");
+        back.text().await.unwrap()
+    };
+    // Nobody is signed in on the word of an issuer that no operator trusts.
+    let told = assert_refused(ada(), "not trusted").await;
+    assert!(told.contains("You are no user here"), "{told}");
+    let trusted = format!("user trust-issuer --issuer {}", issuer.peer.url);
+    assert_eq!(world.order(&trusted)[0]["users"], 0);
+
+    let lies = [
+        (
+            Word {
+                audience: "another",
+                ..ada()
+            },
+            "another audience",
+        ),
+        (
+            Word {
+                lasts: -60,
+                ..ada()
+            },
+            "expired",
+        ),
+        (
+            Word {
+                nonce: "another".into(),
+                ..ada()
+            },
+            "another nonce",
+        ),
+        (
+            Word {
+                is_forged: true,
+                ..ada()
+            },
+            "another key",
+        ),
+        (
+            Word {
+                is_another: true,
+                ..ada()
+            },
+            "another issuer",
+        ),
+    ];
+    for (word, why) in lies {
+        let told = assert_refused(word, why).await;
+        assert!(told.contains("You were not signed in"), "{why}: {told}");
+    }
+    let unverified = Word {
+        is_verified: false,
+        ..ada()
+    };
+    assert_refused(unverified, "not verified").await;
+    assert_refused(Word::of("eve", Some("eve@example.com")), "unknown").await;
+    assert_refused(Word::of("eve", None), "no address").await;
+
+    let (visitor, back) = come(&desk, &issuer, ada()).await;
+    assert_eq!(back.status(), StatusCode::SEE_OTHER);
+    assert!(visitor.page("/").await.contains("Nothing waits for you"));
+    let redeemed = issuer.redeemed();
+    let asked = redeemed.last().unwrap();
+    assert!(asked.body.contains("code=a-code") && asked.body.contains("code_verifier="));
+    // Bound at the first time: by the subject from then on, whatever the address is.
+    let (visitor, _) = come(&desk, &issuer, Word::of("ada-at-the-issuer", None)).await;
+    assert!(visitor.page("/").await.contains("Ada"));
+    let other = Word::of("somebody-else", Some("ada@example.com"));
+    assert_refused(other, "the address of who is bound").await;
+    let unbound = format!(
+        "user unbind-issuer ada@example.com --issuer {}",
+        issuer.peer.url
+    );
+    world.order(unbound);
+    let moved = Word::of("ada-elsewhere", Some("ada@example.com"));
+    let (visitor, _) = come(&desk, &issuer, moved).await;
+    assert!(visitor.page("/").await.contains("Ada"));
+    let entries = world.order("audit list");
+    let mut entries = entries.as_array().unwrap().iter();
+    let signed_in = entries
+        .find(|entry| entry["subject"] == "sessions")
+        .unwrap();
+    assert_eq!(signed_in["proven_by"], "oidc");
+
+    // What was begun in another browser, or never.
+    let sent = begin(&desk).await;
+    let stranger = Visitor::new(&desk.url);
+    for (visitor, state) in [(&stranger, &sent.state), (&sent.visitor, &"x".to_owned())] {
+        let path = format!("/sign-in/oidc/callback?code=a-code&state={state}");
+        let before = issuer.redeemed().len();
+        let back = visitor.get(&path).await;
+        assert_eq!(back.status(), StatusCode::CONFLICT);
+        assert!(!back.headers().contains_key("set-cookie"));
+        assert_eq!(issuer.redeemed().len(), before, "the code was not redeemed");
+    }
+    world.order(format!("user distrust-issuer --issuer {}", issuer.peer.url));
+    assert_refused(
+        Word::of("ada-elsewhere", Some("ada@example.com")),
+        "no more",
+    )
+    .await;
+}
