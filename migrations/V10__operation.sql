@@ -166,7 +166,7 @@ BEGIN
         'run_usage',
         'signals', 'stored_bytes', 'webhook_deliveries', 'form_submissions', 'memory', 'form_links',
             'workflows',
-        'webhooks', 'connected_accounts', 'policies'] LOOP
+        'webhooks', 'grants', 'connected_accounts', 'policies'] LOOP
         IF emptied = 'workflows' THEN
             -- Workflows and releases refer to each other: delete both in one statement.
             WITH piece AS (

@@ -242,7 +242,7 @@ GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted,
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
     max_answers, answers) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
-    disconnected_at) ON connected_accounts TO letterbox_desk;
+    disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_desk;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, scheme_rules,
     allow_from, replaces, memory_id, ends_at, settable_until) ON webhooks TO letterbox_desk;
 GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
@@ -318,8 +318,9 @@ CREATE POLICY owners_connect ON connected_accounts FOR INSERT TO letterbox_desk 
 CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_desk USING (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
-GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed),
-    UPDATE (credential_sealed, disconnected_at) ON connected_accounts TO letterbox_desk;
+GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
+    waits_for), UPDATE (credential_sealed, disconnected_at, waits_for)
+    ON connected_accounts TO letterbox_desk;
 
 CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));

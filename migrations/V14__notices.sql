@@ -101,9 +101,11 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION note_refusal IS 'Notes, once, that an account has refused its credential';
+COMMENT ON FUNCTION note_refusal IS
+    'Notes, once, that an account has refused its credential, and will not get a fresh token';
 CREATE TRIGGER note_refusal AFTER UPDATE OF response_status ON run_actions
-    FOR EACH ROW WHEN (NEW.response_status = 401 AND NEW.request IS NOT NULL)
+    FOR EACH ROW WHEN (NEW.response_status = 401 AND NEW.state <> 'retrying'
+        AND NEW.request IS NOT NULL)
     EXECUTE FUNCTION note_refusal();
 
 CREATE FUNCTION credential_is_new() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -284,4 +286,3 @@ CREATE TRIGGER notices_use_ones_own_account BEFORE UPDATE OF notify_account ON w
 CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
 GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_desk;
-GRANT SELECT (is_refused) ON connected_accounts TO letterbox_desk;

@@ -19,9 +19,13 @@ CREATE TABLE connected_accounts (
     created_at        timestamptz NOT NULL DEFAULT now(),
     disconnected_at   timestamptz,
     is_refused        boolean NOT NULL DEFAULT false,
+    waits_for         text CHECK (waits_for IN ('token', 'owner')),
     PRIMARY KEY (workspace_id, account_id),
+    UNIQUE (workspace_id, account_id, user_id),
     CONSTRAINT disconnecting_destroys_the_credential
-        CHECK ((disconnected_at IS NULL) = (credential_sealed IS NOT NULL))
+        CHECK (disconnected_at IS NULL OR credential_sealed IS NULL),
+    CONSTRAINT without_a_credential_it_waits CHECK (credential_sealed IS NOT NULL
+        OR disconnected_at IS NOT NULL OR waits_for IS NOT NULL)
 );
 COMMENT ON TABLE connected_accounts IS
     'An account that a user''s workflows may call, with its credential';
@@ -38,9 +42,14 @@ COMMENT ON COLUMN connected_accounts.credential_sealed IS
 COMMENT ON COLUMN connected_accounts.created_at IS 'Database clock';
 COMMENT ON COLUMN connected_accounts.disconnected_at IS 'Null while connected';
 COMMENT ON COLUMN connected_accounts.is_refused IS
-    'Whether it has answered 401 since it got its credential';
+    'Whether it has answered 401 since it got its credential, or refused a token for its grant';
+COMMENT ON COLUMN connected_accounts.waits_for IS
+    'What it waits for, and with it every run that is to call it: token: a worker gets one for its '
+    'grant; owner: connects it again. Null if it can be called';
 CREATE UNIQUE INDEX connected_accounts_by_name ON connected_accounts (workspace_id, user_id, name)
     WHERE disconnected_at IS NULL;
+CREATE INDEX connected_accounts_that_wait ON connected_accounts (account_id)
+    WHERE waits_for IS NOT NULL AND disconnected_at IS NULL;
 
 CREATE TABLE policies (
     workspace_id uuid NOT NULL REFERENCES workspaces,
@@ -482,12 +491,14 @@ COMMENT ON VIEW taken_runs IS
 CREATE VIEW runs_in_demand AS
 SELECT (SELECT count(*) FROM (
             SELECT FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
-                SELECT workspace_id FROM held_workspaces)
+                SELECT workspace_id FROM held_workspaces) AND account_id NOT IN (
+                SELECT account_id FROM connected_accounts
+                WHERE waits_for IS NOT NULL AND disconnected_at IS NULL)
             ORDER BY workspace_id, account_id, due_at LIMIT 10000) AS ready)
        + (SELECT count(*) FROM taken_runs) AS runs;
 COMMENT ON VIEW runs_in_demand IS
-    'How many runs are due, counted up to 10,000, or executed; those of held workspaces need no '
-    'worker';
+    'How many runs are due, counted up to 10,000, or executed; those of held workspaces, and those '
+    'whose account waits, need no worker';
 
 -- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
 
@@ -595,7 +606,7 @@ COMMENT ON COLUMN run_usage.month IS 'First day of a calendar month, UTC';
 COMMENT ON COLUMN run_usage.started IS 'Runs that have started in it; refused ones do not count';
 
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
-    disconnected_at) ON connected_accounts TO letterbox_worker;
+    disconnected_at, waits_for) ON connected_accounts TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON connected_accounts TO letterbox_operator;
 GRANT SELECT ON runs, visible_runs, run_usage TO letterbox_operator;
 GRANT SELECT ON policies, all_workspaces, held_workspaces, taken_runs TO letterbox_worker;

@@ -3,6 +3,7 @@
 
 pub mod batcher;
 pub mod form;
+pub mod grant;
 pub mod ids;
 pub mod json_object;
 mod key_hash;

@@ -196,6 +196,16 @@ text_enum! {
 }
 
 text_enum! {
+    /// What a connected account waits for, and with it every run that is to call it.
+    pub enum AccountWait {
+        /// A worker gets it a token
+        Token = "token",
+        /// Its owner connects it, or connects it again
+        Owner = "owner",
+    }
+}
+
+text_enum! {
     /// The programs that tell the database that they are alive.
     pub enum Program {
         /// Receives deliveries and submissions

@@ -11,8 +11,9 @@ use letterbox_common::{
     process::metrics::Metric,
     sealing::SealedColumn,
     states::{
-        ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole, MovedClaims,
-        Program, Proof, RefusedReason, RunState, SegmentState, SignalKind, WorkflowState,
+        AccountWait, ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole,
+        MovedClaims, Program, Proof, RefusedReason, RunState, SegmentState, SignalKind,
+        WorkflowState,
     },
     webhook::{DeliveryFault, Scheme},
 };
@@ -113,6 +114,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("audit_log", "proven_by"), Proof::WORDS),
         (("sessions", "proven_by"), Proof::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
+        (("connected_accounts", "waits_for"), AccountWait::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("open_batches", "message_type"), MessageType::WORDS),

@@ -50,6 +50,7 @@ mod memory;
 mod moment;
 mod notices;
 mod numbers;
+mod oauth;
 mod oidc;
 mod openapi;
 mod operator;

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use letterbox_common::{
     Token,
     ids::{RunId, UserId, WorkspaceId},
+    sealing::KeyRing,
     states::MemberRole,
 };
 use letterbox_database::Role;
-use letterbox_operator::{Operator, Orderer, RunFilter};
+use letterbox_operator::{NewGrant, Operator, Orderer, RunFilter};
 use letterbox_tests::{Peer, Reply, Scene, World, command_file, post};
 use serde_json::{Value, json};
 
@@ -181,6 +182,7 @@ async fn the_rows_of_others_are_not_there() {
         "audit_log",
         "connected_accounts",
         "form_links",
+        "grants",
         "members",
         "policies",
         "releases",
@@ -245,6 +247,21 @@ async fn the_rows_of_others_do_not_change() {
     hook.send(r#"{"a": 1}"#).await;
     world.await_signals(1).await;
     let operator = world.operator().await;
+    let plain_account = operator.accounts(scene.form.workspace).await.unwrap()[0].account_id;
+    let url: url::Url = peer.url.parse().unwrap();
+    let by_grant = NewGrant {
+        workspace: scene.form.workspace,
+        user: scene.form.owner,
+        name: "by-grant".to_owned(),
+        base_url: url.clone(),
+        token_url: url.clone(),
+        authorize_url: Some(url),
+        client_id: "letterbox".to_owned(),
+        client_secret: None,
+        scope: None,
+    };
+    let keys: KeyRing = world.account_keys.parse().unwrap();
+    operator.connect_by_grant(&keys, &by_grant).await.unwrap();
     let own = operator.create_workspace("Own", None).await.unwrap();
     let eve = member(world, own.workspace_id, MemberRole::Owner).await;
     let link = operator.make_sign_in_link(eve).await.unwrap().token;
@@ -303,6 +320,7 @@ async fn the_rows_of_others_do_not_change() {
     let meant = [
         "connected_accounts",
         "form_links",
+        "grants",
         "members",
         "policies",
         "releases",
@@ -334,6 +352,10 @@ async fn the_rows_of_others_do_not_change() {
         row["number"] = json!(99);
         row["user_id"] = json!(eve);
         row["owner_id"] = json!(eve);
+        if table == "grants" {
+            let (account, owner) = (plain_account, scene.form.owner);
+            (row["account_id"], row["user_id"]) = (json!(account), json!(owner));
+        }
         row["token_sha256"] = json!(format!("\\x{}", "07".repeat(32)));
         let (names, row) = (columns.join(", "), row.to_string());
         let copy = format!(

@@ -71,8 +71,8 @@ async fn waiting_runs_cost_nothing() {
         SELECT gen_random_uuid(), 'other', 1, ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid];
         ANALYZE active_runs";
     world.database.batch_execute(crowd).await.unwrap();
-    let lane = "ARRAY[md5('1')::uuid], ARRAY[NULL::uuid]";
     let behind = "'00000000-0000-0000-0000-000000000000'";
+    let lane = format!("ARRAY[md5('1')::uuid], ARRAY[{behind}::uuid]");
     let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[1]";
     let cases = [
         ("runs_by_time", "1000, false".to_owned(), 1),
@@ -101,4 +101,48 @@ async fn waiting_runs_cost_nothing() {
             executed.plan
         );
     }
+}
+
+/// Processes see every row, and their statements are planned as if no row were hidden from people.
+#[tokio::test]
+async fn row_security_costs_processes_nothing() {
+    let world = World::new().await;
+    let of_tables = "
+        SELECT string_agg(format('ALTER TABLE %s %%s ROW LEVEL SECURITY', oid::regclass), ';')
+        FROM pg_class WHERE relrowsecurity";
+    let row = world.database.query_one(of_tables, &[]).await.unwrap();
+    let of_tables: String = row.get(0);
+    let mut plans = [const { Vec::new() }; 2];
+    for (state, plans) in ["ENABLE", "DISABLE"].into_iter().zip(&mut plans) {
+        let set = of_tables.replace("%s", state);
+        world.database.batch_execute(&set).await.unwrap();
+        for role in [Role::Gateway, Role::Worker] {
+            let client = world.session(role).await;
+            let statements = statements();
+            for (_, statement) in statements.iter().filter(|(its, _)| *its == role) {
+                plans.push((statement.name, plan(&client, statement.sql).await));
+            }
+        }
+    }
+    let [hiding, showing] = plans;
+    assert!(hiding.len() > 50);
+    for (one, other) in hiding.iter().zip(&showing) {
+        assert_eq!(one, other);
+    }
+}
+
+async fn plan(client: &tokio_postgres::Client, sql: &str) -> String {
+    let parameters = (1..=30).filter(|n| sql.contains(&format!("${n}")));
+    let nulls = vec!["NULL"; parameters.count()].join(",");
+    let call = if nulls.is_empty() {
+        nulls
+    } else {
+        format!("({nulls})")
+    };
+    let prepare = format!("DEALLOCATE ALL; PREPARE it AS {sql}");
+    client.batch_execute(&prepare).await.unwrap();
+    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE it{call}");
+    let rows = client.query(&explain, &[]).await.unwrap();
+    let lines: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    lines.join("\n")
 }

@@ -9,6 +9,7 @@
 //! memory ── mover ───> segments          what was recorded long ago, in few bytes
 //! spill ── relay ────> RabbitMQ          what gateways could not publish
 //! notices ───────────> SMTP, egress      what people are told
+//! grants ────────────> egress            the tokens of accounts, before they end
 //! ```
 //!
 //! `outcome` defines how a message ends, `dead_letters` publishes entries that can't be processed.
@@ -21,6 +22,7 @@ mod consumer;
 mod dead_letters;
 mod egress;
 mod executor;
+mod grants;
 mod halves;
 pub mod memory;
 mod metrics;
@@ -52,6 +54,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         retention::STATEMENTS,
         memory::STATEMENTS,
         notices::STATEMENTS,
+        grants::STATEMENTS,
         spill::STATEMENTS,
         waiting::STATEMENTS,
     ];

@@ -52,6 +52,8 @@ letterbox_common::metrics! {
     LETTERS: Counter = "letterbox_letters_total" [outcome];
     /// Links to sign in that were sent by e-mail, by outcome: sent or failed
     SIGN_IN_LINKS: Counter = "letterbox_sign_in_links_total" [outcome];
+    /// Tokens that were got for accounts by OAuth 2.0, by outcome: renewed, refused or failed
+    TOKENS: Counter = "letterbox_tokens_total" [outcome];
     /// Account credentials that could not be opened with the sealing keys
     UNOPENED_CREDENTIALS: Counter = "letterbox_unopened_credentials_total" [];
 }

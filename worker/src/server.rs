@@ -23,6 +23,7 @@ use crate::{
     config::Config,
     consumer::{Consumer, InHand},
     executor::{Executor, Hand, Turns},
+    grants::Grants,
     memory::Mover,
     notices::Notices,
     recorder::Recorder,
@@ -119,6 +120,12 @@ pub(crate) async fn run(
         gather: config.notice,
     };
     background.spawn(vital("notices", notices.keep(stop.clone())));
+    let grants = Grants {
+        database: database.clone(),
+        keys: config.keys.clone(),
+        egress: config.egress.clone(),
+    };
+    background.spawn(vital("grants", grants.keep(stop.clone())));
     let moving = Mover::new(database.clone()).keep(worker, stop.clone());
     background.spawn(vital("memory", moving));
     let relay = SpillRelay {

@@ -20,7 +20,7 @@ pub use crate::secret::Secret;
 pub use self::{
     format::{OpenError, Seal, SealError},
     key_ring::{KeyRing, KeyRingError, ResealError},
-    place::{Place, SealedColumn},
+    place::{GrantRow, Place, SealedColumn},
     recipient::Recipient,
     settings::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS, key_ring, keys_of},
 };

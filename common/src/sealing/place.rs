@@ -10,15 +10,21 @@ pub enum SealedColumn {
     WebhookSecret,
     /// The credential of a connected account.
     AccountCredential,
+    /// The secret of the client that gets an account's tokens.
+    ClientSecret,
+    /// The code or the refresh token with which an account's next token is got.
+    Grant,
     /// The answer of an account to an action of a run.
     ActionAnswer,
 }
 
 impl SealedColumn {
     /// Every column that holds sealed values.
-    pub const ALL: [Self; 3] = [
+    pub const ALL: [Self; 5] = [
         Self::WebhookSecret,
         Self::AccountCredential,
+        Self::ClientSecret,
+        Self::Grant,
         Self::ActionAnswer,
     ];
 
@@ -28,6 +34,7 @@ impl SealedColumn {
         match self {
             Self::WebhookSecret => "webhooks",
             Self::AccountCredential => "connected_accounts",
+            Self::ClientSecret | Self::Grant => "grants",
             Self::ActionAnswer => "run_actions",
         }
     }
@@ -38,6 +45,8 @@ impl SealedColumn {
         match self {
             Self::WebhookSecret => "secret_sealed",
             Self::AccountCredential => "credential_sealed",
+            Self::ClientSecret => "client_secret_sealed",
+            Self::Grant => "grant_sealed",
             Self::ActionAnswer => "answer_sealed",
         }
     }
@@ -66,6 +75,10 @@ pub enum Place<'a> {
         /// The base URL of the requests that carry it, as stored.
         base_url: &'a str,
     },
+    /// The secret of the client that gets an account's tokens.
+    ClientSecret(GrantRow<'a>),
+    /// The code or the refresh token with which an account's next token is got.
+    Grant(GrantRow<'a>),
     /// The answer of an account to an action of a run.
     ActionAnswer {
         /// The workspace of the run.
@@ -77,11 +90,28 @@ pub enum Place<'a> {
     },
 }
 
+/// The row of a grant. Its secrets are bound to where they are sent.
+#[derive(Debug, Clone, Copy)]
+pub struct GrantRow<'a> {
+    /// The workspace of the account.
+    pub workspace: WorkspaceId,
+    /// The account.
+    pub account: AccountId,
+    /// The owner of the account.
+    pub user: UserId,
+    /// Where tokens are got, as stored.
+    pub token_url: &'a str,
+    /// Who gets them.
+    pub client_id: &'a str,
+}
+
 impl Place<'_> {
     pub(super) fn column(&self) -> SealedColumn {
         match self {
             Self::WebhookSecret { .. } => SealedColumn::WebhookSecret,
             Self::AccountCredential { .. } => SealedColumn::AccountCredential,
+            Self::ClientSecret(_) => SealedColumn::ClientSecret,
+            Self::Grant(_) => SealedColumn::Grant,
             Self::ActionAnswer { .. } => SealedColumn::ActionAnswer,
         }
     }
@@ -94,7 +124,13 @@ impl Place<'_> {
             }
             Self::AccountCredential {
                 workspace, account, ..
-            } => [workspace.as_bytes(), account.as_bytes()],
+            }
+            | Self::ClientSecret(GrantRow {
+                workspace, account, ..
+            })
+            | Self::Grant(GrantRow {
+                workspace, account, ..
+            }) => [workspace.as_bytes(), account.as_bytes()],
             Self::ActionAnswer { workspace, run, .. } => [workspace.as_bytes(), run.as_bytes()],
         }
     }
@@ -109,6 +145,11 @@ impl Place<'_> {
                 base_url,
                 ..
             } => vec![user.as_bytes(), header.as_bytes(), base_url.as_bytes()],
+            Self::ClientSecret(row) | Self::Grant(row) => vec![
+                row.user.as_bytes(),
+                row.token_url.as_bytes(),
+                row.client_id.as_bytes(),
+            ],
             Self::ActionAnswer { action, .. } => vec![action.as_bytes()],
         }
     }

@@ -33,7 +33,9 @@ impl SealedColumn {
     pub fn keys(self) -> &'static SecretSetting {
         match self {
             Self::WebhookSecret => &WEBHOOK_KEYS,
-            Self::AccountCredential | Self::ActionAnswer => &ACCOUNT_KEYS,
+            Self::AccountCredential | Self::ClientSecret | Self::Grant | Self::ActionAnswer => {
+                &ACCOUNT_KEYS
+            }
         }
     }
 }

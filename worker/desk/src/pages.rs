@@ -22,8 +22,9 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 17] = templates![
+const TEMPLATES: [(&str, &str); 18] = templates![
     "accounts",
+    "account_let_in",
     "form",
     "form_link",
     "form_new",

@@ -11,7 +11,11 @@ use hyper::{
 use letterbox_common::Token;
 use url::form_urlencoded;
 
-use crate::{response::Trouble, server::Desk, session};
+use crate::{
+    response::Trouble,
+    server::Desk,
+    session::{self, Begun},
+};
 
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 64 * 1024;
@@ -85,6 +89,8 @@ pub(crate) struct Asked {
     pub(crate) session: Option<Token>,
     /// What a sign-in by an issuer began with, if the browser has kept it.
     pub(crate) begun: Option<String>,
+    /// What letting Letterbox in for an account began with.
+    pub(crate) letting_in: Option<String>,
     /// Of the client.
     pub(crate) address: String,
 }
@@ -115,13 +121,15 @@ impl Asked {
             }
             form = Values::read(&head.headers, body).await?;
         }
+        let begun = |what| session::begun_in(what, &head.headers, desk.is_https());
         Ok(Self {
             is_post,
             path: head.uri.path().to_owned(),
             query: Values::parse(head.uri.query().unwrap_or_default().as_bytes()),
             form,
             session: session::token_in(&head.headers, desk.is_https()),
-            begun: session::begun_in(&head.headers, desk.is_https()).map(str::to_owned),
+            begun: begun(Begun::SignIn).map(str::to_owned),
+            letting_in: begun(Begun::LetIn).map(str::to_owned),
             address: desk.proxies.address(peer, &head.headers).to_string(),
         })
     }

@@ -92,6 +92,21 @@ pub(crate) fn content(
     response
 }
 
+/// A response that sets a cookie.
+pub(crate) trait WithCookie {
+    /// Sets it, besides those that are set already.
+    fn with_cookie(self, cookie: Option<HeaderValue>) -> Self;
+}
+
+impl WithCookie for Response {
+    fn with_cookie(mut self, cookie: Option<HeaderValue>) -> Self {
+        if let Some(cookie) = cookie {
+            self.headers_mut().append(header::SET_COOKIE, cookie);
+        }
+        self
+    }
+}
+
 /// Sends the browser to a place of the desk, to read it.
 pub(crate) fn see(place: &str) -> Response {
     let mut response = content(StatusCode::SEE_OTHER, "text/plain", Bytes::new());

@@ -19,12 +19,24 @@ fn name(is_https: bool) -> &'static str {
     }
 }
 
-/// The name of the cookie with what a sign-in began with.
-fn name_of_begun(is_https: bool) -> &'static str {
-    if is_https {
-        "__Host-letterbox-sign-in"
-    } else {
-        "letterbox-sign-in"
+/// What a browser has begun elsewhere, and ends here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Begun {
+    /// Signing in by an issuer.
+    SignIn,
+    /// Letting Letterbox in for an account.
+    LetIn,
+}
+
+impl Begun {
+    /// The name of the cookie with what it began with.
+    fn name(self, is_https: bool) -> &'static str {
+        match (self, is_https) {
+            (Self::SignIn, true) => "__Host-letterbox-sign-in",
+            (Self::SignIn, false) => "letterbox-sign-in",
+            (Self::LetIn, true) => "__Host-letterbox-let-in",
+            (Self::LetIn, false) => "letterbox-let-in",
+        }
     }
 }
 
@@ -33,9 +45,9 @@ pub(crate) fn token_in(headers: &HeaderMap, is_https: bool) -> Option<Token> {
     Token::parse(value_of(name(is_https), headers)?)
 }
 
-/// What a sign-in by an issuer began with.
-pub(crate) fn begun_in(headers: &HeaderMap, is_https: bool) -> Option<&str> {
-    value_of(name_of_begun(is_https), headers)
+/// What it began with.
+pub(crate) fn begun_in(begun: Begun, headers: &HeaderMap, is_https: bool) -> Option<&str> {
+    value_of(begun.name(is_https), headers)
 }
 
 fn value_of<'h>(name: &str, headers: &'h HeaderMap) -> Option<&'h str> {
@@ -54,14 +66,14 @@ pub(crate) fn cookie(token: &str, is_https: bool) -> Option<HeaderValue> {
     set(name(is_https), token, is_https, end)
 }
 
-/// The header that keeps for ten minutes what a sign-in began with, or without it forgets it.
-pub(crate) fn begun_cookie(kept: &str, is_https: bool) -> Option<HeaderValue> {
+/// The header that keeps for ten minutes what it began with, or without it forgets it.
+pub(crate) fn begun_cookie(begun: Begun, kept: &str, is_https: bool) -> Option<HeaderValue> {
     let end = if kept.is_empty() {
         "; Max-Age=0"
     } else {
         "; Max-Age=600"
     };
-    set(name_of_begun(is_https), kept, is_https, end)
+    set(begun.name(is_https), kept, is_https, end)
 }
 
 fn set(name: &str, value: &str, is_https: bool, end: &str) -> Option<HeaderValue> {

@@ -9,6 +9,7 @@ use letterbox_common::{
     ids::{AccountId, RunId, UserId, WorkflowId, WorkspaceId},
     public_address::is_private_host,
     sealing::{Place, Seal, Secret},
+    states::AccountWait,
 };
 use letterbox_database::{from_row, statements};
 use letterbox_workflow::{actions::RESERVED_HEADERS, preview::sending_actions};
@@ -25,7 +26,7 @@ const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 macro_rules! columns {
     () => {
         "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
-         disconnected_at, is_refused"
+         disconnected_at, is_refused, waits_for"
     };
 }
 
@@ -49,6 +50,14 @@ SELECT ", columns!(), "
 FROM connected_accounts WHERE account_id = $1 AND disconnected_at IS NULL
   AND workspace_id IN (SELECT workspace_id FROM workspaces)");
 
+    /// The accounts that wait for their owners.
+    WAITING_ACCOUNTS = waiting_accounts concat!("
+SELECT ", columns!(), "
+FROM connected_accounts
+WHERE workspace_id IN (SELECT workspace_id FROM workspaces) AND disconnected_at IS NULL
+  AND waits_for = 'owner'
+ORDER BY workspace_id, account_id");
+
     /// What each account answered last, among the newest actions of a workspace.
     LAST_ANSWERS = last_answers "
 WITH recent AS (
@@ -66,6 +75,7 @@ ORDER BY account, run_id DESC";
     ROTATE_ACCOUNT = rotate_account concat!("
 UPDATE connected_accounts SET credential_sealed = $3
 WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
+  AND NOT EXISTS (SELECT FROM grants WHERE workspace_id = $1 AND account_id = $2)
 RETURNING ", columns!());
 
     /// Disconnects an account and destroys its credential.
@@ -93,20 +103,25 @@ pub struct NewAccount {
     pub credential: Secret,
 }
 
+/// Checks the name of an account, and where its requests go.
+pub(crate) fn check_account(name: &str, base: &Url) -> Result<(), OperatorError> {
+    check_name(name)?;
+    if name.contains(char::is_control) || name.chars().count() > 100 {
+        return Err(Reason::InvalidAccountName.into());
+    }
+    if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
+        return Err(Reason::InvalidBaseUrl.into());
+    }
+    let has_user = !base.username().is_empty() || base.password().is_some();
+    if has_user || base.query().is_some() || base.fragment().is_some() {
+        return Err(Reason::BaseUrlWithExtras.into());
+    }
+    Ok(())
+}
+
 impl NewAccount {
     fn check(&self) -> Result<(), OperatorError> {
-        check_name(&self.name)?;
-        if self.name.contains(char::is_control) || self.name.chars().count() > 100 {
-            return Err(Reason::InvalidAccountName.into());
-        }
-        let base = &self.base_url;
-        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            return Err(Reason::InvalidBaseUrl.into());
-        }
-        let has_user = !base.username().is_empty() || base.password().is_some();
-        if has_user || base.query().is_some() || base.fragment().is_some() {
-            return Err(Reason::BaseUrlWithExtras.into());
-        }
+        check_account(&self.name, &self.base_url)?;
         if HeaderName::try_from(&self.header).is_err() {
             return Err(Reason::InvalidHeader.into());
         }
@@ -153,8 +168,10 @@ pub struct AccountRow {
     pub created_at: Timestamp,
     /// When it was disconnected, which destroyed its credential; `None` while connected.
     pub disconnected_at: Option<Timestamp>,
-    /// Whether it has answered 401 since it got its credential.
+    /// Whether it has answered 401 since it got its credential, or was given no token.
     pub is_refused: bool,
+    /// What it waits for, and with it every run that is to call it; `None` if it can be called.
+    pub waits_for: Option<AccountWait>,
 }
 
 from_row!(AccountRow {
@@ -166,7 +183,8 @@ from_row!(AccountRow {
     header,
     created_at,
     disconnected_at,
-    is_refused
+    is_refused,
+    waits_for
 });
 
 /// What an account has answered.
@@ -271,8 +289,8 @@ impl Operator {
     /// goes on with it.
     ///
     /// # Errors
-    /// When there is no such account, it is not connected, or the credential is invalid or of the
-    /// other kind.
+    /// When there is no such account, it is not connected or gets its tokens by a grant, or the
+    /// credential is invalid or of the other kind.
     pub async fn rotate_account(
         &self,
         keys: &dyn Seal,
@@ -280,9 +298,7 @@ impl Operator {
         credential: &Secret,
     ) -> Result<AccountRow, OperatorError> {
         check_credential(credential)?;
-        let missing = Reason::NotFound("connected account");
-        let found = self.database.fetch_optional(&ACCOUNT, &[&account]).await?;
-        let found: AccountRow = found.ok_or(missing.clone())?;
+        let found = self.connected_account(account).await?;
         let place = Place::AccountCredential {
             workspace: found.workspace_id,
             account,
@@ -295,7 +311,16 @@ impl Operator {
             .database
             .fetch_optional(&ROTATE_ACCOUNT, &[&found.workspace_id, &account, &sealed])
             .await?;
-        rotated.ok_or(missing.into())
+        rotated.ok_or(Reason::GetsTokens.into())
+    }
+
+    /// A connected account.
+    pub(crate) async fn connected_account(
+        &self,
+        account: AccountId,
+    ) -> Result<AccountRow, OperatorError> {
+        let found = self.database.fetch_optional(&ACCOUNT, &[&account]).await?;
+        found.ok_or(Reason::NotFound("connected account").into())
     }
 
     /// Lists the accounts of a workspace, disconnected ones included.
@@ -305,6 +330,14 @@ impl Operator {
     pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(self.database.fetch_all(&ACCOUNTS, &[&workspace]).await?)
+    }
+
+    /// Lists the accounts that wait for their owners to connect them, and with them their runs.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn waiting_accounts(&self) -> Result<Vec<AccountRow>, OperatorError> {
+        Ok(self.database.fetch_all(&WAITING_ACCOUNTS, &[]).await?)
     }
 
     /// Lists which deployed workflows of a workspace call which accounts.

@@ -112,6 +112,24 @@ pub enum Reason {
     /// The allowance of a workspace is beyond what the database can store.
     #[error("an allowance must be at most 2,147,483,647 runs")]
     AllowanceTooLarge,
+    /// The credential of such an account is its token, which nobody hands in.
+    #[error(
+        "the account gets its tokens by OAuth 2.0: give it another client secret, or let its owner \
+         connect it again"
+    )]
+    GetsTokens,
+    /// The account has a credential of its own, or nobody lets Letterbox in there.
+    #[error("the account does not get its tokens like that")]
+    OtherGrant,
+    /// Where tokens are got, or the owner lets Letterbox in, is invalid.
+    #[error("the URLs of OAuth 2.0 must begin with http:// or https:// and a host")]
+    InvalidOauthUrl,
+    /// The client or the scope of OAuth 2.0 is invalid.
+    #[error(
+        "a client id has 1 to 500 characters, a scope words of at most 1,000 characters with \
+         spaces between them, and client credentials need a client secret"
+    )]
+    InvalidClient,
     /// A user who is not a member can't be removed and can't have an account.
     #[error("the user is not a member of this workspace")]
     NotAMember,

@@ -15,6 +15,7 @@ mod demo;
 mod error;
 pub mod escape;
 mod form_links;
+mod grants;
 mod lost_claims;
 mod members;
 mod names;
@@ -52,6 +53,7 @@ pub use self::{
     demo::Demo,
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},
+    grants::{GrantStatus, NewGrant},
     members::Member,
     names::{Named, NamedId, Noun},
     notices::Notices,
@@ -77,6 +79,7 @@ const PROGRAM: &str = "letterbox";
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
     let nouns = [
         accounts::STATEMENTS,
+        grants::STATEMENTS,
         approvals::STATEMENTS,
         audit::STATEMENTS,
         form_links::STATEMENTS,
@@ -105,6 +108,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
 pub fn statements_of_people() -> impl Iterator<Item = &'static Statement> {
     let nouns = [
         accounts::STATEMENTS,
+        grants::STATEMENTS,
         approvals::STATEMENTS,
         form_links::STATEMENTS,
         members::STATEMENTS_OF_PEOPLE,

@@ -24,7 +24,10 @@ impl Operator {
     pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient, OperatorError> {
         let program = match column {
             SealedColumn::WebhookSecret => Program::Gateway,
-            SealedColumn::AccountCredential | SealedColumn::ActionAnswer => Program::Worker,
+            SealedColumn::AccountCredential
+            | SealedColumn::ClientSecret
+            | SealedColumn::Grant
+            | SealedColumn::ActionAnswer => Program::Worker,
         };
         let found = self.database.query_opt(&RECIPIENT, &[&program]).await?;
         let found = found.ok_or(Reason::NoRecipient(program))?;

@@ -31,7 +31,11 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
        coalesce(u.name, 'a former member') AS owner_name, r.request_id,
        nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
        r.finished_at IS NULL AND (w.held_at IS NOT NULL
-           OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL)) AS is_held
+           OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL)) AS is_held,
+       (SELECT c.name FROM active_runs a JOIN connected_accounts c
+            ON c.workspace_id = a.workspace_id AND c.account_id = a.account_id
+        WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id AND c.waits_for = 'owner'
+            AND c.disconnected_at IS NULL) AS waits_for_account
 FROM workspaces w JOIN visible_runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
 LEFT JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
@@ -207,6 +211,9 @@ pub struct RunDetail {
     pub trace_id: Option<String>,
     /// Whether it is not over and its workspace, or all, are held: no action of it begins.
     pub is_held: bool,
+    /// The name of the account that it waits for until its owner connects it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for_account: Option<String>,
     /// The name of the user as whom it runs.
     pub owner_name: String,
     /// Its actions so far, in order.
@@ -232,6 +239,7 @@ impl FromRow for RunDetail {
             request_id: row.try_get("request_id")?,
             trace_id: row.try_get("trace_id")?,
             is_held: row.try_get("is_held")?,
+            waits_for_account: row.try_get("waits_for_account")?,
             owner_name: row.try_get("owner_name")?,
             actions: Vec::new(),
             input_trust: row.try_get("input_trust")?,

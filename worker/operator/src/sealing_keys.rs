@@ -3,7 +3,7 @@
 
 use letterbox_common::{
     ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId},
-    sealing::{KeyRing, Place, SealedColumn},
+    sealing::{GrantRow, KeyRing, Place, SealedColumn},
 };
 use letterbox_database::{Parameters, Row, RowError, statements};
 use serde::Serialize;
@@ -38,6 +38,32 @@ ORDER BY workspace_id, account_id LIMIT $3";
     REPLACE_ACCOUNT_CREDENTIAL = replace_account_credential "
 UPDATE connected_accounts SET credential_sealed = $4
 WHERE workspace_id = $1 AND account_id = $2 AND credential_sealed = $3";
+
+    /// A page of client secrets.
+    CLIENT_SECRETS = client_secrets "
+SELECT workspace_id, account_id AS id, user_id, token_url, client_id, client_secret_sealed AS value
+FROM grants
+WHERE client_secret_sealed IS NOT NULL
+  AND ($1::uuid IS NULL OR (workspace_id, account_id) > ($1, $2))
+ORDER BY workspace_id, account_id LIMIT $3";
+
+    /// Replaces a client secret that is still the same.
+    REPLACE_CLIENT_SECRET = replace_client_secret "
+UPDATE grants SET client_secret_sealed = $4
+WHERE workspace_id = $1 AND account_id = $2 AND client_secret_sealed = $3";
+
+    /// A page of codes and refresh tokens.
+    GRANTS = sealed_grants "
+SELECT workspace_id, account_id AS id, user_id, token_url, client_id, grant_sealed AS value
+FROM grants
+WHERE grant_sealed IS NOT NULL
+  AND ($1::uuid IS NULL OR (workspace_id, account_id) > ($1, $2))
+ORDER BY workspace_id, account_id LIMIT $3";
+
+    /// Replaces a code or refresh token that is still the same.
+    REPLACE_GRANT = replace_sealed_grant "
+UPDATE grants SET grant_sealed = $4
+WHERE workspace_id = $1 AND account_id = $2 AND grant_sealed = $3";
 
     /// A page of answers.
     ACTION_ANSWERS = action_answers "
@@ -74,7 +100,10 @@ impl KeyRings {
     fn of(&self, column: SealedColumn) -> &KeyRing {
         match column {
             SealedColumn::WebhookSecret => &self.webhooks,
-            SealedColumn::AccountCredential | SealedColumn::ActionAnswer => &self.accounts,
+            SealedColumn::AccountCredential
+            | SealedColumn::ClientSecret
+            | SealedColumn::Grant
+            | SealedColumn::ActionAnswer => &self.accounts,
         }
     }
 }
@@ -98,6 +127,14 @@ enum SealedRow {
         user: UserId,
         header: String,
         base_url: String,
+    },
+    Grant {
+        column: SealedColumn,
+        workspace: WorkspaceId,
+        account: AccountId,
+        user: UserId,
+        token_url: String,
+        client_id: String,
     },
     Action {
         workspace: WorkspaceId,
@@ -124,6 +161,14 @@ impl SealedValue {
                 header: row.try_get("header_name")?,
                 base_url: row.try_get("base_url")?,
             },
+            SealedColumn::ClientSecret | SealedColumn::Grant => SealedRow::Grant {
+                column,
+                workspace,
+                account: row.try_get("id")?,
+                user: row.try_get("user_id")?,
+                token_url: row.try_get("token_url")?,
+                client_id: row.try_get("client_id")?,
+            },
             SealedColumn::ActionAnswer => SealedRow::Action {
                 workspace,
                 run: row.try_get("id")?,
@@ -140,6 +185,7 @@ impl SealedValue {
         match &self.row {
             SealedRow::Webhook { workspace, .. }
             | SealedRow::Account { workspace, .. }
+            | SealedRow::Grant { workspace, .. }
             | SealedRow::Action { workspace, .. } => *workspace,
         }
     }
@@ -147,7 +193,9 @@ impl SealedValue {
     fn id(&self) -> Uuid {
         match &self.row {
             SealedRow::Webhook { webhook, .. } => Uuid::from_bytes(*webhook.as_bytes()),
-            SealedRow::Account { account, .. } => Uuid::from_bytes(*account.as_bytes()),
+            SealedRow::Account { account, .. } | SealedRow::Grant { account, .. } => {
+                Uuid::from_bytes(*account.as_bytes())
+            }
             SealedRow::Action { run, .. } => Uuid::from_bytes(*run.as_bytes()),
         }
     }
@@ -184,6 +232,26 @@ impl SealedValue {
                 header,
                 base_url,
             },
+            SealedRow::Grant {
+                column,
+                workspace,
+                account,
+                user,
+                token_url,
+                client_id,
+            } => {
+                let row = GrantRow {
+                    workspace: *workspace,
+                    account: *account,
+                    user: *user,
+                    token_url,
+                    client_id,
+                };
+                match column {
+                    SealedColumn::ClientSecret => Place::ClientSecret(row),
+                    _ => Place::Grant(row),
+                }
+            }
             SealedRow::Action {
                 workspace,
                 run,
@@ -253,6 +321,8 @@ impl Operator {
             SealedColumn::AccountCredential => {
                 self.database.query(&ACCOUNT_CREDENTIALS, &key[..3]).await?
             }
+            SealedColumn::ClientSecret => self.database.query(&CLIENT_SECRETS, &key[..3]).await?,
+            SealedColumn::Grant => self.database.query(&GRANTS, &key[..3]).await?,
             SealedColumn::ActionAnswer => self.database.query(&ACTION_ANSWERS, key).await?,
         };
         let values = rows.iter().map(|row| Ok(SealedValue::decode(column, row)?));
@@ -282,6 +352,12 @@ impl Operator {
                     .execute(&REPLACE_ACCOUNT_CREDENTIAL, &row[..4])
                     .await
             }
+            SealedColumn::ClientSecret => {
+                self.database
+                    .execute(&REPLACE_CLIENT_SECRET, &row[..4])
+                    .await
+            }
+            SealedColumn::Grant => self.database.execute(&REPLACE_GRANT, &row[..4]).await,
             SealedColumn::ActionAnswer => self.database.execute(&REPLACE_ACTION_ANSWER, row).await,
         };
         Ok(replacing?)

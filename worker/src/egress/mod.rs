@@ -153,6 +153,24 @@ impl Egress {
     }
 }
 
+impl Egress {
+    /// Sends a request as it is, once.
+    ///
+    /// # Errors
+    /// See [`EgressError`].
+    pub(crate) async fn send_as_is(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<HttpResponse, EgressError> {
+        let request = reqwest::Request::try_from(request);
+        let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
+        let way = self.way_to(request.url());
+        way.check_literal(request.url())?;
+        let response = way.client.execute(request).await;
+        Ok(receive(response.map_err(|error| explain(&error))?).await)
+    }
+}
+
 impl Way {
     fn new(allowed: AllowedAddresses) -> Result<Self, reqwest::Error> {
         let allowed = Arc::new(allowed);

@@ -118,6 +118,8 @@ pub(super) struct Account {
     pub(super) base_url: String,
     pub(super) header: String,
     pub(super) credential_sealed: Vec<u8>,
+    /// It is not called: it waits for a token, or for its owner.
+    pub(super) waits: bool,
 }
 
 /// How often a workspace wants an action to be tried; `None` if it leaves that to the worker.

@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     egress::{Credential, EgressError, HttpResponse},
+    grants::refuse_token,
     metrics,
 };
 
@@ -44,6 +45,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// How long what is known to hold is relied on. An attempt begins only if it still holds.
 const CIRCUMSTANCES_LAST: Duration = Duration::from_secs(1);
 
+/// The status of an account that refuses its credential.
+const UNAUTHORIZED: u16 = 401;
 /// Methods that change nothing.
 const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
 
@@ -59,6 +62,8 @@ struct Exchange {
     attempt: i32,
     took: Duration,
     answered: Result<HttpResponse, EgressError>,
+    /// The account has refused its token, and gets another one.
+    is_renewed: bool,
     retries: Retries,
 }
 
@@ -81,6 +86,12 @@ impl Executor {
         let circumstances = self.circumstances(run, outgoing.account()).await?;
         if circumstances.is_held {
             return self.let_go(run, Then::let_go()).await;
+        }
+
+        // What calls an account that waits for a token, or for its owner, waits in its lane.
+        if let Some(account) = circumstances.account.as_ref().filter(|one| one.waits) {
+            let then = Then::Release(Duration::ZERO, Some(account.id));
+            return self.let_go(run, then).await;
         }
 
         // The account, the exact request, and what the policy says of it.
@@ -121,10 +132,15 @@ impl Executor {
         let answered = self
             .exchange(run, next, outgoing, &prepared, &attempt)
             .await;
+        let took = asked.elapsed();
+        let is_renewed = self
+            .is_renewed(run, record, &prepared.account, &answered)
+            .await?;
         let exchange = Exchange {
             attempt: attempt.number,
-            took: asked.elapsed(),
+            took,
             answered,
+            is_renewed,
             retries,
         };
 
@@ -242,6 +258,26 @@ impl Executor {
         answered
     }
 
+    /// Whether the account has refused its token, and gets another one: once, until it answers
+    /// something else.
+    async fn is_renewed(
+        &self,
+        run: &RunInProgress<'_>,
+        record: &ActionRecord,
+        account: &Account,
+        answered: &Result<HttpResponse, EgressError>,
+    ) -> Result<bool, DatabaseError> {
+        let is_refused = answered
+            .as_ref()
+            .is_ok_and(|one| one.status == UNAUTHORIZED);
+        if !is_refused || record.status == Some(UNAUTHORIZED) {
+            return Ok(false);
+        }
+        let (workspace, used) = (run.turn.workspace, &account.credential_sealed);
+        let refuse = || refuse_token(&self.database, workspace, account.id, used);
+        self.persist(refuse).await
+    }
+
     /// Judges what came back, and writes what that means.
     async fn conclude(
         &self,
@@ -253,7 +289,10 @@ impl Executor {
         let record = run.record_of(next.action);
         let attempts = record.attempts + 1;
         let max_attempts = exchange.retries.attempts.unwrap_or(MAX_ATTEMPTS);
-        let verdict = judge(outgoing, &exchange.answered, attempts, max_attempts);
+        let verdict = match exchange.is_renewed {
+            true => Verdict::refused_token(UNAUTHORIZED),
+            false => judge(outgoing, &exchange.answered, attempts, max_attempts),
+        };
         metrics::ACTION_DURATION.record([verdict.label()], exchange.took);
         let body = exchange.answered.ok().map(|response| response.body);
         let answer = |end, status| Answer {

@@ -30,6 +30,16 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
+    /// It was sent with a token that has ended: it is sent again with the next one.
+    pub(super) fn refused_token(status: u16) -> Self {
+        Self::Retry {
+            error: "its token was refused, and is renewed".to_owned(),
+            status: Some(status),
+            after: Some(Duration::ZERO),
+            end: AttemptEnd::NotDone,
+        }
+    }
+
     /// One word for metrics.
     pub(super) fn label(&self) -> &'static str {
         match self {

@@ -5,11 +5,16 @@ use letterbox_common::{
     ids::{AccountId, WorkspaceId},
     sealing::{SealedColumn, Secret},
 };
-use letterbox_operator::{NewAccount, bearer};
+use letterbox_operator::{NewAccount, NewGrant, bearer};
 use serde_json::{Value, json};
+use url::Url;
 
-use super::{Visit, id, or_refusal};
-use crate::response::{Response, Trouble, see};
+use super::{Visit, id, or_refusal, refused};
+use crate::{
+    oauth,
+    response::{Response, Trouble, WithCookie, see},
+    session::{self, Begun},
+};
 
 /// The accounts of a workspace.
 pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
@@ -28,6 +33,7 @@ async fn found(visit: &Visit<'_>) -> Result<Option<Value>, Trouble> {
     let uses = operator.account_uses(place.workspace).await?;
     let answers = operator.last_answers(place.workspace).await?;
     let members = operator.members(place.workspace).await?;
+    let grants = operator.grants(place.workspace).await?;
     let connected = accounts.iter().filter(|one| one.disconnected_at.is_none());
     let connected = connected.map(|account| {
         let uses = uses
@@ -39,12 +45,14 @@ async fn found(visit: &Visit<'_>) -> Result<Option<Value>, Trouble> {
             "is_mine": account.user_id == user,
             "owner": owner.map(|owner| &owner.name),
             "warning": account.warning(),
+            "grant": grants.iter().find(|one| one.account_id == account.account_id),
             "uses": uses.collect::<Vec<_>>(),
             "answer": answers.iter().find(|one| one.account_id == account.account_id),
         })
     });
     Ok(Some(json!({
         "may_connect": place.may_run(),
+        "callback": format!("{}{}", visit.desk.origin, oauth::CALLBACK),
         "accounts": connected.collect::<Vec<_>>(),
         "place": place,
     })))
@@ -81,12 +89,101 @@ pub(crate) async fn connect(visit: &Visit<'_>) -> Result<Response, Trouble> {
     }
 }
 
+/// Connects an account of the person that gets its tokens by OAuth 2.0.
+pub(crate) async fn connect_by_grant(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let form = &visit.asked.form;
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let url = |name| form.get(name).map(Url::parse).transpose();
+    let (Ok(Some(base_url)), Ok(Some(token_url)), Ok(authorize_url)) =
+        (url("base_url"), url("token_url"), url("authorize_url"))
+    else {
+        let words = "An address is no URL: begin with https:// and a host.";
+        return refusal(visit, words).await;
+    };
+    let secret = form.get("client_secret").map(str::trim);
+    let account = NewGrant {
+        workspace,
+        user: visit.user()?,
+        name: visit.given("name")?.to_owned(),
+        base_url,
+        token_url,
+        authorize_url,
+        client_id: visit.given("client_id")?.trim().to_owned(),
+        client_secret: secret.map(|secret| Secret::new(secret.as_bytes().to_vec())),
+        scope: form.get("scope").map(|scope| scope.trim().to_owned()),
+    };
+    let keys = visit.operator.recipient(SealedColumn::ClientSecret).await?;
+    match or_refusal(visit.operator.connect_by_grant(&keys, &account).await)? {
+        Ok(connected) if account.authorize_url.is_some() => {
+            Ok(see(&format!("/accounts/{}/let-in", connected.account_id)))
+        }
+        Ok(_) => Ok(see(&format!("/accounts?workspace={workspace}"))),
+        Err(refused) => refusal(visit, &refused).await,
+    }
+}
+
+/// Says where the person lets Letterbox in, and has the browser keep what that begins with.
+pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
+    let (account, grant) = visit.operator.grant(id(account)?).await?;
+    let begun = oauth::begin(&grant, &visit.desk.origin);
+    let begun = begun
+        .ok()
+        .flatten()
+        .filter(|_| Some(account.user_id) == visit.user().ok());
+    let begun = begun.ok_or(Trouble::NotFound)?;
+    let cookie = session::begun_cookie(Begun::LetIn, &begun.kept, visit.desk.is_https());
+    let found = json!({ "account": account, "grant": grant, "to": begun.to });
+    let page = visit.page("account_let_in", "Connect", found);
+    Ok(page.with_cookie(cookie))
+}
+
+/// What the person's browser has brought back.
+pub(crate) async fn come_back(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let (query, kept) = (&visit.asked.query, visit.asked.letting_in.as_deref());
+    let begun = oauth::begun(kept, query.get("state"));
+    let (account, _) = begun.ok_or_else(not_begun)?;
+    let (account, grant) = visit.operator.grant(account).await?;
+    let found = json!({
+        "account": account,
+        "grant": grant,
+        "code": query.get("code"),
+        "state": query.get("state"),
+    });
+    Ok(visit.page("account_let_in", "Connect", found))
+}
+
+/// Hands in what was brought back, once.
+pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    let kept = visit.asked.letting_in.as_deref();
+    let begun = oauth::begun(kept, visit.asked.form.get("state"));
+    let (account, verifier) = begun.ok_or_else(not_begun)?;
+    let code = oauth::code(visit.given("code")?, verifier, &visit.desk.origin);
+    let keys = visit.operator.recipient(SealedColumn::Grant).await?;
+    let account = visit.operator.hand_in_code(&keys, account, &code).await?;
+    let forgotten = session::begun_cookie(Begun::LetIn, "", visit.desk.is_https());
+    let place = format!("/accounts?workspace={}", account.workspace_id);
+    Ok(see(&place).with_cookie(forgotten))
+}
+
+fn not_begun() -> Trouble {
+    refused("Nothing was connected: this was not begun in this browser. Begin again in Accounts.")
+}
+
 /// The room again, with what was filled in but for the credential.
 async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
     let form = &visit.asked.form;
     let mut found = found(visit).await?.unwrap_or_default();
     found["refused"] = refused.into();
-    for name in ["name", "base_url", "header"] {
+    let names = [
+        "name",
+        "base_url",
+        "header",
+        "token_url",
+        "authorize_url",
+        "client_id",
+        "scope",
+    ];
+    for name in names {
         found[name] = form.get(name).into();
     }
     Ok(visit.refusal("accounts", "Accounts", found))
@@ -104,13 +201,17 @@ fn credential(visit: &Visit<'_>) -> Result<Secret, Trouble> {
 /// Gives an account another credential.
 pub(crate) async fn rotate(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
     let account: AccountId = id(account)?;
-    let keys = visit
-        .operator
-        .recipient(SealedColumn::AccountCredential)
-        .await?;
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::AccountCredential).await?;
     let credential = credential(visit)?;
-    let rotating = visit.operator.rotate_account(&keys, account, &credential);
-    let rotated = rotating.await?;
+    let rotated = match visit.given("kind")? {
+        "client_secret" => {
+            operator
+                .rotate_client_secret(&keys, account, &credential)
+                .await?
+        }
+        _ => operator.rotate_account(&keys, account, &credential).await?,
+    };
     Ok(see(&format!(
         "/accounts?workspace={}",
         rotated.workspace_id

@@ -1,7 +1,6 @@
 //! The door: a link shows a page, and the button on it begins a session. Opening the link alone
 //! does nothing, since programs that look at mail open links, too.
 
-use hyper::header::{self, HeaderValue};
 use letterbox_common::Token;
 use letterbox_operator::Operator;
 use minijinja::{Value, context};
@@ -10,9 +9,9 @@ use super::Visit;
 use crate::{
     oidc::Oidc,
     request::Asked,
-    response::{Response, Trouble, see},
+    response::{Response, Trouble, WithCookie, see},
     server::Desk,
-    session,
+    session::{self, Begun},
 };
 
 /// The page behind a link, or one that says where links come from.
@@ -34,10 +33,8 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
     match oidc.begin().await {
         Ok(begun) => {
-            let mut response = see(&begun.to);
-            let cookie = session::begun_cookie(&begun.kept, desk.is_https());
-            set_cookie(&mut response, cookie);
-            Ok(response)
+            let cookie = session::begun_cookie(Begun::SignIn, &begun.kept, desk.is_https());
+            Ok(see(&begun.to).with_cookie(cookie))
         }
         Err(error) => {
             tracing::warn!(%error, "nobody can sign in by the issuer");
@@ -66,9 +63,8 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
             e-mail address that the issuer has verified.";
         Trouble::Refused(words.to_owned())
     })?;
-    let mut response = with_cookie(see("/"), session.expose(), desk);
-    set_cookie(&mut response, session::begun_cookie("", desk.is_https()));
-    Ok(response)
+    let begun = session::begun_cookie(Begun::SignIn, "", desk.is_https());
+    Ok(with_session(see("/"), session.expose(), desk).with_cookie(begun))
 }
 
 /// Has a link sent. The page is the same whoever asks, and for whom.
@@ -95,22 +91,15 @@ pub(crate) async fn sign_in(desk: &Desk, asked: &Asked) -> Result<Response, Trou
         let found = context! { is_over => true, ..ways(desk) };
         return Ok(desk.pages.outside("sign_in", "Sign in", found));
     };
-    Ok(with_cookie(see("/"), session.expose(), desk))
+    Ok(with_session(see("/"), session.expose(), desk))
 }
 
 /// Ends the session everywhere.
 pub(crate) async fn sign_out(visit: &Visit<'_>) -> Result<Response, Trouble> {
     visit.operator.end_session().await?;
-    Ok(with_cookie(see("/sign-in"), "", visit.desk))
+    Ok(with_session(see("/sign-in"), "", visit.desk))
 }
 
-fn with_cookie(mut response: Response, token: &str, desk: &Desk) -> Response {
-    set_cookie(&mut response, session::cookie(token, desk.is_https()));
-    response
-}
-
-fn set_cookie(response: &mut Response, cookie: Option<HeaderValue>) {
-    if let Some(cookie) = cookie {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
-    }
+fn with_session(response: Response, token: &str, desk: &Desk) -> Response {
+    response.with_cookie(session::cookie(token, desk.is_https()))
 }

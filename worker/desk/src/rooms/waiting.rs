@@ -24,12 +24,15 @@ struct Group<'a> {
     questions: Vec<Value>,
 }
 
-/// Everything that waits in the workspaces of the person.
+/// Everything that waits in the workspaces of the person: accounts to connect, and questions.
 pub(crate) async fn waiting(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let all = visit.operator.waiting_approvals(None, EACH).await?;
     let groups = all.chunk_by(|one, other| one.workflow_id == other.workflow_id);
     let groups: Vec<_> = groups.filter_map(group).collect();
-    Ok(visit.page("waiting", "Waiting", json!({ "groups": groups })))
+    let (user, mut accounts) = (visit.user()?, visit.operator.waiting_accounts().await?);
+    accounts.retain(|account| account.user_id == user);
+    let found = json!({ "groups": groups, "accounts": accounts });
+    Ok(visit.page("waiting", "Waiting", found))
 }
 
 fn group(questions: &[WaitingApproval]) -> Option<Group<'_>> {

@@ -39,7 +39,8 @@ WITH item AS (
     WHERE (SELECT true FROM held_workspaces h WHERE h.workspace_id = i.workspace_id) IS NULL
       AND (SELECT m.may_run FROM members m
            WHERE m.workspace_id = i.workspace_id AND m.user_id = r.run_as)
-      AND (SELECT c.user_id = r.run_as AND c.disconnected_at IS NULL FROM connected_accounts c
+      AND (SELECT c.user_id = r.run_as AND c.disconnected_at IS NULL AND c.waits_for IS NULL
+           FROM connected_accounts c
            WHERE c.workspace_id = i.workspace_id AND c.account_id = i.account_id)
       AND i.policy_version = coalesce((SELECT max(version) FROM policies p
                                        WHERE p.workspace_id = i.workspace_id), 0)

@@ -23,7 +23,8 @@ macro_rules! circumstances {
        (SELECT true FROM held_workspaces h
         WHERE h.workspace_id = w.workspace_id) IS NOT NULL AS is_held,
        w.retry_attempts, w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause,
-       a.account_id, a.name, a.base_url, a.header_name, a.credential_sealed,
+       a.account_id, a.name, a.base_url, a.header_name, a.waits_for IS NOT NULL AS waits,
+       coalesce(a.credential_sealed, '') AS credential_sealed,
        coalesce((SELECT max(version) FROM policies p WHERE p.workspace_id = w.workspace_id), 0)
            AS policy_version"
     };
@@ -217,6 +218,7 @@ fn holding(row: &Row) -> Result<Circumstances, RowError> {
             base_url: row.try_get("base_url")?,
             header: row.try_get("header_name")?,
             credential_sealed: row.try_get("credential_sealed")?,
+            waits: row.try_get("waits")?,
         }),
         None => None,
     };

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     fairness::{Candidate, InFlight, Lane, Limits, take_turns},
-    store::{self, Report, Seen},
+    store::{self, Held, Report, Seen},
 };
 use crate::executor::record::TakenRun;
 
@@ -200,8 +200,7 @@ struct Choice<'t> {
     free: usize,
     /// Runs that may be in flight.
     total: usize,
-    /// Workspaces that have no turn.
-    held: &'t HashSet<WorkspaceId>,
+    held: &'t Held,
     /// The workspace that had the last turn.
     last: Option<WorkspaceId>,
 }
@@ -218,7 +217,7 @@ impl Choice<'_> {
         let workspaces: HashSet<_> = self.in_turn(lanes, due).into_iter().collect();
         lanes
             .iter()
-            .filter(|(lane, _)| workspaces.contains(&lane.workspace))
+            .filter(|(lane, _)| workspaces.contains(&lane.workspace) && !self.held.holds(lane))
             .map(|(lane, since)| (*lane, *since, room(*lane)))
             .filter(|(.., room)| *room > 0)
             .collect()
@@ -231,7 +230,8 @@ impl Choice<'_> {
         due: &[Candidate],
     ) -> Vec<Candidate> {
         let mut waiting: HashMap<WorkspaceId, Vec<Candidate>> = HashMap::new();
-        for one in ready.iter().chain(due) {
+        let may = due.iter().filter(|one| !self.held.holds(&one.lane));
+        for one in ready.iter().chain(may) {
             waiting.entry(one.lane.workspace).or_default().push(*one);
         }
         let queues = self.in_turn(lanes, due).into_iter().map(|workspace| {
@@ -246,8 +246,7 @@ impl Choice<'_> {
     /// one that had the last turn. No more than there can be turns.
     fn in_turn(&self, lanes: &BTreeMap<Lane, SystemTime>, due: &[Candidate]) -> Vec<WorkspaceId> {
         let has_room = |lane: &Lane| {
-            !self.held.contains(&lane.workspace)
-                && self.in_flight.room(*lane, self.limits, self.total) > 0
+            !self.held.holds(lane) && self.in_flight.room(*lane, self.limits, self.total) > 0
         };
         let lanes = lanes.keys().chain(due.iter().map(|one| &one.lane));
         let lanes = lanes.copied().filter(has_room);

@@ -22,10 +22,12 @@ statements! {
     LOCK_TURNS = lock_turns "
 SELECT pg_advisory_xact_lock(3829, 18), set_config('synchronous_commit', 'off', true)";
 
-    /// The workspaces that are held.
-    HELD_WORKSPACES = workspaces_on_hold "
+    /// The workspaces that are held, and the accounts that wait for a token or their owner.
+    HELD = what_is_held "
 SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_all,
-       ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held";
+       ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held,
+       ARRAY(SELECT account_id FROM connected_accounts
+             WHERE waits_for IS NOT NULL AND disconnected_at IS NULL) AS waiting";
 
     /// What other workers have taken and not let go of. Found by keys only: entries that an old
     /// snapshot keeps in an index cost nothing here. A worker that has reported last in the future
@@ -66,16 +68,17 @@ FROM (
     WHERE (workspace_id, account_id) <= ($1, $2)
 ) AS lane LIMIT $3";
 
-    /// The runs of some lanes that have been due for longest. None of a lane is older than $3.
+    /// The runs of some lanes that have been due for longest. None of a lane is older than $3. What
+    /// a lane is compared with is bare: row security lets an index give the order only then.
     READY_RUNS = ready_runs "
-SELECT lane.workspace_id, lane.account_id, ready.run_id, ready.due_at
+SELECT lane.workspace_id, ready.run_id, ready.due_at,
+       nullif(lane.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::bigint[])
      AS lane (workspace_id, account_id, since, most)
 CROSS JOIN LATERAL (
     SELECT run_id, due_at FROM active_runs a
     WHERE a.state = 'ready' AND a.workspace_id = lane.workspace_id
-      AND a.account_id = coalesce(lane.account_id, '00000000-0000-0000-0000-000000000000')
-      AND a.due_at >= lane.since
+      AND a.account_id = lane.account_id AND a.due_at >= lane.since
     ORDER BY a.due_at LIMIT lane.most) AS ready";
 
     /// Takes runs, unless somebody has set their time meanwhile, or has them locked: all workers
@@ -126,8 +129,7 @@ type Key = (WorkspaceId, RunId);
 pub(super) struct Seen {
     /// Nothing may begin.
     pub(super) holds_all: bool,
-    /// Workspaces whose runs wait.
-    pub(super) held: HashSet<WorkspaceId>,
+    pub(super) held: Held,
     pub(super) taken_by_others: HashMap<Key, Lane>,
     /// Runs whose time has come, and that have no lane yet.
     pub(super) due: Vec<Candidate>,
@@ -135,6 +137,20 @@ pub(super) struct Seen {
     pub(super) lost: Vec<Candidate>,
     /// Lanes with ready runs, each with the time since when its first one is due.
     pub(super) lanes: Vec<(Lane, SystemTime)>,
+}
+
+/// Whose runs have no turn.
+pub(super) struct Held {
+    workspaces: HashSet<WorkspaceId>,
+    accounts: HashSet<AccountId>,
+}
+
+impl Held {
+    pub(super) fn holds(&self, lane: &Lane) -> bool {
+        let account = lane.account.as_ref();
+        self.workspaces.contains(&lane.workspace)
+            || account.is_some_and(|account| self.accounts.contains(account))
+    }
 }
 
 /// What a worker reports.
@@ -159,13 +175,13 @@ pub(super) async fn see(
     let id = |bytes: &[u8; 16]| Uuid::from_bytes(*bytes);
     let workspace = behind.map_or(Uuid::nil(), |lane| id(lane.workspace.as_bytes()));
     // Without an account: behind all of the workspace.
-    let account = behind.map_or(Uuid::nil(), |lane| {
-        let account = lane.account;
-        account.map_or(Uuid::max(), |account| id(account.as_bytes()))
+    let account = behind.map_or(Uuid::nil(), |lane| match lane.account {
+        Some(_) => account_of(lane),
+        None => Uuid::max(),
     });
     let statements = [
         BoundStatement::new(&LOCK_TURNS),
-        BoundStatement::new(&HELD_WORKSPACES),
+        BoundStatement::new(&HELD),
         BoundStatement::new(&TAKEN_BY_OTHERS).bind(/* $1 worker_id */ worker),
         BoundStatement::new(&RUNS_BY_TIME)
             .bind(/* $1 max */ max as i64)
@@ -180,8 +196,9 @@ pub(super) async fn see(
     let (hold, others, due, lanes) = (next(), next(), next(), next());
     let hold = hold
         .first()
-        .ok_or_else(|| DatabaseError::rolled_back(HELD_WORKSPACES.name))?;
+        .ok_or_else(|| DatabaseError::rolled_back(HELD.name))?;
     let held: Vec<WorkspaceId> = hold.try_get("held")?;
+    let waiting: Vec<AccountId> = hold.try_get("waiting")?;
     let taken = |row: &Row| -> Result<(Key, Lane), RowError> {
         Ok(((lane(row)?.workspace, row.try_get("run_id")?), lane(row)?))
     };
@@ -199,7 +216,10 @@ pub(super) async fn see(
     lost.retain(|one: &Candidate| !taken_by_others.contains_key(&(one.lane.workspace, one.run)));
     Ok(Seen {
         holds_all: hold.try_get("holds_all")?,
-        held: held.into_iter().collect(),
+        held: Held {
+            workspaces: held.into_iter().collect(),
+            accounts: waiting.into_iter().collect(),
+        },
         taken_by_others,
         due: due.iter().map(candidate).collect::<Result<_, _>>()?,
         lost,
@@ -213,7 +233,7 @@ pub(super) async fn ready_runs(
     lanes: &[(Lane, SystemTime, usize)],
 ) -> Result<Vec<Candidate>, DatabaseError> {
     let workspaces: Vec<WorkspaceId> = lanes.iter().map(|(lane, ..)| lane.workspace).collect();
-    let accounts: Vec<Option<AccountId>> = lanes.iter().map(|(lane, ..)| lane.account).collect();
+    let accounts: Vec<Uuid> = lanes.iter().map(|(lane, ..)| account_of(*lane)).collect();
     let since: Vec<SystemTime> = lanes.iter().map(|(_, since, _)| *since).collect();
     let most: Vec<i64> = lanes.iter().map(|(.., most)| *most as i64).collect();
     let rows = transaction
@@ -283,6 +303,12 @@ fn keyed<'p>(statement: &'static Statement, runs: &[Candidate]) -> BoundStatemen
         .bind(/* $1 workspace_id */ workspaces)
         .bind(/* $2 run_id */ ids)
         .bind(/* $3 due_at */ times)
+}
+
+/// The account of a lane, as it is stored: nil if it is not known.
+fn account_of(lane: Lane) -> Uuid {
+    let account = lane.account.as_ref().map(AccountId::as_bytes);
+    account.map_or(Uuid::nil(), |bytes| Uuid::from_bytes(*bytes))
 }
 
 fn lane(row: &Row) -> Result<Lane, RowError> {

@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{AccountId, UserId},
     sealing::{SealedColumn, Secret},
 };
-use letterbox_operator::{Named, NewAccount, bearer};
+use letterbox_operator::{Named, NewAccount, NewGrant, OperatorError, Reason, bearer};
 use url::Url;
 
 use crate::{
@@ -19,11 +19,12 @@ use crate::{
     settings::{CliSettings, sealing},
 };
 
-const COLUMNS: [&str; 5] = [
+const COLUMNS: [&str; 6] = [
     "account_id",
     "name",
     "user_id",
     "base_url",
+    "waits_for",
     "disconnected_at",
 ];
 
@@ -47,6 +48,8 @@ pub(crate) enum AccountCommand {
         /// Name of the header that carries the credential instead of 'Authorization'
         #[arg(long, value_name = "NAME", requires = "value_file")]
         header: Option<String>,
+        #[command(flatten)]
+        oauth: Oauth,
     },
     /// List the accounts of a workspace
     List {
@@ -78,20 +81,42 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             base_url,
             credential,
             header,
+            oauth,
         } => {
-            let credential = credential.read()?;
-            let header = header.unwrap_or_else(|| "authorization".to_owned());
+            let given = credential.read()?;
             let operator = settings.operator().await?;
             let keys = sealing(&operator, SealedColumn::AccountCredential).await?;
-            let account = NewAccount {
-                workspace: workspace.id_to_grant(&operator).await?,
-                user: operator.id(&user).await?,
-                name,
-                base_url,
-                header,
-                credential,
+            let workspace = workspace.id_to_grant(&operator).await?;
+            let user = operator.id(&user).await?;
+            let connected = match (given, oauth) {
+                (Given::Credential(credential), _) => {
+                    let account = NewAccount {
+                        workspace,
+                        user,
+                        name,
+                        base_url,
+                        header: header.unwrap_or_else(|| "authorization".to_owned()),
+                        credential,
+                    };
+                    operator.connect_account(&*keys, &account).await?
+                }
+                (Given::ClientSecret(client_secret), oauth) => {
+                    let account = NewGrant {
+                        workspace,
+                        user,
+                        name,
+                        base_url,
+                        token_url: oauth
+                            .token_url
+                            .ok_or(OperatorError::from(Reason::InvalidOauthUrl))?,
+                        authorize_url: oauth.authorize_url,
+                        client_id: oauth.client_id.unwrap_or_default(),
+                        client_secret,
+                        scope: oauth.scope,
+                    };
+                    operator.connect_by_grant(&*keys, &account).await?
+                }
             };
-            let connected = operator.connect_account(&*keys, &account).await?;
             let mut told = output::value(&connected);
             if let Some(warning) = connected.warning() {
                 told["warnings"] = [warning].into();
@@ -107,15 +132,22 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             account,
             credential,
         } => {
-            let credential = credential.read()?;
+            let given = credential.read()?;
             let operator = settings.operator().await?;
             let keys = sealing(&operator, SealedColumn::AccountCredential).await?;
             let account = operator.id(&account).await?;
-            Output::one(
-                &operator
-                    .rotate_account(&*keys, account, &credential)
-                    .await?,
-            )
+            let rotated = match given {
+                Given::Credential(credential) => {
+                    let rotating = operator.rotate_account(&*keys, account, &credential);
+                    rotating.await?
+                }
+                Given::ClientSecret(secret) => {
+                    let secret = secret.ok_or(OperatorError::from(Reason::InvalidCredential))?;
+                    let rotating = operator.rotate_client_secret(&*keys, account, &secret);
+                    rotating.await?
+                }
+            };
+            Output::one(&rotated)
         }
         AccountCommand::Disconnect { account_id, yes } => {
             confirm_loss("the credential is destroyed", yes)?;
@@ -127,28 +159,56 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
 
 /// Where a credential is read from.
 #[derive(Args)]
+#[group(required = true, multiple = false)]
 pub(crate) struct Credential {
     /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "value_file",
-        conflicts_with = "value_file"
-    )]
+    #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
     /// A file with the value of the account's header
     #[arg(long, value_name = "FILE")]
     value_file: Option<PathBuf>,
+    /// A file with the secret of the client that gets the account's tokens by OAuth 2.0; an empty
+    /// one for a client without a secret
+    #[arg(long, value_name = "FILE")]
+    client_secret_file: Option<PathBuf>,
+}
+
+/// Where an account gets its tokens.
+#[derive(Args)]
+pub(crate) struct Oauth {
+    /// Where its tokens are got by OAuth 2.0
+    #[arg(long, value_name = "URL", requires = "client_secret_file")]
+    token_url: Option<Url>,
+    /// Where its owner lets Letterbox in, in the desk; without it the client's own credentials do
+    #[arg(long, value_name = "URL", requires = "token_url")]
+    authorize_url: Option<Url>,
+    /// Who Letterbox is there
+    #[arg(long, value_name = "ID", requires = "token_url")]
+    client_id: Option<String>,
+    /// What is asked for, words with spaces between them
+    #[arg(long, requires = "token_url")]
+    scope: Option<String>,
+}
+
+/// What was read.
+enum Given {
+    /// The value of the header that carries it.
+    Credential(Secret),
+    /// The secret of a client, if it has one.
+    ClientSecret(Option<Secret>),
 }
 
 impl Credential {
-    /// The value of the header that carries it.
-    fn read(&self) -> Result<Secret, Failure> {
-        let read = |file| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
+    fn read(&self) -> Result<Given, Failure> {
+        let read = |file: &PathBuf| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
         Ok(match (&self.bearer_file, &self.value_file) {
-            (Some(file), _) => bearer(&read(file)?),
-            (None, Some(file)) => Secret::new(read(file)?),
-            (None, None) => Secret::new(Vec::new()),
+            (Some(file), _) => Given::Credential(bearer(&read(file)?)),
+            (None, Some(file)) => Given::Credential(Secret::new(read(file)?)),
+            (None, None) => {
+                let secret = self.client_secret_file.as_ref().map(read).transpose()?;
+                let secret = secret.filter(|secret| !secret.is_empty());
+                Given::ClientSecret(secret.map(Secret::new))
+            }
         })
     }
 }

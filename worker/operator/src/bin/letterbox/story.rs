@@ -38,6 +38,12 @@ pub(crate) fn story(run: &RunDetail) -> String {
         let by = "no action begins until 'letterbox workspace release'";
         lines.push(format!("held      {by}"));
     }
+    if let Some(account) = &run.waits_for_account {
+        let name = word(account);
+        lines.push(format!(
+            "waits     for the account {name}, until its owner connects it again"
+        ));
+    }
     let request = run.request_id.as_deref();
     lines.extend(request.map(|id| format!("request   {}", word(id))));
     lines.extend(run.trace_id.iter().map(|id| format!("trace     {id}")));

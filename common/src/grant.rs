@@ -1,0 +1,38 @@
+//! What gets an account its next token, as it is sealed: whoever hands it in writes it, and a worker
+//! reads it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+
+/// A code of OAuth 2.0, until it is exchanged, and then the refresh token.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// The account's owner has just let Letterbox in.
+    Code {
+        /// What the authorization server gave the owner's browser.
+        code: String,
+        /// The PKCE verifier that proves who has asked for it.
+        verifier: String,
+        /// Where the browser was sent back to.
+        redirect_url: String,
+    },
+    /// It was exchanged.
+    RefreshToken(String),
+}
+
+impl Grant {
+    /// Reads what was sealed; `None` if it is no grant.
+    #[must_use]
+    pub fn parse(json: &Secret) -> Option<Self> {
+        serde_json::from_slice(json.expose()).ok()
+    }
+
+    /// What is sealed: JSON.
+    #[must_use]
+    pub fn to_json(&self) -> Secret {
+        #[expect(clippy::expect_used, reason = "strings always serialize")]
+        Secret::new(serde_json::to_vec(self).expect("strings always serialize"))
+    }
+}

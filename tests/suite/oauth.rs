@@ -1,0 +1,406 @@
+//! Accounts that get their tokens by OAuth 2.0, from a server that gives tokens which end, and an
+//! account that takes none but the one that lasts.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use letterbox_common::{ids::WorkspaceId, states::MemberRole};
+use letterbox_tests::{
+    Form, Peer, Process, Received, Reply, World, command_file, definition_with, eventually, post,
+};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use url::{Url, form_urlencoded};
+
+use crate::desk::{Desk, Visitor};
+
+const SECRET: &str = "canary-client-secret";
+
+/// What the server has granted.
+#[derive(Default)]
+struct Granted {
+    /// How long a token lasts.
+    lasts: Duration,
+    /// The tokens that are taken, each until its end.
+    tokens: Vec<(String, Instant)>,
+    /// The refresh token that works next: each works once.
+    refresh: String,
+    is_revoked: bool,
+    /// Exchanges that gave a token.
+    given: usize,
+}
+
+/// A server that gives tokens at `/token`, and is the account that takes them elsewhere.
+struct Server {
+    peer: Peer,
+    granted: Arc<Mutex<Granted>>,
+}
+
+impl Server {
+    async fn start(lasts: Duration) -> Self {
+        let granted = Arc::new(Mutex::new(Granted {
+            lasts,
+            ..Granted::default()
+        }));
+        let own = granted.clone();
+        let peer = Peer::start(move |request, _| {
+            let mut granted = own.lock().unwrap();
+            match request.target.as_str() {
+                "/token" => granted.give(request),
+                _ => granted.take(request),
+            }
+        });
+        Self {
+            peer: peer.await,
+            granted,
+        }
+    }
+
+    fn granted<T>(&self, look: impl FnOnce(&mut Granted) -> T) -> T {
+        look(&mut self.granted.lock().unwrap())
+    }
+
+    /// What came to the account.
+    fn called(&self) -> Vec<Received> {
+        let mut received = self.peer.received();
+        received.retain(|request| request.target != "/token");
+        received
+    }
+}
+
+impl Granted {
+    fn give(&mut self, request: &Received) -> Reply {
+        let given: Vec<(String, String)> = form_urlencoded::parse(request.body.as_bytes())
+            .into_owned()
+            .collect();
+        let of = |name: &str| {
+            let found = given.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.as_str())
+        };
+        let refuse = |error: &str| Reply::With(400, vec![], json!({ "error": error }).to_string());
+        if of("client_secret") != Some(SECRET) {
+            // As servers do that look for it in the body only.
+            return refuse("invalid_client");
+        }
+        let is_granted = match of("grant_type") {
+            Some("client_credentials") => true,
+            Some("authorization_code") => of("code") == Some("a-code"),
+            Some("refresh_token") => of("refresh_token") == Some(&self.refresh),
+            _ => false,
+        };
+        if self.is_revoked || !is_granted {
+            return refuse("invalid_grant");
+        }
+        self.given += 1;
+        let token = format!("canary-token-{}", self.given);
+        self.refresh = format!("canary-refresh-{}", self.given);
+        self.tokens
+            .push((token.clone(), Instant::now() + self.lasts));
+        let answer = json!({
+            "access_token": token, "token_type": "bearer", "expires_in": self.lasts.as_secs(),
+            "refresh_token": self.refresh,
+        });
+        Reply::With(200, vec![], answer.to_string())
+    }
+
+    fn take(&self, request: &Received) -> Reply {
+        let given = request.header("authorization");
+        let lasts = self.tokens.iter().any(|(token, until)| {
+            Instant::now() < *until && given == Some(&format!("Bearer {token}"))
+        });
+        Reply::Status(if lasts { 200 } else { 401 })
+    }
+}
+
+/// A form whose actions call the account `crm`, which is connected by OAuth 2.0.
+async fn connected(world: &World, gateway: &Process, server: &Server) -> (Form, String) {
+    let plain = world.form(gateway).await;
+    let (workspace, owner, url) = (plain.workspace, plain.owner, &server.peer.url);
+    let secret = command_file(&format!("{workspace}.client-secret"), SECRET);
+    letterbox_tests::marks::mark(SECRET);
+    let account = world.order(format!(
+        "account connect --workspace {workspace} --user {owner} --name crm --base-url {url} \
+         --token-url {url}/token --client-id letterbox --client-secret-file {secret}"
+    ));
+    let definition = definition_with(json!([post("send")]));
+    let form = world.form_of(gateway, workspace, owner, &definition).await;
+    let id = account["account_id"].as_str().unwrap().to_owned();
+    (form, id)
+}
+
+async fn waits_for(world: &World, workspace: WorkspaceId) -> Value {
+    world.order(format!("account list --workspace {workspace}"))[0]["waits_for"].clone()
+}
+
+/// Tokens of seconds, and runs all the time: none meets a token that has ended, and one exchange
+/// serves all, whichever worker makes it.
+async fn no_run_meets_a_token_that_has_ended(lasts: u64, seconds: u64) {
+    let world = World::new().await;
+    let server = Server::start(Duration::from_secs(lasts)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let _other = world.worker().await;
+    let (form, _) = connected(&world, &gateway, &server).await;
+    let (began, mut sent) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(seconds) {
+        sent += 1;
+        world.forget_hits().await;
+        form.assert_accepts(&format!("k{sent}")).await;
+        world.await_state("succeeded", sent).await;
+    }
+    let called = server.called();
+    assert_eq!(called.len() as i64, sent, "each request was sent once");
+    let given = server.granted(|granted| granted.given) as u64;
+    let renewals = seconds / (lasts / 2) + 1;
+    assert!(
+        (2..=renewals + 1).contains(&given),
+        "{given} for {renewals}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_renewed_before_they_end() {
+    no_run_meets_a_token_that_has_ended(12, 15).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "for --full"]
+async fn tokens_are_renewed_for_ten_minutes() {
+    no_run_meets_a_token_that_has_ended(60, 600).await;
+}
+
+/// A token that ends without notice is renewed once, and the request is sent again under its key.
+/// An account that refuses the fresh one, too, has refused its credential.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_token_is_renewed_once() {
+    let world = World::new().await;
+    let server = Server::start(Duration::from_secs(3_600)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (form, _) = connected(&world, &gateway, &server).await;
+    form.assert_accepts("first").await;
+    world.await_state("succeeded", 1).await;
+    let end = |granted: &mut Granted| granted.tokens.clear();
+    server.granted(end);
+    for number in 0..10 {
+        form.assert_accepts(&format!("k{number}")).await;
+    }
+    world.await_state("succeeded", 11).await;
+    assert_eq!(server.granted(|granted| granted.given), 2, "one for all");
+    let keys = server.called();
+    let keys: BTreeSet<_> = keys
+        .iter()
+        .map(|one| one.header("idempotency-key"))
+        .collect();
+    assert_eq!(keys.len(), 11, "a request keeps its key");
+    assert!(!world.order("run list")[0].to_string().contains("canary"));
+
+    // It takes none, whatever is given.
+    server.granted(|granted| granted.lasts = Duration::ZERO);
+    server.granted(end);
+    form.assert_accepts("last").await;
+    world.await_state("failed", 1).await;
+    let run = world.run_of(&form).await;
+    assert_eq!(run.actions[0].attempts, 2);
+    let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
+    assert_eq!(world.count(refused).await, 1);
+}
+
+/// The owner lets Letterbox in, takes that back, and lets it in again: what came meanwhile waits,
+/// for the account and not for a person, and is done then.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_wait_for_who_has_revoked_a_grant() {
+    let world = World::new().await;
+    let server = Server::start(Duration::from_secs(3_600)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (plain, desk) = (world.form(&gateway).await, Desk::start(&world).await);
+    let (workspace, url) = (plain.workspace, &server.peer.url);
+    let mut ada = desk.visitor(&world, plain.owner).await;
+    let (token_url, authorize_url) = (
+        format!("{url}/token"),
+        format!("{url}/authorize?prompt=consent"),
+    );
+    let named = workspace.to_string();
+    let filled = [
+        ("workspace", named.as_str()),
+        ("name", "crm"),
+        ("base_url", url),
+        ("token_url", &token_url),
+        ("authorize_url", &authorize_url),
+        ("client_id", "letterbox"),
+        ("client_secret", SECRET),
+    ];
+    letterbox_tests::marks::mark(SECRET);
+    let connected = ada.order("/accounts/oauth", &filled).await;
+    assert_eq!(connected.status(), StatusCode::SEE_OTHER);
+    let place = connected.headers()["location"].to_str().unwrap();
+    let account = place.split('/').nth(2).unwrap().to_owned();
+    let twice = ada.order("/accounts/oauth", &filled).await;
+    assert_eq!(twice.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let page = twice.text().await.unwrap();
+    assert!(
+        page.contains("value=\"letterbox\"") && !page.contains("canary"),
+        "{page}"
+    );
+    let definition = definition_with(json!([post("send")]));
+    let form = world.form_of(&gateway, workspace, plain.owner, &definition);
+    let form = form.await;
+    for number in 0..5 {
+        form.assert_accepts(&format!("k{number}")).await;
+    }
+    world.await_state("queued", 5).await;
+    assert_eq!(waits_for(&world, workspace).await, "owner");
+    assert!(
+        ada.page("/")
+            .await
+            .contains("wait until you have connected")
+    );
+    let run = world.run_of(&form).await.row.run_id.to_string();
+    eventually("the run says why it waits", async || {
+        let shown = world.letterbox(format!("run show {run}"));
+        String::from_utf8_lossy(&shown.stdout).contains("for the account crm, until its owner")
+    })
+    .await;
+
+    let_in(&desk, &mut ada, &account).await;
+    world.await_state("succeeded", 5).await;
+    let redeemed = server.peer.received();
+    let redeemed = redeemed.iter().rfind(|one| one.target == "/token").unwrap();
+    assert!(redeemed.body.contains("code_verifier="), "{redeemed:?}");
+
+    server.granted(|granted| {
+        granted.is_revoked = true;
+        granted.tokens.clear();
+    });
+    world.order(format!("workspace notify {workspace} --email on"));
+    for number in 5..10 {
+        form.assert_accepts(&format!("k{number}")).await;
+    }
+    eventually("the account waits", async || {
+        waits_for(&world, workspace).await == "owner"
+    })
+    .await;
+    let told = "SELECT count(*) FROM news WHERE kind = 'refused_account'";
+    let letters = "SELECT count(*) FROM letters WHERE refused_accounts = 1";
+    assert_eq!(world.count(told).await + world.count(letters).await, 1);
+    let page = ada.page(&format!("/accounts?workspace={workspace}")).await;
+    assert!(
+        page.contains("invalid_grant") && !page.contains("canary"),
+        "{page}"
+    );
+    world.await_state("queued", 5).await;
+    let calls = server.called().len();
+    form.assert_accepts("k10").await;
+    world.await_state("queued", 6).await;
+
+    server.granted(|granted| granted.is_revoked = false);
+    let_in(&desk, &mut ada, &account).await;
+    world.await_state("succeeded", 11).await;
+    assert_eq!(
+        server.called().len(),
+        calls + 6,
+        "nothing was called meanwhile"
+    );
+    world.order("keys rotate");
+    world.order(format!("account disconnect {account} --yes"));
+    assert_eq!(world.count("SELECT count(*) FROM grants").await, 0);
+}
+
+/// What a browser does that lets Letterbox in.
+async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
+    let session = visitor.cookie.clone();
+    let begun = visitor.get(&format!("/accounts/{account}/let-in")).await;
+    assert_eq!(begun.status(), StatusCode::OK);
+    let cookie = begun.headers()["set-cookie"].to_str().unwrap();
+    visitor.cookie = format!("{session}; {}", cookie.split(';').next().unwrap());
+    let page = begun.text().await.unwrap();
+    let (_, to) = page.split_once("class=\"button\" href=\"").unwrap();
+    let to = to.split('"').next().unwrap();
+    let to: Url = to
+        .replace("&amp;", "&")
+        .replace("&#x2f;", "/")
+        .parse()
+        .unwrap();
+    let of = |name: &str| {
+        let mut pairs = to.query_pairs();
+        let found = pairs.find(|(given, _)| given == name);
+        found.map(|(_, value)| value.into_owned())
+    };
+    assert_eq!(of("prompt").as_deref(), Some("consent"));
+    assert_eq!(of("code_challenge_method").as_deref(), Some("S256"));
+    let back = format!("{}/accounts/let-in", desk.url);
+    assert_eq!(of("redirect_uri"), Some(back));
+    let state = of("state").unwrap();
+
+    // Coming back changes nothing, and what was begun elsewhere is refused.
+    let back = |state: &str| format!("/accounts/let-in?code=a-code&state={state}");
+    let other = visitor.get(&back("another")).await;
+    assert_eq!(other.status(), StatusCode::CONFLICT);
+    assert!(
+        visitor
+            .page(&back(&state))
+            .await
+            .contains("You have let Letterbox in")
+    );
+    let denied = format!("/accounts/let-in?error=access_denied&state={state}");
+    assert!(visitor.page(&denied).await.contains("nothing has changed"));
+    for (state, code) in [("another", "a-code"), (state.as_str(), "a-code")] {
+        let form = [("state", state), ("code", code)];
+        let handed = visitor.order("/accounts/let-in", &form).await;
+        let expected = match state {
+            "another" => StatusCode::CONFLICT,
+            _ => StatusCode::SEE_OTHER,
+        };
+        assert_eq!(handed.status(), expected, "{:?}", handed.text().await);
+    }
+    visitor.cookie = session;
+}
+
+/// Accounts of others are connected by nobody else, and a client secret rotates.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_is_its_owners() {
+    let world = World::new().await;
+    let server = Server::start(Duration::from_secs(3_600)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (form, account) = connected(&world, &gateway, &server).await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let wrong = command_file(&format!("{}.wrong-secret", form.workspace), "wrong");
+    world.order(format!(
+        "account rotate {account} --client-secret-file {wrong}"
+    ));
+    eventually("the account waits", async || {
+        waits_for(&world, form.workspace).await == "owner"
+    })
+    .await;
+    let right = command_file(&format!("{}.client-secret", form.workspace), SECRET);
+    world.order(format!(
+        "account rotate {account} --client-secret-file {right}"
+    ));
+    form.assert_accepts("l").await;
+    world.await_state("succeeded", 2).await;
+    let token = command_file(&format!("{}.token", form.workspace), "token");
+    let (_, told) = world.refusal(format!("account rotate {account} --bearer-file {token}"));
+    assert!(told.contains("gets its tokens by OAuth 2.0"), "{told}");
+
+    let desk = Desk::start(&world).await;
+    let operator = world.operator().await;
+    let other = operator.invite(form.workspace, "o@example.com", "Other", MemberRole::Owner);
+    let other = desk.visitor(&world, other.await.unwrap().user_id).await;
+    let page = other
+        .page(&format!("/accounts?workspace={}", form.workspace))
+        .await;
+    assert!(
+        page.contains("as letterbox") && !page.contains("canary"),
+        "{page}"
+    );
+    let let_in = other.get(&format!("/accounts/{account}/let-in")).await;
+    assert_eq!(let_in.status(), StatusCode::NOT_FOUND);
+    let stolen = [("kind", "client_secret"), ("credential", "stolen")];
+    let rotated = other
+        .order(&format!("/accounts/{account}/rotate"), &stolen)
+        .await;
+    assert_eq!(rotated.status(), StatusCode::NOT_FOUND);
+    assert!(waits_for(&world, form.workspace).await.is_null());
+}

@@ -1,0 +1,67 @@
+//! Letting Letterbox in at an account's authorization server, by OAuth 2.0 with PKCE: where the
+//! browser is sent, and what it brings back. The desk exchanges nothing: it hands in the code,
+//! sealed, and a worker gets the token.
+
+use letterbox_common::{grant::Grant, ids::AccountId};
+use letterbox_operator::GrantStatus;
+use oauth2::{
+    AuthUrl, ClientId, CsrfToken, PkceCodeChallenge, RedirectUrl, Scope, basic::BasicClient,
+    url::ParseError,
+};
+use subtle::ConstantTimeEq;
+
+/// The path to which authorization servers send people back.
+pub(crate) const CALLBACK: &str = "/accounts/let-in";
+
+/// What has begun: where the browser is sent, and what it keeps until it is back.
+pub(crate) struct Begun {
+    pub(crate) to: String,
+    pub(crate) kept: String,
+}
+
+/// Begins to let Letterbox in for an account; `None` if nobody does that there.
+///
+/// # Errors
+/// When a stored URL is none.
+pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, ParseError> {
+    let Some(authorize_url) = &grant.authorize_url else {
+        return Ok(None);
+    };
+    let client = BasicClient::new(ClientId::new(grant.client_id.clone()))
+        .set_auth_uri(AuthUrl::new(authorize_url.clone())?)
+        .set_redirect_uri(RedirectUrl::new(format!("{desk}{CALLBACK}"))?);
+    let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+    let scopes = grant.scope.iter().flat_map(|scope| scope.split(' '));
+    let (to, state) = client
+        .authorize_url(CsrfToken::new_random)
+        .add_scopes(scopes.map(|scope| Scope::new(scope.to_owned())))
+        .set_pkce_challenge(challenge)
+        .url();
+    let account = grant.account_id.to_string();
+    let kept = [state.secret(), verifier.secret(), &account];
+    Ok(Some(Begun {
+        to: to.into(),
+        kept: kept.map(String::as_str).join("."),
+    }))
+}
+
+/// The account for which the browser has begun this, and its verifier; `None` if it was another
+/// browser, or something else.
+pub(crate) fn begun<'k>(
+    kept: Option<&'k str>,
+    state: Option<&str>,
+) -> Option<(AccountId, &'k str)> {
+    let mut kept = kept?.split('.');
+    let (begun, verifier, account) = (kept.next()?, kept.next()?, kept.next()?);
+    let is_same = begun.as_bytes().ct_eq(state?.as_bytes());
+    Some((account.parse().ok()?, verifier)).filter(|_| is_same.into())
+}
+
+/// What is handed in.
+pub(crate) fn code(code: &str, verifier: &str, desk: &str) -> Grant {
+    Grant::Code {
+        code: code.to_owned(),
+        verifier: verifier.to_owned(),
+        redirect_url: format!("{desk}{CALLBACK}"),
+    }
+}

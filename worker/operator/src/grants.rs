@@ -1,0 +1,311 @@
+//! Accounts that get their tokens by OAuth 2.0: connect one, give it another client secret, hand in
+//! the code with which its owner lets Letterbox in. What is handed in is sealed to the workers,
+//! which get the tokens.
+
+use letterbox_common::{
+    grant::Grant,
+    ids::{AccountId, UserId, WorkspaceId},
+    sealing::{GrantRow, Place, Seal, Secret},
+};
+use letterbox_database::{Statement, from_row, statements};
+use serde::Serialize;
+use tokio_postgres::error::SqlState;
+use url::Url;
+
+use crate::{AccountRow, Operator, OperatorError, Reason, accounts::check_account, error::Explain};
+
+/// The header that carries tokens.
+const HEADER: &str = "authorization";
+
+/// The columns of an [`AccountRow`].
+macro_rules! columns {
+    () => {
+        "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
+         disconnected_at, is_refused, waits_for"
+    };
+}
+
+/// Hands in the value $3 of a column of a grant: a worker exchanges it now.
+macro_rules! hand_in {
+    ($column:literal) => {
+        concat!(
+            "
+WITH account AS (
+    UPDATE connected_accounts SET waits_for = 'token'
+    WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
+    RETURNING ",
+            columns!(),
+            "
+), given AS (
+    UPDATE grants g SET ",
+            $column,
+            " = $3, revision = g.revision + 1, renew_at = now(), taken_until = NULL,
+        failures = 0, error = NULL
+    FROM account a WHERE g.workspace_id = a.workspace_id AND g.account_id = a.account_id
+)
+SELECT * FROM account"
+        )
+    };
+}
+
+statements! {
+    /// Connects an account of a member that waits for its token, or for its owner.
+    CONNECT_BY_GRANT = connect_by_grant concat!("
+WITH account AS (
+    INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
+        waits_for)
+    SELECT m.workspace_id, $2, m.user_id, $4, $5, $6,
+        CASE WHEN $8::text IS NULL THEN 'token' ELSE 'owner' END
+    FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
+    RETURNING ", columns!(), "
+), granted AS (
+    INSERT INTO grants (workspace_id, account_id, user_id, token_url, authorize_url, client_id,
+        scope, client_secret_sealed, renew_at)
+    SELECT workspace_id, account_id, user_id, $7, $8, $9, $10, $11,
+        CASE WHEN $8::text IS NULL THEN now() END
+    FROM account
+)
+SELECT * FROM account");
+
+    /// How the accounts of a workspace get their tokens.
+    GRANTS = grants "
+SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
+    error
+FROM grants WHERE workspace_id = $1";
+
+    /// How an account gets its tokens.
+    GRANT = grant_of_account "
+SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
+    error
+FROM grants WHERE workspace_id = $1 AND account_id = $2";
+
+    /// Hands in a client secret.
+    HAND_IN_SECRET = hand_in_client_secret hand_in!("client_secret_sealed");
+
+    /// Hands in a code.
+    HAND_IN_CODE = hand_in_code hand_in!("grant_sealed");
+}
+
+/// An account to connect that gets its tokens by OAuth 2.0.
+#[derive(Debug, Clone)]
+pub struct NewGrant {
+    /// The workspace whose workflows may use the account.
+    pub workspace: WorkspaceId,
+    /// The user whose workflows may use it.
+    pub user: UserId,
+    /// The name by which actions refer to it.
+    pub name: String,
+    /// The URL that every request begins with.
+    pub base_url: Url,
+    /// Where tokens are got.
+    pub token_url: Url,
+    /// Where its owner lets Letterbox in; `None` if the client's own credentials do.
+    pub authorize_url: Option<Url>,
+    /// Who Letterbox is there.
+    pub client_id: String,
+    /// `None` for a client without one.
+    pub client_secret: Option<Secret>,
+    /// What is asked for, words with spaces between them.
+    pub scope: Option<String>,
+}
+
+impl NewGrant {
+    fn check(&self) -> Result<(), OperatorError> {
+        check_account(&self.name, &self.base_url)?;
+        let urls = self.authorize_url.iter().chain([&self.token_url]);
+        for url in urls {
+            if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+                return Err(Reason::InvalidOauthUrl.into());
+            }
+        }
+        let is_plain = |text: &str, most| {
+            (1..=most).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        };
+        let has_secret = self.client_secret.is_some() || self.authorize_url.is_some();
+        let is_scope = self
+            .scope
+            .as_ref()
+            .is_none_or(|scope| is_plain(scope, 1_000));
+        if !has_secret || !is_scope || !is_plain(&self.client_id, 500) {
+            return Err(Reason::InvalidClient.into());
+        }
+        self.client_secret.as_ref().map_or(Ok(()), check_secret)
+    }
+}
+
+fn check_secret(secret: &Secret) -> Result<(), OperatorError> {
+    let secret = secret.expose();
+    if secret.is_empty() || secret.len() > 4_096 || std::str::from_utf8(secret).is_err() {
+        return Err(Reason::InvalidCredential.into());
+    }
+    Ok(())
+}
+
+/// How an account gets its tokens, without what is secret of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct GrantStatus {
+    /// The account.
+    pub account_id: AccountId,
+    /// Its workspace.
+    pub workspace_id: WorkspaceId,
+    /// Its owner.
+    pub user_id: UserId,
+    /// Where tokens are got.
+    pub token_url: String,
+    /// Where its owner lets Letterbox in; `None` if the client's own credentials do.
+    pub authorize_url: Option<String>,
+    /// Who Letterbox is there.
+    pub client_id: String,
+    /// What is asked for.
+    pub scope: Option<String>,
+    /// When the next token is got; `None` if this one is used until it is refused.
+    pub renew_at: Option<jiff::Timestamp>,
+    /// Why there is no new token.
+    pub error: Option<String>,
+}
+
+from_row!(GrantStatus {
+    account_id,
+    workspace_id,
+    user_id,
+    token_url,
+    authorize_url,
+    client_id,
+    scope,
+    renew_at,
+    error
+});
+
+impl GrantStatus {
+    fn row(&self) -> GrantRow<'_> {
+        GrantRow {
+            workspace: self.workspace_id,
+            account: self.account_id,
+            user: self.user_id,
+            token_url: &self.token_url,
+            client_id: &self.client_id,
+        }
+    }
+}
+
+impl Operator {
+    /// Connects an account that gets its tokens by OAuth 2.0. With client credentials a worker gets
+    /// the first one now; otherwise its owner lets Letterbox in, in the desk.
+    ///
+    /// # Errors
+    /// When a name, an address or the client is invalid, the user is not a member, or has an
+    /// account of this name already.
+    pub async fn connect_by_grant(
+        &self,
+        keys: &dyn Seal,
+        new: &NewGrant,
+    ) -> Result<AccountRow, OperatorError> {
+        new.check()?;
+        let id = AccountId::generate();
+        let row = GrantRow {
+            workspace: new.workspace,
+            account: id,
+            user: new.user,
+            token_url: new.token_url.as_str(),
+            client_id: &new.client_id,
+        };
+        let secret = new.client_secret.as_ref();
+        let secret = secret.map(|secret| keys.seal(Place::ClientSecret(row), secret.expose()));
+        let connected = self
+            .database
+            .fetch_optional(
+                &CONNECT_BY_GRANT,
+                &[
+                    /* $1 workspace_id */ &new.workspace,
+                    /* $2 account_id */ &id,
+                    /* $3 user_id */ &new.user,
+                    /* $4 name */ &new.name,
+                    /* $5 base_url */ &new.base_url.as_str(),
+                    /* $6 header_name */ &HEADER,
+                    /* $7 token_url */ &new.token_url.as_str(),
+                    /* $8 authorize_url */ &new.authorize_url.as_ref().map(Url::as_str),
+                    /* $9 client_id */ &new.client_id,
+                    /* $10 scope */ &new.scope,
+                    /* $11 client_secret_sealed */ &secret.transpose()?,
+                ],
+            )
+            .await;
+        connected
+            .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
+            .ok_or(Reason::NotAMember.into())
+    }
+
+    /// How the accounts of a workspace get their tokens, where they do so by OAuth 2.0.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn grants(&self, workspace: WorkspaceId) -> Result<Vec<GrantStatus>, OperatorError> {
+        Ok(self.database.fetch_all(&GRANTS, &[&workspace]).await?)
+    }
+
+    /// How an account gets its tokens, with the account.
+    ///
+    /// # Errors
+    /// When there is no such account, it is not connected, or has a credential of its own.
+    pub async fn grant(
+        &self,
+        account: AccountId,
+    ) -> Result<(AccountRow, GrantStatus), OperatorError> {
+        let found = self.connected_account(account).await?;
+        let parameters = &[&found.workspace_id as _, &account as _];
+        let grant = self.database.fetch_optional(&GRANT, parameters).await?;
+        Ok((found, grant.ok_or(Reason::OtherGrant)?))
+    }
+
+    /// Gives an account another client secret. Its runs wait until a worker has got a token.
+    ///
+    /// # Errors
+    /// As [`Self::grant`], and when the secret is invalid, or the owner is who lets Letterbox in.
+    pub async fn rotate_client_secret(
+        &self,
+        keys: &dyn Seal,
+        account: AccountId,
+        secret: &Secret,
+    ) -> Result<AccountRow, OperatorError> {
+        check_secret(secret)?;
+        let (_, grant) = self.grant(account).await?;
+        if grant.authorize_url.is_some() {
+            return Err(Reason::OtherGrant.into());
+        }
+        let sealed = keys.seal(Place::ClientSecret(grant.row()), secret.expose())?;
+        self.hand_in(&HAND_IN_SECRET, &grant, &sealed).await
+    }
+
+    /// Hands in the code with which the owner of an account lets Letterbox in.
+    ///
+    /// # Errors
+    /// As [`Self::grant`], and when nobody lets Letterbox in there.
+    pub async fn hand_in_code(
+        &self,
+        keys: &dyn Seal,
+        account: AccountId,
+        code: &Grant,
+    ) -> Result<AccountRow, OperatorError> {
+        let (_, grant) = self.grant(account).await?;
+        if grant.authorize_url.is_none() {
+            return Err(Reason::OtherGrant.into());
+        }
+        let sealed = keys.seal(Place::Grant(grant.row()), code.to_json().expose())?;
+        self.hand_in(&HAND_IN_CODE, &grant, &sealed).await
+    }
+
+    async fn hand_in(
+        &self,
+        statement: &'static Statement,
+        grant: &GrantStatus,
+        sealed: &[u8],
+    ) -> Result<AccountRow, OperatorError> {
+        let parameters = &[
+            &grant.workspace_id as _,
+            &grant.account_id as _,
+            &sealed as _,
+        ];
+        let handed = self.database.fetch_optional(statement, parameters).await?;
+        handed.ok_or(Reason::NotFound("connected account").into())
+    }
+}

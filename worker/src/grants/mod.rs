@@ -1,0 +1,303 @@
+//! Grants of OAuth 2.0: gets accounts their access tokens, and the next ones before those end. One
+//! worker does it for all: whoever takes a grant has a minute for it. A token is kept as the
+//! credential of its account, so runs know nothing of grants. When there is none, because the owner
+//! has taken back what was granted, the account waits for its owner, and with it its runs.
+
+mod store;
+
+use std::{sync::Arc, time::Duration};
+
+use letterbox_common::{
+    grant::Grant,
+    sealing::{KeyRing, OpenError, Place, Seal, Secret},
+};
+use letterbox_database::{Database, DatabaseError, Fault};
+use oauth2::{
+    AuthType, AuthorizationCode, ClientId, ClientSecret, HttpRequest, PkceCodeVerifier,
+    RedirectUrl, RefreshToken, RequestTokenError, Scope, TokenResponse, TokenUrl,
+    basic::{BasicClient, BasicErrorResponse, BasicErrorResponseType, BasicTokenResponse},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::store::{Due, Kept};
+pub(crate) use self::store::{STATEMENTS, refuse_token};
+use crate::{
+    egress::{Egress, EgressError},
+    metrics, outcome,
+};
+
+/// How often the worker looks for grants that are due.
+const EVERY: Duration = Duration::from_secs(1);
+/// Maximum grants that are taken at a time.
+const AT_ONCE: i32 = 20;
+/// How long before its end a token is renewed; one that lasts less than twice as long, at half
+/// time.
+const EARLY: Duration = Duration::from_secs(300);
+/// A token is not renewed sooner than after this time, and after this one it is, whatever its
+/// server says.
+const SOONEST: Duration = Duration::from_secs(5);
+const LATEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+enum NoToken {
+    /// Another exchange would end the same way: the owner must do something.
+    #[error("{0}")]
+    Refused(String),
+    /// Another one may give it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The token server's answer, if it is none.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("{0}")]
+    Egress(#[from] EgressError),
+    #[error("it answered with status {0}")]
+    Status(u16),
+    #[error("its answer can't be read")]
+    Unreadable,
+}
+
+/// What servers in trouble say, which are well later.
+const TROUBLES: [&str; 3] = ["temporarily_unavailable", "server_error", "slow_down"];
+
+type Refusal = RequestTokenError<AskError, BasicErrorResponse>;
+
+/// Gets tokens.
+pub(crate) struct Grants {
+    pub(crate) database: Database,
+    pub(crate) keys: KeyRing,
+    pub(crate) egress: Egress,
+}
+
+impl Grants {
+    /// Renews until `stop`, and ends what has begun: a refresh token may work only once.
+    pub(crate) async fn keep(self, stop: CancellationToken) {
+        let (grants, exchanges) = (Arc::new(self), TaskTracker::new());
+        while !stop.is_cancelled() {
+            // The database crate logs the failure; the next round tries again.
+            let due = store::take_grants(&grants.database, AT_ONCE).await;
+            for due in due.unwrap_or_default() {
+                let (grants, stop) = (Arc::clone(&grants), stop.clone());
+                exchanges.spawn(async move { grants.renew(&due, &stop).await });
+            }
+            stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
+        }
+        exchanges.close();
+        exchanges.wait().await;
+    }
+
+    /// Exchanges a grant, and writes what came of it for as long as the database is away.
+    async fn renew(&self, due: &Due, stop: &CancellationToken) {
+        let exchanged = self.exchange(due).await;
+        let outcome = match &exchanged {
+            Ok(_) => "renewed",
+            Err(NoToken::Refused(_)) => "refused",
+            Err(NoToken::Failed(_)) => "failed",
+        };
+        metrics::TOKENS.add([outcome], 1);
+        if let Err(error) = &exchanged {
+            tracing::warn!(account_id = %due.account(), %error, outcome,
+                "an account got no token");
+        }
+        let mut pauses = outcome::pauses();
+        while let Err(error) = self.write(due, &exchanged).await
+            && error.fault == Fault::Transient
+            && !stop.is_cancelled()
+        {
+            tokio::time::sleep(pauses.next().unwrap_or(EVERY).min(EVERY)).await;
+        }
+    }
+
+    async fn write(
+        &self,
+        due: &Due,
+        exchanged: &Result<Kept, NoToken>,
+    ) -> Result<(), DatabaseError> {
+        match exchanged {
+            Ok(kept) => store::keep_token(&self.database, due, kept).await,
+            Err(error) => {
+                let is_final = matches!(error, NoToken::Refused(_));
+                store::keep_failure(&self.database, due, &error.to_string(), is_final).await
+            }
+        }
+    }
+
+    async fn exchange(&self, due: &Due) -> Result<Kept, NoToken> {
+        let secret = self.open(due.client_secret(), due.client_secret_sealed.as_deref())?;
+        let grant = match self.open(due.grant(), due.grant_sealed.as_deref())? {
+            Some(json) => Some(Grant::parse(&json).ok_or_else(|| refused("it is no grant"))?),
+            None => None,
+        };
+        if due.is_code && grant.is_none() {
+            return Err(refused("its owner has not let Letterbox in"));
+        }
+        let asking = Asking {
+            egress: &self.egress,
+            due,
+            secret: secret.as_ref().and_then(|secret| text(secret)),
+            grant: grant.as_ref(),
+        };
+        let answer = match asking.ask(AuthType::BasicAuth).await {
+            // Some servers look for the client in the body only.
+            Err(error) if has_secret_refused(&error) => asking.ask(AuthType::RequestBody).await,
+            answer => answer,
+        };
+        self.kept(
+            due,
+            grant.as_ref(),
+            &answer.map_err(|error| no_token(&error))?,
+        )
+    }
+
+    fn open(&self, place: Place<'_>, sealed: Option<&[u8]>) -> Result<Option<Secret>, NoToken> {
+        let Some(sealed) = sealed else {
+            return Ok(None);
+        };
+        let opened = self.keys.open(place, sealed).map_err(|error| {
+            let reason = format!("what it is got with does not open: {error}");
+            match error {
+                OpenError::UnknownKey { .. } => NoToken::Failed(reason),
+                OpenError::Malformed | OpenError::Refused => NoToken::Refused(reason),
+            }
+        });
+        opened.map(Some)
+    }
+
+    /// The token as it is kept, and what gets the next one.
+    fn kept(
+        &self,
+        due: &Due,
+        grant: Option<&Grant>,
+        answer: &BasicTokenResponse,
+    ) -> Result<Kept, NoToken> {
+        let token = answer.access_token().secret();
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(refused("what its server gave is no token"));
+        }
+        let seal = |place, value: &[u8]| {
+            let sealed = self.keys.seal(place, value);
+            sealed.map_err(|error| NoToken::Failed(error.to_string()))
+        };
+        let fresh = answer.refresh_token().filter(|_| due.is_code);
+        let fresh = fresh.map(|token| Grant::RefreshToken(token.secret().clone()).to_json());
+        let fresh = fresh.map(|fresh| seal(due.grant(), fresh.expose()));
+        let is_spent = matches!(grant, Some(Grant::Code { .. }));
+        let can_renew = !due.is_code || !is_spent || fresh.is_some();
+        Ok(Kept {
+            token: seal(due.credential(), format!("Bearer {token}").as_bytes())?,
+            grant: fresh.transpose()?,
+            is_spent,
+            renew_in: answer.expires_in().filter(|_| can_renew).map(renew_in),
+        })
+    }
+}
+
+/// One question to a token server.
+struct Asking<'a> {
+    egress: &'a Egress,
+    due: &'a Due,
+    secret: Option<&'a str>,
+    grant: Option<&'a Grant>,
+}
+
+impl Asking<'_> {
+    async fn ask(&self, auth: AuthType) -> Result<BasicTokenResponse, Refusal> {
+        let invalid = |error: oauth2::url::ParseError| Refusal::Other(error.to_string());
+        let token_url = TokenUrl::new(self.due.token_url.clone()).map_err(invalid)?;
+        let mut client = BasicClient::new(ClientId::new(self.due.client_id.clone()))
+            .set_token_uri(token_url)
+            .set_auth_type(auth);
+        if let Some(secret) = self.secret {
+            client = client.set_client_secret(ClientSecret::new(secret.to_owned()));
+        }
+        let http = |request| send(self.egress.clone(), request);
+        match self.grant {
+            None => {
+                let scopes = self.due.scope.iter().flat_map(|scope| scope.split(' '));
+                let scopes = scopes.map(|scope| Scope::new(scope.to_owned()));
+                let asking = client.exchange_client_credentials().add_scopes(scopes);
+                asking.request_async(&http).await
+            }
+            Some(Grant::Code {
+                code,
+                verifier,
+                redirect_url,
+            }) => {
+                let back = RedirectUrl::new(redirect_url.clone()).map_err(invalid)?;
+                let client = client.set_redirect_uri(back);
+                let asking = client
+                    .exchange_code(AuthorizationCode::new(code.clone()))
+                    .set_pkce_verifier(PkceCodeVerifier::new(verifier.clone()));
+                asking.request_async(&http).await
+            }
+            Some(Grant::RefreshToken(token)) => {
+                let token = RefreshToken::new(token.clone());
+                let asking = client.exchange_refresh_token(&token);
+                asking.request_async(&http).await
+            }
+        }
+    }
+}
+
+async fn send(egress: Egress, request: HttpRequest) -> Result<oauth2::HttpResponse, AskError> {
+    let answer = egress.send_as_is(request).await?;
+    if answer.status == 429 || answer.status >= 500 || !answer.is_complete {
+        return Err(AskError::Status(answer.status));
+    }
+    // Some servers refuse with 200.
+    let is_refused = serde_json::from_slice::<BasicErrorResponse>(&answer.body).is_ok();
+    let status = if is_refused { 400 } else { answer.status };
+    let mut response = oauth2::HttpResponse::new(answer.body);
+    *response.status_mut() = status.try_into().map_err(|_| AskError::Unreadable)?;
+    Ok(response)
+}
+
+fn text(secret: &Secret) -> Option<&str> {
+    std::str::from_utf8(secret.expose()).ok()
+}
+
+fn refused(why: &str) -> NoToken {
+    NoToken::Refused(why.to_owned())
+}
+
+fn has_secret_refused(error: &Refusal) -> bool {
+    matches!(error, RequestTokenError::ServerResponse(answer)
+        if *answer.error() == BasicErrorResponseType::InvalidClient)
+}
+
+/// What a server says that gives no token is final; what it may not have said is not.
+fn no_token(error: &Refusal) -> NoToken {
+    match error {
+        RequestTokenError::ServerResponse(answer) => match answer.error() {
+            BasicErrorResponseType::Extension(word) if TROUBLES.contains(&word.as_str()) => {
+                NoToken::Failed(format!("its server says {word:?}"))
+            }
+            word => NoToken::Refused(format!("its server says {word}")),
+        },
+        RequestTokenError::Request(AskError::Egress(EgressError::Refused(why))) => refused(why),
+        RequestTokenError::Request(error) => NoToken::Failed(error.to_string()),
+        RequestTokenError::Parse(..) => NoToken::Failed(AskError::Unreadable.to_string()),
+        RequestTokenError::Other(why) => NoToken::Failed(why.clone()),
+    }
+}
+
+/// When a token is renewed that lasts so long.
+fn renew_in(lasts: Duration) -> Duration {
+    let early = EARLY.min(lasts / 2);
+    lasts.saturating_sub(early).clamp(SOONEST, LATEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_renewed_before_it_ends_and_not_all_the_time() {
+        let seconds = |lasts| renew_in(Duration::from_secs(lasts)).as_secs();
+        let renewed = [0, 8, 60, 600, 3600, u64::MAX].map(seconds);
+        assert_eq!(renewed, [5, 5, 30, 300, 3300, 30 * 24 * 3600]);
+    }
+}
