@@ -51,6 +51,12 @@ CREATE UNIQUE INDEX connected_accounts_by_name ON connected_accounts (workspace_
 CREATE INDEX connected_accounts_that_wait ON connected_accounts (account_id)
     WHERE waits_for IS NOT NULL AND disconnected_at IS NULL;
 
+CREATE VIEW waiting_accounts AS
+SELECT workspace_id, account_id FROM connected_accounts
+WHERE waits_for IS NOT NULL AND disconnected_at IS NULL;
+COMMENT ON VIEW waiting_accounts IS
+    'The accounts that wait for a token or for their owner, and that no run calls meanwhile';
+
 CREATE TABLE policies (
     workspace_id uuid NOT NULL REFERENCES workspaces,
     version      integer NOT NULL CHECK (version > 0),
@@ -492,8 +498,7 @@ CREATE VIEW runs_in_demand AS
 SELECT (SELECT count(*) FROM (
             SELECT FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
                 SELECT workspace_id FROM held_workspaces) AND account_id NOT IN (
-                SELECT account_id FROM connected_accounts
-                WHERE waits_for IS NOT NULL AND disconnected_at IS NULL)
+                SELECT account_id FROM waiting_accounts)
             ORDER BY workspace_id, account_id, due_at LIMIT 10000) AS ready)
        + (SELECT count(*) FROM taken_runs) AS runs;
 COMMENT ON VIEW runs_in_demand IS
@@ -609,8 +614,9 @@ GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, cr
     disconnected_at, waits_for) ON connected_accounts TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON connected_accounts TO letterbox_operator;
 GRANT SELECT ON runs, visible_runs, run_usage TO letterbox_operator;
-GRANT SELECT ON policies, all_workspaces, held_workspaces, taken_runs TO letterbox_worker;
-GRANT SELECT ON held_workspaces TO letterbox_operator;
+GRANT SELECT ON policies, all_workspaces, held_workspaces, taken_runs, waiting_accounts
+    TO letterbox_worker;
+GRANT SELECT ON held_workspaces, waiting_accounts TO letterbox_operator;
 GRANT SELECT, INSERT ON policies TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE (state, failing) ON runs TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON run_actions, run_usage TO letterbox_worker;

@@ -1,5 +1,5 @@
-//! What gets an account its next token, as it is sealed: whoever hands it in writes it, and a worker
-//! reads it.
+//! What gets an account its next token, as it is sealed: whoever hands it in writes it, and a
+//! worker reads it.
 
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@ use letterbox_common::{
     states::MemberRole,
 };
 use letterbox_database::{Database, Role, connect_once};
-use letterbox_operator::{AccountRow, NewAccount, Operator, Orderer, migrate};
+use letterbox_operator::{AccountRow, NewAccount, NewGrant, Operator, Orderer, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -228,6 +228,33 @@ impl World {
         self.operator()
             .await
             .connect_account(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
+            .await
+            .unwrap()
+    }
+
+    /// Connects an account of a user that waits until its owner lets Letterbox in at `url`.
+    pub async fn connect_by_grant(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+        name: &str,
+        url: &str,
+    ) -> AccountRow {
+        let url: url::Url = url.parse().unwrap();
+        let account = NewGrant {
+            workspace,
+            user,
+            name: name.to_owned(),
+            base_url: url.clone(),
+            token_url: url.join("/token").unwrap(),
+            authorize_url: Some(url.join("/authorize").unwrap()),
+            client_id: "letterbox".to_owned(),
+            client_secret: None,
+            scope: Some("read write".to_owned()),
+        };
+        self.operator()
+            .await
+            .connect_by_grant(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
             .await
             .unwrap()
     }

@@ -433,6 +433,10 @@ async fn the_desk_is_for_everybody(engine: Engine) {
     let hook = world.webhook_in(&scene.gateway, form.workspace).await;
     hook.send("{}").await;
     let hook = hook.address.webhook;
+    let account = world
+        .connect_by_grant(form.workspace, form.owner, "calendar", &peer.url)
+        .await
+        .account_id;
     let desk = Desk::start(world).await;
     let dark = Reader {
         dark: true,
@@ -462,6 +466,7 @@ async fn the_desk_is_for_everybody(engine: Engine) {
             ),
             (format!("/forms/{}", form.workflow), "form"),
             ("/accounts".to_owned(), "accounts"),
+            (format!("/accounts/{account}/let-in"), "account-let-in"),
             ("/webhooks".to_owned(), "webhooks"),
             (format!("/webhooks/{hook}"), "webhook"),
             ("/people".to_owned(), "people"),

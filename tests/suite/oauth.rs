@@ -290,6 +290,12 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
         "{page}"
     );
     world.await_state("queued", 5).await;
+    let status = world.order("status");
+    let unconnected = &status["unconnected"][0];
+    assert_eq!(
+        (&unconnected["account"], &unconnected["runs"]),
+        (&json!("crm"), &json!(5))
+    );
     let calls = server.called().len();
     form.assert_accepts("k10").await;
     world.await_state("queued", 6).await;

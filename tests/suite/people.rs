@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use letterbox_common::{
     Token,
     ids::{RunId, UserId, WorkspaceId},
-    sealing::KeyRing,
     states::MemberRole,
 };
 use letterbox_database::Role;
-use letterbox_operator::{NewGrant, Operator, Orderer, RunFilter};
+use letterbox_operator::{Operator, Orderer, RunFilter};
 use letterbox_tests::{Peer, Reply, Scene, World, command_file, post};
 use serde_json::{Value, json};
 
@@ -248,20 +247,14 @@ async fn the_rows_of_others_do_not_change() {
     world.await_signals(1).await;
     let operator = world.operator().await;
     let plain_account = operator.accounts(scene.form.workspace).await.unwrap()[0].account_id;
-    let url: url::Url = peer.url.parse().unwrap();
-    let by_grant = NewGrant {
-        workspace: scene.form.workspace,
-        user: scene.form.owner,
-        name: "by-grant".to_owned(),
-        base_url: url.clone(),
-        token_url: url.clone(),
-        authorize_url: Some(url),
-        client_id: "letterbox".to_owned(),
-        client_secret: None,
-        scope: None,
-    };
-    let keys: KeyRing = world.account_keys.parse().unwrap();
-    operator.connect_by_grant(&keys, &by_grant).await.unwrap();
+    world
+        .connect_by_grant(
+            scene.form.workspace,
+            scene.form.owner,
+            "by-grant",
+            &peer.url,
+        )
+        .await;
     let own = operator.create_workspace("Own", None).await.unwrap();
     let eve = member(world, own.workspace_id, MemberRole::Owner).await;
     let link = operator.make_sign_in_link(eve).await.unwrap().token;

@@ -23,12 +23,14 @@ use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
 const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 
 /// The columns of an [`AccountRow`].
-macro_rules! columns {
+macro_rules! account_columns {
     () => {
         "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
          disconnected_at, is_refused, waits_for"
     };
 }
+
+pub(crate) use account_columns;
 
 statements! {
     /// Connects an account of a member.
@@ -37,22 +39,22 @@ INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_ur
                                 credential_sealed)
 SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7
 FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
-RETURNING ", columns!());
+RETURNING ", account_columns!());
 
     /// The accounts of a workspace, oldest first.
     ACCOUNTS = accounts concat!("
-SELECT ", columns!(), "
+SELECT ", account_columns!(), "
 FROM connected_accounts WHERE workspace_id = $1 ORDER BY created_at, account_id");
 
     /// A connected account.
     ACCOUNT = account concat!("
-SELECT ", columns!(), "
+SELECT ", account_columns!(), "
 FROM connected_accounts WHERE account_id = $1 AND disconnected_at IS NULL
   AND workspace_id IN (SELECT workspace_id FROM workspaces)");
 
     /// The accounts that wait for their owners.
     WAITING_ACCOUNTS = waiting_accounts concat!("
-SELECT ", columns!(), "
+SELECT ", account_columns!(), "
 FROM connected_accounts
 WHERE workspace_id IN (SELECT workspace_id FROM workspaces) AND disconnected_at IS NULL
   AND waits_for = 'owner'
@@ -76,14 +78,14 @@ ORDER BY account, run_id DESC";
 UPDATE connected_accounts SET credential_sealed = $3
 WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
   AND NOT EXISTS (SELECT FROM grants WHERE workspace_id = $1 AND account_id = $2)
-RETURNING ", columns!());
+RETURNING ", account_columns!());
 
     /// Disconnects an account and destroys its credential.
     DISCONNECT_ACCOUNT = disconnect_account concat!("
 UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL
 WHERE account_id = $1 AND disconnected_at IS NULL
   AND workspace_id IN (SELECT workspace_id FROM workspaces)
-RETURNING ", columns!());
+RETURNING ", account_columns!());
 }
 
 /// An account to connect.

@@ -12,18 +12,14 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{AccountRow, Operator, OperatorError, Reason, accounts::check_account, error::Explain};
+use crate::{
+    AccountRow, Operator, OperatorError, Reason,
+    accounts::{account_columns, check_account},
+    error::Explain,
+};
 
 /// The header that carries tokens.
 const HEADER: &str = "authorization";
-
-/// The columns of an [`AccountRow`].
-macro_rules! columns {
-    () => {
-        "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
-         disconnected_at, is_refused, waits_for"
-    };
-}
 
 /// Hands in the value $3 of a column of a grant: a worker exchanges it now.
 macro_rules! hand_in {
@@ -34,7 +30,7 @@ WITH account AS (
     UPDATE connected_accounts SET waits_for = 'token'
     WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
     RETURNING ",
-            columns!(),
+            account_columns!(),
             "
 ), given AS (
     UPDATE grants g SET ",
@@ -57,7 +53,7 @@ WITH account AS (
     SELECT m.workspace_id, $2, m.user_id, $4, $5, $6,
         CASE WHEN $8::text IS NULL THEN 'token' ELSE 'owner' END
     FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
-    RETURNING ", columns!(), "
+    RETURNING ", account_columns!(), "
 ), granted AS (
     INSERT INTO grants (workspace_id, account_id, user_id, token_url, authorize_url, client_id,
         scope, client_secret_sealed, renew_at)

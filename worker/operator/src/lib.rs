@@ -64,7 +64,7 @@ pub use self::{
     sealing_keys::{KeyRings, Rotation},
     sessions::{BoundLogin, Issuer, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
-    status::{BacklogKind, Held, Part, Retrying, Status},
+    status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
     submission::Submission,
     users::User,
     webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},

@@ -28,18 +28,20 @@ const DEAD: &str = "could not be processed: see dead-letters list";
 
 statements! {
     /// Runs that are due and that no worker has taken: those that are ready, and those whose time
-    /// has come. Held workspaces are not late.
+    /// has come. Held workspaces are not late, nor are runs whose account waits.
     DUE_RUNS = due_runs "
 WITH due AS (
-    (SELECT workspace_id, due_at FROM active_runs WHERE state = 'ready' LIMIT 1000000)
+    (SELECT workspace_id, account_id, due_at FROM active_runs WHERE state = 'ready'
+     LIMIT 1000000)
     UNION ALL
-    (SELECT workspace_id, due_at FROM active_runs
+    (SELECT workspace_id, account_id, due_at FROM active_runs
      WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
      LIMIT 1000000)
 )
 SELECT count(*) AS count, extract(epoch FROM now() - min(due_at))::float8 AS oldest_seconds,
        extract(epoch FROM now() - min(due_at) FILTER (WHERE workspace_id NOT IN (
-           SELECT h.workspace_id FROM held_workspaces h)))::float8
+           SELECT h.workspace_id FROM held_workspaces h) AND account_id NOT IN (
+           SELECT a.account_id FROM waiting_accounts a)))::float8
            AS late_seconds
 FROM due";
 
@@ -87,6 +89,17 @@ JOIN workspaces w ON w.workspace_id = soon.workspace_id
 LEFT JOIN connected_accounts c ON c.workspace_id = soon.workspace_id
     AND c.account_id = soon.account_id
 GROUP BY w.name, w.workspace_id, c.name, c.account_id ORDER BY runs DESC LIMIT 20";
+
+    /// The accounts that wait for their owners, and how many runs for them.
+    UNCONNECTED = unconnected_accounts "
+SELECT w.name AS workspace_name, c.name AS account, g.error,
+       (SELECT count(*) FROM active_runs r WHERE r.workspace_id = c.workspace_id
+           AND r.account_id = c.account_id AND r.state = 'ready') AS runs
+FROM connected_accounts c
+JOIN grants g ON g.workspace_id = c.workspace_id AND g.account_id = c.account_id
+JOIN workspaces w ON w.workspace_id = c.workspace_id
+WHERE c.waits_for = 'owner' AND c.disconnected_at IS NULL
+ORDER BY runs DESC LIMIT 20";
 
     /// Gateways and workers that are alive.
     PROCESSES = living_processes "
@@ -178,6 +191,26 @@ from_row!(Retrying {
     error
 });
 
+/// An account that waits for its owner to connect it, and with it every run that is to call it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Unconnected {
+    /// Its workspace, for people.
+    pub workspace_name: String,
+    /// Its name.
+    pub account: String,
+    /// How many runs wait.
+    pub runs: i64,
+    /// Why it gets no token; `None` if it never had one.
+    pub error: Option<String>,
+}
+
+from_row!(Unconnected {
+    workspace_name,
+    account,
+    runs,
+    error
+});
+
 /// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -193,6 +226,8 @@ pub struct Status {
     pub ended_last_hour: BTreeMap<String, i64>,
     /// The accounts that runs wait for because an attempt came to nothing; at most 20.
     pub retrying: Vec<Retrying>,
+    /// The accounts that wait for their owners; at most 20.
+    pub unconnected: Vec<Unconnected>,
     /// The workspaces that are held.
     pub held: Vec<Held>,
 }
@@ -294,6 +329,7 @@ impl Operator {
             runs: self.runs_by_state(&RUNS_UNDER_WAY).await?,
             ended_last_hour: self.runs_by_state(&RUNS_ENDED).await?,
             retrying: self.database.fetch_all(&RETRYING, &[]).await?,
+            unconnected: self.database.fetch_all(&UNCONNECTED, &[]).await?,
             held: self.database.fetch_all(&HELD, &[]).await?,
         })
     }

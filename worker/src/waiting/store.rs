@@ -13,20 +13,21 @@ SELECT NOT EXISTS (SELECT FROM workers
 
     /// How long the oldest run that no worker has taken has been due, in seconds; 0 if there is
     /// none. Examines the first ready run of each lane, and the first runs whose time has come.
-    /// Runs of held workspaces are not late.
+    /// Runs of held workspaces are not late, nor are those whose account waits.
     OLDEST_DUE_RUN = oldest_due_run "
 WITH unseen AS (
-    SELECT workspace_id, due_at FROM active_runs
+    SELECT workspace_id, account_id, due_at FROM active_runs
     WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
     ORDER BY due_at LIMIT 1000
 ), due AS (
-    SELECT workspace_id, due_at
+    SELECT workspace_id, account_id, due_at
     FROM ready_lanes('00000000-0000-0000-0000-000000000000',
         '00000000-0000-0000-0000-000000000000', 10000)
-    UNION ALL SELECT workspace_id, due_at FROM unseen
+    UNION ALL SELECT workspace_id, account_id, due_at FROM unseen
 )
 SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
-FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h)";
+FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h)
+  AND account_id NOT IN (SELECT w.account_id FROM waiting_accounts w)";
 
     /// The number of pending approvals, and the age of the oldest in seconds.
     PENDING_APPROVALS = oldest_approval "

@@ -26,8 +26,7 @@ SELECT pg_advisory_xact_lock(3829, 18), set_config('synchronous_commit', 'off', 
     HELD = what_is_held "
 SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_all,
        ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held,
-       ARRAY(SELECT account_id FROM connected_accounts
-             WHERE waits_for IS NOT NULL AND disconnected_at IS NULL) AS waiting";
+       ARRAY(SELECT account_id FROM waiting_accounts) AS waiting";
 
     /// What other workers have taken and not let go of. Found by keys only: entries that an old
     /// snapshot keeps in an index cost nothing here. A worker that has reported last in the future

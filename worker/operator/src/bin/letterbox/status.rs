@@ -84,6 +84,18 @@ fn text(status: &Status) -> String {
             "retrying            {runs}, account '{account}' of {workspace}: {error}; next {next}"
         ));
     }
+    for waiting in &status.unconnected {
+        let (workspace, account) = (word(&waiting.workspace_name), word(&waiting.account));
+        let error = waiting
+            .error
+            .as_deref()
+            .map(|error| format!(" ({})", word(error)));
+        lines.push(format!(
+            "unconnected         {}, account '{account}' of {workspace} waits for its owner{}",
+            waiting.runs,
+            error.unwrap_or_default()
+        ));
+    }
     for held in &status.held {
         let id = held
             .workspace_id
