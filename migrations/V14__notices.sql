@@ -210,7 +210,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     LEFT JOIN users u ON u.user_id = t.user_id
     LEFT JOIN connected_accounts a
         ON a.workspace_id = t.workspace_id AND a.account_id = t.account_id
-        AND a.disconnected_at IS NULL
+        AND a.credential_sealed IS NOT NULL
 $$;
 COMMENT ON FUNCTION take_letters IS 'The letters that are due, each for one attempt';
 

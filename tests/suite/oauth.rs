@@ -263,6 +263,14 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     })
     .await;
 
+    // A notice through an account without a token waits, and keeps none of the others back.
+    world.order(format!("workspace notify {workspace} --account {account}"));
+    let news = "INSERT INTO news (workspace_id, kind, subject_id, happened_at)
+        SELECT workspace_id, 'failure', gen_random_uuid(), '-infinity' FROM workspaces";
+    world.database.batch_execute(news).await.unwrap();
+    let letters = "SELECT count(*) FROM letters WHERE error = 'the account is not connected'";
+    eventually("the letter waits", async || world.count(letters).await == 1).await;
+
     let_in(&desk, &mut ada, &account).await;
     world.await_state("succeeded", 5).await;
     let redeemed = server.peer.received();

@@ -112,7 +112,7 @@ impl Notices {
                     status => Err(format!("the account answered {status}")),
                 }
             }
-            By::Nothing => Err("the recipient is gone".to_owned()),
+            By::Nothing => Err("the account is not connected".to_owned()),
         }
     }
 

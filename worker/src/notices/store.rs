@@ -45,7 +45,7 @@ pub(super) enum By {
     Mail(String),
     /// Through this account.
     Account(Account),
-    /// The account is disconnected meanwhile.
+    /// The account has no credential: it was disconnected meanwhile, or waits for its owner.
     Nothing,
 }
 
