@@ -26,7 +26,8 @@ impl Grant {
     /// Reads what was sealed; `None` if it is no grant.
     #[must_use]
     pub fn parse(json: &Secret) -> Option<Self> {
-        serde_json::from_slice(json.expose()).ok()
+        let json = std::str::from_utf8(json.expose()).ok()?;
+        serde_json::from_str(json).ok()
     }
 
     /// What is sealed: JSON.

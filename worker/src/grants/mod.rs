@@ -248,7 +248,8 @@ async fn send(egress: Egress, request: HttpRequest) -> Result<oauth2::HttpRespon
         return Err(AskError::Status(answer.status));
     }
     // Some servers refuse with 200.
-    let is_refused = serde_json::from_slice::<BasicErrorResponse>(&answer.body).is_ok();
+    let body = std::str::from_utf8(&answer.body).unwrap_or_default();
+    let is_refused = serde_json::from_str::<BasicErrorResponse>(body).is_ok();
     let status = if is_refused { 400 } else { answer.status };
     let mut response = oauth2::HttpResponse::new(answer.body);
     *response.status_mut() = status.try_into().map_err(|_| AskError::Unreadable)?;

@@ -49,7 +49,7 @@ pub(crate) enum AccountCommand {
         #[arg(long, value_name = "NAME", requires = "value_file")]
         header: Option<String>,
         #[command(flatten)]
-        oauth: Oauth,
+        oauth: Box<Oauth>,
     },
     /// List the accounts of a workspace
     List {
