@@ -143,11 +143,24 @@ COMMENT ON FUNCTION begin_session IS
     'Begins the session with this hash for the link with that one, which is used up; null if there '
     'is none';
 
+CREATE FUNCTION demand_desk() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM bound_logins b WHERE b.login = session_user) THEN
+        RAISE EXCEPTION 'only the desk speaks for others'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION demand_desk IS
+    'Fails under a login that is a person''s: such logins have the rights of the desk, but not its '
+    'word';
+
 CREATE FUNCTION begin_session_by(given_issuer text, given_subject text, address text, session bytea)
 RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     known uuid;
 BEGIN
+    PERFORM demand_desk();
     SELECT s.user_id INTO known FROM subjects s
     WHERE s.issuer = given_issuer AND s.subject = given_subject;
     IF NOT FOUND THEN

@@ -224,6 +224,7 @@ COMMENT ON FUNCTION end_letter IS 'Notes what came of an attempt: sent, if there
 
 CREATE FUNCTION ask_sign_in_link(given text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT demand_desk();
     INSERT INTO sign_in_requests (address)
     SELECT lower(given) WHERE char_length(given) BETWEEN 3 AND 200
         AND (SELECT count(*) FROM sign_in_requests) < 1000

@@ -317,6 +317,13 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
         "nothing was called meanwhile"
     );
     world.order("keys rotate");
+    let secret = [("kind", "client_secret"), ("credential", SECRET)];
+    let rotated = ada
+        .order(&format!("/accounts/{account}/rotate"), &secret)
+        .await;
+    assert_eq!(rotated.status(), StatusCode::SEE_OTHER);
+    form.assert_accepts("k11").await;
+    world.await_state("succeeded", 12).await;
     world.order(format!("account disconnect {account} --yes"));
     assert_eq!(world.count("SELECT count(*) FROM grants").await, 0);
 }

@@ -474,6 +474,33 @@ async fn each_role_may_do_its_part() {
     person.cancel_run(own).await.unwrap();
 }
 
+/// A person's login has the rights of the desk, and not its word: it signs in nobody else.
+#[tokio::test]
+async fn a_login_of_ones_own_speaks_for_nobody_else() {
+    let world = World::new().await;
+    let ada = user(&world, "ada").await;
+    let issuer = "INSERT INTO issuers VALUES ('https://issuer.example')";
+    world.database.batch_execute(issuer).await.unwrap();
+    let desk = world.session(Role::Desk).await;
+    let begin = format!(
+        "SELECT begin_session_by('https://issuer.example', 'it', 'ada@example.com', '\\x{}')",
+        "07".repeat(32)
+    );
+    let ask = "SELECT ask_sign_in_link('ada@example.com')";
+    desk.batch_execute(&format!("BEGIN; {begin}; {ask}; ROLLBACK"))
+        .await
+        .unwrap();
+    let login = "SELECT session_user::text";
+    let login: String = desk.query_one(login, &[]).await.unwrap().get(0);
+    let bind = "INSERT INTO bound_logins VALUES ($1::text::name, $2)";
+    world.database.execute(bind, &[&login, &ada]).await.unwrap();
+    for order in [begin.as_str(), ask] {
+        let refused = desk.batch_execute(order).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "42501", "{order}");
+    }
+    assert_eq!(world.count("SELECT count(*) FROM sessions").await, 0);
+}
+
 /// A login of their own makes the command line theirs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_of_ones_own_is_oneself() {

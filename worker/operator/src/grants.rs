@@ -256,7 +256,7 @@ impl Operator {
     /// Gives an account another client secret. Its runs wait until a worker has got a token.
     ///
     /// # Errors
-    /// As [`Self::grant`], and when the secret is invalid, or the owner is who lets Letterbox in.
+    /// As [`Self::grant`], and when the secret is invalid.
     pub async fn rotate_client_secret(
         &self,
         keys: &dyn Seal,
@@ -265,9 +265,6 @@ impl Operator {
     ) -> Result<AccountRow, OperatorError> {
         check_secret(secret)?;
         let (_, grant) = self.grant(account).await?;
-        if grant.authorize_url.is_some() {
-            return Err(Reason::OtherGrant.into());
-        }
         let sealed = keys.seal(Place::ClientSecret(grant.row()), secret.expose())?;
         self.hand_in(&HAND_IN_SECRET, &grant, &sealed).await
     }
