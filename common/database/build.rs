@@ -1,5 +1,5 @@
-//! Rebuilds the crate when a migration changes: the migrations are embedded in it.
+//! The schema is embedded: the crate is built again when a file of it changes.
 
 fn main() {
-    println!("cargo:rerun-if-changed=../../migrations");
+    println!("cargo::rerun-if-changed=../../migrations");
 }

@@ -495,7 +495,7 @@ async fn a_login_of_ones_own_speaks_for_nobody_else() {
     let bind = "INSERT INTO bound_logins VALUES ($1::text::name, $2)";
     world.database.execute(bind, &[&login, &ada]).await.unwrap();
     for order in [begin.as_str(), ask] {
-        let refused = desk.batch_execute(order).await.unwrap_err();
+        let refused = desk.batch_execute(order).await.expect_err(order);
         assert_eq!(refused.code().unwrap().code(), "42501", "{order}");
     }
     assert_eq!(world.count("SELECT count(*) FROM sessions").await, 0);
