@@ -56,12 +56,13 @@ COMMENT ON COLUMN subjects.user_id IS 'The user';
 
 CREATE TABLE bound_logins (
     login   name PRIMARY KEY,
-    user_id uuid NOT NULL REFERENCES users
+    user_id uuid REFERENCES users
 );
 COMMENT ON TABLE bound_logins IS
     'Database logins of persons: under one, every program is that person';
 COMMENT ON COLUMN bound_logins.login IS 'The login';
-COMMENT ON COLUMN bound_logins.user_id IS 'Whose it is';
+COMMENT ON COLUMN bound_logins.user_id IS
+    'Whose it is; null once it was taken from them: then it is nobody, and never the desk';
 
 CREATE VIEW living_sessions AS
 SELECT * FROM sessions WHERE created_at > clock_timestamp() - interval '7 days'
@@ -70,7 +71,8 @@ COMMENT ON VIEW living_sessions IS 'Sessions whose time is not over; the only de
 
 CREATE FUNCTION acting() RETURNS TABLE (user_id uuid, proven_by text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT b.user_id, 'login' FROM bound_logins b WHERE b.login = session_user
+    SELECT b.user_id, 'login' FROM bound_logins b
+    WHERE b.login = session_user AND b.user_id IS NOT NULL
     UNION ALL
     SELECT s.user_id, s.proven_by FROM living_sessions s
     WHERE s.token_sha256 = decode(current_setting('letterbox.session', true), 'hex')
@@ -152,8 +154,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION demand_desk IS
-    'Fails under a login that is a person''s: such logins have the rights of the desk, but not its '
-    'word';
+    'Fails under a login that is a person''s, or was: such logins have the rights of the desk, but '
+    'not its word';
 
 CREATE FUNCTION begin_session_by(given_issuer text, given_subject text, address text, session bytea)
 RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -167,7 +169,9 @@ BEGIN
         -- Who is bound to another subject of this issuer stays so.
         INSERT INTO subjects (issuer, subject, user_id)
         SELECT i.issuer, given_subject, u.user_id FROM issuers i CROSS JOIN users u
-        WHERE i.issuer = given_issuer AND lower(u.email) = lower(address)
+        WHERE i.issuer = given_issuer
+            -- Letters of ASCII only: others fold into them.
+            AND lower(u.email COLLATE "C") = lower(address COLLATE "C")
         ON CONFLICT DO NOTHING RETURNING user_id INTO known;
     END IF;
     RETURN add_session(session, known, 'oidc');
@@ -213,8 +217,8 @@ GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats
     TO letterbox_operator, letterbox_desk;
 GRANT EXECUTE ON FUNCTION begin_session, begin_session_by, greet, end_session, cancel_run, retry_run
     TO letterbox_desk;
-GRANT SELECT, INSERT, DELETE ON sign_in_links, sessions, bound_logins, issuers, subjects
-    TO letterbox_operator;
+GRANT SELECT, INSERT, DELETE ON sign_in_links, sessions, issuers, subjects TO letterbox_operator;
+GRANT SELECT, INSERT, UPDATE ON bound_logins TO letterbox_operator;
 
 -- What people see: rows of their workspaces, by the least role that sees them.
 
@@ -344,16 +348,55 @@ GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rule
     UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
     ON webhooks TO letterbox_desk;
 
-CREATE POLICY owners_govern ON members TO letterbox_desk
+CREATE FUNCTION is_known(person uuid) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT EXISTS (SELECT FROM members m WHERE m.user_id = person
+        AND m.workspace_id = ANY (workspaces_as('viewer')))
+$$;
+COMMENT ON FUNCTION is_known IS
+    'Whether somebody is a member of a workspace of the person who acts: whom they see already, or '
+    'have asked in';
+CREATE POLICY owners_add ON members FOR INSERT TO letterbox_desk WITH CHECK (
+    workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[])
+    AND is_known(user_id));
+CREATE POLICY owners_govern ON members FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
 CREATE POLICY owners_rule ON policies FOR INSERT TO letterbox_desk
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
-GRANT INSERT (workspace_id, user_id, role, deactivated_at), UPDATE (role, deactivated_at), DELETE
+GRANT INSERT (workspace_id, user_id, role, deactivated_at), UPDATE (role, deactivated_at)
     ON members TO letterbox_desk;
 GRANT INSERT (workspace_id, version, policy) ON policies TO letterbox_desk;
 
+CREATE FUNCTION versions_have_no_gap() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NEW.version <> 1 + coalesce((SELECT max(p.version) FROM policies p
+        WHERE p.workspace_id = NEW.workspace_id), 0) THEN
+        RAISE EXCEPTION 'versions of a policy count by one' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION versions_have_no_gap IS
+    'Refuses a version that is not the next: after the last possible one nobody could set another';
+REVOKE EXECUTE ON FUNCTION versions_have_no_gap FROM PUBLIC;
+CREATE TRIGGER versions_have_no_gap BEFORE INSERT ON policies
+    FOR EACH ROW EXECUTE FUNCTION versions_have_no_gap();
+
+CREATE FUNCTION remove_member(tenant uuid, member uuid) RETURNS SETOF members
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    DELETE FROM members WHERE workspace_id = tenant AND user_id = member
+        AND (is_operator() OR tenant = ANY (workspaces_as('owner')))
+    RETURNING *
+$$;
+COMMENT ON FUNCTION remove_member IS
+    'Removes a member, for an operator or an owner of the workspace. Nobody else deletes members: '
+    'who may delete from a table may lock all of it';
+
 CREATE FUNCTION introduce(tenant uuid, fresh uuid, address text, called text) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    known uuid;
 BEGIN
     IF NOT is_operator() AND tenant <> ALL (workspaces_as('owner')) THEN
         RAISE EXCEPTION 'only an owner of the workspace asks somebody in'
@@ -361,14 +404,20 @@ BEGIN
     END IF;
     INSERT INTO users (user_id, email, name) VALUES (fresh, address, called)
     ON CONFLICT (lower(email)) DO NOTHING;
-    RETURN (SELECT u.user_id FROM users u WHERE lower(u.email) = lower(address));
+    SELECT u.user_id INTO known FROM users u WHERE lower(u.email) = lower(address);
+    -- Without rights, until the owner says which.
+    INSERT INTO members (workspace_id, user_id, role, deactivated_at)
+    VALUES (tenant, known, 'viewer', clock_timestamp()) ON CONFLICT DO NOTHING;
+    RETURN known;
 END
 $$;
 COMMENT ON FUNCTION introduce IS
     'The user with this address, for an owner who wants to make them a member: a new one, if there '
     'is none';
-REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, introduce FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION is_mine, lock_owner, introduce TO letterbox_operator, letterbox_desk;
+REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, is_known, remove_member,
+    introduce FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION is_mine, lock_owner, is_known, remove_member, introduce
+    TO letterbox_operator, letterbox_desk;
 
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON sessions
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');
@@ -378,5 +427,5 @@ CREATE TRIGGER audit AFTER INSERT OR DELETE ON issuers
     FOR EACH ROW EXECUTE FUNCTION audit('issuer');
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON subjects
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');
-CREATE TRIGGER audit AFTER INSERT OR DELETE ON bound_logins
+CREATE TRIGGER audit AFTER INSERT OR UPDATE ON bound_logins
     FOR EACH ROW EXECUTE FUNCTION audit('login');

@@ -84,6 +84,9 @@ COMMENT ON FUNCTION note_news IS
 
 CREATE TRIGGER note_question AFTER INSERT ON approvals
     FOR EACH ROW EXECUTE FUNCTION note_news('question', 'approval_id');
+CREATE TRIGGER note_question_again AFTER UPDATE OF state ON approvals
+    FOR EACH ROW WHEN (NEW.state = 'pending' AND OLD.state <> 'pending')
+    EXECUTE FUNCTION note_news('question', 'approval_id');
 CREATE TRIGGER note_failure AFTER UPDATE OF state ON runs
     FOR EACH ROW WHEN (NEW.state = 'failed' AND OLD.state <> 'failed')
     EXECUTE FUNCTION note_news('failure', 'run_id');
@@ -199,7 +202,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     ), taken AS (
         -- Whoever took it may have died: it is tried again then.
         UPDATE letters l SET attempts = l.attempts + 1, due_at = clock_timestamp()
-            + least(interval '30 seconds' * 2 ^ l.attempts, interval '2 hours')
+            + least(interval '2 minutes' * 2 ^ l.attempts, interval '2 hours')
         FROM due WHERE l.workspace_id = due.workspace_id AND l.letter_id = due.letter_id
         RETURNING l.*
     )
@@ -218,7 +221,7 @@ CREATE FUNCTION end_letter(tenant uuid, letter uuid, failure text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     UPDATE letters SET error = left(failure, 1000),
         sent_at = CASE WHEN failure IS NULL THEN clock_timestamp() END
-    WHERE workspace_id = tenant AND letter_id = letter
+    WHERE workspace_id = tenant AND letter_id = letter AND sent_at IS NULL
 $$;
 COMMENT ON FUNCTION end_letter IS 'Notes what came of an attempt: sent, if there is no failure';
 
@@ -239,6 +242,7 @@ DECLARE
     asked text;
     known users;
 BEGIN
+    DELETE FROM sign_in_links WHERE expires_at < clock_timestamp();
     DELETE FROM sign_in_requests r WHERE r.address = (
         SELECT one.address FROM sign_in_requests one ORDER BY one.asked_at LIMIT 1
         FOR UPDATE SKIP LOCKED)
@@ -267,7 +271,8 @@ GRANT SELECT ON letters TO letterbox_operator;
 
 -- Owners set it for their workspace, with accounts of their own.
 
-CREATE FUNCTION notices_use_ones_own_account() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION notices_use_ones_own_account() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     IF NOT is_operator() AND NOT EXISTS (SELECT FROM connected_accounts c JOIN acting() a
         ON a.user_id = c.user_id WHERE c.workspace_id = NEW.workspace_id
@@ -284,6 +289,7 @@ CREATE TRIGGER notices_use_ones_own_account BEFORE UPDATE OF notify_account ON w
     FOR EACH ROW WHEN (NEW.notify_account IS NOT NULL
         AND NEW.notify_account IS DISTINCT FROM OLD.notify_account)
     EXECUTE FUNCTION notices_use_ones_own_account();
+REVOKE EXECUTE ON FUNCTION notices_use_ones_own_account FROM PUBLIC;
 CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
 GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_desk;

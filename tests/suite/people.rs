@@ -341,7 +341,7 @@ async fn the_rows_of_others_do_not_change() {
             }
             row[key] = json!(uuid::Uuid::now_v7());
         }
-        row["version"] = json!(99);
+        row["version"] = json!(2);
         row["number"] = json!(99);
         row["user_id"] = json!(eve);
         row["owner_id"] = json!(eve);
@@ -370,6 +370,45 @@ async fn the_rows_of_others_do_not_change() {
             "{table}: {error:?}"
         );
     }
+    // Nor with tricks: a table in the way of a trigger's, a lock on all rows, the last version that
+    // there can be, a member whom nobody has asked in.
+    let (own, account) = (own.workspace_id, plain_account);
+    let tricks = [
+        (
+            format!(
+                "CREATE TEMP TABLE connected_accounts AS SELECT '{own}'::uuid AS workspace_id,
+                    '{account}'::uuid AS account_id, '{eve}'::uuid AS user_id,
+                    NULL::timestamptz AS disconnected_at;
+                UPDATE workspaces SET notify_account = '{account}' WHERE workspace_id = '{own}'"
+            ),
+            "42501",
+        ),
+        (
+            "LOCK TABLE members IN ACCESS EXCLUSIVE MODE".to_owned(),
+            "42501",
+        ),
+        (
+            format!(
+                "INSERT INTO policies (workspace_id, version, policy)
+                VALUES ('{own}', 2147483647, '{{}}')"
+            ),
+            "23514",
+        ),
+        (
+            format!(
+                "INSERT INTO members (workspace_id, user_id, role)
+                VALUES ('{own}', '{}', 'viewer')",
+                scene.form.owner
+            ),
+            "42501",
+        ),
+    ];
+    for (trick, code) in tricks {
+        let in_vain = desk.batch_execute(&format!("BEGIN; {trick}; COMMIT")).await;
+        let error = in_vain.expect_err(&trick);
+        assert_eq!(error.code().unwrap().code(), code, "{trick}: {error:?}");
+        desk.batch_execute("ROLLBACK").await.unwrap();
+    }
     let functions = "SELECT proname::text FROM pg_proc
         WHERE pronamespace = 'public'::regnamespace AND prosecdef
             AND has_function_privilege('letterbox_desk', oid, 'EXECUTE') ORDER BY proname";
@@ -386,8 +425,10 @@ async fn the_rows_of_others_do_not_change() {
         "end_session",
         "greet",
         "introduce",
+        "is_known",
         "is_mine",
         "lock_owner",
+        "remove_member",
         "retry_run",
         "workspaces_as",
     ];
@@ -494,10 +535,17 @@ async fn a_login_of_ones_own_speaks_for_nobody_else() {
     let login: String = desk.query_one(login, &[]).await.unwrap().get(0);
     let bind = "INSERT INTO bound_logins VALUES ($1::text::name, $2)";
     world.database.execute(bind, &[&login, &ada]).await.unwrap();
-    for order in [begin.as_str(), ask] {
-        let refused = desk.batch_execute(order).await.expect_err(order);
-        assert_eq!(refused.code().unwrap().code(), "42501", "{order}");
+    let taken = "UPDATE bound_logins SET user_id = NULL";
+    for change in ["", taken] {
+        world.database.batch_execute(change).await.unwrap();
+        for order in [begin.as_str(), ask] {
+            let refused = desk.batch_execute(order).await.expect_err(order);
+            assert_eq!(refused.code().unwrap().code(), "42501", "{order}");
+        }
     }
+    let anybody = "SELECT count(*) FROM acting()";
+    let anybody: i64 = desk.query_one(anybody, &[]).await.unwrap().get(0);
+    assert_eq!(anybody, 0);
     assert_eq!(world.count("SELECT count(*) FROM sessions").await, 0);
 }
 

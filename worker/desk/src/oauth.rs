@@ -37,31 +37,41 @@ pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, Pa
         .add_scopes(scopes.map(|scope| Scope::new(scope.to_owned())))
         .set_pkce_challenge(challenge)
         .url();
-    let account = grant.account_id.to_string();
-    let kept = [state.secret(), verifier.secret(), &account];
+    let (account, revision) = (grant.account_id.to_string(), grant.revision.to_string());
+    let kept = [state.secret(), verifier.secret(), &account, &revision];
     Ok(Some(Begun {
         to: to.into(),
         kept: kept.map(String::as_str).join("."),
     }))
 }
 
-/// The account for which the browser has begun this, and its verifier; `None` if it was another
-/// browser, or something else.
-pub(crate) fn begun<'k>(
-    kept: Option<&'k str>,
-    state: Option<&str>,
-) -> Option<(AccountId, &'k str)> {
+/// What the browser has kept of what it began.
+pub(crate) struct Kept<'k> {
+    pub(crate) account: AccountId,
+    /// The revision of its grant then.
+    pub(crate) revision: i64,
+    verifier: &'k str,
+}
+
+/// What the browser has begun; `None` if it was another browser, or something else.
+pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Kept<'k>> {
     let mut kept = kept?.split('.');
-    let (begun, verifier, account) = (kept.next()?, kept.next()?, kept.next()?);
+    let mut next = || kept.next();
+    let (begun, verifier, account, revision) = (next()?, next()?, next()?, next()?);
     let is_same = begun.as_bytes().ct_eq(state?.as_bytes());
-    Some((account.parse().ok()?, verifier)).filter(|_| is_same.into())
+    let kept = Kept {
+        account: account.parse().ok()?,
+        revision: revision.parse().ok()?,
+        verifier,
+    };
+    Some(kept).filter(|_| is_same.into())
 }
 
 /// What is handed in.
-pub(crate) fn code(code: &str, verifier: &str, desk: &str) -> Grant {
+pub(crate) fn code(code: &str, kept: &Kept<'_>, desk: &str) -> Grant {
     Grant::Code {
         code: code.to_owned(),
-        verifier: verifier.to_owned(),
+        verifier: kept.verifier.to_owned(),
         redirect_url: format!("{desk}{CALLBACK}"),
     }
 }

@@ -21,25 +21,29 @@ use crate::{
 /// The header that carries tokens.
 const HEADER: &str = "authorization";
 
-/// Hands in the value $3 of a column of a grant: a worker exchanges it now.
+/// Hands in the value $3 of a column of a grant that is at the revision $4 still: a worker
+/// exchanges it now.
 macro_rules! hand_in {
     ($column:literal) => {
         concat!(
             "
-WITH account AS (
-    UPDATE connected_accounts SET waits_for = 'token'
+WITH locked AS (
+    SELECT workspace_id, account_id FROM connected_accounts
     WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
-    RETURNING ",
-            account_columns!(),
-            "
+    FOR NO KEY UPDATE OF connected_accounts
 ), given AS (
     UPDATE grants g SET ",
             $column,
             " = $3, revision = g.revision + 1, renew_at = now(), taken_until = NULL,
         failures = 0, error = NULL
-    FROM account a WHERE g.workspace_id = a.workspace_id AND g.account_id = a.account_id
+    FROM locked l WHERE g.workspace_id = l.workspace_id AND g.account_id = l.account_id
+        AND g.revision = $4
+    RETURNING g.workspace_id, g.account_id
 )
-SELECT * FROM account"
+UPDATE connected_accounts SET waits_for = 'token'
+WHERE (workspace_id, account_id) IN (SELECT workspace_id, account_id FROM given)
+RETURNING ",
+            account_columns!()
         )
     };
 }
@@ -66,13 +70,13 @@ SELECT * FROM account");
     /// How the accounts of a workspace get their tokens.
     GRANTS = grants "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
-    error
+    error, revision
 FROM grants WHERE workspace_id = $1";
 
     /// How an account gets its tokens.
     GRANT = grant_of_account "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
-    error
+    error, revision
 FROM grants WHERE workspace_id = $1 AND account_id = $2";
 
     /// Hands in a client secret.
@@ -158,6 +162,8 @@ pub struct GrantStatus {
     pub renew_at: Option<jiff::Timestamp>,
     /// Why there is no new token.
     pub error: Option<String>,
+    /// Counts what was handed in and exchanges that began.
+    pub revision: i64,
 }
 
 from_row!(GrantStatus {
@@ -169,7 +175,8 @@ from_row!(GrantStatus {
     client_id,
     scope,
     renew_at,
-    error
+    error,
+    revision
 });
 
 impl GrantStatus {
@@ -269,17 +276,21 @@ impl Operator {
         self.hand_in(&HAND_IN_SECRET, &grant, &sealed).await
     }
 
-    /// Hands in the code with which the owner of an account lets Letterbox in.
+    /// Hands in the code with which the owner of an account lets Letterbox in, begun when its grant
+    /// was at this revision: so a code counts once.
     ///
     /// # Errors
-    /// As [`Self::grant`], and when nobody lets Letterbox in there.
+    /// As [`Self::grant`], and when nobody lets Letterbox in there, or something was handed in
+    /// since.
     pub async fn hand_in_code(
         &self,
         keys: &dyn Seal,
         account: AccountId,
+        revision: i64,
         code: &Grant,
     ) -> Result<AccountRow, OperatorError> {
-        let (_, grant) = self.grant(account).await?;
+        let (_, mut grant) = self.grant(account).await?;
+        grant.revision = revision;
         if grant.authorize_url.is_none() {
             return Err(Reason::OtherGrant.into());
         }
@@ -294,9 +305,10 @@ impl Operator {
         sealed: &[u8],
     ) -> Result<AccountRow, OperatorError> {
         let parameters = &[
-            &grant.workspace_id as _,
-            &grant.account_id as _,
-            &sealed as _,
+            /* $1 workspace_id */ &grant.workspace_id as _,
+            /* $2 account_id */ &grant.account_id as _,
+            /* $3 sealed */ &sealed as _,
+            /* $4 revision */ &grant.revision as _,
         ];
         let handed = self.database.fetch_optional(statement, parameters).await?;
         handed.ok_or(Reason::NotFound("connected account").into())

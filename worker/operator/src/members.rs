@@ -43,8 +43,7 @@ WHERE workspace_id = $1 AND user_id = $2 AND deactivated_at IS NULL";
 
     /// Removes a member.
     REMOVE_MEMBER = remove_member concat!("
-WITH removed AS (DELETE FROM members WHERE workspace_id = $1 AND user_id = $2 RETURNING *)
-SELECT ", member_columns!(), " FROM removed m JOIN users u USING (user_id)");
+SELECT ", member_columns!(), " FROM remove_member($1, $2) m JOIN users u USING (user_id)");
 
     /// Takes the rights of a user in all workspaces, and ends their sessions.
     DEACTIVATE_USER = deactivate_user concat!("

@@ -34,19 +34,22 @@ SELECT CASE WHEN login IS NULL THEN 'missing'
     WHEN pg_has_role(login, 'letterbox_operator', 'MEMBER')
         OR pg_has_role(login, 'letterbox_worker', 'MEMBER')
         OR pg_has_role(login, 'letterbox_gateway', 'MEMBER') THEN 'powerful'
+    WHEN login = to_regrole('letterbox_desk') THEN 'powerful'
     WHEN NOT pg_has_role(login, 'letterbox_desk', 'MEMBER') THEN 'powerless'
     END AS why
 FROM to_regrole(quote_ident($1)) AS login";
 
     /// Gives a login to a person.
     BIND_LOGIN = bind_login "
-INSERT INTO bound_logins (login, user_id) VALUES ($1::text::name, $2)
+INSERT INTO bound_logins AS b (login, user_id) VALUES ($1::text::name, $2)
+ON CONFLICT (login) DO UPDATE SET user_id = EXCLUDED.user_id WHERE b.user_id IS NULL
 RETURNING login::text AS login, user_id";
 
-    /// Takes a login from its person.
+    /// Takes a login from its person. It stays known: it is not the desk's.
     UNBIND_LOGIN = unbind_login "
-DELETE FROM bound_logins WHERE login = $1::text::name
-RETURNING login::text AS login, user_id";
+UPDATE bound_logins b SET user_id = NULL FROM bound_logins former
+WHERE b.login = $1::text::name AND former.login = b.login AND former.user_id IS NOT NULL
+RETURNING b.login::text AS login, former.user_id";
 
     /// Has the desk's word taken for whom an issuer knows.
     TRUST_ISSUER = trust_issuer "
@@ -223,9 +226,12 @@ impl Operator {
             return Err(Reason::UnfitLogin(why).into());
         }
         self.user(user).await?;
-        let bound = self.database.fetch_one(&BIND_LOGIN, &[&login, &user]).await;
-        let taken = Reason::UnfitLogin(format!("{login:?} belongs to somebody already"));
-        bound.explain(&SqlState::UNIQUE_VIOLATION, taken)
+        let bound = self
+            .database
+            .fetch_optional(&BIND_LOGIN, &[&login, &user])
+            .await?;
+        let taken = || Reason::UnfitLogin(format!("{login:?} belongs to somebody already"));
+        bound.ok_or_else(|| taken().into())
     }
 
     /// Takes a login from its person: it can do nothing then.

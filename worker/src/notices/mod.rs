@@ -8,6 +8,7 @@ mod store;
 
 use std::{fmt, time::Duration};
 
+use futures_util::future::join_all;
 use letterbox_common::{
     Token,
     sealing::{KeyRing, Place},
@@ -29,8 +30,10 @@ use crate::{
 
 /// How often the worker looks for what is to be sent.
 const EVERY: Duration = Duration::from_secs(1);
-/// Letters that are sent one after the other before others are looked for.
+/// Letters that are sent at once before others are looked for.
 const AT_ONCE: i32 = 20;
+/// How long one may take: less than the two minutes for which it is taken.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes letters, and sends them.
 pub(crate) struct Notices {
@@ -46,32 +49,44 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    /// Sends until `stop`. Several workers may do so at once.
+    /// Sends until `stop`. Several workers may do so at once. Links to sign in wait for no letter.
     pub(crate) async fn keep(self, stop: CancellationToken) {
-        while !stop.is_cancelled() {
-            // The database crate logs the failure; the next round tries again.
-            let _ = self.round().await;
-            stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
-        }
+        let letters = async {
+            while !stop.is_cancelled() {
+                // The database crate logs the failure; the next round tries again.
+                let _ = self.round().await;
+                stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
+            }
+        };
+        let links = async {
+            while let (Some(mailer), false) = (&self.mailer, stop.is_cancelled()) {
+                if !self.send_sign_in_link(mailer).await.unwrap_or(false) {
+                    stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
+                }
+            }
+        };
+        tokio::join!(letters, links);
     }
 
     async fn round(&self) -> Result<(), DatabaseError> {
         store::write_letters(&self.database, self.gather).await?;
-        for letter in store::take_letters(&self.database, AT_ONCE).await? {
-            let sent = self.send(&letter).await;
-            let outcome = if sent.is_ok() { "sent" } else { "failed" };
-            metrics::LETTERS.add([outcome], 1);
-            let failure = sent.err();
-            if let Some(failure) = &failure {
-                tracing::warn!(workspace_id = %letter.workspace, letter_id = %letter.id, failure,
-                    "a notice was not sent");
-            }
-            store::end_letter(&self.database, &letter, failure.as_deref()).await?;
+        let letters = store::take_letters(&self.database, AT_ONCE).await?;
+        // One that takes its time holds up none of the others.
+        let sending = letters.iter().map(|letter| self.try_once(letter));
+        join_all(sending).await.into_iter().collect()
+    }
+
+    async fn try_once(&self, letter: &Letter) -> Result<(), DatabaseError> {
+        let sending = tokio::time::timeout(TIMEOUT, self.send(letter)).await;
+        let sent = sending.unwrap_or_else(|_| Err("it took too long".to_owned()));
+        let outcome = if sent.is_ok() { "sent" } else { "failed" };
+        metrics::LETTERS.add([outcome], 1);
+        let failure = sent.err();
+        if let Some(failure) = &failure {
+            tracing::warn!(workspace_id = %letter.workspace, letter_id = %letter.id, failure,
+                "a notice was not sent");
         }
-        if let Some(mailer) = &self.mailer {
-            while self.send_sign_in_link(mailer).await? {}
-        }
-        Ok(())
+        store::end_letter(&self.database, letter, failure.as_deref()).await
     }
 
     async fn send(&self, letter: &Letter) -> Result<(), String> {

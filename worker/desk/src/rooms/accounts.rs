@@ -141,7 +141,7 @@ pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response,
 pub(crate) async fn come_back(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let (query, kept) = (&visit.asked.query, visit.asked.letting_in.as_deref());
     let begun = oauth::begun(kept, query.get("state"));
-    let (account, _) = begun.ok_or_else(not_begun)?;
+    let account = begun.ok_or_else(not_begun)?.account;
     let (account, grant) = visit.operator.grant(account).await?;
     let found = json!({
         "account": account,
@@ -156,10 +156,12 @@ pub(crate) async fn come_back(visit: &Visit<'_>) -> Result<Response, Trouble> {
 pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let kept = visit.asked.letting_in.as_deref();
     let begun = oauth::begun(kept, visit.asked.form.get("state"));
-    let (account, verifier) = begun.ok_or_else(not_begun)?;
-    let code = oauth::code(visit.given("code")?, verifier, &visit.desk.origin);
-    let keys = visit.operator.recipient(SealedColumn::Grant).await?;
-    let account = visit.operator.hand_in_code(&keys, account, &code).await?;
+    let begun = begun.ok_or_else(not_begun)?;
+    let code = oauth::code(visit.given("code")?, &begun, &visit.desk.origin);
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::Grant).await?;
+    let handing = operator.hand_in_code(&keys, begun.account, begun.revision, &code);
+    let account = handing.await?;
     let forgotten = session::begun_cookie(Begun::LetIn, "", visit.desk.is_https());
     let place = format!("/accounts?workspace={}", account.workspace_id);
     Ok(see(&place).with_cookie(forgotten))
