@@ -131,7 +131,7 @@ async fn requests_to_an_account_are_bounded_exactly() {
     for (round, gate) in (0_i64..).zip(&gates) {
         eventually("three are asked, the others wait for it", async || {
             let asked = asked.load(Ordering::SeqCst) as i64;
-            assert!(asked <= 3 * (round + 1));
+            assert!(asked <= 3 * (round + 1), "{asked} in round {round}");
             asked == 3 * (round + 1) && world.count(waiting).await == 9 - 3 * round
         })
         .await;

@@ -169,12 +169,11 @@ impl Look<'_> {
         self.in_hand.contains_key(&(one.lane.workspace, one.run))
     }
 
-    /// What all workers have taken, counted.
+    /// What all workers have taken, counted. A run that this worker has let go of may be another's
+    /// before its place here is free: it counts where it is now.
     fn in_flight(&self, seen: &Seen) -> InFlight {
         let mut lanes = self.in_hand.clone();
-        for (key, lane) in &seen.taken_by_others {
-            lanes.entry(*key).or_insert(*lane);
-        }
+        lanes.extend(seen.taken_by_others.iter().map(|(key, lane)| (*key, *lane)));
         InFlight::count(lanes.into_values())
     }
 
