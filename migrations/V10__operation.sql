@@ -298,6 +298,7 @@ COMMENT ON FUNCTION tell_presence IS 'Notes that a process is alive, and how it 
 CREATE FUNCTION end_presence(id uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     DELETE FROM processes WHERE process_id = id
+        AND pg_has_role(session_user, 'letterbox_' || program, 'MEMBER')
 $$;
 COMMENT ON FUNCTION end_presence IS 'Notes that a process has stopped';
 REVOKE EXECUTE ON FUNCTION tell_presence, end_presence FROM PUBLIC;

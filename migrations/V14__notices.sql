@@ -227,7 +227,6 @@ COMMENT ON FUNCTION end_letter IS 'Notes what came of an attempt: sent, if there
 
 CREATE FUNCTION ask_sign_in_link(given text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT demand_desk();
     INSERT INTO sign_in_requests (address)
     SELECT lower(given) WHERE char_length(given) BETWEEN 3 AND 200
         AND (SELECT count(*) FROM sign_in_requests) < 1000
@@ -290,6 +289,6 @@ CREATE TRIGGER notices_use_ones_own_account BEFORE UPDATE OF notify_account ON w
         AND NEW.notify_account IS DISTINCT FROM OLD.notify_account)
     EXECUTE FUNCTION notices_use_ones_own_account();
 REVOKE EXECUTE ON FUNCTION notices_use_ones_own_account FROM PUBLIC;
-CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_desk
+CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_person
     USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
-GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_desk;
+GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_person;

@@ -163,20 +163,20 @@ GRANT SELECT, INSERT, UPDATE ON grants TO letterbox_operator;
 
 ALTER TABLE grants ENABLE ROW LEVEL SECURITY;
 CREATE POLICY processes_see_all ON grants TO letterbox_worker, letterbox_operator USING (true);
-CREATE POLICY members_see ON grants FOR SELECT TO letterbox_desk USING (
+CREATE POLICY members_see ON grants FOR SELECT TO letterbox_person USING (
     user_id = (SELECT user_id FROM acting())
     OR workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
-CREATE POLICY owners_connect ON grants FOR INSERT TO letterbox_desk WITH CHECK (
+CREATE POLICY owners_connect ON grants FOR INSERT TO letterbox_person WITH CHECK (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
-CREATE POLICY owners_change ON grants FOR UPDATE TO letterbox_desk USING (
+CREATE POLICY owners_change ON grants FOR UPDATE TO letterbox_person USING (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
 GRANT SELECT (workspace_id, account_id, user_id, token_url, authorize_url, client_id, scope,
-    revision, renew_at, failures, error) ON grants TO letterbox_desk;
+    revision, renew_at, failures, error) ON grants TO letterbox_person;
 GRANT INSERT (workspace_id, account_id, user_id, token_url, authorize_url, client_id, scope,
     client_secret_sealed, renew_at), UPDATE (client_secret_sealed, grant_sealed, revision, renew_at,
-    taken_until, failures, error) ON grants TO letterbox_desk;
+    taken_until, failures, error) ON grants TO letterbox_person;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OF client_secret_sealed, grant_sealed ON grants
     FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',

@@ -629,7 +629,7 @@ GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE ON active_runs TO letterbox_worker;
 GRANT SELECT ON active_runs TO letterbox_operator;
 GRANT EXECUTE ON FUNCTION end_runs TO letterbox_worker;
-GRANT EXECUTE ON FUNCTION answer_approval TO letterbox_operator, letterbox_desk;
+GRANT EXECUTE ON FUNCTION answer_approval TO letterbox_operator, letterbox_person;
 GRANT SELECT ON runs_in_demand TO letterbox_scaler;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO letterbox_worker;
 GRANT SELECT ON workers TO letterbox_operator;

@@ -1,15 +1,15 @@
 //! A real gateway or worker process: started, watched, signalled, ended.
 
 use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
     path::PathBuf,
     process::Stdio,
-    sync::{Arc, Mutex},
 };
 
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use uuid::Uuid;
 
 use crate::{eventually, http_client, marks::assert_unmarked};
 
@@ -33,70 +33,50 @@ pub fn former() -> Option<PathBuf> {
     std::env::var_os("LETTERBOX_TEST_FORMER").map(PathBuf::from)
 }
 
-type Shared<T> = Arc<Mutex<T>>;
-
 /// A running process and its log. Killed when dropped.
 pub struct Process {
     child: Child,
-    /// Reads the log until its end.
-    reading: Option<tokio::task::JoinHandle<()>>,
-    log: Shared<Vec<String>>,
-    public: Shared<Option<String>>,
-    admin: Shared<Option<String>>,
+    /// What it has logged, with no name in any folder: what it has written can be read at once.
+    log: File,
     pub http: reqwest::Client,
 }
 
 impl Process {
     pub fn start(program: &str, settings: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(binary(program))
+        let path = std::env::temp_dir().join(format!("letterbox-log-{}", Uuid::new_v4()));
+        let mut options = File::options();
+        let log = options.read(true).append(true).create_new(true).open(&path);
+        let log = log.unwrap();
+        fs::remove_file(&path).unwrap();
+        let child = Command::new(binary(program))
             .env_clear()
             .envs(settings.iter().copied())
             .stdin(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(log.try_clone().unwrap())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let log = Shared::<Vec<String>>::default();
-        let (public, admin) = (
-            Shared::<Option<String>>::default(),
-            Shared::<Option<String>>::default(),
-        );
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (kept, heard_public, heard_admin) = (log.clone(), public.clone(), admin.clone());
-        let reading = tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                if line.contains("listening")
-                    && let Ok(event) = serde_json::from_str::<serde_json::Value>(&line)
-                    && event["message"] == "listening"
-                {
-                    let heard = if event["socket"] == "public" {
-                        &heard_public
-                    } else {
-                        &heard_admin
-                    };
-                    *heard.lock().unwrap() = event["address"]
-                        .as_str()
-                        .map(|address| format!("http://{address}"));
-                }
-                kept.lock().unwrap().push(line);
-            }
-        });
         Self {
             child,
-            reading: Some(reading),
             log,
-            public,
-            admin,
             http: http_client(),
         }
     }
 
+    /// The URL of a socket, once it listens.
+    fn url(&self, socket: &str) -> Option<String> {
+        let log = self.log();
+        let mut lines = log.lines().filter(|line| line.contains("listening"));
+        let listening = lines.find_map(|line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            let is_it = event["message"] == "listening" && event["socket"] == socket;
+            is_it.then_some(event)
+        })?;
+        Some(format!("http://{}", listening["address"].as_str()?))
+    }
+
     pub fn public_url(&self) -> String {
-        self.public
-            .lock()
-            .unwrap()
-            .clone()
-            .expect("the gateway listens")
+        self.url("public").expect("the gateway listens")
     }
 
     /// `host:port` of the public socket.
@@ -106,12 +86,14 @@ impl Process {
 
     /// Everything that the process has logged.
     pub fn log(&self) -> String {
-        self.log.lock().unwrap().join("\n")
+        let mut bytes = vec![0; self.log.metadata().unwrap().len() as usize];
+        self.log.read_exact_at(&mut bytes, 0).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Status and body of a path on the admin address; nothing when it does not answer.
     pub async fn admin(&self, path: &str) -> Option<(u16, String)> {
-        let url = format!("{}{path}", self.admin.lock().unwrap().clone()?);
+        let url = format!("{}{path}", self.url("admin")?);
         let answer = self.http.get(url).send().await.ok()?;
         let (status, text) = (answer.status().as_u16(), answer.text().await.ok()?);
         assert_unmarked(path, &text);
@@ -176,18 +158,11 @@ impl Process {
         self.signal("-TERM");
     }
 
-    /// Waits for its end, and for the last line of its log.
+    /// Waits for its end.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
-        let ending = async {
-            let status = self.child.wait().await.unwrap();
-            if let Some(reading) = self.reading.take() {
-                reading.await.unwrap();
-            }
-            status
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(40), ending)
-            .await
-            .expect("it ends")
+        let patience = std::time::Duration::from_secs(40);
+        let status = tokio::time::timeout(patience, self.child.wait()).await;
+        status.expect("it ends").unwrap()
     }
 
     /// Ends it as a crash would.

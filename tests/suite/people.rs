@@ -8,9 +8,9 @@ use letterbox_common::{
     ids::{RunId, UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_database::Role;
+use letterbox_database::{Role, connect_once};
 use letterbox_operator::{Operator, Orderer, RunFilter};
-use letterbox_tests::{Peer, Reply, Scene, World, command_file, post};
+use letterbox_tests::{Peer, Reply, Scene, World, command_file, eventually, post};
 use serde_json::{Value, json};
 
 const ADDRESS: &str = "192.0.2.7";
@@ -515,38 +515,77 @@ async fn each_role_may_do_its_part() {
     person.cancel_run(own).await.unwrap();
 }
 
-/// A person's login has the rights of the desk, and not its word: it signs in nobody else.
-#[tokio::test]
+/// A person's login has the rights of people, and not the desk's word: it signs nobody in, and is
+/// nobody by any session, whether it belongs to somebody, did, or never has.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_login_of_ones_own_speaks_for_nobody_else() {
     let world = World::new().await;
     let ada = user(&world, "ada").await;
-    let issuer = "INSERT INTO issuers VALUES ('https://issuer.example')";
-    world.database.batch_execute(issuer).await.unwrap();
-    let desk = world.session(Role::Desk).await;
-    let begin = format!(
-        "SELECT begin_session_by('https://issuer.example', 'it', 'ada@example.com', '\\x{}')",
-        "07".repeat(32)
-    );
-    let ask = "SELECT ask_sign_in_link('ada@example.com')";
-    desk.batch_execute(&format!("BEGIN; {begin}; {ask}; ROLLBACK"))
+    let operator = world.operator().await;
+    let link = operator.make_sign_in_link(ada).await.unwrap().token;
+    let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
+    let session = hex::encode(session.unwrap().unwrap().hash());
+    let (url, login) = world.login_in("letterbox_person").await;
+    let person = connect_once(&url.parse().unwrap(), Role::Person, "test")
         .await
         .unwrap();
-    let login = "SELECT session_user::text";
-    let login: String = desk.query_one(login, &[]).await.unwrap().get(0);
-    let bind = "INSERT INTO bound_logins VALUES ($1::text::name, $2)";
-    world.database.execute(bind, &[&login, &ada]).await.unwrap();
-    let taken = "UPDATE bound_logins SET user_id = NULL";
-    for change in ["", taken] {
+    let naming = format!("SET letterbox.session = '{session}'");
+    person.batch_execute(&naming).await.unwrap();
+    let orders = [
+        "SELECT begin_session_by('https://issuer.example', 'it', 'ada@example.com', '\\x07')",
+        "SELECT begin_session('\\x07', '\\x08')",
+        "SELECT ask_sign_in_link('ada@example.com')",
+        "SELECT sign_out((SELECT user_id FROM acting()))",
+        "SET ROLE letterbox_desk",
+    ];
+    let anybody = "SELECT count(*) FROM acting()";
+    let bind = format!("INSERT INTO bound_logins VALUES ('{login}', '{ada}')");
+    for (change, known) in [("", 0), (&bind, 1), ("DELETE FROM bound_logins", 0)] {
         world.database.batch_execute(change).await.unwrap();
-        for order in [begin.as_str(), ask] {
-            let refused = desk.batch_execute(order).await.expect_err(order);
+        for order in orders {
+            let refused = person.batch_execute(order).await.expect_err(order);
             assert_eq!(refused.code().unwrap().code(), "42501", "{order}");
         }
+        let found: i64 = person.query_one(anybody, &[]).await.unwrap().get(0);
+        assert_eq!(found, known, "{change}");
     }
-    let anybody = "SELECT count(*) FROM acting()";
-    let anybody: i64 = desk.query_one(anybody, &[]).await.unwrap().get(0);
-    assert_eq!(anybody, 0);
-    assert_eq!(world.count("SELECT count(*) FROM sessions").await, 0);
+    drop(person);
+    let drop = format!("DROP ROLE {login}");
+    world.database.batch_execute(&drop).await.unwrap();
+}
+
+/// Whoever is signed out stays so, although a session was just beginning.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_beginning_ends_too() {
+    let world = World::new().await;
+    let ada = user(&world, "ada").await;
+    let sessions = "SELECT count(*) FROM sessions";
+    let operator = world.operator().await;
+    for deactivates in [false, true] {
+        let link = operator.make_sign_in_link(ada).await.unwrap();
+        let hash = hex::encode(link.token.hash());
+        let desk = world.session(Role::Desk).await;
+        let begin = format!(
+            "BEGIN; SELECT begin_session('\\x{hash}', '\\x{}')",
+            "07".repeat(32)
+        );
+        desk.batch_execute(&begin).await.unwrap();
+        let ending = async {
+            if deactivates {
+                operator.deactivate_user(ada).await.unwrap();
+            } else {
+                operator.sign_out_user(ada).await.unwrap();
+            }
+        };
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let beginning = async {
+            eventually("it waits", async || world.count(waiting).await > 0).await;
+            desk.batch_execute("COMMIT").await.unwrap();
+        };
+        tokio::join!(beginning, ending);
+        assert_eq!(world.count(sessions).await, 0, "{deactivates}");
+    }
 }
 
 /// A login of their own makes the command line theirs.
@@ -558,7 +597,7 @@ async fn a_login_of_ones_own_is_oneself() {
     let policy = json!({"rules": [], "default": "approve", "approve_by": "person"});
     scene.set_policy(policy).await;
     let editor = member(world, form.workspace, MemberRole::Editor).await;
-    let (url, login) = world.login_in("letterbox_desk").await;
+    let (url, login) = world.login_in("letterbox_person").await;
     // What a login says of where it is counts for nothing.
     let url = format!("{url}?options=-c%20letterbox.address%3D203.0.113.1");
     let as_editor = [("DATABASE_URL", url.as_str())];

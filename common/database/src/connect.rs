@@ -22,8 +22,10 @@ pub enum Role {
     Worker,
     /// `letterbox_operator`
     Operator,
-    /// `letterbox_desk`: people, each as themselves
+    /// `letterbox_desk`: people by their sessions
     Desk,
+    /// `letterbox_person`: somebody by their own login
+    Person,
     /// The login of the URL itself: for migrations.
     Login,
 }
@@ -35,6 +37,7 @@ impl Role {
             Self::Worker => Some("letterbox_worker"),
             Self::Operator => Some("letterbox_operator"),
             Self::Desk => Some("letterbox_desk"),
+            Self::Person => Some("letterbox_person"),
             Self::Login => None,
         }
     }
@@ -44,7 +47,7 @@ impl Role {
         match self {
             // A sender waits for the answer.
             Self::Gateway => Duration::from_secs(5),
-            Self::Worker | Self::Desk => Duration::from_secs(10),
+            Self::Worker | Self::Desk | Self::Person => Duration::from_secs(10),
             Self::Operator | Self::Login => Duration::from_secs(30),
         }
     }

@@ -219,7 +219,7 @@ impl Operator {
                 _ => return Err(error.into()),
             },
         }
-        let database = under(Role::Desk)?;
+        let database = under(Role::Person)?;
         match health::schema_version(&database).await {
             Ok(version) => check_version(version)?,
             Err(error) if error.code == Some(SqlState::INSUFFICIENT_PRIVILEGE) => {

@@ -50,12 +50,11 @@ SELECT ", member_columns!(), " FROM remove_member($1, $2) m JOIN users u USING (
 WITH stored AS (
     UPDATE members SET deactivated_at = coalesce(deactivated_at, clock_timestamp())
     WHERE user_id = $1 RETURNING *
-), links AS (
-    DELETE FROM sign_in_links WHERE user_id = $1
-), sessions AS (
-    DELETE FROM sessions WHERE user_id = $1
+), ended AS MATERIALIZED (
+    SELECT sign_out($1) AS sessions
 )
 SELECT ", member_columns!(), " FROM stored m JOIN users u USING (user_id)
+WHERE (SELECT sessions FROM ended) >= 0
 ORDER BY m.workspace_id");
 
     /// The members of a workspace, by e-mail address.

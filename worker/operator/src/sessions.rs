@@ -19,13 +19,7 @@ WITH over AS (
 INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expires_at";
 
     /// Ends the sessions of a user, and their links.
-    SIGN_OUT_USER = sign_out_user "
-WITH links AS (
-    DELETE FROM sign_in_links WHERE user_id = $1
-), ended AS (
-    DELETE FROM sessions WHERE user_id = $1 RETURNING user_id
-)
-SELECT $1::uuid AS user_id, (SELECT count(*) FROM ended) AS sessions";
+    SIGN_OUT_USER = sign_out_user "SELECT $1::uuid AS user_id, sign_out($1) AS sessions";
 
     /// Why a login can't belong to a person: it does not exist, has an operator's rights, or lacks
     /// those of people.
@@ -33,23 +27,20 @@ SELECT $1::uuid AS user_id, (SELECT count(*) FROM ended) AS sessions";
 SELECT CASE WHEN login IS NULL THEN 'missing'
     WHEN pg_has_role(login, 'letterbox_operator', 'MEMBER')
         OR pg_has_role(login, 'letterbox_worker', 'MEMBER')
-        OR pg_has_role(login, 'letterbox_gateway', 'MEMBER') THEN 'powerful'
-    WHEN login = to_regrole('letterbox_desk') THEN 'powerful'
-    WHEN NOT pg_has_role(login, 'letterbox_desk', 'MEMBER') THEN 'powerless'
+        OR pg_has_role(login, 'letterbox_gateway', 'MEMBER')
+        OR pg_has_role(login, 'letterbox_desk', 'MEMBER') THEN 'powerful'
+    WHEN NOT pg_has_role(login, 'letterbox_person', 'MEMBER') THEN 'powerless'
     END AS why
 FROM to_regrole(quote_ident($1)) AS login";
 
     /// Gives a login to a person.
     BIND_LOGIN = bind_login "
-INSERT INTO bound_logins AS b (login, user_id) VALUES ($1::text::name, $2)
-ON CONFLICT (login) DO UPDATE SET user_id = EXCLUDED.user_id WHERE b.user_id IS NULL
-RETURNING login::text AS login, user_id";
+INSERT INTO bound_logins (login, user_id) VALUES ($1::text::name, $2)
+ON CONFLICT DO NOTHING RETURNING login::text AS login, user_id";
 
-    /// Takes a login from its person. It stays known: it is not the desk's.
+    /// Takes a login from its person.
     UNBIND_LOGIN = unbind_login "
-UPDATE bound_logins b SET user_id = NULL FROM bound_logins former
-WHERE b.login = $1::text::name AND former.login = b.login AND former.user_id IS NOT NULL
-RETURNING b.login::text AS login, former.user_id";
+DELETE FROM bound_logins WHERE login = $1::text::name RETURNING login::text AS login, user_id";
 
     /// Has the desk's word taken for whom an issuer knows.
     TRUST_ISSUER = trust_issuer "
@@ -214,13 +205,13 @@ impl Operator {
         let unfit = unfit.map(|why| match why.as_str() {
             "missing" => format!(
                 "there is no login {login:?}: create it in PostgreSQL, with CREATE ROLE … LOGIN \
-                 IN ROLE letterbox_desk"
+                 IN ROLE letterbox_person"
             ),
             "powerful" => format!(
                 "{login:?} has an operator's or a process's rights: who may do everything proves \
                  nothing"
             ),
-            _ => format!("{login:?} has not the rights of people: GRANT letterbox_desk to it"),
+            _ => format!("{login:?} has not the rights of people: GRANT letterbox_person to it"),
         });
         if let Some(why) = unfit {
             return Err(Reason::UnfitLogin(why).into());
