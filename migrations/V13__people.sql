@@ -343,7 +343,7 @@ CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_person
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
 GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
-    waits_for), UPDATE (credential_sealed, disconnected_at, waits_for)
+    waits_for), UPDATE (credential_sealed, disconnected_at)
     ON connected_accounts TO letterbox_person;
 
 CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_person

@@ -48,6 +48,8 @@ pub enum Reply {
     HangUp,
     /// This status, when the gate is opened.
     When(Arc<Semaphore>, u16),
+    /// The same, with a body.
+    WhenWith(Arc<Semaphore>, u16, String),
 }
 
 impl Reply {
@@ -154,6 +156,10 @@ async fn answer(
         Reply::When(gate, status) => {
             drop(gate.acquire().await);
             (status, Vec::new(), String::new())
+        }
+        Reply::WhenWith(gate, status, body) => {
+            drop(gate.acquire().await);
+            (status, Vec::new(), body)
         }
     };
     let mut response = Response::builder().status(status);

@@ -7,12 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use letterbox_common::{ids::WorkspaceId, states::MemberRole};
+use letterbox_common::{
+    ids::WorkspaceId,
+    sealing::{KeyRing, Secret},
+    states::MemberRole,
+};
+use letterbox_operator::NewGrant;
 use letterbox_tests::{
     Form, Peer, Process, Received, Reply, World, command_file, definition_with, eventually, post,
 };
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use url::{Url, form_urlencoded};
 
 use crate::desk::{Desk, Visitor};
@@ -199,12 +205,139 @@ async fn a_refused_token_is_renewed_once() {
     // It takes none, whatever is given.
     server.granted(|granted| granted.lasts = Duration::ZERO);
     server.granted(end);
+    let later = "UPDATE grants SET refused_at = refused_at - interval '1 minute'";
+    world.database.batch_execute(later).await.unwrap();
     form.assert_accepts("last").await;
     world.await_state("failed", 1).await;
-    let run = world.run_of(&form).await;
-    assert_eq!(run.actions[0].attempts, 2);
+    let attempts = "SELECT max(attempts)::bigint FROM run_actions WHERE state = 'failed'";
+    assert_eq!(world.count(attempts).await, 2);
+    // Nobody makes it exchange all the time.
+    for number in 2..=4 {
+        form.assert_accepts(&format!("in vain {number}")).await;
+        world.await_state("failed", number).await;
+    }
+    assert_eq!(server.granted(|granted| granted.given), 3);
     let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
     assert_eq!(world.count(refused).await, 1);
+}
+
+/// What gives the next token may work once only: what an exchange gave is kept when others have
+/// taken the grant since, and when its worker is told to stop meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_gave_is_kept() {
+    let world = World::new().await;
+    let form = world.form(&world.gateway().await).await;
+    let operator = world.operator().await;
+    let keys: KeyRing = world.account_keys.parse().unwrap();
+    let connect = async |workspace, user, name: String, token_url: &str| {
+        let new = NewGrant {
+            workspace,
+            user,
+            name,
+            base_url: "https://x.example".parse().unwrap(),
+            token_url: token_url.parse().unwrap(),
+            authorize_url: None,
+            client_id: "letterbox".to_owned(),
+            client_secret: Some(Secret::new(b"a secret".to_vec())),
+            scope: None,
+        };
+        operator.connect_by_grant(&keys, &new).await.unwrap()
+    };
+    let own = connect(
+        form.workspace,
+        form.owner,
+        "own".into(),
+        "https://x.example",
+    )
+    .await;
+    let said = async |sql: &str| -> bool {
+        let sql = sql.replace(
+            "$own",
+            &format!("'{}', '{}'", own.workspace_id, own.account_id),
+        );
+        world.database.query_one(&sql, &[]).await.unwrap().get(0)
+    };
+    let all = async |sql: &str| world.database.batch_execute(sql).await.unwrap();
+    all("UPDATE grants SET grant_sealed = 'r0'").await;
+    assert!(said("SELECT count(*) = 1 FROM take_grants(9)").await);
+    assert!(said("SELECT count(*) = 0 FROM take_grants(9)").await);
+    all("UPDATE grants SET taken_until = now()").await;
+    assert!(said("SELECT count(*) = 1 FROM take_grants(9)").await);
+    assert!(said("SELECT keep_token($own, 1, 'r0', 't1', 'r1', false, 0)").await);
+    assert!(!said("SELECT keep_failure($own, 2, 'invalid_grant', true, false)").await);
+    assert!(!said("SELECT keep_token($own, 2, 'r0', 't0', 'r0', false, 0)").await);
+    assert!(said("SELECT grant_sealed = 'r1' AND failures = 0 FROM grants").await);
+    // Another secret meanwhile: the answer counts, a refusal of the former one does not.
+    assert!(said("SELECT max(revision) = 4 FROM take_grants(9)").await);
+    assert!(said("SELECT hand_in($own, 0, 'another secret', NULL)").await);
+    assert!(!said("SELECT hand_in($own, 0, 'once more', NULL)").await);
+    assert!(said("SELECT count(*) = 0 FROM take_grants(9)").await);
+    assert!(!said("SELECT keep_failure($own, 4, 'invalid_client', true, false)").await);
+    assert!(said("SELECT keep_token($own, 4, 'r1', 't2', 'r2', false, 0)").await);
+    // Who has many accounts keeps nobody waiting.
+    let many = operator
+        .create_workspace("Many", None)
+        .await
+        .unwrap()
+        .workspace_id;
+    operator
+        .set_member(many, form.owner, MemberRole::Owner, false)
+        .await
+        .unwrap();
+    all("UPDATE grants SET renew_at = now() + interval '1 second'").await;
+    for number in 0..30 {
+        connect(many, form.owner, format!("a{number}"), "https://x.example").await;
+    }
+    all("UPDATE grants SET renew_at = now() WHERE grant_sealed = 'r2'").await;
+    let others = format!("count(*) FILTER (WHERE workspace_id = '{many}')");
+    assert!(
+        said(&format!(
+            "SELECT count(*) = 2 AND {others} = 1 FROM take_grants(2)"
+        ))
+        .await
+    );
+    assert!(said(&format!("SELECT {others} = 9 FROM take_grants(50)")).await);
+    assert!(said("SELECT count(*) = 0 FROM take_grants(50)").await);
+    all("UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL").await;
+
+    let gate = Arc::new(Semaphore::new(0));
+    let shut = gate.clone();
+    let peer = Peer::start(move |_, _| {
+        let token = json!({"access_token": "t", "token_type": "bearer", "expires_in": 3600});
+        Reply::WhenWith(shut.clone(), 200, token.to_string())
+    })
+    .await;
+    let slow = connect(form.workspace, form.owner, "slow".into(), &peer.url).await;
+    let mut worker = world.worker().await;
+    peer.await_received(1).await;
+    worker.terminate();
+    eventually("it stops", async || worker.log().contains("stopping")).await;
+    gate.add_permits(1);
+    worker.ended().await;
+    let found = "SELECT credential_sealed IS NOT NULL AND waits_for IS NULL
+        FROM connected_accounts WHERE account_id = '$slow'";
+    let found = found.replace("$slow", &slow.account_id.to_string());
+    assert!(said(&found).await, "{}", worker.log());
+    assert!(worker.log().contains("\"in_order\":true"));
+}
+
+/// A server that says anything in its refusal does not say it in the log, nor to anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_says_is_not_repeated() {
+    let world = World::new().await;
+    let says = json!({"error": format!("no\u{0}\n{SECRET}")}).to_string();
+    let peer = Peer::start(move |_, _| Reply::With(400, vec![], says.clone())).await;
+    let server = Server {
+        peer,
+        granted: Arc::default(),
+    };
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    connected(&world, &gateway, &server).await;
+    let told = "SELECT count(*) FROM grants WHERE error = 'its server refuses'";
+    eventually("it is written", async || world.count(told).await == 1).await;
+    assert!(worker.log().contains("its server refuses"));
+    let (_, status) = crate::status::status(&world);
+    assert_eq!(status["unconnected"][0]["error"], "its server refuses");
 }
 
 /// The owner lets Letterbox in, takes that back, and lets it in again: what came meanwhile waits,

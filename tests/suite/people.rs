@@ -424,6 +424,7 @@ async fn the_rows_of_others_do_not_change() {
         "changed_repeats",
         "end_session",
         "greet",
+        "hand_in",
         "introduce",
         "is_known",
         "is_mine",

@@ -8,7 +8,7 @@ use letterbox_tests::{Peer, Proxy, Reply, World, binary, eventually, post};
 use serde_json::{Value, json};
 
 /// What `letterbox status` says, and its exit code.
-fn status(world: &World) -> (i32, Value) {
+pub(crate) fn status(world: &World) -> (i32, Value) {
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
     let output = world.letterbox_with(&broker, "status --json");
     let code = output.status.code().unwrap();

@@ -125,7 +125,7 @@ pub(crate) async fn run(
         keys: config.keys.clone(),
         egress: config.egress.clone(),
     };
-    background.spawn(vital("grants", grants.keep(stop.clone())));
+    let renewing = spawn_vital("grants", grants.keep(stop.clone()));
     let moving = Mover::new(database.clone()).keep(worker, stop.clone());
     background.spawn(vital("memory", moving));
     let relay = SpillRelay {
@@ -181,6 +181,9 @@ pub(crate) async fn run(
     stop_publishing.cancel();
     let publishing = async { drop(publishing.await) };
     in_order &= deadline.step("publisher", publishing).await;
+    // What an exchange gives is worth nothing until it is written.
+    let renewing = async { drop(renewing.await) };
+    in_order &= deadline.step("grants", renewing).await;
     let noting = async { drop(noting.await) };
     in_order &= deadline.step("stored bytes", noting).await;
     database.close();

@@ -37,8 +37,8 @@ pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, Pa
         .add_scopes(scopes.map(|scope| Scope::new(scope.to_owned())))
         .set_pkce_challenge(challenge)
         .url();
-    let (account, revision) = (grant.account_id.to_string(), grant.revision.to_string());
-    let kept = [state.secret(), verifier.secret(), &account, &revision];
+    let (account, handed_in) = (grant.account_id.to_string(), grant.handed_in.to_string());
+    let kept = [state.secret(), verifier.secret(), &account, &handed_in];
     Ok(Some(Begun {
         to: to.into(),
         kept: kept.map(String::as_str).join("."),
@@ -48,8 +48,8 @@ pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, Pa
 /// What the browser has kept of what it began.
 pub(crate) struct Kept<'k> {
     pub(crate) account: AccountId,
-    /// The revision of its grant then.
-    pub(crate) revision: i64,
+    /// How much was handed in then.
+    pub(crate) handed_in: i64,
     verifier: &'k str,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Kept<'k> {
 pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Kept<'k>> {
     let mut kept = kept?.split('.');
     let mut next = || kept.next();
-    let (begun, verifier, account, revision) = (next()?, next()?, next()?, next()?);
+    let (begun, verifier, account, handed_in) = (next()?, next()?, next()?, next()?);
     let is_same = begun.as_bytes().ct_eq(state?.as_bytes());
     let kept = Kept {
         account: account.parse().ok()?,
-        revision: revision.parse().ok()?,
+        handed_in: handed_in.parse().ok()?,
         verifier,
     };
     Some(kept).filter(|_| is_same.into())

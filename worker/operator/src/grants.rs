@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
     sealing::{GrantRow, Place, Seal, Secret},
 };
-use letterbox_database::{Statement, from_row, statements};
+use letterbox_database::{from_row, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -20,33 +20,6 @@ use crate::{
 
 /// The header that carries tokens.
 const HEADER: &str = "authorization";
-
-/// Hands in the value $3 of a column of a grant that is at the revision $4 still: a worker
-/// exchanges it now.
-macro_rules! hand_in {
-    ($column:literal) => {
-        concat!(
-            "
-WITH locked AS (
-    SELECT workspace_id, account_id FROM connected_accounts
-    WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
-    FOR NO KEY UPDATE OF connected_accounts
-), given AS (
-    UPDATE grants g SET ",
-            $column,
-            " = $3, revision = g.revision + 1, renew_at = now(), taken_until = NULL,
-        failures = 0, error = NULL
-    FROM locked l WHERE g.workspace_id = l.workspace_id AND g.account_id = l.account_id
-        AND g.revision = $4
-    RETURNING g.workspace_id, g.account_id
-)
-UPDATE connected_accounts SET waits_for = 'token'
-WHERE (workspace_id, account_id) IN (SELECT workspace_id, account_id FROM given)
-RETURNING ",
-            account_columns!()
-        )
-    };
-}
 
 statements! {
     /// Connects an account of a member that waits for its token, or for its owner.
@@ -70,20 +43,17 @@ SELECT * FROM account");
     /// How the accounts of a workspace get their tokens.
     GRANTS = grants "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
-    error, revision
+    error, handed_in
 FROM grants WHERE workspace_id = $1";
 
     /// How an account gets its tokens.
     GRANT = grant_of_account "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
-    error, revision
+    error, handed_in
 FROM grants WHERE workspace_id = $1 AND account_id = $2";
 
-    /// Hands in a client secret.
-    HAND_IN_SECRET = hand_in_client_secret hand_in!("client_secret_sealed");
-
-    /// Hands in a code.
-    HAND_IN_CODE = hand_in_code hand_in!("grant_sealed");
+    /// Hands in a client secret or a code.
+    HAND_IN = hand_in "SELECT hand_in($1, $2, $3, $4, $5) AS is_taken";
 }
 
 /// An account to connect that gets its tokens by OAuth 2.0.
@@ -114,7 +84,9 @@ impl NewGrant {
         check_account(&self.name, &self.base_url)?;
         let urls = self.authorize_url.iter().chain([&self.token_url]);
         for url in urls {
-            if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            let is_plain = url.username().is_empty() && url.password().is_none();
+            let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+            if !is_web || !is_plain || url.fragment().is_some() {
                 return Err(Reason::InvalidOauthUrl.into());
             }
         }
@@ -162,8 +134,8 @@ pub struct GrantStatus {
     pub renew_at: Option<jiff::Timestamp>,
     /// Why there is no new token.
     pub error: Option<String>,
-    /// Counts what was handed in and exchanges that began.
-    pub revision: i64,
+    /// Counts what was handed in.
+    pub handed_in: i64,
 }
 
 from_row!(GrantStatus {
@@ -176,7 +148,7 @@ from_row!(GrantStatus {
     scope,
     renew_at,
     error,
-    revision
+    handed_in
 });
 
 impl GrantStatus {
@@ -273,11 +245,11 @@ impl Operator {
         check_secret(secret)?;
         let (_, grant) = self.grant(account).await?;
         let sealed = keys.seal(Place::ClientSecret(grant.row()), secret.expose())?;
-        self.hand_in(&HAND_IN_SECRET, &grant, &sealed).await
+        self.hand_in(&grant, Some(&sealed), None).await
     }
 
-    /// Hands in the code with which the owner of an account lets Letterbox in, begun when its grant
-    /// was at this revision: so a code counts once.
+    /// Hands in the code with which the owner of an account lets Letterbox in, begun when so much
+    /// was handed in: so a code counts once.
     ///
     /// # Errors
     /// As [`Self::grant`], and when nobody lets Letterbox in there, or something was handed in
@@ -286,31 +258,35 @@ impl Operator {
         &self,
         keys: &dyn Seal,
         account: AccountId,
-        revision: i64,
+        handed_in: i64,
         code: &Grant,
     ) -> Result<AccountRow, OperatorError> {
         let (_, mut grant) = self.grant(account).await?;
-        grant.revision = revision;
+        grant.handed_in = handed_in;
         if grant.authorize_url.is_none() {
             return Err(Reason::OtherGrant.into());
         }
         let sealed = keys.seal(Place::Grant(grant.row()), code.to_json().expose())?;
-        self.hand_in(&HAND_IN_CODE, &grant, &sealed).await
+        self.hand_in(&grant, None, Some(&sealed)).await
     }
 
     async fn hand_in(
         &self,
-        statement: &'static Statement,
         grant: &GrantStatus,
-        sealed: &[u8],
+        secret: Option<&[u8]>,
+        code: Option<&[u8]>,
     ) -> Result<AccountRow, OperatorError> {
         let parameters = &[
             /* $1 workspace_id */ &grant.workspace_id as _,
             /* $2 account_id */ &grant.account_id as _,
-            /* $3 sealed */ &sealed as _,
-            /* $4 revision */ &grant.revision as _,
+            /* $3 handed_in */ &grant.handed_in as _,
+            /* $4 client_secret_sealed */ &secret as _,
+            /* $5 grant_sealed */ &code as _,
         ];
-        let handed = self.database.fetch_optional(statement, parameters).await?;
-        handed.ok_or(Reason::NotFound("connected account").into())
+        let (is_taken,): (bool,) = self.database.fetch_one(&HAND_IN, parameters).await?;
+        if !is_taken {
+            return Err(Reason::NotFound("connected account").into());
+        }
+        self.connected_account(grant.account_id).await
     }
 }

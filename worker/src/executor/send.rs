@@ -270,7 +270,8 @@ impl Executor {
         let is_refused = answered
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED);
-        if !is_refused || record.status == Some(UNAUTHORIZED) {
+        let is_again = record.attempts > 0 && record.status == Some(UNAUTHORIZED);
+        if !is_refused || is_again {
             return Ok(false);
         }
         let (workspace, used) = (run.turn.workspace, &account.credential_sealed);

@@ -5,7 +5,10 @@
 
 mod store;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use letterbox_common::{
     grant::Grant,
@@ -28,8 +31,11 @@ use crate::{
 
 /// How often the worker looks for grants that are due.
 const EVERY: Duration = Duration::from_secs(1);
-/// Maximum grants that are taken at a time.
-const AT_ONCE: i32 = 20;
+/// Maximum exchanges at a time.
+const AT_ONCE: i32 = 100;
+/// No exchange begins so long after its grant was taken: two questions later another worker may
+/// take it.
+const BEGINS_WITHIN: Duration = Duration::from_secs(15);
 /// How long before its end a token is renewed; one that lasts less than twice as long, at half
 /// time.
 const EARLY: Duration = Duration::from_secs(300);
@@ -41,7 +47,10 @@ const LATEST: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 enum NoToken {
-    /// Another exchange would end the same way: the owner must do something.
+    /// What was exchanged is worth nothing: the owner must do something.
+    #[error("{0}")]
+    Spent(String),
+    /// Another exchange would end the same way, unless the server errs.
     #[error("{0}")]
     Refused(String),
     /// Another one may give it.
@@ -77,11 +86,12 @@ impl Grants {
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let (grants, exchanges) = (Arc::new(self), TaskTracker::new());
         while !stop.is_cancelled() {
+            let (taken, free) = (Instant::now(), AT_ONCE - exchanges.len() as i32);
             // The database crate logs the failure; the next round tries again.
-            let due = store::take_grants(&grants.database, AT_ONCE).await;
+            let due = store::take_grants(&grants.database, free).await;
             for due in due.unwrap_or_default() {
-                let (grants, stop) = (Arc::clone(&grants), stop.clone());
-                exchanges.spawn(async move { grants.renew(&due, &stop).await });
+                let grants = Arc::clone(&grants);
+                exchanges.spawn(async move { grants.renew(&due, taken).await });
             }
             stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
         }
@@ -90,11 +100,14 @@ impl Grants {
     }
 
     /// Exchanges a grant, and writes what came of it for as long as the database is away.
-    async fn renew(&self, due: &Due, stop: &CancellationToken) {
+    async fn renew(&self, due: &Due, taken: Instant) {
+        if taken.elapsed() > BEGINS_WITHIN {
+            return;
+        }
         let exchanged = self.exchange(due).await;
         let outcome = match &exchanged {
             Ok(_) => "renewed",
-            Err(NoToken::Refused(_)) => "refused",
+            Err(NoToken::Refused(_) | NoToken::Spent(_)) => "refused",
             Err(NoToken::Failed(_)) => "failed",
         };
         metrics::TOKENS.add([outcome], 1);
@@ -105,7 +118,6 @@ impl Grants {
         let mut pauses = outcome::pauses();
         while let Err(error) = self.write(due, &exchanged).await
             && error.fault == Fault::Transient
-            && !stop.is_cancelled()
         {
             tokio::time::sleep(pauses.next().unwrap_or(EVERY).min(EVERY)).await;
         }
@@ -119,8 +131,10 @@ impl Grants {
         match exchanged {
             Ok(kept) => store::keep_token(&self.database, due, kept).await,
             Err(error) => {
-                let is_final = matches!(error, NoToken::Refused(_));
-                store::keep_failure(&self.database, due, &error.to_string(), is_final).await
+                let is_final = !matches!(error, NoToken::Failed(_));
+                let is_spent = matches!(error, NoToken::Spent(_));
+                let why = error.to_string();
+                store::keep_failure(&self.database, due, &why, is_final, is_spent).await
             }
         }
     }
@@ -132,7 +146,8 @@ impl Grants {
             None => None,
         };
         if due.is_code && grant.is_none() {
-            return Err(refused("its owner has not let Letterbox in"));
+            let why = "its owner has not let Letterbox in";
+            return Err(NoToken::Spent(why.to_owned()));
         }
         let asking = Asking {
             egress: &self.egress,
@@ -145,11 +160,11 @@ impl Grants {
             Err(error) if has_secret_refused(&error) => asking.ask(AuthType::RequestBody).await,
             answer => answer,
         };
-        self.kept(
-            due,
-            grant.as_ref(),
-            &answer.map_err(|error| no_token(&error))?,
-        )
+        let answer = answer.map_err(|error| match (no_token(&error), &grant) {
+            (NoToken::Refused(why), Some(Grant::Code { .. })) => NoToken::Spent(why),
+            (why, _) => why,
+        });
+        self.kept(due, grant.as_ref(), &answer?)
     }
 
     fn open(&self, place: Place<'_>, sealed: Option<&[u8]>) -> Result<Option<Secret>, NoToken> {
@@ -181,7 +196,8 @@ impl Grants {
             let sealed = self.keys.seal(place, value);
             sealed.map_err(|error| NoToken::Failed(error.to_string()))
         };
-        let fresh = answer.refresh_token().filter(|_| due.is_code);
+        let fresh = answer.refresh_token();
+        let fresh = fresh.filter(|token| due.is_code && !token.secret().is_empty());
         let fresh = fresh.map(|token| Grant::RefreshToken(token.secret().clone()).to_json());
         let fresh = fresh.map(|fresh| seal(due.grant(), fresh.expose()));
         let is_spent = matches!(grant, Some(Grant::Code { .. }));
@@ -274,15 +290,23 @@ fn no_token(error: &Refusal) -> NoToken {
     match error {
         RequestTokenError::ServerResponse(answer) => match answer.error() {
             BasicErrorResponseType::Extension(word) if TROUBLES.contains(&word.as_str()) => {
-                NoToken::Failed(format!("its server says {word:?}"))
+                NoToken::Failed(format!("its server says {word}"))
             }
-            word => NoToken::Refused(format!("its server says {word}")),
+            word => match word.to_string() {
+                word if is_plain(&word) => NoToken::Refused(format!("its server says {word}")),
+                _ => refused("its server refuses"),
+            },
         },
-        RequestTokenError::Request(AskError::Egress(EgressError::Refused(why))) => refused(why),
         RequestTokenError::Request(error) => NoToken::Failed(error.to_string()),
         RequestTokenError::Parse(..) => NoToken::Failed(AskError::Unreadable.to_string()),
         RequestTokenError::Other(why) => NoToken::Failed(why.clone()),
     }
+}
+
+/// Whether a server's word for why is one: it could be anything, what is secret as well.
+fn is_plain(word: &str) -> bool {
+    let is_of_words = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    word.len() <= 40 && word.bytes().all(is_of_words)
 }
 
 /// When a token is renewed that lasts so long.

@@ -16,10 +16,10 @@ SELECT workspace_id, account_id, user_id, header_name, base_url, token_url, clie
 FROM take_grants($1)";
 
     /// Gives an account its token, and lets its runs go on.
-    KEEP_TOKEN = keep_token "SELECT keep_token($1, $2, $3, $4, $5, $6, $7)";
+    KEEP_TOKEN = keep_token "SELECT keep_token($1, $2, $3, $4, $5, $6, $7, $8)";
 
     /// Notes that an exchange gave no token.
-    KEEP_FAILURE = keep_failure "SELECT keep_failure($1, $2, $3, $4, $5)";
+    KEEP_FAILURE = keep_failure "SELECT keep_failure($1, $2, $3, $4, $5, $6)";
 
     /// An account has refused this credential: whether it gets another one, by a grant.
     REFUSE_TOKEN = refuse_token "SELECT refuse_token($1, $2, $3) AS is_renewed";
@@ -117,10 +117,11 @@ pub(super) async fn keep_token(
         /* $1 workspace_id */ &due.workspace_id as _,
         /* $2 account_id */ &due.account_id as _,
         /* $3 revision */ &due.revision as _,
-        /* $4 token */ &kept.token as _,
-        /* $5 next_grant */ &kept.grant as _,
-        /* $6 is_spent */ &kept.is_spent as _,
-        /* $7 seconds */ &kept.renew_in.map(|renew_in| renew_in.as_secs_f64()) as _,
+        /* $4 used_grant */ &due.grant_sealed as _,
+        /* $5 token */ &kept.token as _,
+        /* $6 next_grant */ &kept.grant as _,
+        /* $7 is_spent */ &kept.is_spent as _,
+        /* $8 seconds */ &kept.renew_in.map(|renew_in| renew_in.as_secs_f64()) as _,
     ];
     database.execute(&KEEP_TOKEN, parameters).await.map(drop)
 }
@@ -130,6 +131,7 @@ pub(super) async fn keep_failure(
     due: &Due,
     why: &str,
     is_final: bool,
+    is_spent: bool,
 ) -> Result<(), DatabaseError> {
     let parameters = &[
         /* $1 workspace_id */ &due.workspace_id as _,
@@ -137,6 +139,7 @@ pub(super) async fn keep_failure(
         /* $3 revision */ &due.revision as _,
         /* $4 why */ &why as _,
         /* $5 is_final */ &is_final as _,
+        /* $6 is_spent */ &is_spent as _,
     ];
     database.execute(&KEEP_FAILURE, parameters).await.map(drop)
 }

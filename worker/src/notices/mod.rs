@@ -25,6 +25,7 @@ pub(crate) use self::{
 };
 use crate::{
     egress::{Credential, Egress},
+    grants::refuse_token,
     metrics,
 };
 
@@ -124,6 +125,12 @@ impl Notices {
                     .await;
                 match answer.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),
+                    401 => {
+                        let (workspace, used) = (letter.workspace, &account.credential_sealed);
+                        // The letter is tried again, with another token if there is one.
+                        let _ = refuse_token(&self.database, workspace, account.id, used).await;
+                        Err("the account refused its credential".to_owned())
+                    }
                     status => Err(format!("the account answered {status}")),
                 }
             }

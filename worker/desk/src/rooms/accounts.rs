@@ -160,7 +160,7 @@ pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let code = oauth::code(visit.given("code")?, &begun, &visit.desk.origin);
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::Grant).await?;
-    let handing = operator.hand_in_code(&keys, begun.account, begun.revision, &code);
+    let handing = operator.hand_in_code(&keys, begun.account, begun.handed_in, &code);
     let account = handing.await?;
     let forgotten = session::begun_cookie(Begun::LetIn, "", visit.desk.is_https());
     let place = format!("/accounts?workspace={}", account.workspace_id);
