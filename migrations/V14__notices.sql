@@ -61,12 +61,15 @@ CREATE INDEX letters_due ON letters (due_at) WHERE sent_at IS NULL AND attempts 
 
 CREATE TABLE sign_in_requests (
     address  text PRIMARY KEY CHECK (char_length(address) BETWEEN 3 AND 200),
-    asked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    asked_by inet NOT NULL
 );
 COMMENT ON TABLE sign_in_requests IS
     'E-mail addresses, known or not, for which somebody wants a link to sign in';
 COMMENT ON COLUMN sign_in_requests.address IS 'In lower case';
 COMMENT ON COLUMN sign_in_requests.asked_at IS 'Database clock';
+COMMENT ON COLUMN sign_in_requests.asked_by IS
+    'The client; of an IPv6 address the network, of which clients have many addresses';
 
 CREATE FUNCTION note_news() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -225,15 +228,20 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 $$;
 COMMENT ON FUNCTION end_letter IS 'Notes what came of an attempt: sent, if there is no failure';
 
-CREATE FUNCTION ask_sign_in_link(given text) RETURNS void
+CREATE FUNCTION ask_sign_in_link(given text, client inet) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    INSERT INTO sign_in_requests (address)
-    SELECT lower(given) WHERE char_length(given) BETWEEN 3 AND 200
+    WITH asking AS (
+        SELECT network(set_masklen(client, CASE family(client) WHEN 4 THEN 32 ELSE 64 END)) AS by
+    )
+    INSERT INTO sign_in_requests (address, asked_by)
+    SELECT lower(given), by FROM asking WHERE char_length(given) BETWEEN 3 AND 200
+        AND (SELECT count(*) FROM sign_in_requests r WHERE r.asked_by = by) < 10
         AND (SELECT count(*) FROM sign_in_requests) < 1000
     ON CONFLICT DO NOTHING
 $$;
 COMMENT ON FUNCTION ask_sign_in_link IS
-    'Has a link sent to an address, if it is a user''s: whoever asks can''t tell';
+    'Has a link sent to an address, if it is a user''s: whoever asks can''t tell. A client has ten '
+    'requests that nobody has answered yet, so it keeps nobody else out';
 
 CREATE FUNCTION answer_sign_in_request(link bytea) RETURNS TABLE (address text, is_known boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

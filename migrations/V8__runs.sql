@@ -457,6 +457,20 @@ COMMENT ON FUNCTION ready_lanes IS
     'runs wait for (zeros if not known yet), and since when the first of them has been due. Skips '
     'from lane to lane by the index, so the number of runs in each costs nothing';
 
+CREATE TABLE turn_lock ();
+COMMENT ON TABLE turn_lock IS
+    'Has no rows: whoever gives turns locks it, one worker at a time';
+GRANT DELETE ON turn_lock TO letterbox_worker;
+
+CREATE FUNCTION lock_turns() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    LOCK TABLE turn_lock IN EXCLUSIVE MODE;
+END
+$$;
+COMMENT ON FUNCTION lock_turns IS 'Waits for its turn to give turns, until the transaction ends';
+REVOKE EXECUTE ON FUNCTION lock_turns FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION lock_turns TO letterbox_worker;
+
 CREATE TABLE workers (
     worker_id  uuid PRIMARY KEY,
     name       text NOT NULL,

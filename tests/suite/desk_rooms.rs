@@ -428,7 +428,7 @@ async fn owners_govern() {
     );
     form.assert_lives().await;
 
-    let policy = |text: &str, how: &'static str| {
+    let policy = |text: &str, how: &'static str, version: &'static str| {
         let (workspace, text) = (workspace.clone(), text.to_owned());
         let (boss, path) = (&boss, "/people/policy");
         async move {
@@ -436,6 +436,7 @@ async fn owners_govern() {
                 ("workspace", workspace.as_str()),
                 ("policy", &text),
                 ("how", how),
+                ("version", version),
             ];
             boss.order(path, &[&form[..], &[("reason", "careful")]].concat())
                 .await
@@ -444,13 +445,20 @@ async fn owners_govern() {
     let asking = json!({"rules": [{"when": {"account": "crm"}, "decision": "approve"}],
         "default": "deny", "approve_by": "person"})
     .to_string();
-    let preview = policy(&asking, "check").await.text().await.unwrap();
+    let preview = policy(&asking, "check", "0").await.text().await.unwrap();
     assert!(preview.contains("becomes approve"), "{preview}");
     let versions = "SELECT count(*) FROM policies";
     assert_eq!(world.count(versions).await, 0, "nothing was set");
-    let invalid = policy("{}", "set").await;
+    let invalid = policy("{}", "set", "0").await;
     assert_eq!(invalid.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    place(&policy(&asking, "set").await);
+    place(&policy(&asking, "set", "0").await);
+    let late = policy(&asking, "set", "0").await;
+    assert_eq!(
+        late.status(),
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "another has set one"
+    );
+    assert_eq!(world.count(versions).await, 1);
     let page = boss.page("/people").await;
     for told in [
         "Ask for approval of a request when the account is crm",
@@ -611,6 +619,7 @@ async fn every_order_asks_for_its_role() {
             vec![
                 at,
                 ("policy", r#"{"rules":[],"default":"deny"}"#),
+                ("version", "0"),
                 ("how", "set"),
             ],
             "o",

@@ -242,6 +242,18 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     }
     let links = "SELECT count(*) FROM sign_in_links";
     assert_eq!(world.count(links).await, 3, "not without end");
+    // A client that asks for everybody keeps nobody else waiting.
+    let flood = "BEGIN;
+        SELECT ask_sign_in_link(n || '@example.com', ('2001:db8::' || n)::inet)
+            FROM generate_series(1, 99) n;
+        SELECT ask_sign_in_link('ada@example.com', '192.0.2.7')";
+    world.database.batch_execute(flood).await.unwrap();
+    let asked = world
+        .database
+        .query_one("SELECT count(*) FROM sign_in_requests", &[])
+        .await;
+    assert_eq!(asked.unwrap().get::<_, i64>(0), 11);
+    world.database.batch_execute("ROLLBACK").await.unwrap();
     eventually("all mails", async || mail.taken().len() == 3).await;
     let mails = mail.taken();
     assert!(

@@ -483,13 +483,19 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
     };
     assert_eq!(of("prompt").as_deref(), Some("consent"));
     assert_eq!(of("code_challenge_method").as_deref(), Some("S256"));
-    let back = format!("{}/accounts/let-in", desk.url);
+    let host = to.authority();
+    let back = format!("{}/accounts/let-in/{host}", desk.url);
     assert_eq!(of("redirect_uri"), Some(back));
     let state = of("state").unwrap();
 
     // Coming back changes nothing, and what was begun elsewhere is refused.
-    let back = |state: &str| format!("/accounts/let-in?code=a-code&state={state}");
+    let back = |state: &str| format!("/accounts/let-in/{host}?code=a-code&state={state}");
     let other = visitor.get(&back("another")).await;
+    assert_eq!(other.status(), StatusCode::CONFLICT);
+    // What another server has given is not taken for what this one gave.
+    let other = visitor
+        .get(&back(&state).replace(host, "another.example"))
+        .await;
     assert_eq!(other.status(), StatusCode::CONFLICT);
     assert!(
         visitor
@@ -497,7 +503,7 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
             .await
             .contains("You have let Letterbox in")
     );
-    let denied = format!("/accounts/let-in?error=access_denied&state={state}");
+    let denied = format!("/accounts/let-in/{host}?error=access_denied&state={state}");
     assert!(visitor.page(&denied).await.contains("nothing has changed"));
     // And what is handed in twice counts once.
     let (other, own) = ("another", state.as_str());

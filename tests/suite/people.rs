@@ -535,7 +535,7 @@ async fn a_login_of_ones_own_speaks_for_nobody_else() {
     let orders = [
         "SELECT begin_session_by('https://issuer.example', 'it', 'ada@example.com', '\\x07')",
         "SELECT begin_session('\\x07', '\\x08')",
-        "SELECT ask_sign_in_link('ada@example.com')",
+        "SELECT ask_sign_in_link('ada@example.com', '192.0.2.7')",
         "SELECT sign_out((SELECT user_id FROM acting()))",
         "SET ROLE letterbox_desk",
     ];

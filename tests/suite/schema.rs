@@ -214,7 +214,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
             n ON n.oid = relnamespace AND nspname = 'public'
         WHERE relkind = 'r'
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
-            'decoy_webhooks', 'forgotten', 'workers', 'processes', 'all_workspaces',
+            'decoy_webhooks', 'forgotten', 'turn_lock', 'workers', 'processes', 'all_workspaces',
             'sign_in_links', 'sign_in_requests', 'sessions', 'bound_logins', 'claim_halves',
             'memory_segments', 'issuers', 'subjects', 'refinery_schema_history')
         AND NOT EXISTS (

@@ -5,13 +5,26 @@
 use letterbox_common::{grant::Grant, ids::AccountId};
 use letterbox_operator::GrantStatus;
 use oauth2::{
-    AuthUrl, ClientId, CsrfToken, PkceCodeChallenge, RedirectUrl, Scope, basic::BasicClient,
-    url::ParseError,
+    AuthUrl, ClientId, CsrfToken, PkceCodeChallenge, RedirectUrl, Scope,
+    basic::BasicClient,
+    url::{ParseError, Url},
 };
 use subtle::ConstantTimeEq;
 
-/// The path to which authorization servers send people back.
-pub(crate) const CALLBACK: &str = "/accounts/let-in";
+/// The path below which authorization servers send people back, each to its own host: so what one
+/// of them gives is never taken for what another gave.
+pub(crate) const CALLBACK: &str = "/accounts/let-in/";
+
+/// The host of a server that lets Letterbox in, with its port unless that is the usual one.
+pub(crate) fn host(grant: &GrantStatus) -> Option<String> {
+    let url: Url = grant.authorize_url.as_ref()?.parse().ok()?;
+    Some(url.authority().to_owned())
+}
+
+/// Where it sends people back.
+pub(crate) fn way_back(grant: &GrantStatus, desk: &str) -> Option<String> {
+    Some(format!("{desk}{CALLBACK}{}", host(grant)?))
+}
 
 /// What has begun: where the browser is sent, and what it keeps until it is back.
 pub(crate) struct Begun {
@@ -24,12 +37,12 @@ pub(crate) struct Begun {
 /// # Errors
 /// When a stored URL is none.
 pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, ParseError> {
-    let Some(authorize_url) = &grant.authorize_url else {
+    let (Some(authorize_url), Some(back)) = (&grant.authorize_url, way_back(grant, desk)) else {
         return Ok(None);
     };
     let client = BasicClient::new(ClientId::new(grant.client_id.clone()))
         .set_auth_uri(AuthUrl::new(authorize_url.clone())?)
-        .set_redirect_uri(RedirectUrl::new(format!("{desk}{CALLBACK}"))?);
+        .set_redirect_uri(RedirectUrl::new(back)?);
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
     let scopes = grant.scope.iter().flat_map(|scope| scope.split(' '));
     let (to, state) = client
@@ -68,10 +81,10 @@ pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Ke
 }
 
 /// What is handed in.
-pub(crate) fn code(code: &str, kept: &Kept<'_>, desk: &str) -> Grant {
+pub(crate) fn code(code: &str, kept: &Kept<'_>, way_back: String) -> Grant {
     Grant::Code {
         code: code.to_owned(),
         verifier: kept.verifier.to_owned(),
-        redirect_url: format!("{desk}{CALLBACK}"),
+        redirect_url: way_back,
     }
 }

@@ -69,7 +69,7 @@ async fn route(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
         (false, ["accounts"]) => accounts::list(&visit).await,
         (true, ["accounts"]) => accounts::connect(&visit).await,
         (true, ["accounts", "oauth"]) => accounts::connect_by_grant(&visit).await,
-        (false, ["accounts", "let-in"]) => accounts::come_back(&visit).await,
+        (false, ["accounts", "let-in", host]) => accounts::come_back(&visit, host).await,
         (true, ["accounts", "let-in"]) => accounts::hand_in(&visit).await,
         (false, ["accounts", id, "let-in"]) => accounts::let_in(&visit, id).await,
         (true, ["accounts", id, "rotate"]) => accounts::rotate(&visit, id).await,

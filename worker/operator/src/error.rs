@@ -122,7 +122,10 @@ pub enum Reason {
     #[error("the account does not get its tokens like that")]
     OtherGrant,
     /// Where tokens are got, or the owner lets Letterbox in, is invalid.
-    #[error("the URLs of OAuth 2.0 must begin with http:// or https:// and a host")]
+    #[error(
+        "the URLs of OAuth 2.0 must begin with http:// or https:// and a host, without a user, and \
+         end without a fragment"
+    )]
     InvalidOauthUrl,
     /// The client or the scope of OAuth 2.0 is invalid.
     #[error(
@@ -195,8 +198,8 @@ pub enum Reason {
     /// Holds the mistake and its place.
     #[error("the policy is invalid: {0}")]
     InvalidPolicy(String),
-    /// Two operators set the next version at once: this one was not stored.
-    #[error("another policy was set at the same time: look at it, then set yours again")]
+    /// Somebody else has set the next version: this one was not stored.
+    #[error("another policy was set meanwhile: look at it, then set yours again")]
     PolicyConflict,
     /// The approval is open, but not for this user.
     #[error("only an active owner or editor of the workspace may answer")]

@@ -46,6 +46,7 @@ WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.workflow_id";
     SET_POLICY = set_policy "
 INSERT INTO policies (workspace_id, version, policy)
 SELECT $1, coalesce(max(version), 0) + 1, $2 FROM policies WHERE workspace_id = $1
+HAVING coalesce($3 = coalesce(max(version), 0), true)
 RETURNING workspace_id, version, policy";
 }
 
@@ -268,13 +269,36 @@ impl Operator {
         workspace: WorkspaceId,
         policy: &str,
     ) -> Result<PolicyRow, OperatorError> {
+        self.store_policy(workspace, policy, None).await
+    }
+
+    /// Sets a policy in place of this version, and of no other.
+    ///
+    /// # Errors
+    /// As [`Self::set_policy`], and when another version holds.
+    pub async fn replace_policy(
+        &self,
+        workspace: WorkspaceId,
+        policy: &str,
+        version: i32,
+    ) -> Result<PolicyRow, OperatorError> {
+        self.store_policy(workspace, policy, Some(version)).await
+    }
+
+    async fn store_policy(
+        &self,
+        workspace: WorkspaceId,
+        policy: &str,
+        instead_of: Option<i32>,
+    ) -> Result<PolicyRow, OperatorError> {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
         let set = self
             .database
-            .fetch_one(&SET_POLICY, &[&workspace, &policy])
+            .fetch_optional(&SET_POLICY, &[&workspace, &policy, &instead_of])
             .await;
-        set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)
+        set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)?
+            .ok_or(Reason::PolicyConflict.into())
     }
 
     /// The actions of the workflows that are deployed now.

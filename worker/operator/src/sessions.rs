@@ -64,7 +64,7 @@ FROM issuers i ORDER BY i.issuer";
     BEGIN_SESSION = begin_session "SELECT begin_session($1, $2) AS user_id";
 
     /// Has a link sent to whoever has an e-mail address, if it is a user's.
-    ASK_SIGN_IN_LINK = ask_sign_in_link "SELECT ask_sign_in_link($1)";
+    ASK_SIGN_IN_LINK = ask_sign_in_link "SELECT ask_sign_in_link($1, $2::text::inet)";
 
     /// Who acts; notes that their session is in use.
     GREET = greet "SELECT user_id, email, name FROM greet()";
@@ -334,13 +334,17 @@ impl Operator {
         Ok(user.map(|_| session))
     }
 
-    /// Has a link to sign in sent to an e-mail address, if it is a user's. The caller learns
-    /// nothing of that.
+    /// Has a link to sign in sent to an e-mail address, if it is a user's, for a client at this
+    /// network address. The caller learns nothing of that.
     ///
     /// # Errors
     /// When the database can't be asked.
-    pub async fn ask_sign_in_link(desk: &Database, address: &str) -> Result<(), OperatorError> {
-        desk.execute(&ASK_SIGN_IN_LINK, &[&replace_nul(address)])
+    pub async fn ask_sign_in_link(
+        desk: &Database,
+        email: &str,
+        client: &str,
+    ) -> Result<(), OperatorError> {
+        desk.execute(&ASK_SIGN_IN_LINK, &[&replace_nul(email), &client])
             .await?;
         Ok(())
     }

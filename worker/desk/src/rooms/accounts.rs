@@ -132,17 +132,21 @@ pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response,
         .filter(|_| Some(account.user_id) == visit.user().ok());
     let begun = begun.ok_or(Trouble::NotFound)?;
     let cookie = session::begun_cookie(Begun::LetIn, &begun.kept, visit.desk.is_https());
-    let found = json!({ "account": account, "grant": grant, "to": begun.to });
+    let back = oauth::way_back(&grant, &visit.desk.origin);
+    let found = json!({ "account": account, "grant": grant, "to": begun.to, "back": back });
     let page = visit.page("account_let_in", "Connect", found);
     Ok(page.with_cookie(cookie))
 }
 
 /// What the person's browser has brought back.
-pub(crate) async fn come_back(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response, Trouble> {
     let (query, kept) = (&visit.asked.query, visit.asked.letting_in.as_deref());
     let begun = oauth::begun(kept, query.get("state"));
     let account = begun.ok_or_else(not_begun)?.account;
     let (account, grant) = visit.operator.grant(account).await?;
+    if oauth::host(&grant).as_deref() != Some(host) {
+        return Err(not_begun());
+    }
     let found = json!({
         "account": account,
         "grant": grant,
@@ -157,8 +161,10 @@ pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let kept = visit.asked.letting_in.as_deref();
     let begun = oauth::begun(kept, visit.asked.form.get("state"));
     let begun = begun.ok_or_else(not_begun)?;
-    let code = oauth::code(visit.given("code")?, &begun, &visit.desk.origin);
     let operator = &visit.operator;
+    let (_, grant) = operator.grant(begun.account).await?;
+    let back = oauth::way_back(&grant, &visit.desk.origin).ok_or(Trouble::NotFound)?;
+    let code = oauth::code(visit.given("code")?, &begun, back);
     let keys = operator.recipient(SealedColumn::Grant).await?;
     let handing = operator.hand_in_code(&keys, begun.account, begun.handed_in, &code);
     let account = handing.await?;

@@ -64,6 +64,7 @@ async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> 
     }
     if let Some(text) = visit.asked.form.get("policy") {
         found["text"] = text.into();
+        found["since"] = visit.asked.form.get("version").into();
     }
     Ok(visit.refusal("people", "People", found))
 }
@@ -120,7 +121,12 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let (operator, text) = (&visit.operator, visit.given("policy")?);
     if visit.given("how")? == "set" {
-        return match or_refusal(operator.set_policy(workspace, text).await)? {
+        let version = visit
+            .given("version")?
+            .parse()
+            .map_err(|_| Trouble::Unreadable)?;
+        let setting = operator.replace_policy(workspace, text, version).await;
+        return match or_refusal(setting)? {
             Ok(_) => Ok(see_all(workspace)),
             Err(refused) => refusal(visit, &refused).await,
         };
@@ -129,6 +135,7 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
         Ok(change) => {
             let mut found = found(visit).await?;
             found["text"] = text.into();
+            found["since"] = visit.asked.form.get("version").into();
             found["change"] = json!(change);
             Ok(visit.page("people", "People", found))
         }

@@ -73,7 +73,7 @@ pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Tr
         return Err(Trouble::NotFound);
     }
     let email = asked.form.get("email").ok_or(Trouble::Unreadable)?;
-    Operator::ask_sign_in_link(&desk.database, email.trim()).await?;
+    Operator::ask_sign_in_link(&desk.database, email.trim(), &asked.address).await?;
     let found = context! { is_asked => true };
     Ok(desk.pages.outside("sign_in", "Sign in", found))
 }

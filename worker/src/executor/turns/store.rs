@@ -20,7 +20,7 @@ statements! {
     /// crash of the database may undo it as if it had not been: then nothing that its turns have
     /// written is left, either, and others have other tokens.
     LOCK_TURNS = lock_turns "
-SELECT pg_advisory_xact_lock(3829, 18), set_config('synchronous_commit', 'off', true)";
+SELECT lock_turns(), set_config('synchronous_commit', 'off', true)";
 
     /// The workspaces that are held, and the accounts that wait for a token or their owner.
     HELD = what_is_held "
