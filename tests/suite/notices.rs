@@ -106,6 +106,31 @@ async fn a_flood_of_questions_is_few_letters() {
     assert_eq!(world.count("SELECT count(*) FROM news").await, 0);
 }
 
+/// A question that is asked again, because its run is retried, is told again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_is_asked_again_is_told() {
+    let peer = Peer::start(|_, _| Reply::Status(400)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, form) = (&scene.world, &scene.form);
+    world.order("workspace notify Test --email on");
+    let asking = json!({"rules": [], "default": "approve"}).to_string();
+    let operator = world.operator().await;
+    operator.set_policy(form.workspace, &asking).await.unwrap();
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+    scene.await_mails(1).await;
+    let asked = world.order("approval list")[0].clone();
+    let told = |name: &str| asked[name].as_str().unwrap().to_owned();
+    let (approval, run) = (told("approval_id"), told("run_id"));
+    world.order(format!("approval approve {approval} --by {}", form.owner));
+    world.await_state("failed", 1).await;
+    world.order(format!("run retry {run}"));
+    world.await_state("waiting_approval", 1).await;
+    scene.await_quiet().await;
+    let questions = world.count("SELECT sum(questions) FROM letters").await;
+    assert_eq!(questions, 2);
+}
+
 /// What a mail server does not take is tried again, under the same id.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_is_tried_again() {

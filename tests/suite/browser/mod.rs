@@ -8,8 +8,8 @@ use fantoccini::{Client, ClientBuilder, Locator, elements::Element, wd::WindowHa
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
 };
 
 use letterbox_tests::{Form, eventually};
@@ -44,23 +44,15 @@ impl Browser {
 
     /// The same, for a reader with settings of their own.
     pub async fn start_for(engine: Engine, width: u32, height: u32, reader: Reader) -> Self {
-        let (program, arguments) = engine.driver();
-        let mut driver = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap_or_else(|error| panic!("{program}: {error}: use deploy/test"));
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = loop {
-            let line = lines.next_line().await.unwrap().expect("a driver starts");
-            if let Some(port) = engine.port(&line) {
-                break port;
+        let mut started = None;
+        // It draws a port, and ends when another program has that on the other loopback address.
+        for _ in 0..5 {
+            started = Self::start_driver(engine).await;
+            if started.is_some() {
+                break;
             }
-        };
+        }
+        let (driver, mut lines, port) = started.expect("a driver starts");
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let mut builder =
             ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
@@ -73,6 +65,27 @@ impl Browser {
             page,
             driver,
             engine,
+        }
+    }
+
+    /// A driver, what it prints, and its port; `None` if it has ended at once.
+    async fn start_driver(engine: Engine) -> Option<(Child, Lines<BufReader<ChildStdout>>, u16)> {
+        let (program, arguments) = engine.driver();
+        let mut driver = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program}: {error}: use deploy/test"));
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        loop {
+            let line = lines.next_line().await.unwrap()?;
+            if let Some(port) = engine.port(&line) {
+                return Some((driver, lines, port));
+            }
         }
     }
 
