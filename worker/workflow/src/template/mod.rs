@@ -5,6 +5,8 @@
 //! so every name that a template uses exists in every run.
 
 mod context;
+#[cfg(test)]
+mod corpus;
 mod environment;
 mod insertions;
 mod language;

@@ -1,0 +1,72 @@
+//! The golden corpus: what templates give for values. Releases promise never to change, and the
+//! engine is updated: a result that differs here would change every release that uses such a
+//! template. So no line is edited; new ones are added at the end.
+
+use serde::Deserialize;
+
+use super::{Condition, Escape, RenderError, Template, TemplateContext};
+
+const CORPUS: &str = include_str!("corpus.json");
+
+#[derive(Deserialize)]
+struct Corpus {
+    /// What was submitted, as JSON text.
+    form: String,
+    /// The body that the action `crm` was answered.
+    answer: String,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    /// Where it stands.
+    of: Place,
+    source: String,
+    /// What it gives; `None` if it fails.
+    gives: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Place {
+    /// A header, a query, or a string of a body among other text.
+    Text,
+    /// A segment of a path.
+    Path,
+    /// A string of a body.
+    Json,
+    /// A condition.
+    Condition,
+}
+
+impl Case {
+    fn gives(&self, context: &TemplateContext) -> Result<String, RenderError> {
+        let (template, renderer) = (Template::new(&*self.source), context.renderer());
+        match self.of {
+            Place::Text => template.render(Escape::None, &renderer),
+            Place::Path => template.render(Escape::PathSegment, &renderer),
+            Place::Json => template.json(&renderer),
+            Place::Condition => {
+                let holds = Condition::new(&*self.source).holds(context)?;
+                Ok(holds.to_string())
+            }
+        }
+    }
+}
+
+#[test]
+fn templates_never_change() {
+    let corpus: Corpus = serde_json::from_str(CORPUS).unwrap();
+    let context = TemplateContext::of_run(&corpus.form, "a-run", "2026-03-02T09:14:05Z").unwrap();
+    let context = context.with_answer("crm", Some(201), corpus.answer.as_bytes());
+    assert!(corpus.cases.len() > 100);
+    for case in &corpus.cases {
+        let given = case.gives(&context);
+        let (of, source) = (case.of, &case.source);
+        assert_eq!(
+            given.as_ref().ok(),
+            case.gives.as_ref(),
+            "{of:?} {source}: {given:?}"
+        );
+    }
+}
