@@ -268,7 +268,8 @@ GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, e
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
     disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_person;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, scheme_rules,
-    allow_from, replaces, memory_id, ends_at, settable_until) ON webhooks TO letterbox_person;
+    allow_from, kept_headers, same_by_id, replaces, memory_id, ends_at, settable_until)
+    ON webhooks TO letterbox_person;
 GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
     subject_id, reason, before, after) ON audit_log TO letterbox_person;
 -- To whom what people hand in is sealed.
@@ -351,7 +352,7 @@ CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_person
 CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_person
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
 GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules, allow_from,
-    replaces, memory_id, settable_until),
+    kept_headers, same_by_id, replaces, memory_id, settable_until),
     UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
     ON webhooks TO letterbox_person;
 

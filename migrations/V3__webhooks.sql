@@ -16,6 +16,8 @@ CREATE TABLE webhooks (
         'svix', 'custom')),
     scheme_rules  text CHECK (length(scheme_rules) <= 4096),
     allow_from    text CHECK (length(allow_from) <= 4096),
+    kept_headers  text[] CHECK (cardinality(kept_headers) <= 8),
+    same_by_id    boolean NOT NULL DEFAULT false,
     replaces      uuid,
     memory_id     uuid,
     ends_at       timestamptz,
@@ -39,6 +41,11 @@ COMMENT ON COLUMN webhooks.scheme_rules IS
     'JSON text of the rules of a custom scheme; null otherwise';
 COMMENT ON COLUMN webhooks.allow_from IS
     'Networks that may send, as CIDR[,CIDR...]; null allows all';
+COMMENT ON COLUMN webhooks.kept_headers IS
+    'Names of headers that are kept of its deliveries, besides those of its scheme; null if none';
+COMMENT ON COLUMN webhooks.same_by_id IS
+    'Whether two deliveries are the same if their sender gave them the same signed id, whatever '
+    'their bodies; otherwise if their bodies are the same';
 COMMENT ON COLUMN webhooks.replaces IS 'The webhook that it replaced; null if none';
 COMMENT ON COLUMN webhooks.memory_id IS
     'The first in the chain of webhooks that replaced each other, possibly itself: all of them '
@@ -129,7 +136,7 @@ GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
 GRANT SELECT (workspace_id, webhook_id, xmin, secret_sealed, deleted_at, scheme, scheme_rules,
-    allow_from, memory_id, ends_at) ON webhooks TO letterbox_gateway;
+    allow_from, kept_headers, same_by_id, memory_id, ends_at) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;

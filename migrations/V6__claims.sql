@@ -115,6 +115,7 @@ CREATE TABLE webhook_deliveries (
     key_low      uuid NOT NULL,
     delivery_id  uuid NOT NULL,
     half         smallint NOT NULL,
+    body_hash    bigint,
     PRIMARY KEY (workspace_id, key_high, key_low, half)
 ) PARTITION BY LIST (half);
 -- A half is filled and emptied as a whole, so vacuum would find next to nothing.
@@ -123,18 +124,23 @@ CREATE TABLE webhook_deliveries_1 PARTITION OF webhook_deliveries FOR VALUES IN 
 CREATE TABLE webhook_deliveries_2 PARTITION OF webhook_deliveries FOR VALUES IN (2)
     WITH (autovacuum_enabled = false);
 COMMENT ON TABLE webhook_deliveries IS
-    'One distinct body received by one webhook: the claim by which it is accepted once';
+    'One distinct body received by one webhook, or one id of its sender: the claim by which it is '
+    'accepted once';
 COMMENT ON COLUMN webhook_deliveries.batch_id IS
     'The claim is open while this batch has a row that is not spilled, otherwise settled';
 COMMENT ON COLUMN webhook_deliveries.workspace_id IS 'Tenant';
-COMMENT ON COLUMN webhook_deliveries.key_high IS 'First half of SHA-256(webhook_id, SHA-256(body))';
+COMMENT ON COLUMN webhook_deliveries.key_high IS
+    'First half of SHA-256(webhook_id, SHA-256(body)), or of the id in place of the body';
 COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
 COMMENT ON COLUMN webhook_deliveries.delivery_id IS 'Id of the signal; the same for every attempt';
 COMMENT ON COLUMN webhook_deliveries.half IS 'Each half has a table of its own; no key is in both';
+COMMENT ON COLUMN webhook_deliveries.body_hash IS
+    'Where the key is an id: first 8 bytes of SHA-256(SHA-256(id), body); null if carried over';
 
 CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
-    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[])
+    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
+    bodies bigint[])
 RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -144,10 +150,10 @@ BEGIN
     WITH closed AS (
         DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
     ), wanted AS (
-        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id,
+        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.body_hash,
             n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids)
-             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id)
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, bodies)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id, body_hash)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
             AND w.deleted_at IS NULL
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
@@ -157,8 +163,8 @@ BEGIN
                     AND d.key_high = n.key_high AND d.key_low = n.key_low) IS NULL
     ), claimed AS (
         INSERT INTO webhook_deliveries AS d
-            (workspace_id, key_high, key_low, half, batch_id, delivery_id)
-        SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id
+            (workspace_id, key_high, key_low, half, batch_id, delivery_id, body_hash)
+        SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id, n.body_hash
         FROM wanted n WHERE NOT n.is_remembered
         ORDER BY n.workspace_id, n.key_high, n.key_low
         ON CONFLICT DO NOTHING
@@ -228,8 +234,28 @@ $$;
 COMMENT ON FUNCTION take_over_deliveries IS
     'Moves claims whose lease is over into new batches, unless another gateway is doing it; '
     'returns the ids of the moved deliveries';
-REVOKE EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries TO letterbox_gateway;
+
+CREATE FUNCTION count_changed_deliveries(workspaces uuid[], highs uuid[], lows uuid[],
+    doors uuid[], hashes bytea[], bodies bigint[])
+RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    SELECT count(*)
+    FROM unnest(workspaces, highs, lows, doors, hashes, bodies)
+         AS n (workspace_id, key_high, key_low, webhook_id, sha256, body_hash)
+    JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+    JOIN webhook_deliveries d
+        ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
+    WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
+        AND d.body_hash <> n.body_hash;
+END
+$$;
+COMMENT ON FUNCTION count_changed_deliveries IS
+    'The number of those among deliveries with known ids that have another body than the first';
+REVOKE EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_deliveries
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_deliveries
+    TO letterbox_gateway;
 
 CREATE TABLE form_submissions (
     batch_id        bigint NOT NULL,

@@ -19,6 +19,7 @@ CREATE TABLE signals (
     received_at     timestamptz NOT NULL,
     stored_at       timestamptz NOT NULL DEFAULT now(),
     request_id      text,
+    headers         text CHECK (length(headers) <= 4096),
     PRIMARY KEY (workspace_id, signal_id),
     CONSTRAINT amount_has_a_currency CHECK ((amount_value IS NULL) = (amount_currency IS NULL)),
     CONSTRAINT generic_says_why CHECK ((kind = 'generic') = (generic_reason IS NOT NULL)),
@@ -48,6 +49,9 @@ COMMENT ON COLUMN signals.received_at IS 'When the gateway received it, by the g
 COMMENT ON COLUMN signals.stored_at IS 'When the worker stored it, by the database''s clock';
 COMMENT ON COLUMN signals.request_id IS
     'The X-Request-Id of the answer to the sender; null if unknown';
+COMMENT ON COLUMN signals.headers IS
+    'JSON text {"signed", "unsigned"}: the headers that were kept of its first delivery, those '
+    'that the signature covers apart; null if none, and after the body was deleted';
 CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
 
 CREATE TABLE signal_readers (
@@ -66,7 +70,7 @@ CREATE VIEW signal_feed WITH (security_barrier) AS
 SELECT s.workspace_id, s.signal_id, s.webhook_id, w.name AS webhook_name, s.kind, s.entity,
     s.source_tool, s.amount_value,
     s.amount_currency, s.event_id, s.generic_reason, s.request_id, s.received_at, s.stored_at,
-        s.body
+        s.body, s.headers
 FROM signals s JOIN webhooks w ON w.workspace_id = s.workspace_id AND w.webhook_id = s.webhook_id
 WHERE s.workspace_id IN (SELECT r.workspace_id FROM signal_readers r WHERE r.login = session_user);
 COMMENT ON VIEW signal_feed IS

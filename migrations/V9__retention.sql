@@ -70,7 +70,8 @@ BEGIN
               WHERE (stored_at, signal_id) > (since.until_at, since.until_id)
                 AND stored_at < now() - make_interval(days => days)
               ORDER BY stored_at, signal_id LIMIT most) AS next;
-        UPDATE signals s SET body = NULL FROM unnest(tenants, ids) AS old (workspace_id, signal_id)
+        UPDATE signals s SET body = NULL, headers = NULL
+        FROM unnest(tenants, ids) AS old (workspace_id, signal_id)
         WHERE s.workspace_id = old.workspace_id AND s.signal_id = old.signal_id
             AND s.body IS NOT NULL;
     ELSE

@@ -4,8 +4,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// SHA-256 over the id of an entry's webhook or workflow and the SHA-256 of the entry's key: the
-/// body of a delivery, the idempotency key of a submission.
+/// The SHA-256 of what makes a delivery the same as another one: its body, or the id that its
+/// sender has given it, where the webhook goes by that. A body is JSON, so none is an id.
+#[must_use]
+pub fn delivery_sha256(id: Option<&str>, body: &[u8]) -> [u8; 32] {
+    let hash = match id {
+        Some(id) => Sha256::new_with_prefix(b"\0id\0").chain_update(id),
+        None => Sha256::new_with_prefix(body),
+    };
+    hash.finalize().into()
+}
+
+/// SHA-256 over the id of an entry's webhook or workflow and the SHA-256 of the entry's key: what
+/// makes a delivery the same as another one, the idempotency key of a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash([u8; 32]);
 

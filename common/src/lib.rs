@@ -18,6 +18,6 @@ pub mod text_enum;
 mod token;
 pub mod webhook;
 
-pub use key_hash::KeyHash;
+pub use key_hash::{KeyHash, delivery_sha256};
 pub use random::RandomError;
 pub use token::Token;

@@ -22,7 +22,7 @@ letterbox_common::metrics! {
     OLDEST_SPILLED: Gauge = "letterbox_oldest_spilled_seconds" [];
     /// Requests refused by a rate limit, by what was limited: client or token
     RATE_LIMITED: Counter = "letterbox_rate_limited_total" [subject];
-    /// Submissions that came under a used idempotency key with another payload than the first
+    /// Entries under a used idempotency key or sender's id with another payload than the first
     CHANGED_REPEATS: Counter = "letterbox_changed_repeats_total" [];
     /// Submissions that did not prove what their form wants proven, by what was wrong
     UNPROVEN: Counter = "letterbox_unproven_submissions_total" [reason];

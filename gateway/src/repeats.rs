@@ -1,13 +1,13 @@
-//! Repeats: submissions whose idempotency key was used before, counted if their payload differs
-//! from the first. The sender gets the usual answer before the payloads are compared, so that not
-//! even its time reveals anything about the first.
+//! Repeats: entries whose key was used before, an idempotency key or a sender's id, counted if what
+//! came with it differs from the first. The sender gets the usual answer before that is compared,
+//! so that not even its time reveals anything about the first.
 
 use letterbox_common::process::vital::vital;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    claims::{Claims, SubmissionKey},
+    claims::{ClaimKey, Claims},
     metrics,
 };
 
@@ -17,9 +17,9 @@ const MAX_WAITING: usize = 4_096;
 const MAX_BATCH: usize = 256;
 
 /// Counts repeats with another payload.
-pub(crate) struct Repeats(Sender<SubmissionKey>);
+pub(crate) struct Repeats<K>(Sender<K>);
 
-impl Repeats {
+impl<K: ClaimKey> Repeats<K> {
     /// Starts the comparison as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(claims: Claims, tasks: &TaskTracker) -> Self {
         let (repeats, waiting) = mpsc::channel(MAX_WAITING);
@@ -28,14 +28,14 @@ impl Repeats {
     }
 
     /// Notes a repeat. Best effort: it is not compared if too many wait or the database is away.
-    pub(crate) fn note(&self, key: SubmissionKey) {
+    pub(crate) fn note(&self, key: K) {
         if self.0.try_send(key).is_err() {
             tracing::debug!("a repeat is not compared: too many wait");
         }
     }
 }
 
-async fn compare(claims: Claims, mut waiting: Receiver<SubmissionKey>) {
+async fn compare<K: ClaimKey>(claims: Claims, mut waiting: Receiver<K>) {
     let mut keys = Vec::with_capacity(MAX_BATCH);
     // Best effort: a gateway that stops does not compare the rest.
     while waiting.recv_many(&mut keys, MAX_BATCH).await > 0 && !waiting.is_closed() {

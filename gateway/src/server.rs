@@ -258,6 +258,7 @@ fn assemble(
         admission: Admission::start(database, batchers, background, stop),
         request_log: RequestLog::new(Instant::now()),
         repeats: Repeats::start(claims.clone(), batchers),
+        changed_deliveries: Repeats::start(claims.clone(), batchers),
         claims,
         deliveries: Acceptance::start(config.lanes, lanes.clone(), batchers),
         submissions: Acceptance::start(config.lanes, lanes, batchers),

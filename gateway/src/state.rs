@@ -8,7 +8,7 @@ use crate::{
     acceptance::{Acceptance, Delivery, Submission},
     admission::Admission,
     ceilings::Ceilings,
-    claims::Claims,
+    claims::{Claims, DeliveryKey, SubmissionKey},
     cors::AllowedOrigins,
     faults::Faults,
     form_page::FormPages,
@@ -31,7 +31,8 @@ pub(crate) struct Gateway {
     pub(crate) claims: Claims,
     pub(crate) faults: Faults,
     pub(crate) request_log: RequestLog,
-    pub(crate) repeats: Repeats,
+    pub(crate) repeats: Repeats<SubmissionKey>,
+    pub(crate) changed_deliveries: Repeats<DeliveryKey>,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,
     /// The deadline of an answer, from the arrival of the body.

@@ -191,8 +191,12 @@ impl Claiming {
     /// Nothing when it failed.
     async fn claim(&self, address: WebhookAddress, number: usize) -> Option<BatchId> {
         let batch = BatchId::generate();
-        let keys =
-            (0..number).map(|_| (DeliveryKey::new(address, address.webhook, &event()), batch));
+        let keys = (0..number).map(|_| {
+            (
+                DeliveryKey::new(address, address.webhook, None, &event()),
+                batch,
+            )
+        });
         let claimed = self.claims.claim(&keys.collect::<Vec<_>>()).await.ok()?;
         claimed.values().all(Result::is_ok).then_some(batch)
     }

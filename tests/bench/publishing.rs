@@ -8,7 +8,11 @@ use letterbox_broker::{
     BatchBody, BrokerTarget, Entry, Message, Publisher, Receipt, WebhookDelivery, publisher,
     supervise,
 };
-use letterbox_common::{ids::DeliveryId, process::readiness::Readiness, webhook::WebhookAddress};
+use letterbox_common::{
+    ids::DeliveryId,
+    process::readiness::Readiness,
+    webhook::{KeptHeaders, WebhookAddress},
+};
 use letterbox_tests::{World, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -96,6 +100,8 @@ pub fn delivery(address: WebhookAddress) -> WebhookDelivery {
         workspace: address.workspace,
         webhook: address.webhook,
         memory: None,
+        same_by: None,
+        headers: KeptHeaders::default(),
         receipt: receipt(),
     }
 }

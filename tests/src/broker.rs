@@ -33,8 +33,7 @@ impl World {
         for entry in decode(&message.properties, message.body.clone()) {
             match &entry.content {
                 Ok(Content::Delivery(one)) => {
-                    let memory = one.remembered_by();
-                    let key = KeyHash::of_content(memory.as_bytes(), &entry.body);
+                    let key = one.key_hash(&entry.body);
                     let id = Uuid::from_bytes(*one.delivery.as_bytes());
                     deliveries.push((one.workspace, key.halves(), id));
                 }

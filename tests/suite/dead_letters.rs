@@ -7,7 +7,10 @@ use lapin::{
     types::AMQPValue,
 };
 use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery, topology::EXCHANGE};
-use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
+use letterbox_common::{
+    ids::{DeliveryId, WebhookId, WorkspaceId},
+    webhook::KeptHeaders,
+};
 use letterbox_tests::{Proxy, Servers, Webhook, World, eventually, http_client};
 use serde_json::Value;
 
@@ -42,6 +45,8 @@ pub(super) fn to(webhook: &Webhook, body: &str) -> (WebhookDelivery, Bytes) {
         workspace: webhook.address.workspace,
         webhook: webhook.address.webhook,
         memory: None,
+        same_by: None,
+        headers: KeptHeaders::default(),
         receipt: receipt(),
     };
     (delivery, Bytes::from(body.to_owned()))

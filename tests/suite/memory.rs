@@ -289,7 +289,7 @@ impl Tried {
             .iter()
             .map(|body| {
                 (
-                    DeliveryKey::new(address, webhook, &body.to_be_bytes()),
+                    DeliveryKey::new(address, webhook, None, &body.to_be_bytes()),
                     *body,
                 )
             })
@@ -458,8 +458,7 @@ async fn claims_are_refused_at_another_isolation_level() {
     let gateway = world.session(Role::Gateway).await;
     let claim = |table| {
         let lists = ["'{}'"; 7].join(", ");
-        let payloads = if table == "submissions" { ", '{}'" } else { "" };
-        format!("SELECT claim_{table}({lists}, 1, '{{}}'{payloads})")
+        format!("SELECT claim_{table}({lists}, 1, '{{}}', '{{}}')")
     };
     for table in ["deliveries", "submissions"] {
         gateway.batch_execute(&claim(table)).await.unwrap();

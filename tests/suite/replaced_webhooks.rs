@@ -121,7 +121,7 @@ async fn a_claim_goes_into_the_batch_of_whoever_holds_it() {
     let target = world.database_url.parse().unwrap();
     let database = Database::new(&target, &settings, Role::Gateway, "test").unwrap();
     let claims = Claims::new(database, Duration::ZERO, Arc::default());
-    let keys = [former, successor].map(|door| DeliveryKey::new(door, former.webhook, b"[1]"));
+    let keys = [former, successor].map(|door| DeliveryKey::new(door, former.webhook, None, b"[1]"));
     let first = claims.claim(&[(keys[0], BatchId::generate())]).await;
     assert!(first.unwrap()[&keys[0]].is_ok());
 

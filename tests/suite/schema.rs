@@ -42,7 +42,7 @@ async fn the_gateway_finds_rows_by_their_keys_only() {
         SELECT prosrc, proargnames[1:pronargs] AS names,
                ARRAY(SELECT format_type(type, NULL) FROM unnest(proargtypes) AS type) AS types
         FROM pg_proc WHERE proname = $1";
-    assert_eq!(in_functions.len(), 5);
+    assert_eq!(in_functions.len(), 6);
     for call in in_functions {
         let name = called_function(call);
         let row = client.query_one(function, &[&name]).await.unwrap();
@@ -133,7 +133,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Worker, "SELECT * FROM webhook_deliveries"),
         (
             Role::Worker,
-            "SELECT claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, '{}')",
+            "SELECT claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, '{}', '{}')",
         ),
         (Role::Gateway, "INSERT INTO signals DEFAULT VALUES"),
         (Role::Gateway, "SELECT * FROM workflows"),

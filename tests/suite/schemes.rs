@@ -1,7 +1,9 @@
 //! Tools that sign in ways of their own, and what the owner of a webhook learns of what was
 //! refused.
 
-use letterbox_common::webhook::Scheme;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use letterbox_common::{sealing::Secret, webhook::Scheme};
 use letterbox_tests::{
     Answer, Process, Webhook, World, command_file, eventually, http_client, sign,
 };
@@ -123,6 +125,154 @@ async fn every_scheme_is_signed_and_verified() {
         }
     }
     world.await_signals(signals).await;
+}
+
+/// What a tool says in headers goes with the signal, what is signed apart; of a repeat nothing.
+#[tokio::test]
+async fn headers_go_with_the_signal() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let workspace = workspace(&world).await;
+    letterbox_tests::marks::mark("canary-of-a-header");
+    let never = "Bearer canary-of-a-header";
+
+    let github = made(&world, &gateway, &workspace, " --scheme github");
+    let body = r#"{"zen":"Design for failure."}"#;
+    let signature = format!("sha256={}", sign(&github.secret, body.as_bytes()));
+    let sent = |event: &str| {
+        vec![
+            ("x-hub-signature-256", signature.clone()),
+            ("X-GitHub-Event", event.to_owned()),
+            (
+                "x-github-delivery",
+                "72d3162e-cc78-11e3-81ab-4c9367dc0958".to_owned(),
+            ),
+            ("authorization", never.to_owned()),
+            ("cookie", never.to_owned()),
+            ("x-forwarded-for", "192.0.2.77".to_owned()),
+        ]
+    };
+    assert_eq!(post(&github.url, &sent("ping"), body).await.status, 202);
+    assert!(post(&github.url, &sent("push"), body).await.is_duplicate());
+    world.await_signals(1).await;
+    let the_signal = async |number: usize| {
+        let listed = world.order(format!("signal list --workspace {workspace}"));
+        let id = listed[number]["signal_id"].as_str().unwrap().to_owned();
+        world.order(format!("signal show {id}"))
+    };
+    assert_eq!(
+        the_signal(0).await["headers"],
+        json!({"unsigned": {"x-github-event": "ping",
+            "x-github-delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958"}})
+    );
+
+    let svix = made(&world, &gateway, &workspace, " --scheme svix");
+    let secret = command_file(&format!("{}.secret", svix.address.webhook), &svix.secret);
+    let file = command_file(&format!("{}.json", svix.address.webhook), body);
+    let send = format!(
+        "send webhook --url {} --secret-file {secret} --scheme svix",
+        svix.url
+    );
+    world.order(format!("{send} {file}"));
+    world.await_signals(2).await;
+    let headers = the_signal(0).await["headers"].clone();
+    assert!(headers["signed"]["svix-id"].is_string() && headers["unsigned"].is_null());
+
+    let keep = " --keep-header X-Event --keep-header x-tenant";
+    let own = made(&world, &gateway, &workspace, keep);
+    let signed = [
+        ("x-service-signature", sign(&own.secret, body.as_bytes())),
+        ("x-event", "made".to_owned()),
+        ("x-other", "left out".to_owned()),
+    ];
+    assert_eq!(post(&own.url, &signed, body).await.status, 202);
+    world.await_signals(3).await;
+    assert_eq!(
+        the_signal(0).await["headers"],
+        json!({"unsigned": {"x-event": "made"}})
+    );
+    let replaced = world.order(format!(
+        "webhook replace {} --overlap 1h",
+        own.address.webhook
+    ));
+    let successor = webhook_of(&gateway, &replaced);
+    let again = [
+        ("x-service-signature", sign(&successor.secret, b"[]")),
+        ("x-tenant", "7".to_owned()),
+    ];
+    assert_eq!(post(&successor.url, &again, "[]").await.status, 202);
+    world.await_signals(4).await;
+    assert_eq!(
+        the_signal(0).await["headers"],
+        json!({"unsigned": {"x-tenant": "7"}})
+    );
+
+    for (refused, told) in [
+        ("--keep-header X-Gitlab-Token", "let somebody in"),
+        ("--scheme github --keep-header X-Event", "says itself"),
+    ] {
+        let create = format!("webhook create --workspace {workspace} --name T {refused}");
+        assert!(world.refusal(create).1.contains(told), "{refused}");
+    }
+}
+
+/// A webhook that goes by the sender's id: one id is one event, whatever its body, through a
+/// successor, too; equal bodies under two ids are two. A changed repeat is counted, and not told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_can_go_by_the_senders_id() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let workspace = workspace(&world).await;
+    let by_body = made(&world, &gateway, &workspace, " --scheme svix");
+    let by_id = made(&world, &gateway, &workspace, " --scheme svix --same-by id");
+    let rules = Scheme::Svix.rules().unwrap();
+    let send = async |webhook: &Webhook, id: &str, body: &str| {
+        let key = rules
+            .key(&Secret::new(webhook.secret.clone().into_bytes()))
+            .unwrap();
+        let now = Timestamp::now().as_second().unsigned_abs();
+        let signed = rules.sign(&key, body.as_bytes(), now, id);
+        let headers = signed.headers.iter();
+        let headers: Vec<_> = headers
+            .map(|(name, value)| (&**name, value.clone()))
+            .collect();
+        post(&webhook.url, &headers, body).await
+    };
+    for (webhook, id, body, is_first) in [
+        (&by_body, "msg_1", "[1]", true),
+        (&by_body, "msg_2", "[1]", false),
+        (&by_body, "msg_1", "[2]", true),
+        (&by_id, "msg_1", "[1]", true),
+        (&by_id, "msg_2", "[1]", true),
+        (&by_id, "msg_1", "[1]", false),
+        (&by_id, "msg_1", "[2]", false),
+    ] {
+        let answer = send(webhook, id, body).await;
+        assert_eq!(answer.status, 202);
+        assert_eq!(answer.is_first(), is_first, "{id} {body}");
+    }
+    // At once: one of them is the first, whichever, and each of the others a repeat.
+    let bodies = ["[3]", "[4]", "[5]", "[6]"];
+    let answers = join_all(bodies.map(|body| send(&by_id, "msg_3", body))).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_first()).count(), 1);
+    world.await_signals(5).await;
+    let changed = "letterbox_changed_repeats_total";
+    eventually("counted", async || gateway.metric(changed).await >= 1.0).await;
+
+    let replaced = world.order(format!(
+        "webhook replace {} --overlap 1h",
+        by_id.address.webhook
+    ));
+    let successor = webhook_of(&gateway, &replaced);
+    assert!(send(&successor, "msg_1", "[9]").await.is_duplicate());
+    assert!(send(&successor, "msg_4", "[1]").await.is_first());
+    world.await_signals(6).await;
+    let bodies = "SELECT count(*) FROM signals WHERE convert_from(body, 'UTF8') = '[1]'";
+    assert_eq!(world.count(bodies).await, 4);
+    let refused = format!("webhook create --workspace {workspace} --name T --same-by id");
+    assert!(world.refusal(refused).1.contains("signs no id"));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId},
     sealing::KeyRing,
-    webhook::WebhookAddress,
+    webhook::{KeptHeaders, WebhookAddress},
 };
 use letterbox_database::Role;
 use letterbox_operator::Move;
@@ -83,6 +83,8 @@ impl Intruder {
             workspace: address.workspace,
             webhook: address.webhook,
             memory,
+            same_by: None,
+            headers: KeptHeaders::default(),
             receipt: receipt(),
         };
         let batch = BatchBody::encode(&[(delivery, body.into())]);
@@ -127,7 +129,8 @@ impl Intruder {
         let (high, low) = KeyHash::of_content(webhook.as_bytes(), body.as_bytes()).halves();
         let sha256 = Sha256::digest(body.as_bytes()).to_vec();
         let claim = "SELECT claim_deliveries(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
-            ARRAY[$4::uuid], ARRAY[$5::bytea], ARRAY[7::bigint], ARRAY[$6::uuid], 60, '{}')";
+            ARRAY[$4::uuid], ARRAY[$5::bytea], ARRAY[7::bigint], ARRAY[$6::uuid], 60, '{}',
+            ARRAY[NULL::bigint])";
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
             [&workspace, &high, &low, &door, &sha256, &id];
         self.database.query(claim, &values).await.unwrap().len()
@@ -578,7 +581,7 @@ async fn what_was_spilled_stays_as_it_is() {
     for order in [
         "close_batches(ids)",
         "end_leases(ids)",
-        "claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, ids)",
+        "claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, ids, '{}')",
         "spill_batches(ids, ARRAY['webhooks', 'webhooks', 'webhooks'],
              array_fill('webhook.deliveries'::text, ARRAY[3]), ARRAY[1, 1, 1],
              array_fill('x'::bytea, ARRAY[3]), '[{}, {}, {}]')",

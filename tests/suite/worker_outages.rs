@@ -7,7 +7,10 @@ use letterbox_broker::{
     BatchBody, Message, Receipt, WebhookDelivery,
     topology::{DEAD_EXCHANGE, DEAD_LETTERS_QUEUE},
 };
-use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
+use letterbox_common::{
+    ids::DeliveryId,
+    webhook::{KeptHeaders, WebhookAddress},
+};
 use letterbox_tests::{Peer, PrivateBroker, Reply, Scene, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -21,6 +24,8 @@ fn deliveries(address: WebhookAddress, number: usize) -> Message {
                 workspace: address.workspace,
                 webhook: address.webhook,
                 memory: None,
+                same_by: None,
+                headers: KeptHeaders::default(),
                 receipt: Receipt {
                     received_at: jiff::Timestamp::now(),
                     traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),

@@ -258,7 +258,10 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
+    use letterbox_common::{
+        ids::{DeliveryId, WebhookId, WorkspaceId},
+        webhook::KeptHeaders,
+    };
 
     use super::*;
     use crate::Receipt;
@@ -269,6 +272,8 @@ mod tests {
             workspace: WorkspaceId::generate(),
             webhook: WebhookId::generate(),
             memory: None,
+            same_by: None,
+            headers: KeptHeaders::default(),
             receipt: Receipt {
                 received_at: Timestamp::from_millisecond(1_790_000_000_123).unwrap(),
                 traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),

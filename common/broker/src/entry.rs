@@ -3,8 +3,9 @@
 
 use jiff::Timestamp;
 use letterbox_common::{
-    KeyHash,
+    KeyHash, delivery_sha256,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkflowId, WorkspaceId},
+    webhook::KeptHeaders,
 };
 use letterbox_traces::{is_on, is_sampled};
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
@@ -27,6 +28,12 @@ pub struct WebhookDelivery {
     /// those that this one has replaced.
     #[serde(rename = "memory_id", default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<WebhookId>,
+    /// The id that its sender has given it, if that makes it the same as another one, not its body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_by: Option<String>,
+    /// What was kept of the headers of the request; older messages lack it.
+    #[serde(default, skip_serializing_if = "KeptHeaders::is_empty")]
+    pub headers: KeptHeaders,
     /// When and how the request arrived; another attempt has its own.
     #[serde(flatten)]
     pub receipt: Receipt,
@@ -37,6 +44,13 @@ impl WebhookDelivery {
     #[must_use]
     pub fn remembered_by(&self) -> WebhookId {
         self.memory.unwrap_or(self.webhook)
+    }
+
+    /// The key under which it is claimed, with this body.
+    #[must_use]
+    pub fn key_hash(&self, body: &[u8]) -> KeyHash {
+        let sha256 = delivery_sha256(self.same_by.as_deref(), body);
+        KeyHash::of(self.remembered_by().as_bytes(), &sha256)
     }
 }
 

@@ -3,37 +3,43 @@
 use bytes::Bytes;
 use letterbox_broker::{Receipt, WebhookDelivery};
 use letterbox_common::{
-    ids::{DeliveryId, WebhookId, WorkspaceId},
+    ids::{DeliveryId, WorkspaceId},
     webhook::WebhookAddress,
 };
 
 use super::item::IntakeItem;
-use crate::claims::DeliveryKey;
+use crate::{claims::DeliveryKey, webhook_secrets::Proven};
 
 /// A checked delivery.
 pub(crate) struct Delivery {
     address: WebhookAddress,
-    memory: WebhookId,
+    proven: Proven,
     key: DeliveryKey,
     body: Bytes,
     receipt: Receipt,
 }
 
 impl Delivery {
-    /// Creates a delivery. `memory` is the webhook under whose id its bodies are remembered.
+    /// Creates a delivery.
     pub(crate) fn new(
         address: WebhookAddress,
-        memory: WebhookId,
+        proven: Proven,
         body: Bytes,
         receipt: Receipt,
     ) -> Self {
+        let same_by = proven.same_by.as_deref();
         Self {
+            key: DeliveryKey::new(address, proven.memory, same_by, &body),
             address,
-            memory,
-            key: DeliveryKey::new(address, memory, &body),
+            proven,
             body,
             receipt,
         }
+    }
+
+    /// Its key, if another delivery could have that with another body.
+    pub(crate) fn repeat(&self) -> Option<DeliveryKey> {
+        self.proven.same_by.is_some().then_some(self.key)
     }
 }
 
@@ -56,16 +62,25 @@ impl IntakeItem for Delivery {
     }
 
     fn length(&self) -> usize {
-        self.body.len()
+        let id = self.proven.same_by.as_ref().map_or(0, String::len);
+        self.body.len() + self.proven.headers.length() + id
     }
 
     fn into_entry(self, id: DeliveryId) -> (WebhookDelivery, Bytes) {
         let WebhookAddress { workspace, webhook } = self.address;
+        let Proven {
+            memory,
+            headers,
+            same_by,
+            ..
+        } = self.proven;
         let entry = WebhookDelivery {
             delivery: id,
             workspace,
             webhook,
-            memory: (self.memory != webhook).then_some(self.memory),
+            memory: (memory != webhook).then_some(memory),
+            same_by,
+            headers,
             receipt: self.receipt,
         };
         (entry, self.body)

@@ -23,7 +23,7 @@ pub(crate) trait IntakeItem: Send + Sync + 'static {
     /// When and how its request arrived.
     fn receipt(&self) -> &Receipt;
 
-    /// The length of its body.
+    /// The length of its body, and of what is kept besides.
     fn length(&self) -> usize;
 
     /// The entry to publish, and its body. `id` is the id of the claim.

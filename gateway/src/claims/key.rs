@@ -7,7 +7,7 @@ use std::{
 };
 
 use letterbox_common::{
-    KeyHash,
+    KeyHash, delivery_sha256,
     form::TokenHash,
     ids::{DeliveryId, RunId, WebhookId, WorkflowId, WorkspaceId},
     webhook::WebhookAddress,
@@ -34,35 +34,66 @@ pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     fn workspace(&self) -> WorkspaceId;
     /// The key within its workspace.
     fn key_hash(&self) -> KeyHash;
-    /// The SHA-256 of the body or the idempotency key, from which the database can check
-    /// [`Self::key_hash`].
+    /// The SHA-256 of the body, the sender's id or the idempotency key, from which the database can
+    /// check [`Self::key_hash`].
     fn sha256(&self) -> &[u8];
     /// The door of the claim.
     fn door(&self) -> Self::Door<'_>;
-    /// A hash of the payload that came with the key; `None` if the key covers the whole body.
+    /// A hash of the payload that came with the key; `None` if the key covers all of it.
     fn payload_hash(&self) -> Option<i64>;
 }
 
-/// One distinct body of one webhook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// One distinct body of one webhook, or one id of its sender, where the webhook goes by that. Keys
+/// with different bodies are equal then.
+#[derive(Debug, Clone, Copy)]
 pub struct DeliveryKey {
     address: WebhookAddress,
-    body_sha256: [u8; 32],
+    sha256: [u8; 32],
     hash: KeyHash,
+    body_hash: Option<i64>,
+}
+
+impl PartialEq for DeliveryKey {
+    fn eq(&self, other: &Self) -> bool {
+        (self.address, self.hash) == (other.address, other.hash)
+    }
+}
+
+impl Eq for DeliveryKey {}
+
+impl Hash for DeliveryKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.address, self.hash).hash(state);
+    }
 }
 
 impl DeliveryKey {
-    /// Creates the key of a body that a webhook has received. `memory` is the webhook under whose
-    /// id it remembers bodies: itself, or the first of those that it has replaced.
+    /// Creates the key of a body that a webhook has received, or of the sender's id. `memory` is
+    /// the webhook under whose id it remembers them: itself, or the first of those that it has
+    /// replaced.
     #[must_use]
-    pub fn new(address: WebhookAddress, memory: WebhookId, body: &[u8]) -> Self {
-        let body_sha256 = Sha256::digest(body).into();
+    pub fn new(
+        address: WebhookAddress,
+        memory: WebhookId,
+        same_by: Option<&str>,
+        body: &[u8],
+    ) -> Self {
+        let sha256 = delivery_sha256(same_by, body);
         Self {
             address,
-            body_sha256,
-            hash: KeyHash::of(memory.as_bytes(), &body_sha256),
+            sha256,
+            hash: KeyHash::of(memory.as_bytes(), &sha256),
+            body_hash: same_by.map(|_| salted(&sha256, body)),
         }
     }
+}
+
+/// A hash of what came with a key, salted, so that it can't be guessed from the row without knowing
+/// the key.
+fn salted(key_sha256: &[u8; 32], payload: &[u8]) -> i64 {
+    let salted = Sha256::new_with_prefix(key_sha256).chain_update(payload);
+    let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = salted.finalize().into();
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 impl ClaimKey for DeliveryKey {
@@ -81,13 +112,13 @@ impl ClaimKey for DeliveryKey {
         self.hash
     }
     fn sha256(&self) -> &[u8] {
-        &self.body_sha256
+        &self.sha256
     }
     fn door(&self) -> WebhookId {
         self.address.webhook
     }
     fn payload_hash(&self) -> Option<i64> {
-        None
+        self.body_hash
     }
 }
 
@@ -125,15 +156,12 @@ impl SubmissionKey {
         token: TokenHash,
         payload: &[u8],
     ) -> Self {
-        // Salted, so that the payload can't be guessed from the row without knowing the key.
-        let salted = Sha256::new_with_prefix(key_sha256).chain_update(payload);
-        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = salted.finalize().into();
         Self {
             workspace,
             key_sha256,
             hash: KeyHash::of(workflow.as_bytes(), &key_sha256),
             token,
-            payload_hash: i64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            payload_hash: salted(&key_sha256, payload),
         }
     }
 }

@@ -5,10 +5,7 @@ use std::{net::IpAddr, pin::pin};
 use bytes::Bytes;
 use hyper::{Request, StatusCode, body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
-use letterbox_common::{
-    ids::WebhookId,
-    webhook::{DeliveryFault, Scheme, WebhookAddress},
-};
+use letterbox_common::webhook::{DeliveryFault, Scheme, WebhookAddress};
 use serde::Deserialize;
 
 use super::content_type;
@@ -95,7 +92,7 @@ async fn accept(
         from,
     };
     let verified = gateway.secrets.verify(address, request).await;
-    let Proven { scheme, memory } = verified.map_err(|error| {
+    let proven = verified.map_err(|error| {
         if let VerifyError::Refused(fault) = error {
             note(gateway, address, fault, headers);
         }
@@ -110,25 +107,28 @@ async fn accept(
         note(gateway, address, WebhookFault { reason, is_found }, headers);
         return Err(refusal);
     }
-    if let Some(challenge) = challenge(scheme, &body) {
+    if let Some(challenge) = challenge(proven.scheme, &body) {
         gateway.secrets.find(address, from).await.map_err(refuse)?;
         return Ok(Recorded::Challenge(challenge));
     }
 
     // Ceilings. A body that was recorded before needs no room.
     if gateway.ceilings.is_reached(address).await {
-        return without_room(gateway, address, memory, &body).await;
+        return without_room(gateway, address, &proven, &body).await;
     }
 
     // Claim, publish, confirm.
     let receipt = trace::receipt(headers, received_at);
-    match gateway
-        .deliveries
-        .accept(Delivery::new(address, memory, body, receipt))
-        .await
-    {
+    let delivery = Delivery::new(address, proven, body, receipt);
+    let repeat = delivery.repeat();
+    match gateway.deliveries.accept(delivery).await {
         Outcome::First => Ok(Recorded::First),
-        Outcome::Duplicate => Ok(Recorded::Duplicate),
+        Outcome::Duplicate => {
+            if let Some(key) = repeat {
+                gateway.changed_deliveries.note(key);
+            }
+            Ok(Recorded::Duplicate)
+        }
         Outcome::InProgress => Err(Refusal::delivery_in_progress()),
         Outcome::Unavailable => Err(Refusal::temporarily_unavailable()),
         // Deleted since its secret was cached: answered as if it had never existed.
@@ -143,10 +143,11 @@ async fn accept(
 async fn without_room(
     gateway: &Gateway,
     address: WebhookAddress,
-    memory: WebhookId,
+    proven: &Proven,
     body: &[u8],
 ) -> Result<Recorded, Refusal> {
-    let key = DeliveryKey::new(address, memory, body);
+    let same_by = proven.same_by.as_deref();
+    let key = DeliveryKey::new(address, proven.memory, same_by, body);
     let found = gateway.claims.find(&[key]).await;
     let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
     match found.get(&key) {

@@ -178,5 +178,5 @@ fn check(verifier: Option<&Verifier>, decoy: &Verifier, request: Presented<'_>) 
     let is_verified = verifier.unwrap_or(decoy).verifies(request);
     verifier
         .filter(|_| is_verified)
-        .map(|verifier| verifier.proven)
+        .map(|verifier| verifier.proven(request.headers))
 }

@@ -14,6 +14,7 @@ SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_li
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
        coalesce(w.xmin, '0')::text AS version,
        coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
+       coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by_id, false) AS same_by_id,
        coalesce(w.memory_id, wanted.webhook_id) AS memory_id,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
@@ -46,6 +47,10 @@ pub(super) struct StoredChecks {
     pub(super) rules: Option<String>,
     /// The networks that may send, as CIDR[,CIDR...]; `None` for all.
     pub(super) allow_from: Option<String>,
+    /// The names of headers that are kept besides those of the scheme.
+    pub(super) kept_headers: Vec<String>,
+    /// Whether deliveries are the same by their sender's ids.
+    pub(super) same_by_id: bool,
 }
 
 /// Finds one secret for each of these addresses, which are distinct.
@@ -76,6 +81,8 @@ pub(super) async fn find(
                     scheme: row.try_get("scheme")?,
                     rules: row.try_get("scheme_rules")?,
                     allow_from: row.try_get("allow_from")?,
+                    kept_headers: row.try_get("kept_headers")?,
+                    same_by_id: row.try_get("same_by_id")?,
                 },
                 memory: row.try_get("memory_id")?,
             })

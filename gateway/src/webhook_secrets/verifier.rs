@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::WebhookId,
     process::networks::Networks,
     sealing::Secret,
-    webhook::{DeliveryFault, Headers, Rules, Scheme, SigningKey},
+    webhook::{DeliveryFault, Headers, KeptHeaders, KeptNames, Rules, Scheme, SigningKey},
 };
 
 use super::store::StoredChecks;
@@ -22,17 +22,23 @@ pub(crate) struct Presented<'a> {
 }
 
 /// The result of a successful verification.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Proven {
     pub(crate) scheme: Scheme,
     /// The webhook under whose id its bodies are remembered.
     pub(crate) memory: WebhookId,
+    /// What is kept of the headers.
+    pub(crate) headers: KeptHeaders,
+    /// The sender's id, if by that it is the same as another one.
+    pub(crate) same_by: Option<String>,
 }
 
 /// What a webhook checks, apart from its secret.
 pub(super) struct Checks {
     scheme: Scheme,
     rules: Rules,
+    kept: KeptNames,
+    same_by_id: bool,
     /// The networks that may send; `None` for all.
     allow_from: Option<Networks>,
 }
@@ -49,11 +55,14 @@ impl Checks {
             (Some(rules), None) => Rules::parse(rules).map_err(|error| error.to_string())?,
             (_, rules) => rules.ok_or("a custom scheme has no rules")?,
         };
+        let kept = KeptNames::new(scheme, &rules, &stored.kept_headers);
         let networks = stored.allow_from.as_ref();
         let allow_from = networks.map(|text| text.parse::<Networks>()).transpose();
         Ok(Self {
             scheme,
             rules,
+            kept: kept.map_err(|error| error.to_string())?,
+            same_by_id: stored.same_by_id,
             allow_from: allow_from.map_err(|error| error.to_string())?,
         })
     }
@@ -61,12 +70,17 @@ impl Checks {
     /// The checks of the decoy, which uses Letterbox's own scheme.
     #[expect(
         clippy::expect_used,
-        reason = "only a custom scheme has no rules of its own"
+        reason = "a scheme that is not custom has rules of its own, and keeps what it says"
     )]
     pub(super) fn decoy() -> Self {
+        let scheme = Scheme::Letterbox;
+        let rules = scheme.rules().expect("it is not custom");
+        let kept = KeptNames::new(scheme, &rules, &[]).expect("it names none");
         Self {
-            scheme: Scheme::Letterbox,
-            rules: Scheme::Letterbox.rules().expect("it is not custom"),
+            scheme,
+            rules,
+            kept,
+            same_by_id: false,
             allow_from: None,
         }
     }
@@ -74,8 +88,8 @@ impl Checks {
 
 /// Checks the signatures of one webhook.
 pub(super) struct Verifier {
-    pub(super) proven: Proven,
     checks: Checks,
+    memory: WebhookId,
     key: SigningKey,
 }
 
@@ -90,15 +104,23 @@ impl Verifier {
             .rules
             .key(secret)
             .map_err(|error| error.to_string())?;
-        let proven = Proven {
-            scheme: checks.scheme,
-            memory,
-        };
         Ok(Self {
-            proven,
             checks,
+            memory,
             key,
         })
+    }
+
+    /// What these headers prove, once they are verified.
+    pub(super) fn proven(&self, headers: &Headers) -> Proven {
+        let checks = &self.checks;
+        let id = checks.rules.id(headers).filter(|_| checks.same_by_id);
+        Proven {
+            scheme: checks.scheme,
+            memory: self.memory,
+            headers: checks.kept.keep(headers),
+            same_by: id.map(str::to_owned),
+        }
     }
 
     /// Whether a request is signed and comes from a network that may send. Always checks both.

@@ -37,7 +37,7 @@ impl Operator {
         delivery: &WebhookDelivery,
         body: &[u8],
     ) -> Result<bool, OperatorError> {
-        let (high, low) = KeyHash::of_content(delivery.remembered_by().as_bytes(), body).halves();
+        let (high, low) = delivery.key_hash(body).halves();
         let claimed = self
             .database
             .query_one(

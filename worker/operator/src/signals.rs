@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
     states::SignalKind,
+    webhook::KeptHeaders,
 };
 use letterbox_database::{FromRow, Row, RowError, Statement, from_row, statements};
 use serde::Serialize;
@@ -35,7 +36,7 @@ ORDER BY s.signal_id DESC LIMIT $8");
 
     /// One signal with its body.
     SIGNAL = signal concat!("
-SELECT ", columns!(), ", s.stored_at, s.body
+SELECT ", columns!(), ", s.stored_at, s.body, s.headers
 FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
 JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id");
 
@@ -143,6 +144,8 @@ pub struct SignalDetail {
     pub row: SignalRow,
     /// When a worker stored it, by the database's clock.
     pub stored_at: Timestamp,
+    /// What was kept of the headers of its first delivery.
+    pub headers: KeptHeaders,
     /// The exact body: it is UTF-8, or it would not have been accepted. `None` if it was forgotten.
     pub body: Option<String>,
 }
@@ -150,9 +153,11 @@ pub struct SignalDetail {
 impl FromRow for SignalDetail {
     fn from_row(row: &Row) -> Result<Self, RowError> {
         let body: Option<&[u8]> = row.try_get("body")?;
+        let headers: Option<&str> = row.try_get("headers")?;
         Ok(Self {
             row: SignalRow::from_row(row)?,
             stored_at: row.try_get("stored_at")?,
+            headers: headers.map(KeptHeaders::parse).unwrap_or_default(),
             body: body.map(|body| String::from_utf8_lossy(body).into_owned()),
         })
     }

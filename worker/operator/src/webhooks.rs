@@ -8,7 +8,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     process::networks::Networks,
     sealing::{Place, Seal, Secret},
-    webhook::{DeliveryFault, Rules, Scheme, WebhookAddress, secret_for},
+    webhook::{DeliveryFault, KeptNames, Rules, Scheme, WebhookAddress, secret_for},
 };
 use letterbox_database::{from_row, statements};
 use serde::Serialize;
@@ -22,7 +22,8 @@ const MIN_SECRET: usize = 16;
 /// The columns of a [`WebhookRow`].
 macro_rules! columns {
     () => {
-        "webhook_id, workspace_id, name, scheme, allow_from, replaces, ends_at, created_at,
+        "webhook_id, workspace_id, name, scheme, allow_from,
+       coalesce(kept_headers, '{}') AS kept_headers, same_by_id, replaces, ends_at, created_at,
        deleted_at, coalesce(settable_until = 'infinity', false) AS awaits_secret"
     };
 }
@@ -31,8 +32,9 @@ statements! {
     /// Creates a webhook.
     CREATE_WEBHOOK = create_webhook "
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
-    allow_from, settable_until)
-VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN 'infinity'::timestamptz END)";
+    allow_from, settable_until, kept_headers, same_by_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN 'infinity'::timestamptz END,
+    nullif($9::text[], '{}'), $10)";
 
     /// Sets the secret of a webhook that was made without one, or not an hour ago.
     SET_WEBHOOK_SECRET = set_webhook_secret concat!("
@@ -53,12 +55,13 @@ WITH former AS (
     UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second',
         memory_id = coalesce(memory_id, webhook_id)
     WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
-    RETURNING workspace_id, webhook_id, name, scheme, scheme_rules, allow_from, memory_id
+    RETURNING workspace_id, webhook_id, name, scheme, scheme_rules, allow_from, kept_headers,
+        same_by_id, memory_id
 )
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
-    allow_from, replaces, memory_id)
-SELECT f.workspace_id, $2, f.name, $3, f.scheme, f.scheme_rules, f.allow_from, f.webhook_id,
-    f.memory_id
+    allow_from, kept_headers, same_by_id, replaces, memory_id)
+SELECT f.workspace_id, $2, f.name, $3, f.scheme, f.scheme_rules, f.allow_from, f.kept_headers,
+    f.same_by_id, f.webhook_id, f.memory_id
 FROM former f";
 
     /// How the sender of a webhook signs that is not replaced yet.
@@ -108,6 +111,10 @@ pub struct Sender {
     pub is_secret_later: bool,
     /// Networks that it sends from; `None` is from everywhere.
     pub allow_from: Option<String>,
+    /// Headers that are kept of its deliveries, besides those of its scheme.
+    pub kept_headers: Vec<String>,
+    /// Whether two deliveries are the same by the sender's signed id, not by the body.
+    pub same_by_id: bool,
 }
 
 impl Default for Sender {
@@ -118,6 +125,8 @@ impl Default for Sender {
             secret: None,
             is_secret_later: false,
             allow_from: None,
+            kept_headers: Vec::new(),
+            same_by_id: false,
         }
     }
 }
@@ -135,6 +144,10 @@ pub struct WebhookRow {
     pub scheme: Scheme,
     /// Networks that may send; `None` is from everywhere.
     pub allow_from: Option<String>,
+    /// Headers that are kept of its deliveries, besides those of its scheme.
+    pub kept_headers: Vec<String>,
+    /// Whether two deliveries are the same by the sender's signed id, not by the body.
+    pub same_by_id: bool,
     /// The webhook whose successor it is; `None` if it is none.
     pub replaces: Option<WebhookId>,
     /// When it ends because it was replaced, unless its successor is used before.
@@ -153,6 +166,8 @@ from_row!(WebhookRow {
     name,
     scheme,
     allow_from,
+    kept_headers,
+    same_by_id,
     replaces,
     ends_at,
     created_at,
@@ -239,6 +254,12 @@ impl Operator {
                 return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
             }
         }
+        let kept = KeptNames::new(sender.scheme, &rules, &sender.kept_headers);
+        kept.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+        if sender.same_by_id && rules.id_header.is_none() {
+            let why = format!("the scheme {} signs no id", sender.scheme);
+            return Err(Reason::InvalidScheme(why).into());
+        }
         let secret = usable_secret(&rules, sender.secret.clone())?;
         let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
         let created = self
@@ -254,6 +275,8 @@ impl Operator {
                     /* $6 scheme_rules */ &sender.rules,
                     /* $7 allow_from */ &sender.allow_from,
                     /* $8 is_secret_later */ &sender.is_secret_later,
+                    /* $9 kept_headers */ &sender.kept_headers,
+                    /* $10 same_by_id */ &sender.same_by_id,
                 ],
             )
             .await;

@@ -22,6 +22,9 @@ pub(crate) struct Signal {
     webhook: WebhookId,
     /// The webhook under whose id its body is remembered, if that is another one.
     memory: Option<WebhookId>,
+    key: KeyHash,
+    /// What was kept of the headers, as JSON text.
+    headers: Option<String>,
     receipt: Receipt,
     mapped: Mapped,
     /// The exact bytes that were signed.
@@ -36,8 +39,7 @@ impl Signal {
 
     /// The key under which it was claimed.
     pub(crate) fn key_hash(&self) -> KeyHash {
-        let memory = self.memory.unwrap_or(self.webhook);
-        KeyHash::of_content(memory.as_bytes(), &self.body)
+        self.key
     }
 
     /// Maps a delivery. Every body becomes a signal.
@@ -47,6 +49,8 @@ impl Signal {
             workspace: envelope.workspace,
             webhook: envelope.webhook,
             memory: envelope.memory,
+            key: envelope.key_hash(body),
+            headers: envelope.headers.to_json(),
             receipt: envelope.receipt.clone(),
             mapped: proposal::map(body),
             body: body.clone(),

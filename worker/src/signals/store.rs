@@ -16,14 +16,14 @@ use crate::{metrics, recorder::Recorder, stored_bytes::ROW_BYTES};
 statements! {
     /// Inserts signals that meet the proposal contract. Signals already stored stay unchanged.
     INSERT_NATIVE = insert_native_signals "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
-                     entity, source_tool, event_id, amount_value, amount_currency)
-SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, kind, entity,
+INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
+                     kind, entity, source_tool, event_id, amount_value, amount_currency)
+SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind, entity,
        source_tool, event_id, amount_value::numeric, amount_currency
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
-            $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind, entity,
-             source_tool, event_id, amount_value, amount_currency)
+            $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[])
+     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind,
+             entity, source_tool, event_id, amount_value, amount_currency)
 ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
@@ -31,12 +31,13 @@ RETURNING signal_id";
     /// Inserts all other signals, with the first rule that each broke. Signals already stored stay
     /// unchanged.
     INSERT_GENERIC = insert_generic_signals "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, kind,
-                     generic_reason)
-SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, 'generic', reason
+INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
+                     kind, generic_reason)
+SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, 'generic',
+       reason
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
-            $7::text[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, reason)
+            $7::text[], $8::text[])
+     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, reason)
 ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
@@ -61,7 +62,8 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
     let stored = recorder.database.transaction(name, &work).await?;
     let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
     for signal in signals {
-        let bytes = signal.body.len() as u64 + ROW_BYTES;
+        let headers = signal.headers.as_ref().map_or(0, String::len);
+        let bytes = (signal.body.len() + headers) as u64 + ROW_BYTES;
         recorder
             .stored_bytes
             .add(signal.workspace, Some(signal.webhook), bytes);
@@ -97,6 +99,7 @@ struct Common<'a> {
     received: Vec<Timestamp>,
     requests: Vec<Option<&'a str>>,
     bodies: Vec<&'a [u8]>,
+    headers: Vec<Option<&'a str>>,
 }
 
 impl<'a> Common<'a> {
@@ -107,6 +110,7 @@ impl<'a> Common<'a> {
         self.received.push(signal.receipt.received_at);
         self.requests.push(signal.receipt.request_id.as_deref());
         self.bodies.push(&signal.body);
+        self.headers.push(signal.headers.as_deref());
     }
 }
 
@@ -146,12 +150,13 @@ impl<'a> NativeColumns<'a> {
                 .bind(/* $4 received_at */ &self.common.received)
                 .bind(/* $5 request_id */ &self.common.requests)
                 .bind(/* $6 body */ &self.common.bodies)
-                .bind(/* $7 kind */ &self.kinds)
-                .bind(/* $8 entity */ &self.entities)
-                .bind(/* $9 source_tool */ &self.tools)
-                .bind(/* $10 event_id */ &self.events)
-                .bind(/* $11 amount_value */ &self.values)
-                .bind(/* $12 amount_currency */ &self.currencies)
+                .bind(/* $7 headers */ &self.common.headers)
+                .bind(/* $8 kind */ &self.kinds)
+                .bind(/* $9 entity */ &self.entities)
+                .bind(/* $10 source_tool */ &self.tools)
+                .bind(/* $11 event_id */ &self.events)
+                .bind(/* $12 amount_value */ &self.values)
+                .bind(/* $13 amount_currency */ &self.currencies)
         })
     }
 }
@@ -178,7 +183,8 @@ impl<'a> GenericColumns<'a> {
                 .bind(/* $4 received_at */ &self.common.received)
                 .bind(/* $5 request_id */ &self.common.requests)
                 .bind(/* $6 body */ &self.common.bodies)
-                .bind(/* $7 generic_reason */ &self.reasons)
+                .bind(/* $7 headers */ &self.common.headers)
+                .bind(/* $8 generic_reason */ &self.reasons)
         })
     }
 }

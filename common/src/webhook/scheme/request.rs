@@ -171,6 +171,12 @@ impl Rules {
         (filled(before, values), filled(after, values))
     }
 
+    /// The id that a sender has given a message, in a scheme that signs one.
+    #[must_use]
+    pub fn id<'h>(&self, headers: &'h Headers) -> Option<&'h str> {
+        only(headers, self.id_header.as_ref()?, MAX_ID)
+    }
+
     /// Reads the headers; `None` if any is missing, repeated, or too long.
     fn given<'h>(&self, headers: &'h Headers) -> Option<SignedHeaders<'h>> {
         let value = only(headers, &self.header, MAX_HEADER)?;

@@ -16,8 +16,7 @@ use letterbox_database::{Database, DatabaseError};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use self::statements::COUNT_CHANGED;
-use super::key::{ClaimKey, SubmissionKey};
+use super::key::ClaimKey;
 use crate::open_batches::{BatchId, Settlements};
 
 /// A key to claim into a batch.
@@ -55,7 +54,7 @@ struct Columns<'a, K: ClaimKey> {
     lows: Vec<Uuid>,
     doors: Vec<K::Door<'a>>,
     hashes: Vec<&'a [u8]>,
-    payloads: Vec<i64>,
+    payloads: Vec<Option<i64>>,
 }
 
 impl<'a, K: ClaimKey> Columns<'a, K> {
@@ -75,7 +74,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             columns.lows.push(low);
             columns.doors.push(key.door());
             columns.hashes.push(key.sha256());
-            columns.payloads.extend(key.payload_hash());
+            columns.payloads.push(key.payload_hash());
         }
         columns
     }
@@ -111,7 +110,7 @@ impl Claims {
         let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
         let closing = self.settlements.take_confirmed();
         let (lease, closing_ids) = (self.lease.as_secs_f64(), closing.ids());
-        let mut values: Vec<&(dyn ToSql + Sync)> = vec![
+        let values: [&(dyn ToSql + Sync); 10] = [
             /* $1 workspace_id */ &columns.workspaces,
             /* $2 key_high */ &columns.highs,
             /* $3 key_low */ &columns.lows,
@@ -121,11 +120,8 @@ impl Claims {
             /* $7 id */ &ids,
             /* $8 lease_seconds */ &lease,
             /* $9 closing */ &closing_ids,
+            /* $10 payload_hash */ &columns.payloads,
         ];
-        // Only submissions have payload hashes; the statement of deliveries ends with $9.
-        if !columns.payloads.is_empty() {
-            values.push(/* $10 payload_hash */ &columns.payloads);
-        }
         let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
         // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
@@ -203,20 +199,20 @@ impl Claims {
     ///
     /// # Errors
     /// When the database did not answer.
-    pub(crate) async fn count_changed_repeats(
+    pub(crate) async fn count_changed_repeats<K: ClaimKey>(
         &self,
-        repeats: &[SubmissionKey],
+        repeats: &[K],
     ) -> Result<u64, DatabaseError> {
         let columns = Columns::of(repeats.iter());
         let row = self
             .database
             .query_one(
-                COUNT_CHANGED,
+                K::STATEMENTS.count_changed,
                 &[
                     /* $1 workspace_id */ &columns.workspaces,
                     /* $2 key_high */ &columns.highs,
                     /* $3 key_low */ &columns.lows,
-                    /* $4 token_sha256 */ &columns.doors,
+                    /* $4 door */ &columns.doors,
                     /* $5 sha256 */ &columns.hashes,
                     /* $6 payload_hash */ &columns.payloads,
                 ],

@@ -7,9 +7,9 @@ statements! {
     /// of the new claims and of what is remembered: none for keys that have a row or whose door is
     /// gone. Also closes batches that are known to be confirmed.
     CLAIM_DELIVERIES = claim_new_deliveries "
-SELECT id, is_new FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+SELECT id, is_new FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
-    /// The same for idempotency keys. $10 holds the hashes of their payloads.
+    /// The same for idempotency keys.
     CLAIM_SUBMISSIONS = claim_new_submissions "
 SELECT id, is_new FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
@@ -53,7 +53,11 @@ SELECT id FROM take_over_deliveries($1, $2, $3, $4, $5, $6, $7) AS id";
     TAKE_OVER_SUBMISSIONS = take_over_submissions "
 SELECT id FROM take_over_submissions($1, $2, $3, $4, $5, $6, $7) AS id";
 
-    /// Counts repeats whose payload differs from the first.
+    /// Counts repeats of a sender's id whose body differs from the first.
+    COUNT_CHANGED_DELIVERIES = count_changed_deliveries "
+SELECT changed FROM count_changed_deliveries($1, $2, $3, $4, $5, $6) AS changed";
+
+    /// The same for idempotency keys, and notes it beside each.
     COUNT_CHANGED_REPEATS = count_changed_repeats "
 SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
 }
@@ -64,19 +68,19 @@ pub struct ClaimStatements {
     pub(super) claim: &'static Statement,
     pub(super) find: &'static Statement,
     pub(super) take_over: &'static Statement,
+    pub(super) count_changed: &'static Statement,
 }
 
 pub(in crate::claims) const DELIVERIES: ClaimStatements = ClaimStatements {
     claim: &CLAIM_DELIVERIES,
     find: &FIND_DELIVERIES,
     take_over: &TAKE_OVER_DELIVERIES,
+    count_changed: &COUNT_CHANGED_DELIVERIES,
 };
 
 pub(in crate::claims) const SUBMISSIONS: ClaimStatements = ClaimStatements {
     claim: &CLAIM_SUBMISSIONS,
     find: &FIND_SUBMISSIONS,
     take_over: &TAKE_OVER_SUBMISSIONS,
+    count_changed: &COUNT_CHANGED_REPEATS,
 };
-
-/// For repeats of submissions.
-pub(super) const COUNT_CHANGED: &Statement = &COUNT_CHANGED_REPEATS;

@@ -53,6 +53,10 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
         secret: secret(visit),
         is_secret_later: false,
         allow_from: form.get("allow_from").map(str::to_owned),
+        kept_headers: form.get("kept_headers").map_or_else(Vec::new, |names| {
+            names.split_whitespace().map(str::to_owned).collect()
+        }),
+        same_by_id: form.get("same_by_id").is_some(),
     };
     let keys = visit
         .operator
@@ -67,7 +71,14 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
         Err(refused) => {
             let mut found = found(visit).await?;
             found["refused"] = refused.into();
-            for name in ["name", "scheme", "rules", "allow_from"] {
+            for name in [
+                "name",
+                "scheme",
+                "rules",
+                "allow_from",
+                "kept_headers",
+                "same_by_id",
+            ] {
                 found[name] = form.get(name).into();
             }
             Ok(visit.refusal("webhooks", "Webhooks", found))

@@ -103,6 +103,14 @@ pub(crate) struct Creation {
     /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
     #[arg(long, value_name = "CIDR[,CIDR...]")]
     allow_from: Option<String>,
+    /// A header that is kept with each signal, besides those of the scheme; up to 8 times, for the
+    /// schemes letterbox and custom
+    #[arg(long, value_name = "NAME")]
+    keep_header: Vec<String>,
+    /// What makes two deliveries one: an equal body, or the id that the tool has given and signed
+    /// (svix, standard-webhooks, and custom schemes with an id)
+    #[arg(long, value_name = "body|id", default_value = "body", value_parser = ["body", "id"])]
+    same_by: String,
 }
 
 /// The arguments of `webhook replace`.
@@ -196,6 +204,8 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
         secret: read_secret(new.secret_file.as_deref())?,
         is_secret_later: new.secret_later,
         allow_from: new.allow_from,
+        kept_headers: new.keep_header,
+        same_by_id: new.same_by == "id",
     };
     let operator = settings.operator().await?;
     let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;

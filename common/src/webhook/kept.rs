@@ -1,0 +1,254 @@
+//! Headers that are kept of a delivery: what a tool says beside the body, such as the type of its
+//! event. Which ones follows from the scheme; a webhook of Letterbox's own scheme, or of a custom
+//! one, names some more. Nothing is kept that lets somebody in or says where somebody is.
+
+use std::collections::BTreeMap;
+
+use http::header::HeaderName;
+use serde::{Deserialize, Serialize};
+
+use super::{Headers, Rules, Scheme};
+
+/// Maximum names that a webhook adds.
+const MAX_NAMES: usize = 8;
+/// Maximum bytes of all that is kept of a delivery, names included.
+const MAX_BYTES: usize = 1_024;
+/// Parts of the names of headers that let somebody in, or say where somebody is.
+const NEVER: [&str; 12] = [
+    "authorization",
+    "authenticat",
+    "cookie",
+    "token",
+    "secret",
+    "password",
+    "api-key",
+    "signature",
+    "forwarded",
+    "client-ip",
+    "connecting-ip",
+    "real-ip",
+];
+
+/// A header can't be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKept {
+    /// Not a name of a header.
+    #[error("{0:?} is no name of a header")]
+    Name(String),
+    /// It may hold a credential, a signature or an address.
+    #[error("the header {0:?} may let somebody in or say where somebody is: it is not kept")]
+    Never(String),
+    /// There are too many.
+    #[error("a webhook names at most 8 headers to keep")]
+    TooMany,
+    /// The scheme says itself which headers are kept.
+    #[error("the scheme {0} says itself which headers are kept")]
+    OfScheme(Scheme),
+}
+
+/// The names of headers that a webhook keeps, and which of them are signed.
+#[derive(Debug, Clone)]
+pub struct KeptNames(Vec<(HeaderName, bool)>);
+
+/// What was kept of the headers of a delivery, by their names in lower case.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptHeaders {
+    /// Those that the signature covers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub signed: BTreeMap<String, String>,
+    /// Those that anybody on the way could have changed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unsigned: BTreeMap<String, String>,
+}
+
+impl Scheme {
+    /// The headers that tools of this scheme send beside what they sign.
+    fn kept(self) -> &'static [&'static str] {
+        match self {
+            Self::Github => &["x-github-event", "x-github-delivery", "x-github-hook-id"],
+            Self::Shopify => &[
+                "x-shopify-topic",
+                "x-shopify-shop-domain",
+                "x-shopify-webhook-id",
+            ],
+            _ => &[],
+        }
+    }
+}
+
+impl KeptNames {
+    /// Those of a webhook: what its scheme signs, what its tools send, and what it names itself.
+    ///
+    /// # Errors
+    /// When a name can't be kept, or the scheme takes none.
+    pub fn new(scheme: Scheme, rules: &Rules, named: &[String]) -> Result<Self, InvalidKept> {
+        if !named.is_empty() && !matches!(scheme, Scheme::Letterbox | Scheme::Custom) {
+            return Err(InvalidKept::OfScheme(scheme));
+        }
+        if named.len() > MAX_NAMES {
+            return Err(InvalidKept::TooMany);
+        }
+        let signed = [&rules.id_header, &rules.timestamp_header];
+        let signed = signed.into_iter().flatten().map(|name| (name, true));
+        let mut names = Vec::new();
+        for (name, is_signed) in signed {
+            names.extend(name.parse().map(|name| (name, is_signed)));
+        }
+        let of_scheme = scheme
+            .kept()
+            .iter()
+            .map(|name| HeaderName::from_static(name));
+        names.extend(of_scheme.map(|name| (name, false)));
+        for name in named {
+            let parsed: HeaderName = name.parse().map_err(|_| InvalidKept::Name(name.clone()))?;
+            if NEVER.iter().any(|never| parsed.as_str().contains(never)) {
+                return Err(InvalidKept::Never(name.clone()));
+            }
+            if !names.iter().any(|(known, _)| *known == parsed) {
+                names.push((parsed, false));
+            }
+        }
+        Ok(Self(names))
+    }
+
+    /// What is kept of these headers: of each name the value, if there is one only, it is visible
+    /// ASCII, and there is room.
+    #[must_use]
+    pub fn keep(&self, headers: &Headers) -> KeptHeaders {
+        let (mut kept, mut room) = (KeptHeaders::default(), MAX_BYTES);
+        for (name, is_signed) in &self.0 {
+            let mut values = headers.get_all(name).iter();
+            let (Some(value), None) = (values.next(), values.next()) else {
+                continue;
+            };
+            let Ok(value) = value.to_str() else { continue };
+            let length = name.as_str().len() + value.len();
+            if length > room {
+                continue;
+            }
+            room -= length;
+            let kept = if *is_signed {
+                &mut kept.signed
+            } else {
+                &mut kept.unsigned
+            };
+            kept.insert(name.as_str().to_owned(), value.to_owned());
+        }
+        kept
+    }
+}
+
+impl KeptHeaders {
+    /// Whether nothing was kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.signed.is_empty() && self.unsigned.is_empty()
+    }
+
+    /// Bytes of names and values.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let all = self.signed.iter().chain(&self.unsigned);
+        all.map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// As they are stored: JSON text, or `None` if nothing was kept.
+    #[must_use]
+    pub fn to_json(&self) -> Option<String> {
+        #[expect(clippy::expect_used, reason = "maps of strings always serialize")]
+        let json = || serde_json::to_string(self).expect("maps of strings always serialize");
+        (!self.is_empty()).then(json)
+    }
+
+    /// Reads what was stored; nothing if it is nothing of this kind.
+    #[must_use]
+    pub fn parse(json: &str) -> Self {
+        serde_json::from_str(json).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn names(scheme: Scheme, named: &[&str]) -> Result<KeptNames, InvalidKept> {
+        let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+        KeptNames::new(scheme, &scheme.rules().unwrap(), &named)
+    }
+
+    fn kept(names: &KeptNames, headers: &[(&'static str, &str)]) -> KeptHeaders {
+        let headers = headers.iter().map(|(name, value)| {
+            let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            (HeaderName::from_static(name), value)
+        });
+        let mut map = Headers::new();
+        for (name, value) in headers {
+            map.append(name, value);
+        }
+        names.keep(&map)
+    }
+
+    #[test]
+    fn what_is_signed_is_told_apart() {
+        let github = names(Scheme::Github, &[]).unwrap();
+        let sent = [
+            ("x-github-event", "push"),
+            ("x-hub-signature-256", "sha256=00"),
+            ("authorization", "Bearer x"),
+        ];
+        let headers = kept(&github, &sent);
+        assert_eq!(
+            headers.to_json().unwrap(),
+            r#"{"unsigned":{"x-github-event":"push"}}"#
+        );
+        let svix = names(Scheme::Svix, &[]).unwrap();
+        let headers = kept(&svix, &[("svix-id", "msg_1"), ("svix-timestamp", "17")]);
+        let json = headers.to_json().unwrap();
+        assert_eq!(
+            json,
+            r#"{"signed":{"svix-id":"msg_1","svix-timestamp":"17"}}"#
+        );
+        assert_eq!(KeptHeaders::parse(&json), headers);
+        assert_eq!(kept(&svix, &[]).to_json(), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_certain() {
+        let own = names(Scheme::Letterbox, &["X-Event", "x-long"]).unwrap();
+        let long = "x".repeat(1_020);
+        let headers = kept(&own, &[("x-long", &long), ("x-event", "made")]);
+        assert_eq!(headers.unsigned.len(), 1, "there is no room for both");
+        let twice = kept(&own, &[("x-event", "one"), ("x-event", "two")]);
+        assert!(twice.is_empty() && kept(&own, &[("x-event", "\u{e9}")]).is_empty());
+    }
+
+    #[test]
+    fn what_lets_somebody_in_is_never_kept() {
+        for name in [
+            "Authorization",
+            "Cookie",
+            "X-Gitlab-Token",
+            "X-Api-Key",
+            "X-Forwarded-For",
+            "CF-Connecting-IP",
+            "X-Service-Signature",
+        ] {
+            let refused = names(Scheme::Letterbox, &[name]).unwrap_err();
+            assert_eq!(refused, InvalidKept::Never(name.to_owned()));
+        }
+        assert!(matches!(
+            names(Scheme::Letterbox, &["a b"]),
+            Err(InvalidKept::Name(_))
+        ));
+        assert!(matches!(
+            names(Scheme::Letterbox, &["x-a"; 9]),
+            Err(InvalidKept::TooMany)
+        ));
+        assert!(matches!(
+            names(Scheme::Github, &["x-a"]),
+            Err(InvalidKept::OfScheme(Scheme::Github))
+        ));
+    }
+}
