@@ -16,7 +16,10 @@ CREATE TABLE webhooks (
         'svix', 'custom')),
     scheme_rules  text CHECK (length(scheme_rules) <= 4096),
     allow_from    text CHECK (length(allow_from) <= 4096),
-    kept_headers  text[] CHECK (cardinality(kept_headers) <= 8),
+    kept_headers  text[] CHECK (cardinality(kept_headers) <= 8
+        -- Fails for a list of lists, too: the gateway could read neither.
+        AND array_position(kept_headers, NULL) IS NULL
+        AND length(array_to_string(kept_headers, ',')) <= 1024),
     same_by_id    boolean NOT NULL DEFAULT false,
     replaces      uuid,
     memory_id     uuid,

@@ -135,7 +135,8 @@ COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
 COMMENT ON COLUMN webhook_deliveries.delivery_id IS 'Id of the signal; the same for every attempt';
 COMMENT ON COLUMN webhook_deliveries.half IS 'Each half has a table of its own; no key is in both';
 COMMENT ON COLUMN webhook_deliveries.body_hash IS
-    'Where the key is an id: first 8 bytes of SHA-256(SHA-256(id), body); null if carried over';
+    'Where the key is an id: first 8 bytes of SHA-256(SHA-256(id), body); null if it was '
+    'taken over or carried over';
 
 CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
@@ -218,7 +219,8 @@ BEGIN
           AND is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
         FOR UPDATE OF d SKIP LOCKED
     ), taken AS (
-        UPDATE webhook_deliveries d SET batch_id = f.batch_id FROM free f
+        -- Bodies are no longer compared: which one counts is not known.
+        UPDATE webhook_deliveries d SET batch_id = f.batch_id, body_hash = NULL FROM free f
         WHERE d.workspace_id = f.workspace_id AND d.key_high = f.key_high AND d.key_low = f.key_low
             AND d.half = f.half
         RETURNING d.batch_id, d.delivery_id
@@ -613,7 +615,8 @@ GRANT SELECT (batch_id, lease_until, spilled_at, length, workspaces, shares)
     ON open_batches TO letterbox_gateway;
 GRANT SELECT, UPDATE (lease_until), DELETE ON open_batches TO letterbox_worker;
 GRANT SELECT ON open_batches, webhook_deliveries, form_submissions TO letterbox_operator;
-GRANT SELECT ON webhook_deliveries TO letterbox_gateway;
+GRANT SELECT (batch_id, workspace_id, key_high, key_low, delivery_id, half)
+    ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, half, delivery_id)
     ON webhook_deliveries TO letterbox_worker;
 GRANT SELECT (batch_id, workspace_id, key_high, key_low, submission_id)

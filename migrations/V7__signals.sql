@@ -50,8 +50,8 @@ COMMENT ON COLUMN signals.stored_at IS 'When the worker stored it, by the databa
 COMMENT ON COLUMN signals.request_id IS
     'The X-Request-Id of the answer to the sender; null if unknown';
 COMMENT ON COLUMN signals.headers IS
-    'JSON text {"signed", "unsigned"}: the headers that were kept of its first delivery, those '
-    'that the signature covers apart; null if none, and after the body was deleted';
+    'JSON text {"signed", "unsigned"}: the headers that were kept of the attempt that is stored, '
+    'those that the signature covers apart; null if none, and after the body was deleted';
 CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
 
 CREATE TABLE signal_readers (

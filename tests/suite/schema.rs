@@ -109,6 +109,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Gateway, "SELECT name FROM webhooks"),
         (Role::Gateway, "UPDATE webhooks SET deleted_at = now()"),
         (Role::Gateway, "DELETE FROM webhook_deliveries"),
+        (Role::Gateway, "SELECT body_hash FROM webhook_deliveries"),
         (Role::Gateway, "UPDATE webhook_deliveries SET batch_id = 0"),
         (
             Role::Gateway,

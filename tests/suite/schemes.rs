@@ -208,6 +208,14 @@ async fn headers_go_with_the_signal() {
         json!({"unsigned": {"x-tenant": "7"}})
     );
 
+    // What the gateway could not read is not stored, whoever stores it.
+    for stored in ["{NULL}", "{{a},{b}}"] {
+        let store = format!("UPDATE webhooks SET kept_headers = '{stored}'");
+        assert!(
+            world.database.batch_execute(&store).await.is_err(),
+            "{stored}"
+        );
+    }
     for (refused, told) in [
         ("--keep-header X-Gitlab-Token", "let somebody in"),
         ("--scheme github --keep-header X-Event", "says itself"),
@@ -248,6 +256,10 @@ async fn a_webhook_can_go_by_the_senders_id() {
         (&by_id, "msg_2", "[1]", true),
         (&by_id, "msg_1", "[1]", false),
         (&by_id, "msg_1", "[2]", false),
+        // Without an id, the body counts.
+        (&by_id, "", "[7]", true),
+        (&by_id, "", "[8]", true),
+        (&by_id, "", "[7]", false),
     ] {
         let answer = send(webhook, id, body).await;
         assert_eq!(answer.status, 202);
@@ -257,7 +269,7 @@ async fn a_webhook_can_go_by_the_senders_id() {
     let bodies = ["[3]", "[4]", "[5]", "[6]"];
     let answers = join_all(bodies.map(|body| send(&by_id, "msg_3", body))).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_first()).count(), 1);
-    world.await_signals(5).await;
+    world.await_signals(7).await;
     let changed = "letterbox_changed_repeats_total";
     eventually("counted", async || gateway.metric(changed).await >= 1.0).await;
 
@@ -268,7 +280,7 @@ async fn a_webhook_can_go_by_the_senders_id() {
     let successor = webhook_of(&gateway, &replaced);
     assert!(send(&successor, "msg_1", "[9]").await.is_duplicate());
     assert!(send(&successor, "msg_4", "[1]").await.is_first());
-    world.await_signals(6).await;
+    world.await_signals(8).await;
     let bodies = "SELECT count(*) FROM signals WHERE convert_from(body, 'UTF8') = '[1]'";
     assert_eq!(world.count(bodies).await, 4);
     let refused = format!("webhook create --workspace {workspace} --name T --same-by id");

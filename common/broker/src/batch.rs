@@ -33,7 +33,8 @@ pub const RETURNS_HEADER: &str = "x-delivery-count";
 /// Maximum number of entries decoded from one message; the rest becomes one malformed entry. A
 /// gateway sends far fewer.
 const MAX_ENTRIES: usize = 1_024;
-/// Maximum size of a line with its two line breaks, in bytes: for estimates before encoding.
+/// Maximum size of a line with its two line breaks, in bytes, without the headers that were kept:
+/// for estimates before encoding.
 pub const MAX_LINE: usize = 512;
 
 /// The line of an entry, as written.

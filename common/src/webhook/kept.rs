@@ -1,6 +1,7 @@
 //! Headers that are kept of a delivery: what a tool says beside the body, such as the type of its
 //! event. Which ones follows from the scheme; a webhook of Letterbox's own scheme, or of a custom
-//! one, names some more. Nothing is kept that lets somebody in or says where somebody is.
+//! one, names some more. Nothing is kept that is known to let somebody in or to say where somebody
+//! is.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +14,62 @@ use super::{Headers, Rules, Scheme};
 const MAX_NAMES: usize = 8;
 /// Maximum bytes of all that is kept of a delivery, names included.
 const MAX_BYTES: usize = 1_024;
-/// Parts of the names of headers that let somebody in, or say where somebody is.
-const NEVER: [&str; 12] = [
-    "authorization",
-    "authenticat",
+/// Maximum bytes of a name.
+const MAX_NAME: usize = 100;
+/// What the names of headers contain that let somebody in, sign, or say where somebody is.
+const NEVER: [&str; 18] = [
+    "authoriz",
+    "authent",
+    "oauth",
     "cookie",
     "token",
     "secret",
-    "password",
-    "api-key",
+    "passw",
+    "passphrase",
+    "apikey",
     "signature",
+    "credential",
+    "session",
+    "jwt",
+    "hmac",
     "forwarded",
-    "client-ip",
-    "connecting-ip",
-    "real-ip",
+    "original-for",
+    "clientip",
+    "socketip",
 ];
+/// The same for words between hyphens.
+const NEVER_WORDS: [&str; 22] = [
+    "auth",
+    "key",
+    "pass",
+    "pwd",
+    "sig",
+    "sign",
+    "digest",
+    "cred",
+    "cert",
+    "csrf",
+    "xsrf",
+    "bearer",
+    "assertion",
+    "principal",
+    "oidc",
+    "ip",
+    "iplatitude",
+    "iplongitude",
+    "addr",
+    "address",
+    "ipcity",
+    "via",
+];
+/// Names that would be refused for a word of theirs, and let nobody in.
+const KNOWN: [&str; 3] = ["x-event-key", "idempotency-key", "x-idempotency-key"];
 
 /// A header can't be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKept {
     /// Not a name of a header.
-    #[error("{0:?} is no name of a header")]
+    #[error("{0:?} is no name of a header, or longer than 100 characters")]
     Name(String),
     /// It may hold a credential, a signature or an address.
     #[error("the header {0:?} may let somebody in or say where somebody is: it is not kept")]
@@ -88,27 +124,32 @@ impl KeptNames {
         if named.len() > MAX_NAMES {
             return Err(InvalidKept::TooMany);
         }
-        let signed = [&rules.id_header, &rules.timestamp_header];
-        let signed = signed.into_iter().flatten().map(|name| (name, true));
-        let mut names = Vec::new();
-        for (name, is_signed) in signed {
-            names.extend(name.parse().map(|name| (name, is_signed)));
-        }
-        let of_scheme = scheme
-            .kept()
-            .iter()
-            .map(|name| HeaderName::from_static(name));
-        names.extend(of_scheme.map(|name| (name, false)));
         for name in named {
-            let parsed: HeaderName = name.parse().map_err(|_| InvalidKept::Name(name.clone()))?;
-            if NEVER.iter().any(|never| parsed.as_str().contains(never)) {
+            let parsed = name.parse().ok().filter(|_| name.len() <= MAX_NAME);
+            let parsed: HeaderName = parsed.ok_or_else(|| InvalidKept::Name(name.clone()))?;
+            if !may_be_kept(&parsed, rules) {
                 return Err(InvalidKept::Never(name.clone()));
             }
-            if !names.iter().any(|(known, _)| *known == parsed) {
-                names.push((parsed, false));
+        }
+        Ok(Self::of_stored(scheme, rules, named))
+    }
+
+    /// The same, of what is stored: a name that can't be kept is left out, whatever it was when the
+    /// webhook was made, because it is no reason to refuse a delivery.
+    #[must_use]
+    pub fn of_stored(scheme: Scheme, rules: &Rules, named: &[String]) -> Self {
+        let signed = [&rules.id_header, &rules.timestamp_header];
+        let signed = signed.into_iter().flatten().map(|name| (&**name, true));
+        let of_scheme = scheme.kept().iter().map(|name| (*name, false));
+        let named = named.iter().map(|name| (&**name, false));
+        let mut names: Vec<(HeaderName, bool)> = Vec::new();
+        for (name, is_signed) in signed.chain(of_scheme).chain(named) {
+            let Ok(name) = name.parse() else { continue };
+            if may_be_kept(&name, rules) && !names.iter().any(|(known, _)| *known == name) {
+                names.push((name, is_signed));
             }
         }
-        Ok(Self(names))
+        Self(names)
     }
 
     /// What is kept of these headers: of each name the value, if there is one only, it is visible
@@ -136,6 +177,16 @@ impl KeptNames {
         }
         kept
     }
+}
+
+/// Whether a header is none of those that let somebody in, sign, or say where somebody is, as far
+/// as its name tells.
+fn may_be_kept(name: &HeaderName, rules: &Rules) -> bool {
+    let name = name.as_str();
+    let is_known = KNOWN.contains(&name);
+    let has_word = || name.split('-').any(|word| NEVER_WORDS.contains(&word));
+    let has_part = || NEVER.iter().any(|never| name.contains(never));
+    !name.eq_ignore_ascii_case(&rules.header) && (is_known || !has_word() && !has_part())
 }
 
 impl KeptHeaders {
@@ -234,10 +285,26 @@ mod tests {
             "X-Forwarded-For",
             "CF-Connecting-IP",
             "X-Service-Signature",
+            "X-Shopify-Hmac-SHA256",
+            "X-Auth-Key",
+            "apikey",
+            "x-access-key",
+            "X-JWT-Assertion",
+            "x-hook-pass",
+            "X-Remote-Addr",
+            "x-envoy-external-address",
+            "x-original-for",
         ] {
             let refused = names(Scheme::Letterbox, &[name]).unwrap_err();
             assert_eq!(refused, InvalidKept::Never(name.to_owned()));
         }
+        let named = ["X-Event-Key", "x-request-id", "Idempotency-Key", "x-author"];
+        assert_eq!(names(Scheme::Letterbox, &named).unwrap().0.len(), 4);
+        // What was stored before a name was refused costs no delivery.
+        let rules = Scheme::Letterbox.rules().unwrap();
+        let stored = ["x-auth".to_owned(), "a b".to_owned(), "x-a".to_owned()];
+        let stored = KeptNames::of_stored(Scheme::Letterbox, &rules, &stored);
+        assert_eq!(stored.0, [(HeaderName::from_static("x-a"), false)]);
         assert!(matches!(
             names(Scheme::Letterbox, &["a b"]),
             Err(InvalidKept::Name(_))

@@ -55,13 +55,13 @@ impl Checks {
             (Some(rules), None) => Rules::parse(rules).map_err(|error| error.to_string())?,
             (_, rules) => rules.ok_or("a custom scheme has no rules")?,
         };
-        let kept = KeptNames::new(scheme, &rules, &stored.kept_headers);
+        let kept = KeptNames::of_stored(scheme, &rules, &stored.kept_headers);
         let networks = stored.allow_from.as_ref();
         let allow_from = networks.map(|text| text.parse::<Networks>()).transpose();
         Ok(Self {
             scheme,
             rules,
-            kept: kept.map_err(|error| error.to_string())?,
+            kept,
             same_by_id: stored.same_by_id,
             allow_from: allow_from.map_err(|error| error.to_string())?,
         })
@@ -70,12 +70,12 @@ impl Checks {
     /// The checks of the decoy, which uses Letterbox's own scheme.
     #[expect(
         clippy::expect_used,
-        reason = "a scheme that is not custom has rules of its own, and keeps what it says"
+        reason = "only a custom scheme has no rules of its own"
     )]
     pub(super) fn decoy() -> Self {
         let scheme = Scheme::Letterbox;
         let rules = scheme.rules().expect("it is not custom");
-        let kept = KeptNames::new(scheme, &rules, &[]).expect("it names none");
+        let kept = KeptNames::of_stored(scheme, &rules, &[]);
         Self {
             scheme,
             rules,
@@ -114,7 +114,9 @@ impl Verifier {
     /// What these headers prove, once they are verified.
     pub(super) fn proven(&self, headers: &Headers) -> Proven {
         let checks = &self.checks;
-        let id = checks.rules.id(headers).filter(|_| checks.same_by_id);
+        // An empty one would make all of them the same.
+        let id = checks.rules.id(headers);
+        let id = id.filter(|id| checks.same_by_id && !id.is_empty());
         Proven {
             scheme: checks.scheme,
             memory: self.memory,
