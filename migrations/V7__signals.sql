@@ -1,6 +1,47 @@
 -- Signals, made from deliveries. Other programs can read the signals of the workspaces that they
 -- are granted, and nothing else.
 
+-- The search path of the SECURITY DEFINER functions below.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+-- Signals are read in the order of their positions: the number of the transaction that stored them,
+-- which grows. Transactions end in any order, so a reader takes only what is below the oldest that
+-- is under way: then nothing is left out, however late somebody commits. Numbers are those of one
+-- database cluster. One that was restored from a dump, or upgraded, counts anew: so the epoch grows.
+
+CREATE TABLE signal_epoch (
+    epoch   bigint NOT NULL CHECK (epoch BETWEEN 0 AND 500000),
+    cluster bigint NOT NULL
+);
+COMMENT ON TABLE signal_epoch IS 'One row: which cluster''s transactions number the signals now';
+COMMENT ON COLUMN signal_epoch.epoch IS 'How many other clusters have numbered them before';
+COMMENT ON COLUMN signal_epoch.cluster IS 'Its system identifier';
+INSERT INTO signal_epoch SELECT 0, system_identifier FROM pg_control_system();
+
+CREATE FUNCTION next_signal_position() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE signal_epoch e SET epoch = e.epoch + 1, cluster = c.system_identifier
+    FROM pg_control_system() c WHERE e.cluster <> c.system_identifier;
+    RETURN (SELECT epoch << 44 FROM signal_epoch) + pg_current_xact_id()::text::bigint;
+END
+$$;
+COMMENT ON FUNCTION next_signal_position IS 'The position of what this transaction stores';
+
+-- STABLE is what makes it exact: it looks with the snapshot of the statement that calls it.
+CREATE FUNCTION settled_position() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT ((e.epoch + (e.cluster <> c.system_identifier)::integer) << 44)
+        + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+    FROM signal_epoch e CROSS JOIN pg_control_system() c
+$$;
+COMMENT ON FUNCTION settled_position IS
+    'Whatever has a lower position is committed, and nothing more comes there';
+REVOKE EXECUTE ON FUNCTION next_signal_position, settled_position FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION next_signal_position TO letterbox_worker;
+GRANT EXECUTE ON FUNCTION settled_position
+    TO letterbox_worker, letterbox_operator, letterbox_reader, letterbox_person;
+
 CREATE TABLE signals (
     workspace_id    uuid NOT NULL,
     signal_id       uuid NOT NULL,
@@ -18,6 +59,7 @@ CREATE TABLE signals (
     body            bytea,
     received_at     timestamptz NOT NULL,
     stored_at       timestamptz NOT NULL DEFAULT now(),
+    position        bigint NOT NULL DEFAULT next_signal_position(),
     request_id      text,
     headers         text CHECK (length(headers) <= 4096),
     PRIMARY KEY (workspace_id, signal_id),
@@ -47,12 +89,16 @@ COMMENT ON COLUMN signals.event_id IS 'The sender''s own id of the event; U+0000
 COMMENT ON COLUMN signals.body IS 'The exact bytes that were signed; null after they were deleted';
 COMMENT ON COLUMN signals.received_at IS 'When the gateway received it, by the gateway''s clock';
 COMMENT ON COLUMN signals.stored_at IS 'When the worker stored it, by the database''s clock';
+COMMENT ON COLUMN signals.position IS
+    'Its place in the order in which signals are read; one for all of a transaction';
 COMMENT ON COLUMN signals.request_id IS
     'The X-Request-Id of the answer to the sender; null if unknown';
 COMMENT ON COLUMN signals.headers IS
     'JSON text {"signed", "unsigned"}: the headers that were kept of the attempt that is stored, '
     'those that the signature covers apart; null if none, and after the body was deleted';
-CREATE INDEX signals_by_time ON signals (stored_at, signal_id);
+-- Signals that are stored together are one entry of these.
+CREATE INDEX signals_by_time ON signals (stored_at);
+CREATE INDEX signals_by_position ON signals (workspace_id, position);
 
 CREATE TABLE signal_readers (
     workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
@@ -70,14 +116,15 @@ CREATE VIEW signal_feed WITH (security_barrier) AS
 SELECT s.workspace_id, s.signal_id, s.webhook_id, w.name AS webhook_name, s.kind, s.entity,
     s.source_tool, s.amount_value,
     s.amount_currency, s.event_id, s.generic_reason, s.request_id, s.received_at, s.stored_at,
-        s.body, s.headers
+        s.body, s.headers, s.position
 FROM signals s JOIN webhooks w ON w.workspace_id = s.workspace_id AND w.webhook_id = s.webhook_id
-WHERE s.workspace_id IN (SELECT r.workspace_id FROM signal_readers r WHERE r.login = session_user);
+WHERE s.workspace_id IN (SELECT r.workspace_id FROM signal_readers r WHERE r.login = session_user)
+    AND s.position < (SELECT settled_position());
 COMMENT ON VIEW signal_feed IS
     'The signals that the login may read; a stable interface for programs outside of Letterbox';
 COMMENT ON COLUMN signal_feed.webhook_name IS 'Display name: the tool that sent it';
 
-GRANT INSERT, SELECT (workspace_id, signal_id) ON signals TO letterbox_worker;
+GRANT INSERT, SELECT (workspace_id, signal_id, position, stored_at) ON signals TO letterbox_worker;
 GRANT SELECT ON signals TO letterbox_operator;
 GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;
 GRANT SELECT ON signal_feed TO letterbox_reader;

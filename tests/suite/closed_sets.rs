@@ -114,6 +114,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("audit_log", "proven_by"), Proof::WORDS),
         (("sessions", "proven_by"), Proof::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
+        (("subscriptions", "kind"), SignalKind::WORDS),
         (("connected_accounts", "waits_for"), AccountWait::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),

@@ -81,6 +81,7 @@ mod source_tree;
 mod spam_defence;
 mod status;
 mod submission_once;
+mod subscriptions;
 mod supervised;
 mod taken_over_gateway;
 mod tls;

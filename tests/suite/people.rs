@@ -431,6 +431,7 @@ async fn the_rows_of_others_do_not_change() {
         "lock_owner",
         "remove_member",
         "retry_run",
+        "settled_position",
         "workspaces_as",
     ];
     assert_eq!(functions, meant);

@@ -217,7 +217,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
             'decoy_webhooks', 'forgotten', 'turn_lock', 'workers', 'processes', 'all_workspaces',
             'sign_in_links', 'sign_in_requests', 'sessions', 'bound_logins', 'claim_halves',
-            'memory_segments', 'issuers', 'subjects', 'refinery_schema_history')
+            'memory_segments', 'issuers', 'subjects', 'signal_epoch', 'refinery_schema_history')
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

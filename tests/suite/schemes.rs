@@ -498,3 +498,82 @@ async fn a_scheme_of_a_newer_version_keeps_nobody_else_waiting() {
     let expected = [202, 503].repeat(20);
     assert_eq!(statuses, expected);
 }
+
+/// Providers' own libraries sign, and what they say in headers is at the signal. Of JavaScript only
+/// where Node.js is.
+#[tokio::test(flavor = "multi_thread")]
+async fn providers_own_libraries_are_understood() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let _worker = world.worker().await;
+    let workspace = workspace(&world).await;
+    let kept = [
+        ("slack", "signed", "x-slack-request-timestamp"),
+        ("github", "unsigned", "x-github-event"),
+        ("stripe", "", ""),
+        ("svix", "signed", "svix-id"),
+        ("standard-webhooks", "signed", "webhook-id"),
+    ];
+    for (provider, place, name) in kept {
+        let signer = if provider == "slack" {
+            letterbox_tests::python("sign.py")
+        } else if let Some(signer) = letterbox_tests::node("sign.mjs") {
+            signer
+        } else {
+            println!("{provider}: Node.js is not here");
+            continue;
+        };
+        let webhook = made(
+            &world,
+            &gateway,
+            &workspace,
+            &format!(" --scheme {provider}"),
+        );
+        let body = format!(r#"{{"from": "{provider}", "text":"é\u0041"}}"#);
+        let signed = sign_by(signer, provider, &webhook.secret, &body).await;
+        let headers = signed.as_object().unwrap().iter();
+        let headers: Vec<(&str, String)> = headers
+            .map(|(name, value)| (name.as_str(), value.as_str().unwrap().to_owned()))
+            .collect();
+        let answer = post(&webhook.url, &headers, &body).await;
+        assert!(answer.is_first(), "{provider}: {answer:?}");
+        let changed = post(&webhook.url, &headers, &body.replace("text", "test")).await;
+        assert_eq!(changed.status, 401, "{provider}");
+        let id = &answer.request_id.0;
+        let list = format!("signal list --workspace {workspace} --request-id {id}");
+        eventually("the signal is there", async || {
+            world.order(&list).as_array().unwrap().len() == 1
+        })
+        .await;
+        let signal = world.order(&list)[0]["signal_id"].clone();
+        let shown = world.order(format!("signal show {}", signal.as_str().unwrap()));
+        assert_eq!(shown["body"], *body);
+        if place.is_empty() {
+            assert_eq!(shown["headers"], json!({}), "{provider}");
+        } else {
+            assert_eq!(shown["headers"][place][name], signed[name], "{provider}");
+        }
+    }
+}
+
+/// The headers that a provider's library makes.
+async fn sign_by(
+    mut signer: tokio::process::Command,
+    provider: &str,
+    secret: &str,
+    body: &str,
+) -> Value {
+    use tokio::io::AsyncWriteExt;
+    let mut running = signer
+        .args([provider, secret])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = running.stdin.take().unwrap();
+    input.write_all(body.as_bytes()).await.unwrap();
+    drop(input);
+    let output = running.wait_with_output().await.unwrap();
+    assert!(output.status.success(), "{provider}");
+    serde_json::from_str(std::str::from_utf8(&output.stdout).unwrap()).unwrap()
+}

@@ -126,6 +126,8 @@ fn amqp_is_in_its_rooms() {
     let rooms = [
         "common/broker/",
         "worker/src/consumer/",
+        "worker/src/subscriptions/",
+        "worker/consumers/",
         "worker/src/dead_letters.rs",
         "worker/src/apply.rs",
         "process/logging.rs",
@@ -170,6 +172,7 @@ fn http_is_at_the_edge() {
         "worker/src/egress/",
         "worker/desk/src/oidc.rs",
         "bin/letterbox/send.rs",
+        "bin/letterbox/broker_login.rs",
         "gateway/senders/",
     ];
     assert_only(&SERVICES, &["reqwest"], &clients);

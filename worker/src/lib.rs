@@ -8,6 +8,7 @@
 //!          └──────────> egress            a run's actions, one after the other, under the policy
 //! memory ── mover ───> segments          what was recorded long ago, in few bytes
 //! spill ── relay ────> RabbitMQ          what gateways could not publish
+//! subscriptions ─────> RabbitMQ          signals, to those who want them
 //! notices ───────────> SMTP, egress      what people are told
 //! grants ────────────> egress            the tokens of accounts, before they end
 //! ```
@@ -36,6 +37,7 @@ mod server;
 mod signals;
 mod spill;
 mod stored_bytes;
+mod subscriptions;
 mod waiting;
 
 use letterbox_common::process::metrics::Metric;
@@ -56,6 +58,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         notices::STATEMENTS,
         grants::STATEMENTS,
         spill::STATEMENTS,
+        subscriptions::STATEMENTS,
         waiting::STATEMENTS,
     ];
     stores

@@ -29,6 +29,7 @@ use crate::{
     recorder::Recorder,
     spill::SpillRelay,
     stored_bytes::StoredBytes,
+    subscriptions::Subscriptions,
     waiting,
 };
 
@@ -134,6 +135,19 @@ pub(crate) async fn run(
         name: config.name.clone(),
     };
     let relaying = spawn_vital("spill", relay.run(stop.clone()));
+    let feeding = {
+        let target = config.broker.clone().to_publish();
+        let name = format!("{} (signals)", config.name);
+        let (broker, stop) = (readiness.component("signals"), stop.clone());
+        let subscriptions = Subscriptions {
+            database: database.clone(),
+            worker,
+            name: config.name.clone(),
+        };
+        spawn_vital("signals", async move {
+            supervise(target, &name, broker, subscriptions, stop).await;
+        })
+    };
     let in_hand = InHand::default();
     let waiting = waiting::watch(
         database.clone(),
@@ -177,6 +191,8 @@ pub(crate) async fn run(
     in_order &= deadline.step("runs", finishing).await;
     let relaying = async { drop(relaying.await) };
     in_order &= deadline.step("spill", relaying).await;
+    let feeding = async { drop(feeding.await) };
+    in_order &= deadline.step("signals", feeding).await;
     // Only now: the consumer publishes dead letters until it ends.
     stop_publishing.cancel();
     let publishing = async { drop(publishing.await) };

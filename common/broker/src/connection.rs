@@ -41,6 +41,14 @@ pub trait Session: Send + Sync {
     fn blocked(&self, component: &Component, reason: Option<String>);
 }
 
+/// Says of a component that publishes whether the broker blocks that.
+pub fn publishing_blocked(component: &Component, reason: Option<String>) {
+    match reason {
+        Some(reason) => component.not_ready(format!("the broker blocks publishing: {reason}")),
+        None => component.ready(),
+    }
+}
+
 /// Keeps `session` running on a live connection called `name` until `stop`. The session marks
 /// `component` as ready; this function marks it as not ready.
 pub async fn supervise(

@@ -11,14 +11,20 @@ pub mod metrics;
 mod publisher;
 mod settings;
 pub mod spans;
+mod subscription;
 pub mod topology;
 
 pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};
-pub use connection::{Session, declare, queue_lengths, retry_delays, supervise};
+pub use connection::{
+    Session, declare, publishing_blocked, queue_lengths, retry_delays, supervise,
+};
 pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, TIME_HEADER, UNCLAIMED};
 pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::{BrokerError, close_channel, with_timeout};
 pub use message::{MalformedMessage, Message, MessageType, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{AMQP_URL, BrokerTarget};
+pub use subscription::{
+    Published, SignalChannel, SignalMessage, declare_subscription, end_subscription,
+};
 pub use topology::QueueLength;

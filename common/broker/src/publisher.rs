@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     BrokerError, Message, Session,
+    connection::publishing_blocked,
     error::{close_channel, with_timeout},
     metrics,
 };
@@ -223,10 +224,7 @@ impl Session for PublisherSession {
 
     fn blocked(&self, component: &Component, reason: Option<String>) {
         self.open.send_replace(reason.is_none());
-        match reason {
-            Some(reason) => component.not_ready(format!("the broker blocks publishing: {reason}")),
-            None => component.ready(),
-        }
+        publishing_blocked(component, reason);
     }
 }
 

@@ -9,6 +9,7 @@
 //!      │       ──forms─────> letterbox.v1.forms ─────┤ returned more than DELIVERY_LIMIT times
 //!      └─no such queue─────> letterbox.v1.unrouted ──┴─> letterbox.v1.dead
 //!                                                         └─> letterbox.v1.dead-letters
+//! letterbox.v1.signals ──of a subscription──> the queue of its choice
 //! ```
 //! There may be several of `webhooks` and of `forms` (`letterbox.v1.webhooks.2`, …): a queue has
 //! one leader, and a leader uses one core.
@@ -36,6 +37,8 @@ pub const EXCHANGE: &str = "letterbox.v1";
 pub const UNROUTED_EXCHANGE: &str = "letterbox.v1.unrouted";
 /// Takes messages that can't be processed. The routing key is the queue that they came from.
 pub const DEAD_EXCHANGE: &str = "letterbox.v1.dead";
+/// Signals are published here, for the queues of those who subscribe.
+pub const SIGNALS_EXCHANGE: &str = "letterbox.v1.signals";
 /// Holds messages that can't be processed until an operator handles them.
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -140,7 +143,7 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
         FieldTable::default(),
     )
     .await?;
-    queue(channel, DEAD_LETTERS_QUEUE, dead_letter_arguments()).await?;
+    queue(channel, DEAD_LETTERS_QUEUE, lasting_arguments()).await?;
     bind(channel, DEAD_LETTERS_QUEUE, DEAD_EXCHANGE, "").await?;
 
     exchange(
@@ -157,7 +160,14 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
     for work in work_queues(queues) {
         work_queue(channel, &work).await?;
     }
-    Ok(())
+    declare_signals_exchange(channel).await
+}
+
+/// Declares the exchange of signals. It has no alternate: a message that no queue takes must not
+/// count as published.
+pub(crate) async fn declare_signals_exchange(channel: &Channel) -> lapin::Result<()> {
+    let arguments = FieldTable::default();
+    exchange(channel, SIGNALS_EXCHANGE, ExchangeKind::Topic, arguments).await
 }
 
 async fn work_queue(channel: &Channel, work: &WorkQueue) -> lapin::Result<()> {
@@ -213,9 +223,9 @@ fn work_arguments() -> FieldTable {
     ])
 }
 
-/// Viewing a dead letter in the dashboard returns it to its queue, so the limit is out of reach. -1
-/// does not mean unlimited on every broker.
-fn dead_letter_arguments() -> FieldTable {
+/// Viewing a message in the dashboard returns it to its queue, and so does a consumer that ends, so
+/// the limit is out of reach. -1 does not mean unlimited on every broker.
+pub(crate) fn lasting_arguments() -> FieldTable {
     arguments([
         ("x-queue-type", text("quorum")),
         ("x-delivery-limit", AMQPValue::LongLongInt(1_000_000_000)),
@@ -250,7 +260,11 @@ async fn exchange(
         .await
 }
 
-async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> lapin::Result<()> {
+pub(crate) async fn queue(
+    channel: &Channel,
+    name: &str,
+    arguments: FieldTable,
+) -> lapin::Result<()> {
     let durable = QueueDeclareOptions {
         durable: true,
         ..Default::default()
@@ -307,7 +321,12 @@ pub(crate) async fn queue_length(channel: &Channel, name: &str) -> lapin::Result
     Ok(found.message_count())
 }
 
-async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) -> lapin::Result<()> {
+pub(crate) async fn bind(
+    channel: &Channel,
+    queue: &str,
+    exchange: &str,
+    key: &str,
+) -> lapin::Result<()> {
     let (options, arguments) = (QueueBindOptions::default(), FieldTable::default());
     channel
         .queue_bind(

@@ -160,6 +160,21 @@ pub enum Reason {
     /// PostgreSQL has no such names.
     #[error("the name of a login must have 1 to 63 bytes")]
     InvalidLogin,
+    /// The broker's names and Letterbox's own are not for subscribers.
+    #[error(
+        "a queue's name has 1 to 200 letters, digits and _ . : -, and begins with neither amq. nor \
+         letterbox."
+    )]
+    InvalidQueue,
+    /// A queue has one subscription.
+    #[error("the queue has a subscription already, to other signals: unsubscribe it first")]
+    QueueTaken,
+    /// Holds the broker's words.
+    #[error(
+        "there is such a queue with other arguments ({0}): give another name, and limit its length \
+         by a policy of the broker"
+    )]
+    OtherQueue(String),
     /// Holds every mistake.
     #[error("the definition can't be deployed:{}", listed(.0))]
     InvalidDefinition(Vec<Problem>),

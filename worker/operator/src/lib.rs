@@ -30,6 +30,7 @@ mod sessions;
 mod signals;
 mod status;
 mod submission;
+mod subscriptions;
 mod users;
 mod webhooks;
 pub mod words;
@@ -63,9 +64,10 @@ pub use self::{
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{BoundLogin, Issuer, Person, SignInLink, SignedOut, Vouched},
-    signals::{SignalDetail, SignalFilter, SignalReader, SignalRow},
+    signals::{SignalCursor, SignalDetail, SignalFilter, SignalReader, SignalRow},
     status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
     submission::Submission,
+    subscriptions::{NewSubscription, SubscribedTo, SubscriptionRow},
     users::User,
     webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
@@ -96,6 +98,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         sessions::STATEMENTS,
         signals::STATEMENTS,
         status::STATEMENTS,
+        subscriptions::STATEMENTS,
         users::STATEMENTS,
         webhooks::STATEMENTS,
         workflows::STATEMENTS,

@@ -1,4 +1,5 @@
-//! Signals and their bodies, and the database logins that may read them.
+//! Signals and their bodies, read by what they are or in the order in which they came, and the
+//! database logins that may read them.
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -34,11 +35,33 @@ WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2)
   AND ($7::uuid IS NULL OR s.signal_id < $7)
 ORDER BY s.signal_id DESC LIMIT $8");
 
+    /// The signals after a place in the order in which they are read. What may still change before
+    /// it is not read yet.
+    SIGNALS_AFTER = signals_after concat!("
+SELECT ", columns!(), ", s.stored_at, s.body, s.headers, s.position
+FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
+WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2) AND s.position >= $3
+  AND (s.position, s.signal_id) > ($3, $4) AND s.position < (SELECT settled_position())
+ORDER BY s.position, s.signal_id LIMIT $5");
+
     /// One signal with its body.
     SIGNAL = signal concat!("
 SELECT ", columns!(), ", s.stored_at, s.body, s.headers
 FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
 JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id");
+
+    /// Where the signals begin that are stored from now on.
+    CURSOR_NOW = cursor_now "
+SELECT settled_position() - 1 AS position,
+       'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
+
+    /// The last signal that was stored over a minute before a time: no transaction that stores
+    /// signals takes longer.
+    CURSOR_AT = cursor_at "
+SELECT position, signal_id FROM signals
+WHERE workspace_id = $1 AND stored_at < $2::timestamptz - interval '1 minute'
+  AND position < (SELECT settled_position())
+ORDER BY position DESC, signal_id DESC LIMIT 1";
 
     /// The logins that may read the signals of a workspace.
     SIGNAL_READERS = signal_readers "
@@ -55,7 +78,8 @@ DELETE FROM signal_readers WHERE workspace_id = $1 AND login = $2::text::name";
 }
 
 /// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&SIGNALS, &SIGNAL];
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
+    &[&SIGNALS, &SIGNAL, &SIGNALS_AFTER, &CURSOR_NOW, &CURSOR_AT];
 
 /// Which signals to list.
 #[derive(Debug, Clone)]
@@ -163,6 +187,18 @@ impl FromRow for SignalDetail {
     }
 }
 
+/// A place in the order in which the signals of a workspace are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalCursor {
+    pub(crate) position: i64,
+    pub(crate) signal_id: DeliveryId,
+}
+
+from_row!(SignalCursor {
+    position,
+    signal_id
+});
+
 /// A login of the database that may read the signals of a workspace.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignalReader {
@@ -213,6 +249,59 @@ impl Operator {
     pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
         let found = self.database.fetch_optional(&SIGNAL, &[&id]).await?;
         found.ok_or(Reason::NotFound("signal").into())
+    }
+
+    /// Where signals are read on that were stored since a time, or that are stored from now on.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn signal_cursor(
+        &self,
+        workspace: WorkspaceId,
+        from: Option<Timestamp>,
+    ) -> Result<SignalCursor, OperatorError> {
+        self.need_workspace(workspace).await?;
+        let Some(from) = from else {
+            return Ok(self.database.fetch_one(&CURSOR_NOW, &[]).await?);
+        };
+        let last = self
+            .database
+            .fetch_optional(&CURSOR_AT, &[&workspace, &from])
+            .await?;
+        let first = SignalCursor {
+            position: 0,
+            signal_id: DeliveryId::FIRST,
+        };
+        Ok(last.unwrap_or(first))
+    }
+
+    /// Reads on: the next signals, at most `limit`, and where it goes on after them. None is left
+    /// out, however late it is committed.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn signals_after(
+        &self,
+        workspace: WorkspaceId,
+        webhook: Option<WebhookId>,
+        cursor: SignalCursor,
+        limit: u32,
+    ) -> Result<Vec<(SignalCursor, SignalDetail)>, OperatorError> {
+        let rows = self
+            .database
+            .query(
+                &SIGNALS_AFTER,
+                &[
+                    /* $1 workspace_id */ &workspace,
+                    /* $2 webhook_id */ &webhook,
+                    /* $3 position */ &cursor.position,
+                    /* $4 signal_id */ &cursor.signal_id,
+                    /* $5 limit */ &i64::from(limit),
+                ],
+            )
+            .await?;
+        let read = |row| Ok((FromRow::from_row(row)?, FromRow::from_row(row)?));
+        rows.iter().map(read).collect()
     }
 
     /// Lists the logins of the database that may read the signals of a workspace.

@@ -102,6 +102,14 @@ WHERE (c.waits_for = 'owner' OR c.waits_for = 'token' AND c.is_refused)
     AND c.disconnected_at IS NULL
 ORDER BY runs DESC LIMIT 20";
 
+    /// Subscriptions that are behind: nothing was confirmed last, or for over a minute.
+    BEHIND = subscriptions_behind "
+SELECT w.name AS workspace_name, s.queue, l.signals, l.seconds, s.failure
+FROM subscription_lags l JOIN subscriptions s USING (workspace_id, subscription_id)
+JOIN workspaces w USING (workspace_id)
+WHERE s.paused_at IS NULL AND (s.failure IS NOT NULL OR l.seconds > $1)
+ORDER BY l.seconds DESC LIMIT 20";
+
     /// Gateways and workers that are alive.
     PROCESSES = living_processes "
 SELECT program, name, is_ready, trouble FROM processes
@@ -212,6 +220,29 @@ from_row!(Unconnected {
     error
 });
 
+/// A subscription whose queue does not get what it should.
+#[derive(Debug, Clone, Serialize)]
+pub struct Behind {
+    /// Its workspace, for people.
+    pub workspace_name: String,
+    /// Its queue.
+    pub queue: String,
+    /// Signals that it has not looked at, counted up to 100,000.
+    pub signals: i64,
+    /// How long ago the first of them was stored.
+    pub seconds: f64,
+    /// Why; `None` if no worker has said.
+    pub failure: Option<String>,
+}
+
+from_row!(Behind {
+    workspace_name,
+    queue,
+    signals,
+    seconds,
+    failure
+});
+
 /// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -229,6 +260,8 @@ pub struct Status {
     pub retrying: Vec<Retrying>,
     /// The accounts that wait for their owners; at most 20.
     pub unconnected: Vec<Unconnected>,
+    /// The subscriptions that are behind; at most 20.
+    pub behind: Vec<Behind>,
     /// The workspaces that are held.
     pub held: Vec<Held>,
 }
@@ -322,15 +355,18 @@ impl Operator {
             }
         }
         backlog.extend(self.database_backlog().await?);
+        let behind: Vec<Behind> = self.database.fetch_all(&BEHIND, &[&LATE_SECONDS]).await?;
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
-                || backlog.iter().any(|kind| kind.late_because.is_some()),
+                || backlog.iter().any(|kind| kind.late_because.is_some())
+                || behind.iter().any(|one| one.seconds > LATE_SECONDS),
             parts,
             backlog,
             runs: self.runs_by_state(&RUNS_UNDER_WAY).await?,
             ended_last_hour: self.runs_by_state(&RUNS_ENDED).await?,
             retrying: self.database.fetch_all(&RETRYING, &[]).await?,
             unconnected: self.database.fetch_all(&UNCONNECTED, &[]).await?,
+            behind,
             held: self.database.fetch_all(&HELD, &[]).await?,
         })
     }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     in_hand::{Hold, InHand},
     patience::{MAX_HOLD, Patience},
-    subscription::Subscription,
+    queue_reader::QueueReader,
 };
 use crate::{
     apply::{self, DecodedEntry},
@@ -124,10 +124,10 @@ fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timesta
 impl BatchConsumer<'_> {
     pub(super) async fn consume(
         &self,
-        subscription: &mut Subscription,
+        reader: &mut QueueReader,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let queue = subscription.queue.clone();
+        let queue = reader.queue.clone();
         let queue = queue.as_str();
         let mut held: Vec<HeldMessage> = Vec::new();
         // An interval, not a sleep: a sleep would start over with every batch.
@@ -143,7 +143,7 @@ impl BatchConsumer<'_> {
                     try_again.reset();
                     continue;
                 }
-                batch = subscription.next(stop) => batch?,
+                batch = reader.next(stop) => batch?,
             };
             let Some(batch) = batch else { return Ok(()) };
             let (fresh, mut returned): (Vec<_>, Vec<_>) = batch
@@ -179,7 +179,7 @@ impl BatchConsumer<'_> {
         }
         let letters = self.store(queue, entries, stop).await?;
         if let (true, true, Some(last)) = (is_all, letters.is_empty(), deliveries.last()) {
-            Subscription::acknowledge(last, true).await?;
+            QueueReader::acknowledge(last, true).await?;
             return Ok(Vec::new());
         }
         // A message with unpublished dead letters is the only copy of those entries: hold it.
@@ -190,7 +190,7 @@ impl BatchConsumer<'_> {
         let mut held = Vec::new();
         for (message, delivery) in deliveries.into_iter().enumerate() {
             match of_message.remove(&message) {
-                None => Subscription::acknowledge(&delivery, false).await?,
+                None => QueueReader::acknowledge(&delivery, false).await?,
                 Some(letters) => {
                     held.push(HeldMessage::new(self.in_hand, queue, delivery, letters));
                 }
@@ -244,7 +244,7 @@ impl BatchConsumer<'_> {
             }
         }
         if letters.is_empty() {
-            Subscription::acknowledge(&delivery, false).await?;
+            QueueReader::acknowledge(&delivery, false).await?;
             return Ok(None);
         }
         let held = HeldMessage::new(self.in_hand, queue, delivery, letters);
@@ -283,7 +283,7 @@ impl BatchConsumer<'_> {
             }
             message.letters = letters;
             if message.letters.is_empty() {
-                Subscription::acknowledge(&message.delivery, false).await?;
+                QueueReader::acknowledge(&message.delivery, false).await?;
             } else if message.since.elapsed() > MAX_HOLD {
                 return Err(BrokerError::Ended(DEAD_LETTERS_AWAY.into()));
             } else {

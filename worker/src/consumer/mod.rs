@@ -11,8 +11,8 @@
 mod batches;
 mod in_hand;
 mod patience;
+mod queue_reader;
 mod store;
-mod subscription;
 
 use std::{pin::pin, time::Duration};
 
@@ -26,7 +26,7 @@ use letterbox_common::process::readiness::Component;
 use letterbox_database::health;
 use tokio_util::sync::CancellationToken;
 
-use self::{batches::BatchConsumer, subscription::Subscription};
+use self::{batches::BatchConsumer, queue_reader::QueueReader};
 pub(crate) use self::{in_hand::InHand, store::STATEMENTS};
 use crate::{outcome, recorder::Recorder};
 
@@ -82,7 +82,7 @@ impl Session for Consumer {
                         return Ok(());
                     }
                 }
-                // Stopped before the first subscription.
+                // Stopped before the first reader.
                 () = stop.cancelled(), if consuming.is_empty() => return Ok(()),
             }
         }
@@ -127,15 +127,15 @@ impl Consumer {
         &self,
         connection: &Connection,
         queue: WorkQueue,
-    ) -> Result<Subscription, BrokerError> {
+    ) -> Result<QueueReader, BrokerError> {
         let (prefetch, max_batch) = (self.prefetch, self.max_batch);
-        Subscription::open(connection, queue.name, prefetch, max_batch, &self.name).await
+        QueueReader::open(connection, queue.name, prefetch, max_batch, &self.name).await
     }
 
     /// Consumes until `stop`, then fetches nothing more and finishes the fetched messages.
     async fn consume(
         &self,
-        mut subscription: Subscription,
+        mut reader: QueueReader,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         let consumer = BatchConsumer {
@@ -143,8 +143,8 @@ impl Consumer {
             publisher: &self.publisher,
             in_hand: &self.in_hand,
         };
-        consumer.consume(&mut subscription, stop).await?;
-        subscription.close().await;
+        consumer.consume(&mut reader, stop).await?;
+        reader.close().await;
         Ok(())
     }
 }

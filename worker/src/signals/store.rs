@@ -17,9 +17,10 @@ statements! {
     /// Inserts signals that meet the proposal contract. Signals already stored stay unchanged.
     INSERT_NATIVE = insert_native_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
-                     kind, entity, source_tool, event_id, amount_value, amount_currency)
+                     kind, entity, source_tool, event_id, amount_value, amount_currency, position)
 SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind, entity,
-       source_tool, event_id, amount_value::numeric, amount_currency
+       source_tool, event_id, amount_value::numeric, amount_currency,
+       (SELECT next_signal_position())
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[])
      AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind,
@@ -32,9 +33,9 @@ RETURNING signal_id";
     /// unchanged.
     INSERT_GENERIC = insert_generic_signals "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
-                     kind, generic_reason)
+                     kind, generic_reason, position)
 SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, 'generic',
-       reason
+       reason, (SELECT next_signal_position())
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
             $7::text[], $8::text[])
      AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, reason)

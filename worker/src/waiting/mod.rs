@@ -2,7 +2,10 @@
 
 mod store;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use letterbox_database::Database;
@@ -11,7 +14,7 @@ use uuid::Uuid;
 
 use self::store::Backlog;
 pub(crate) use self::store::{STATEMENTS, is_oldest};
-use crate::{consumer::InHand, metrics};
+use crate::{consumer::InHand, metrics, subscriptions};
 
 /// How often the entries held by this worker are examined.
 const EVERY: Duration = Duration::from_secs(5);
@@ -31,6 +34,7 @@ pub(crate) async fn watch(
 ) {
     let looking = async {
         let mut seen: Option<Seen> = None;
+        let mut subscribed = HashSet::new();
         loop {
             for (queue, oldest) in in_hand.oldest() {
                 let now = Timestamp::now();
@@ -42,6 +46,7 @@ pub(crate) async fn watch(
                 match store::waiting(&database, worker).await {
                     Ok(Some(waiting)) => {
                         tell(&waiting);
+                        tell_lags(&database, &mut subscribed).await;
                         seen = Some(Seen {
                             at: Instant::now(),
                             oldest_due_run: waiting.oldest_due_run,
@@ -55,6 +60,7 @@ pub(crate) async fn watch(
             seen = seen.filter(|seen| seen.at.elapsed() < FORGET_AFTER);
             if seen.is_none() {
                 tell(&Backlog::NOTHING);
+                forget_lags(subscribed.drain());
             }
             let due_age = |seen: Seen| seen.due_age(seen.at.elapsed());
             metrics::OLDEST_DUE_RUN.set(seen.map_or(0.0, due_age));
@@ -89,6 +95,30 @@ fn tell(waiting: &Backlog) {
     metrics::APPROVALS.set(waiting.approvals as f64);
     for (state, runs) in waiting.runs {
         metrics::WAITING_RUNS.set_under([state.as_str()], runs as f64);
+    }
+}
+
+/// Reports how far behind subscriptions are; `told` are the queues that were reported last.
+async fn tell_lags(database: &Database, told: &mut HashSet<String>) {
+    // The database crate logs the failure.
+    let Ok(lags) = subscriptions::lags(database).await else {
+        return;
+    };
+    let mut gone = std::mem::take(told);
+    for lag in lags {
+        gone.remove(&lag.queue);
+        metrics::SUBSCRIPTION_LAG.set_under([lag.queue.clone()], lag.signals as f64);
+        metrics::SUBSCRIPTION_LAG_SECONDS.set_under([lag.queue.clone()], lag.seconds);
+        told.insert(lag.queue);
+    }
+    forget_lags(gone);
+}
+
+/// Nobody waits for these, or another worker reports them.
+fn forget_lags(queues: impl IntoIterator<Item = String>) {
+    for queue in queues {
+        metrics::SUBSCRIPTION_LAG.set_under([queue.clone()], 0.0);
+        metrics::SUBSCRIPTION_LAG_SECONDS.set_under([queue], 0.0);
     }
 }
 

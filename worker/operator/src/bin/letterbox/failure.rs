@@ -8,7 +8,7 @@ use letterbox_database::Fault;
 use letterbox_operator::{OperatorError, Reason};
 use serde_json::{Value, json};
 
-use crate::{file, send};
+use crate::{broker_login, file, send};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,10 @@ pub(crate) enum Failure {
     Receive(SocketAddr, std::io::Error),
     #[error(transparent)]
     Send(#[from] send::PostError),
+    #[error(transparent)]
+    BrokerLogin(#[from] broker_login::LoginError),
+    #[error("there is this subscription already, without that login: unsubscribe it first")]
+    OtherLogin,
     #[error(
         "which workspace? Name it by --workspace or LETTERBOX_WORKSPACE, or choose one by \
          'letterbox use'"
@@ -127,6 +131,8 @@ impl Failure {
             Self::Operator(OperatorError::Database(error)) => {
                 FailureKind::of_server(error.fault == Fault::Transient && !error.is_refusal())
             }
+            Self::BrokerLogin(broker_login::LoginError::Setting(_)) => FailureKind::Misused,
+            Self::BrokerLogin(error) => FailureKind::of_server(error.is_transient()),
             Self::Send(error) => FailureKind::of_server(error.is_transient()),
             Self::NotReady(_) => FailureKind::TryAgain,
             _ => FailureKind::Refused,

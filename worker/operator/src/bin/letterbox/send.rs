@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::{
     sealing::Secret,
-    webhook::{InvalidSecret, Rules, Scheme, SecretEncoding, Signed},
+    webhook::{InvalidSecret, Rules, Scheme, SecretEncoding, Signed, SigningKey},
 };
 use letterbox_operator::{OperatorError, escape, rules_of};
 use serde_json::{json, value::RawValue};
@@ -34,25 +34,68 @@ pub(crate) enum SendCommand {
         /// The webhook's URL
         #[arg(long)]
         url: Url,
-        /// A file that holds the webhook's secret [default: LETTERBOX_WEBHOOK_SECRET]
-        #[arg(long)]
-        secret_file: Option<PathBuf>,
-        /// The scheme that signs it
-        #[arg(
-            long,
-            default_value = "letterbox",
-            value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
-        )]
-        scheme: Scheme,
-        /// A file with the rules of a custom scheme, as JSON
-        #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
-        rules: Option<PathBuf>,
+        #[command(flatten)]
+        signing: Signing,
         /// Show the signed content, the key and the headers; send nothing
         #[arg(long)]
         explain: bool,
         /// The body, byte for byte; - reads standard input
         file: PathBuf,
     },
+}
+
+/// How a body is signed.
+#[derive(Args)]
+pub(crate) struct Signing {
+    /// A file that holds the webhook's secret [default: LETTERBOX_WEBHOOK_SECRET]
+    #[arg(long)]
+    secret_file: Option<PathBuf>,
+    /// The scheme that signs it
+    #[arg(
+        long,
+        default_value = "letterbox",
+        value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
+    )]
+    scheme: Scheme,
+    /// A file with the rules of a custom scheme, as JSON
+    #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
+    rules: Option<PathBuf>,
+}
+
+impl Signing {
+    /// Whether a secret was named for it.
+    pub(crate) fn has_file(&self) -> bool {
+        self.secret_file.is_some()
+    }
+
+    /// Reads the secret and the rules.
+    ///
+    /// # Errors
+    /// When a file can't be read, or what it holds can't be used.
+    pub(crate) fn signer(&self) -> Result<Signer, Failure> {
+        let rules = self.rules.as_deref().map(file::read_text).transpose()?;
+        let rules = rules_of(self.scheme, rules.as_deref()).map_err(OperatorError::from)?;
+        let secret = match &self.secret_file {
+            Some(file) => file::read(file)?.trim_ascii().to_vec(),
+            None => WEBHOOK_SECRET.require()?.expose().as_bytes().to_vec(),
+        };
+        let key = rules.key(&Secret::new(secret)).map_err(PostError::Secret)?;
+        Ok(Signer { rules, key })
+    }
+}
+
+/// Signs bodies.
+pub(crate) struct Signer {
+    pub(crate) rules: Rules,
+    key: SigningKey,
+}
+
+impl Signer {
+    /// Signs a body now, under an id where the scheme has one.
+    pub(crate) fn sign(&self, body: &[u8], id: &str) -> Signed {
+        let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+        self.rules.sign(&self.key, body, now, id)
+    }
 }
 
 /// Why nothing was sent, or the response to it.
@@ -96,25 +139,16 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
         } => send_form(&url, idempotency_key, &file).await,
         SendCommand::Webhook {
             url,
-            secret_file,
-            scheme,
-            rules,
+            signing,
             explain,
             file,
         } => {
-            let rules = rules.map(|file| file::read_text(&file)).transpose()?;
-            let rules = rules_of(scheme, rules.as_deref()).map_err(OperatorError::from)?;
-            let secret = match secret_file {
-                Some(file) => file::read(&file)?.trim_ascii().to_vec(),
-                None => WEBHOOK_SECRET.require()?.expose().as_bytes().to_vec(),
-            };
+            let (scheme, signer) = (signing.scheme, signing.signer()?);
             let body = file::read(&file)?;
-            let key = rules.key(&Secret::new(secret)).map_err(PostError::Secret)?;
             let id = format!("msg_{}", letterbox_common::ids::DeliveryId::generate());
-            let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-            let signed = rules.sign(&key, &body, now, &id);
+            let signed = signer.sign(&body, &id);
             if explain {
-                return Ok(explained(scheme, &rules, &signed, &body));
+                return Ok(explained(scheme, &signer.rules, &signed, &body));
             }
             let headers = signed.headers.iter();
             let headers: Vec<_> = headers.map(|(name, value)| (&**name, &**value)).collect();
@@ -193,11 +227,12 @@ async fn post(
     Ok(json!({ "status": status, "answer": answer }))
 }
 
-async fn exchange(
+/// Posts JSON; gives the status and the body of the answer.
+pub(crate) async fn exchange(
     url: Url,
     headers: &[(&str, &str)],
     body: Vec<u8>,
-) -> Result<(u16, String), reqwest::Error> {
+) -> Result<(u16, String), PostError> {
     let mut request = client(TIMEOUT)?
         .post(url)
         .header("content-type", "application/json")
@@ -221,7 +256,7 @@ pub(crate) fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
 }
 
 /// The chain of causes: 'error sending request' alone does not help.
-fn describe(error: &dyn std::error::Error) -> String {
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)
         .collect::<Vec<_>>()

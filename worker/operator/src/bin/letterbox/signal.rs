@@ -10,9 +10,10 @@ use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
 use serde_json::json;
 
 use crate::{
-    Failure, Output, follow,
+    Failure, Output, follow, forward,
     in_workspace::InWorkspace,
     story::word,
+    subscription,
     times::{moment, to_second},
 };
 
@@ -62,6 +63,10 @@ pub(crate) enum SignalCommand {
         #[command(flatten)]
         workspace: InWorkspace,
     },
+    /// Post signals as they come to a program that is being written, as their tools have sent them
+    Forward(forward::ForwardCommand),
+    #[command(flatten)]
+    Subscription(subscription::SubscriptionCommand),
 }
 
 /// Which signals to list.
@@ -134,6 +139,8 @@ pub(crate) async fn run(
             let readers = operator.signal_readers(workspace).await?;
             Output::many(&readers, &["login", "created_at"])
         }
+        SignalCommand::Forward(command) => return forward::run(operator, command, json).await,
+        SignalCommand::Subscription(command) => return subscription::run(operator, command).await,
         SignalCommand::Reader {
             workspace,
             login,

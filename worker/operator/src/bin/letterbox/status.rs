@@ -96,6 +96,19 @@ fn text(status: &Status) -> String {
             error.unwrap_or_default()
         ));
     }
+    for behind in &status.behind {
+        let (queue, workspace) = (word(&behind.queue), word(&behind.workspace_name));
+        let (signals, oldest) = (behind.signals, age(behind.seconds));
+        let failure = behind
+            .failure
+            .as_deref()
+            .map(|why| format!(": {}", word(why)));
+        lines.push(format!(
+            "behind              {signals} signals, the oldest {oldest}, queue {queue} of \
+             {workspace}{}",
+            failure.unwrap_or_default()
+        ));
+    }
     for held in &status.held {
         let id = held
             .workspace_id

@@ -1,4 +1,4 @@
-//! The subscription to one queue, on a channel of its own, until the process stops.
+//! Reads one queue, on a channel of its own, until the process stops.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A consumer of one queue.
-pub(super) struct Subscription {
+pub(super) struct QueueReader {
     pub(super) queue: String,
     channel: Channel,
     tag: lapin::types::ShortString,
@@ -19,7 +19,7 @@ pub(super) struct Subscription {
     cancelled: bool,
 }
 
-impl Subscription {
+impl QueueReader {
     /// Starts to consume. At most `prefetch` messages are unacknowledged at a time, and at most
     /// `max_batch` are returned at once.
     pub(super) async fn open(

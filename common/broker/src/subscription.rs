@@ -1,0 +1,262 @@
+//! Signals on their way out: the exchange that they are published to, the queues of those who
+//! subscribe, and one channel that publishes for one subscription.
+//!
+//! ```text
+//! letterbox.v1.signals ──SUBSCRIPTION.WORKSPACE.WEBHOOK.KIND──> the queue of that subscription
+//! ```
+//! A routing key begins with the subscription, because each subscription has a cursor of its own:
+//! what is published for one, perhaps again, is not meant for another.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream::FuturesOrdered};
+use jiff::Timestamp;
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection,
+    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
+    types::{AMQPValue, FieldTable},
+};
+use letterbox_common::webhook::KeptHeaders;
+
+use crate::{
+    BrokerError, BrokerTarget,
+    connection::connect,
+    error::{CLOSE_TIMEOUT, close_channel, with_timeout},
+    message::properties,
+    topology::{
+        ANSWER_TIMEOUT, SIGNALS_EXCHANGE, bind, declare_signals_exchange, lasting_arguments, queue,
+    },
+};
+
+/// How long a batch may be unconfirmed.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Declares the queue of a subscription, durable and replicated, and binds it. It refuses messages
+/// when it is full, and returns them to their consumers as often as these return them.
+///
+/// # Errors
+/// When the broker can't be reached, does not answer or refuses: as when there is a queue of this
+/// name with other arguments.
+pub async fn declare_subscription(
+    target: &BrokerTarget,
+    name: &str,
+    subscription: &str,
+    queue_name: &str,
+) -> Result<(), BrokerError> {
+    on_channel(target, name, async |channel| {
+        declare_signals_exchange(&channel).await?;
+        queue(&channel, queue_name, lasting_arguments()).await?;
+        bind(
+            &channel,
+            queue_name,
+            SIGNALS_EXCHANGE,
+            &keys_of(subscription),
+        )
+        .await
+    })
+    .await
+}
+
+/// Takes back what [`declare_subscription`] did: the queue with everything in it if `deletes`,
+/// otherwise only that more comes. What does not exist is fine.
+///
+/// # Errors
+/// When the broker can't be reached, does not answer or refuses.
+pub async fn end_subscription(
+    target: &BrokerTarget,
+    name: &str,
+    subscription: &str,
+    queue_name: &str,
+    deletes: bool,
+) -> Result<(), BrokerError> {
+    let ending = on_channel(target, name, async |channel| {
+        if deletes {
+            let options = QueueDeleteOptions::default();
+            return channel
+                .queue_delete(queue_name.into(), options)
+                .await
+                .map(drop);
+        }
+        // The queue may be gone: then there is nothing to unbind.
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..Default::default()
+        };
+        let arguments = FieldTable::default();
+        channel
+            .queue_declare(queue_name.into(), passive, arguments)
+            .await?;
+        channel
+            .queue_unbind(
+                queue_name.into(),
+                SIGNALS_EXCHANGE.into(),
+                keys_of(subscription).into(),
+                FieldTable::default(),
+            )
+            .await
+    });
+    match ending.await {
+        Err(error) if error.is_not_found() => Ok(()),
+        ended => ended,
+    }
+}
+
+fn keys_of(subscription: &str) -> String {
+    format!("{subscription}.#")
+}
+
+/// Does something on a connection of its own.
+async fn on_channel(
+    target: &BrokerTarget,
+    name: &str,
+    work: impl AsyncFnOnce(Channel) -> lapin::Result<()>,
+) -> Result<(), BrokerError> {
+    let connection = connect(target, 0, name).await?;
+    let working = async {
+        let channel = connection.create_channel().await?;
+        work(channel).await
+    };
+    let done = with_timeout(ANSWER_TIMEOUT, working).await;
+    let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "done".into())).await;
+    done
+}
+
+/// A signal as it is published.
+#[derive(Debug, Clone)]
+pub struct SignalMessage {
+    /// Its id, and that of the message.
+    pub id: String,
+    /// `SUBSCRIPTION.WORKSPACE.WEBHOOK.KIND`.
+    pub routing_key: String,
+    /// Its kind: the message's type.
+    pub kind: String,
+    /// When its delivery was received.
+    pub received_at: Timestamp,
+    /// What it says besides its body, by name: headers of the message.
+    pub fields: Vec<(&'static str, String)>,
+    /// The headers that were kept of its delivery: two tables among the message's headers.
+    pub headers: KeptHeaders,
+    /// The exact bytes that were signed; empty if they were forgotten.
+    pub body: Vec<u8>,
+}
+
+impl SignalMessage {
+    fn properties(&self, app_id: &str) -> BasicProperties {
+        let mut headers = FieldTable::default();
+        for (name, value) in &self.fields {
+            headers.insert((*name).into(), AMQPValue::LongString(value.as_str().into()));
+        }
+        let kept = [
+            ("signed_headers", &self.headers.signed),
+            ("unsigned_headers", &self.headers.unsigned),
+        ];
+        for (name, kept) in kept {
+            let mut table = FieldTable::default();
+            for (name, value) in kept {
+                let value = AMQPValue::LongString(value.as_str().into());
+                table.insert(name.as_str().into(), value);
+            }
+            headers.insert(name.into(), AMQPValue::FieldTable(table));
+        }
+        let received = u64::try_from(self.received_at.as_second()).unwrap_or(0);
+        properties(&self.kind, self.id.clone(), app_id)
+            .with_timestamp(received)
+            .with_content_type("application/json".into())
+            .with_headers(headers)
+    }
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// How many of it the broker has confirmed, from the first on without a gap.
+    pub confirmed: usize,
+    /// Why the next one was not confirmed; `None` if all were. The channel is of no more use then.
+    pub failure: Option<String>,
+}
+
+/// Publishes signals with confirms, on a channel that nothing else uses.
+pub struct SignalChannel {
+    channel: Channel,
+    app_id: String,
+}
+
+impl SignalChannel {
+    /// Opens a channel for a process called `app_id`.
+    ///
+    /// # Errors
+    /// When the broker does not answer or refuses.
+    pub async fn open(connection: &Connection, app_id: &str) -> Result<Self, BrokerError> {
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            channel
+                .confirm_select(ConfirmSelectOptions::default())
+                .await?;
+            Ok(channel)
+        };
+        Ok(Self {
+            channel: with_timeout(ANSWER_TIMEOUT, opening).await?,
+            app_id: app_id.to_owned(),
+        })
+    }
+
+    /// Publishes a batch and waits for its confirms.
+    pub async fn publish(&self, batch: &[SignalMessage]) -> Published {
+        let mut published = Published {
+            confirmed: 0,
+            failure: None,
+        };
+        let publishing =
+            tokio::time::timeout(CONFIRM_TIMEOUT, self.publish_all(batch, &mut published));
+        match publishing.await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => published.failure = Some(failure),
+            Err(_) => published.failure = Some("the broker did not confirm in time".to_owned()),
+        }
+        published
+    }
+
+    async fn publish_all(
+        &self,
+        batch: &[SignalMessage],
+        published: &mut Published,
+    ) -> Result<(), String> {
+        let mandatory = BasicPublishOptions {
+            mandatory: true,
+            ..Default::default()
+        };
+        let mut confirms = FuturesOrdered::new();
+        for signal in batch {
+            let (exchange, key) = (SIGNALS_EXCHANGE.into(), signal.routing_key.as_str().into());
+            let properties = signal.properties(&self.app_id);
+            let sending =
+                self.channel
+                    .basic_publish(exchange, key, mandatory, &signal.body, properties);
+            confirms.push_back(sending.await.map_err(|error| error.to_string())?);
+        }
+        let mut failure = None;
+        while let Some(confirm) = confirms.next().await {
+            match confirm.map_err(|error| error.to_string())? {
+                Confirmation::Ack(None) if failure.is_none() => published.confirmed += 1,
+                Confirmation::Ack(None) => {}
+                Confirmation::Nack(None) => {
+                    failure
+                        .get_or_insert_with(|| "the queue is full: it refuses messages".to_owned());
+                }
+                // lapin may give a returned message to the confirm of another one.
+                Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
+                    return Err(
+                        "there is no such queue, or it is not bound: subscribe again".to_owned(),
+                    );
+                }
+                Confirmation::NotRequested => return Err("nothing is confirmed here".to_owned()),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Closes the channel.
+    pub async fn close(self) {
+        close_channel(&self.channel).await;
+    }
+}

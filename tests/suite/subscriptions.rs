@@ -1,0 +1,659 @@
+//! Subscriptions: each signal arrives in the queue of whoever subscribed, whatever dies in between.
+
+use std::{collections::HashSet, time::Duration};
+
+use lapin::message::Delivery;
+use lapin::types::{AMQPValue, FieldTable};
+use letterbox_tests::{Peer, Process, Proxy, Reply, Servers, Webhook, World, eventually};
+use serde_json::{Value, json};
+use tokio::{io::AsyncBufReadExt, time::sleep};
+
+/// A workspace with a webhook, and the command line with a broker.
+struct Subscriber {
+    world: World,
+    gateway: Process,
+    webhook: Webhook,
+    workspace: String,
+}
+
+impl Subscriber {
+    async fn new() -> Self {
+        let world = World::new().await;
+        let gateway = world.gateway().await;
+        let webhook = world.webhook(&gateway).await;
+        let workspace = webhook.address.workspace.to_string();
+        Self {
+            world,
+            gateway,
+            webhook,
+            workspace,
+        }
+    }
+
+    fn settings(&self) -> [(&str, &str); 2] {
+        let dashboard = &Servers::shared().dashboard_url;
+        [
+            ("AMQP_URL", &self.world.amqp_url),
+            ("LETTERBOX_DASHBOARD_URL", dashboard),
+        ]
+    }
+
+    /// `signal VERB --workspace W …`
+    fn order(&self, verb: &str, more: &str) -> Value {
+        let command = format!("signal {verb} --workspace {} {more}", self.workspace);
+        self.world.order_with(&self.settings(), command.trim_end())
+    }
+
+    fn refusal(&self, verb: &str, more: &str) -> String {
+        let command = format!("signal {verb} --workspace {} {more}", self.workspace);
+        let output = self.world.letterbox_with(&self.settings(), command);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// The only subscription.
+    fn subscription(&self) -> Value {
+        self.order("subscriptions", "")[0].clone()
+    }
+
+    async fn signal_ids(&self) -> HashSet<String> {
+        let query = "SELECT signal_id::text FROM signals WHERE workspace_id::text = $1";
+        let rows = self.world.database.query(query, &[&self.workspace]).await;
+        rows.unwrap().iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Takes messages until each of these ids has come; gives how many came again.
+    async fn await_all(&self, queue: &str, ids: &HashSet<String>) -> usize {
+        let (mut come, mut repeats) = (HashSet::new(), 0);
+        eventually("every signal is in the queue", async || {
+            for message in self.take_all(queue).await {
+                let id = id(&message);
+                assert!(ids.contains(&id), "{id} is no signal");
+                repeats += usize::from(!come.insert(id));
+            }
+            come == *ids
+        })
+        .await;
+        repeats
+    }
+
+    async fn take_all(&self, queue: &str) -> Vec<Delivery> {
+        let connection = self.world.broker().await;
+        let channel = connection.create_channel().await.unwrap();
+        let mut taken = Vec::new();
+        let options = lapin::options::BasicGetOptions { no_ack: true };
+        while let Some(got) = channel.basic_get(queue.into(), options).await.unwrap() {
+            taken.push(got.delivery);
+        }
+        taken
+    }
+}
+
+fn id(message: &Delivery) -> String {
+    let id = message.properties.message_id().as_ref();
+    id.expect("every message has an id").to_string()
+}
+
+fn headers(message: &Delivery) -> &FieldTable {
+    message.properties.headers().as_ref().unwrap()
+}
+
+fn text(table: &FieldTable, name: &str) -> Option<String> {
+    match table.inner().get(name)? {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn table<'a>(of: &'a FieldTable, name: &str) -> &'a FieldTable {
+    match of.inner().get(name) {
+        Some(AMQPValue::FieldTable(table)) => table,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+const WON: &str = r#"{"type":"proposal.won","entity":"Acme","sourceTool":"crm",
+    "amount":{"value":12.50,"currency":"EUR"},"eventId":"e1"}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    let other = it.world.webhook(&it.gateway).await;
+    it.webhook.send("[\"before\"]").await;
+    it.world.await_signals(1).await;
+    let made = it.order("subscribe", "--queue all.of-it");
+    assert_eq!(made["published"], 0);
+    it.order("subscribe", "--queue won --kind proposal.won");
+    let second = it.world.webhook_in(&it.gateway, other.address.workspace);
+    drop(second.await);
+    it.webhook.send(WON).await;
+    it.webhook.send("[\"generic\"]").await;
+    other.send("[\"of another workspace\"]").await;
+    it.world.await_signals(4).await;
+    it.world.await_messages("all.of-it", 2).await;
+    it.world.await_messages("won", 1).await;
+
+    let message = it.world.take_message("won").await.unwrap();
+    assert_eq!(message.data, WON.as_bytes());
+    let kind = message.properties.kind().as_ref().map(ToString::to_string);
+    assert_eq!(kind.as_deref(), Some("proposal.won"));
+    assert_eq!(*message.properties.delivery_mode(), Some(2));
+    let told = headers(&message);
+    for (name, value) in [
+        ("workspace_id", it.workspace.as_str()),
+        ("webhook_id", &it.webhook.address.webhook.to_string()),
+        ("webhook_name", "tool"),
+        ("entity", "Acme"),
+        ("source_tool", "crm"),
+        ("amount_value", "12.5"),
+        ("amount_currency", "EUR"),
+        ("event_id", "e1"),
+    ] {
+        assert_eq!(text(told, name).as_deref(), Some(value), "{name}");
+    }
+    let shown = it.world.order(format!("signal show {}", id(&message)));
+    let received: jiff::Timestamp = text(told, "received_at").unwrap().parse().unwrap();
+    let known: jiff::Timestamp = shown["received_at"].as_str().unwrap().parse().unwrap();
+    assert_eq!(received, known);
+    assert_eq!(text(told, "generic_reason"), None);
+    let listed = it.order("subscriptions", "");
+    let of = |row: &Value| {
+        (
+            row["queue"].clone(),
+            row["published"].clone(),
+            row["lag_signals"].clone(),
+        )
+    };
+    eventually("the cursors have moved", async || {
+        let listed = it.order("subscriptions", "");
+        of(&listed[0]) == (json!("all.of-it"), json!(2), json!(0))
+            && of(&listed[1]) == (json!("won"), json!(1), json!(0))
+    })
+    .await;
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+
+    // The same again changes nothing; something else needs another queue.
+    let again = it.order("subscribe", "--queue won --kind proposal.won");
+    assert_eq!(again["published"], 1);
+    assert!(it.refusal("subscribe", "--queue won").contains("already"));
+    for name in ["amq.mine", "letterbox.v1.webhooks", "with space"] {
+        let command = [
+            "signal",
+            "subscribe",
+            "--workspace",
+            &it.workspace,
+            "--queue",
+            name,
+        ];
+        let refused = std::process::Command::new(letterbox_tests::binary("letterbox"))
+            .args(command)
+            .env_clear()
+            .env("DATABASE_URL", &it.world.database_url)
+            .env("AMQP_URL", &it.world.amqp_url)
+            .output()
+            .unwrap();
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("a queue's name"));
+    }
+    let audited = it.world.order("audit list --limit 100");
+    let commands: Vec<_> = audited.as_array().unwrap().iter().collect();
+    let subscribed = commands
+        .iter()
+        .filter(|entry| entry["command"] == "signal subscribe");
+    assert_eq!(
+        subscribed.count(),
+        2,
+        "the repeated one has changed nothing"
+    );
+}
+
+/// Kept headers are tables of their own, and the signed ones are told from the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_headers_go_with_the_message() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    let command = format!(
+        "webhook create --workspace {} --name g --keep-header x-topic",
+        it.workspace
+    );
+    let created = it.world.order(command);
+    let url = it.gateway.public_url()
+        + url::Url::parse(created["url"].as_str().unwrap())
+            .unwrap()
+            .path();
+    it.order("subscribe", "--queue kept");
+    let secret = created["secret"].as_str().unwrap();
+    let sending = it
+        .webhook
+        .http
+        .post(url)
+        .header("content-type", "application/json")
+        .header("x-service-signature", letterbox_tests::sign(secret, b"[1]"))
+        .header("x-topic", "orders")
+        .header("authorization", "Bearer abc")
+        .body("[1]");
+    assert!(sending.send().await.unwrap().status().is_success());
+    it.world.await_messages("kept", 1).await;
+    let message = it.world.take_message("kept").await.unwrap();
+    let unsigned = table(headers(&message), "unsigned_headers");
+    assert_eq!(text(unsigned, "x-topic").as_deref(), Some("orders"));
+    assert_eq!(unsigned.inner().len(), 1);
+    assert!(
+        table(headers(&message), "signed_headers")
+            .inner()
+            .is_empty()
+    );
+}
+
+/// A login of its own reads its queue, and neither reads, writes nor declares anything else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_reads_its_queue_and_nothing_else() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    let login = format!("reader-{}", it.workspace);
+    let made = it.order("subscribe", &format!("--queue mine.own --login {login}"));
+    it.order("subscribe", "--queue mineXown");
+    let taken = it.refusal("subscribe", &format!("--queue third --login {login}"));
+    assert!(taken.contains("has a user"), "{taken}");
+    let mut url: url::Url = it.world.amqp_url.parse().unwrap();
+    url.set_username(&login).unwrap();
+    url.set_password(made["password"].as_str()).unwrap();
+    it.webhook.send("[1]").await;
+    it.world.await_messages("mine.own", 1).await;
+    let connect = async || {
+        let runtime = async_rs::Runtime::tokio_current();
+        lapin::Connection::connect_with_runtime(url.as_str(), Default::default(), runtime).await
+    };
+    let connection = connect().await.unwrap();
+    let channel = async || connection.create_channel().await.unwrap();
+    let options = lapin::options::BasicGetOptions { no_ack: true };
+    let got = channel().await.basic_get("mine.own".into(), options).await;
+    assert_eq!(got.unwrap().unwrap().delivery.data, b"[1]");
+    for queue in [
+        "mineXown",
+        "letterbox.v1.webhooks",
+        "letterbox.v1.dead-letters",
+    ] {
+        let refused = channel().await.basic_get(queue.into(), options).await;
+        assert!(refused.is_err(), "{queue}");
+    }
+    let declaring = channel().await;
+    let declared = declaring.queue_declare(
+        "mine.own2".into(),
+        Default::default(),
+        FieldTable::default(),
+    );
+    assert!(declared.await.is_err());
+    let publishing = channel().await;
+    publishing.confirm_select(Default::default()).await.unwrap();
+    let published = publishing.basic_publish(
+        "".into(),
+        "mine.own".into(),
+        Default::default(),
+        b"[]",
+        Default::default(),
+    );
+    let published = match published.await {
+        Ok(confirm) => confirm.await.map(drop),
+        Err(error) => Err(error),
+    };
+    assert!(published.is_err());
+    it.order("unsubscribe", "--queue mine.own");
+    assert!(connect().await.is_err(), "the user is gone");
+    it.webhook.send("[2]").await;
+    it.world.await_messages("mineXown", 2).await;
+    assert_eq!(it.world.messages("mine.own").await, 0, "nothing more comes");
+    it.order("unsubscribe", "--queue mineXown --delete-queue --yes");
+    assert_eq!(it.order("subscriptions", ""), json!([]));
+    it.refusal("pause", "--queue mine.own");
+}
+
+/// Who commits late is not left out, however much has been read meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn late_commits_are_not_left_out() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    it.order("subscribe", "--queue late");
+    it.webhook.send("[1]").await;
+    it.world.await_messages("late", 1).await;
+    let slow = it.world.session(letterbox_database::Role::Login).await;
+    let insert = format!(
+        "BEGIN; INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason,
+             body, received_at)
+         VALUES ('{}', '00000000-0000-7000-8000-000000000001', '{}', 'generic', 'x', '[2]', now())",
+        it.workspace, it.webhook.address.webhook
+    );
+    slow.batch_execute(&insert).await.unwrap();
+    for body in ["[3]", "[4]"] {
+        it.webhook.send(body).await;
+    }
+    it.world.await_signals(3).await;
+    let waiting = it.subscription();
+    assert_eq!(waiting["lag_signals"], 2, "what waits is seen");
+    assert_eq!(it.world.messages("late").await, 1);
+    slow.batch_execute("COMMIT").await.unwrap();
+    let ids = it.signal_ids().await;
+    assert_eq!(ids.len(), 4);
+    assert_eq!(it.await_all("late", &ids).await, 0);
+}
+
+/// A full queue refuses, and the cursor stands; so it does while the broker is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_and_a_broker_that_is_away_lose_nothing() {
+    let it = Subscriber::new().await;
+    it.order("subscribe", "--queue full");
+    let small = r#"{"pattern": "^full$", "definition": {"max-length": 10}, "apply-to": "queues"}"#;
+    it.world.set_queue_policy(Some(small)).await;
+    let url = it.world.process_amqp_urls[1].clone();
+    let broker = Proxy::before(&url).await;
+    let worker = it.world.worker_with(&[("AMQP_URL", &broker.url)]).await;
+    for number in 0..60 {
+        it.webhook.send(format!("[{number}]")).await;
+    }
+    it.world.await_signals(60).await;
+    eventually("it is seen that the queue is full", async || {
+        let failure = it.subscription()["failure"].clone();
+        failure.as_str().is_some_and(|text| text.contains("full"))
+    })
+    .await;
+    assert!(it.subscription()["lag_signals"].as_i64().unwrap() > 40);
+    let shown = it.world.letterbox("status");
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("full"), "{shown}");
+    eventually("the metric says it", async || {
+        worker
+            .metric("letterbox_subscription_lag_signals{queue=\"full\"}")
+            .await
+            > 40.0
+    })
+    .await;
+    // What is taken makes room, so that it goes on, though the limit stays.
+    let taken = it.take_all("full").await;
+    let mut come: HashSet<String> = taken.iter().map(id).collect();
+    broker.cut();
+    for number in 60..70 {
+        it.webhook.send(format!("[{number}]")).await;
+    }
+    broker.pass();
+    it.world.await_signals(70).await;
+    it.world.set_queue_policy(None).await;
+    let ids = it.signal_ids().await;
+    eventually("every signal has come", async || {
+        come.extend(it.take_all("full").await.iter().map(id));
+        come == ids
+    })
+    .await;
+    eventually("all is well again", async || {
+        let now = it.subscription();
+        now["failure"].is_null() && now["failing_since"].is_null() && now["lag_signals"] == 0
+    })
+    .await;
+}
+
+/// A queue that was deleted holds up nothing but itself, and is filled when it is there again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_gone_holds_up_only_itself() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    it.order("subscribe", "--queue gone");
+    it.order("subscribe", "--queue there");
+    let channel = it.world.broker().await.create_channel().await.unwrap();
+    let deleting = channel.queue_delete("gone".into(), Default::default());
+    deleting.await.unwrap();
+    it.webhook.send("[1]").await;
+    it.world.await_messages("there", 1).await;
+    eventually("it is seen that the queue is gone", async || {
+        let failure = it.subscription()["failure"].clone();
+        failure
+            .as_str()
+            .is_some_and(|text| text.contains("no such queue"))
+    })
+    .await;
+    it.webhook.send("[2]").await;
+    it.world.await_messages("there", 2).await;
+    it.order("subscribe", "--queue gone");
+    it.world.await_messages("gone", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_are_paused_and_rewound() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    it.order("subscribe", "--queue again");
+    assert_eq!(it.order("pause", "--queue again")["changed"], true);
+    assert_eq!(it.order("pause", "--queue again")["changed"], false);
+    let bodies: Vec<String> = (0..40).map(|number| format!("[{number}]")).collect();
+    for body in &bodies {
+        it.webhook.send(body.as_str()).await;
+    }
+    it.world.await_signals(40).await;
+    assert_eq!(it.subscription()["lag_signals"], 40);
+    assert_eq!(it.world.messages("again").await, 0);
+    it.order("resume", "--queue again");
+    it.world.await_messages("again", 40).await;
+    let first: Vec<String> = it.take_all("again").await.iter().map(id).collect();
+    // In the order in which they were stored, and the same once more.
+    let query = "SELECT signal_id::text FROM signals ORDER BY position, signal_id";
+    let stored = it.world.database.query(query, &[]).await.unwrap();
+    let stored: Vec<String> = stored.iter().map(|row| row.get(0)).collect();
+    assert_eq!(first, stored);
+    it.order("rewind", "--queue again --to 1h");
+    it.world.await_messages("again", 40).await;
+    let again: Vec<String> = it.take_all("again").await.iter().map(id).collect();
+    assert_eq!(again, first);
+    // A day ago, when half of it was stored.
+    let aged = "UPDATE signals SET stored_at = stored_at - interval '2 days'
+        WHERE signal_id IN (SELECT signal_id FROM signals ORDER BY position, signal_id LIMIT 15)";
+    it.world.database.batch_execute(aged).await.unwrap();
+    it.order("rewind", "--queue again --to 1d");
+    it.world.await_messages("again", 25).await;
+    let half: Vec<String> = it.take_all("again").await.iter().map(id).collect();
+    assert_eq!(half, first[15..]);
+    it.order("subscribe", "--queue late.comer --from 1d");
+    it.world.await_messages("late.comer", 25).await;
+}
+
+/// A successor is the same tool; a forgotten body is told, not left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn successors_and_forgotten_bodies_come_too() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    let other = it
+        .world
+        .webhook_in(&it.gateway, it.webhook.address.workspace)
+        .await;
+    let webhook = it.webhook.address.webhook;
+    it.order("subscribe", &format!("--queue tool --webhook {webhook}"));
+    let replaced = it
+        .world
+        .order(format!("webhook replace {webhook} --overlap 1h"));
+    let path = url::Url::parse(replaced["url"].as_str().unwrap())
+        .unwrap()
+        .path()
+        .to_owned();
+    let secret = replaced["secret"].as_str().unwrap();
+    other.send("[\"other\"]").await;
+    it.webhook.send("[1]").await;
+    let answer = it
+        .webhook
+        .http
+        .post(it.gateway.public_url() + &path)
+        .header("content-type", "application/json")
+        .header("x-service-signature", letterbox_tests::sign(secret, b"[2]"))
+        .body("[2]")
+        .send()
+        .await
+        .unwrap();
+    assert!(answer.status().is_success());
+    it.world.await_messages("tool", 2).await;
+    it.take_all("tool").await;
+    let forgetting = "UPDATE signals SET body = NULL, headers = NULL";
+    it.world.database.batch_execute(forgetting).await.unwrap();
+    it.order("rewind", "--queue tool --to 1h");
+    it.world.await_messages("tool", 2).await;
+    for message in it.take_all("tool").await {
+        assert!(message.data.is_empty());
+        let told = text(headers(&message), "body_forgotten");
+        assert_eq!(told.as_deref(), Some("true"));
+    }
+}
+
+/// As after a restore from a dump: transactions count anew there, and positions go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_cluster_goes_on_where_the_former_ended() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    it.order("subscribe", "--queue moved");
+    it.webhook.send("[1]").await;
+    it.world.await_messages("moved", 1).await;
+    // The former cluster had counted further than this one ever will.
+    let moving = "UPDATE signal_epoch SET cluster = 1;
+        UPDATE signals SET position = position + (1::bigint << 43);
+        UPDATE subscriptions SET position = position + (1::bigint << 43)";
+    it.world.database.batch_execute(moving).await.unwrap();
+    it.webhook.send("[2]").await;
+    it.world.await_messages("moved", 2).await;
+    let epoch = "SELECT epoch FROM signal_epoch";
+    assert_eq!(it.world.count(epoch).await, 1);
+    it.order("rewind", "--queue moved --to 1h");
+    it.world.await_messages("moved", 4).await;
+}
+
+/// Workers die under load, anywhere: what comes is what was stored, and hardly anything twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_die_anywhere_leave_nothing_out() {
+    kill_workers(6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a long sample"]
+async fn workers_that_die_a_hundred_times_leave_nothing_out() {
+    kill_workers(100).await;
+}
+
+async fn kill_workers(times: u32) {
+    let it = Subscriber::new().await;
+    it.order("subscribe", "--queue dying");
+    let mut staying = it.world.worker().await;
+    let sending = async {
+        let mut sent = 0;
+        while sent < 40 * times {
+            it.webhook.send(format!("[{sent}]")).await;
+            sent += 1;
+        }
+    };
+    let killing = async {
+        for number in 0..times {
+            let next = it.world.worker().await;
+            sleep(Duration::from_millis(fastrand::u64(0..300))).await;
+            let mut dying = std::mem::replace(&mut staying, next);
+            dying.kill().await;
+            // Some are gone before they have begun.
+            if number % 7 == 3 {
+                let mut young = it.world.start("letterbox-worker", &[]);
+                young.kill().await;
+            }
+        }
+    };
+    tokio::join!(sending, killing);
+    it.world.await_signals(i64::from(40 * times)).await;
+    let ids = it.signal_ids().await;
+    let repeats = it.await_all("dying", &ids).await;
+    println!(
+        "{times} workers killed, {} signals, {repeats} came again",
+        ids.len()
+    );
+    assert!(repeats < ids.len(), "{repeats} of {}", ids.len());
+}
+
+/// A developer's program gets signals as their tool has sent them, signed for its own secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_are_forwarded_to_a_program_that_is_written() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    let peer = Peer::start(|_, seen| Reply::Status([200, 500][seen])).await;
+    it.webhook.send("[\"first\"]").await;
+    it.webhook.send(WON).await;
+    it.world.await_signals(2).await;
+    letterbox_tests::command_file("forward.secret", "a-secret-for-tests");
+    let command = format!(
+        "signal forward --workspace {} --to {}/hook --from 1h --limit 2 \
+         --secret-file forward.secret --json",
+        it.workspace, peer.url
+    );
+    let output = it.world.letterbox(command);
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    let told: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(told[0]["status"], 200);
+    assert_eq!(told[1]["status"], 500);
+    assert_eq!(told[1]["kind"], "proposal.won");
+    let received = peer.received();
+    assert_eq!(received[1].body, WON);
+    assert_eq!(
+        received[1].header("x-service-signature"),
+        Some(&*letterbox_tests::sign(
+            "a-secret-for-tests",
+            WON.as_bytes()
+        ))
+    );
+}
+
+/// The consumers that are shown to people: each reads all signals, also after the broker has cut
+/// its connection, and acknowledges them.
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_in_three_languages_read_everything() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    let rust = tokio::process::Command::new(letterbox_tests::binary("examples/consume"));
+    let consumers = [
+        Some(("rust", rust)),
+        Some((
+            "python",
+            letterbox_tests::python("../../worker/consumers/consume.py"),
+        )),
+        letterbox_tests::node("../../worker/consumers/consume.mjs").map(|node| ("node", node)),
+    ];
+    let mut reading = Vec::new();
+    for (language, mut command) in consumers.into_iter().flatten() {
+        it.order("subscribe", &format!("--queue {language}"));
+        let broker = Proxy::before(&it.world.amqp_url).await;
+        let mut running = command
+            .env("AMQP_URL", &broker.url)
+            .env("QUEUE", language)
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = tokio::io::BufReader::new(running.stdout.take().unwrap()).lines();
+        reading.push((language, running, broker, lines));
+    }
+    it.webhook.send(WON).await;
+    for (language, _, broker, lines) in &mut reading {
+        let told = next_line(lines).await;
+        assert_eq!(told["kind"], "proposal.won", "{language}");
+        assert_eq!(told["body"], WON, "{language}");
+        broker.cut();
+        broker.pass();
+    }
+    it.webhook.send("[2]").await;
+    for (language, _, _, lines) in &mut reading {
+        // What was not acknowledged before the cut comes again.
+        let mut told = next_line(lines).await;
+        if told["body"] == WON {
+            told = next_line(lines).await;
+        }
+        assert_eq!(told["body"], "[2]", "{language}");
+    }
+}
+
+async fn next_line(
+    lines: &mut tokio::io::Lines<tokio::io::BufReader<tokio::process::ChildStdout>>,
+) -> Value {
+    let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await;
+    let line = line.expect("a line in time").unwrap();
+    serde_json::from_str(&line.expect("it goes on")).unwrap()
+}

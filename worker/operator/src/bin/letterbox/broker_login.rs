@@ -1,0 +1,143 @@
+//! Users of the broker who read one queue and nothing else, made and deleted through the API of
+//! RabbitMQ's dashboard.
+
+use letterbox_broker::AMQP_URL;
+use letterbox_common::{RandomError, Token, process::settings::SettingError};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::time::Duration;
+use url::Url;
+
+use crate::{
+    send::{client, describe},
+    settings::DASHBOARD_URL,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a user of the broker was not made or deleted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoginError {
+    #[error("a login has 1 to 100 letters, digits and _ . -")]
+    Name,
+    #[error("the broker has a user {0:?} already: give another name")]
+    Exists(String),
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    #[error("RabbitMQ's dashboard: {0}")]
+    Http(String),
+}
+
+impl LoginError {
+    /// Whether the same may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Http(_))
+    }
+}
+
+impl From<reqwest::Error> for LoginError {
+    fn from(error: reqwest::Error) -> Self {
+        // The address has the dashboard's password in it.
+        Self::Http(describe(&error.without_url()))
+    }
+}
+
+/// RabbitMQ's dashboard, and the virtual host of the queues.
+pub(crate) struct Logins {
+    dashboard: Url,
+    /// Percent-encoded.
+    virtual_host: String,
+}
+
+impl Logins {
+    /// # Errors
+    /// When `LETTERBOX_DASHBOARD_URL` or `AMQP_URL` is missing, or is no URL.
+    pub(crate) fn from_environment() -> Result<Self, SettingError> {
+        let dashboard = DASHBOARD_URL.require()?;
+        let malformed = |name| move |_| SettingError::new(name, "is no URL");
+        let dashboard = Url::parse(dashboard.expose()).map_err(malformed(DASHBOARD_URL.name))?;
+        let broker = AMQP_URL.require()?;
+        let first = broker.expose().split(',').next().unwrap_or_default().trim();
+        let broker = Url::parse(first).map_err(malformed(AMQP_URL.name))?;
+        let virtual_host = match broker.path().trim_start_matches('/') {
+            "" => "%2f".to_owned(),
+            given => given.to_owned(),
+        };
+        Ok(Self {
+            dashboard,
+            virtual_host,
+        })
+    }
+
+    /// Makes a user who may read this queue; gives the password.
+    ///
+    /// # Errors
+    /// When there is one of this name, or the dashboard does not answer or refuses.
+    pub(crate) async fn make(&self, login: &str, queue: &str) -> Result<Token, LoginError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        if !(1..=100).contains(&login.len()) || !login.chars().all(is_plain) {
+            return Err(LoginError::Name);
+        }
+        let user = format!("users/{login}");
+        let (known, _) = self.ask(Method::GET, &user, None).await?;
+        if known != StatusCode::NOT_FOUND {
+            return Err(LoginError::Exists(login.to_owned()));
+        }
+        let password = Token::generate()?;
+        let given = json!({ "password": password.expose(), "tags": "" });
+        self.order(Method::PUT, &user, Some(given)).await?;
+        // The names of queues have no other letter that means something here.
+        let only = format!("^{}$", queue.replace('.', "\\."));
+        let rights = json!({ "configure": "^$", "write": "^$", "read": only });
+        let path = format!("permissions/{}/{login}", self.virtual_host);
+        let granted = self.order(Method::PUT, &path, Some(rights)).await;
+        if granted.is_err() {
+            self.delete(login).await?;
+        }
+        granted.map(|()| password)
+    }
+
+    /// Deletes a user, if there is one.
+    ///
+    /// # Errors
+    /// When the dashboard does not answer or refuses.
+    pub(crate) async fn delete(&self, login: &str) -> Result<(), LoginError> {
+        self.order(Method::DELETE, &format!("users/{login}"), None)
+            .await
+    }
+
+    async fn order(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(), LoginError> {
+        let is_deleting = method == Method::DELETE;
+        match self.ask(method, path, body).await? {
+            (status, _) if status.is_success() => Ok(()),
+            (StatusCode::NOT_FOUND, _) if is_deleting => Ok(()),
+            (status, text) => Err(LoginError::Http(format!("{status} {text}"))),
+        }
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(StatusCode, String), LoginError> {
+        let mut url = self.dashboard.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/api/{path}"));
+        let mut request = client(TIMEOUT)?.request(method, url);
+        if let Some(body) = body {
+            request = request
+                .header("content-type", "application/json")
+                .body(body.to_string());
+        }
+        let answer = request.send().await?;
+        Ok((answer.status(), answer.text().await?))
+    }
+}

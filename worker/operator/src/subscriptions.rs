@@ -1,0 +1,289 @@
+//! Subscriptions: queues that get the signals of a workspace, each from a cursor that is set, held
+//! and given up here, and moved by workers.
+
+use jiff::Timestamp;
+use letterbox_broker::{BrokerTarget, declare_subscription, end_subscription};
+use letterbox_common::{
+    ids::{WebhookId, WorkspaceId},
+    states::SignalKind,
+};
+use letterbox_database::{from_row, statements};
+use serde::Serialize;
+use tokio_postgres::error::SqlState;
+use uuid::Uuid;
+
+use crate::{Operator, OperatorError, PROGRAM, Reason, error::Explain, signals::SignalCursor};
+
+statements! {
+    /// The subscriptions of a workspace, or one of them.
+    SUBSCRIPTIONS = subscriptions "
+SELECT s.subscription_id, s.workspace_id, s.queue, s.webhook_id, h.name AS webhook_name, s.kind,
+    s.login, l.signals AS lag_signals, l.seconds AS lag_seconds, s.published, s.created_at,
+    s.paused_at, s.failing_since, s.failure
+FROM subscriptions s JOIN subscription_lags l USING (workspace_id, subscription_id)
+LEFT JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
+WHERE s.workspace_id = $1 AND ($2::text IS NULL OR s.queue = $2)
+ORDER BY s.queue";
+
+    /// Makes a subscription.
+    SUBSCRIBE = subscribe "
+INSERT INTO subscriptions (workspace_id, subscription_id, queue, webhook_id, kind, login, position,
+    signal_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+
+    /// Pauses a subscription, or lets it go on.
+    PAUSE_SUBSCRIPTION = pause_subscription "
+UPDATE subscriptions SET paused_at = CASE WHEN $3 THEN now() END, due_at = now()
+WHERE workspace_id = $1 AND queue = $2 AND (paused_at IS NOT NULL) <> $3";
+
+    /// Sets the cursor. A worker that has just read from elsewhere does not move it.
+    REWIND_SUBSCRIPTION = rewind_subscription "
+UPDATE subscriptions SET position = $3, signal_id = $4, leased_by = NULL, leased_until = NULL,
+    due_at = now()
+WHERE workspace_id = $1 AND queue = $2";
+
+    /// Ends a subscription.
+    UNSUBSCRIBE = unsubscribe "
+DELETE FROM subscriptions WHERE workspace_id = $1 AND queue = $2";
+}
+
+/// What a subscription is to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SubscribedTo {
+    /// Only signals of this webhook, and of those that replace it.
+    pub webhook: Option<WebhookId>,
+    /// Only signals of this kind.
+    pub kind: Option<SignalKind>,
+}
+
+/// A new subscription.
+#[derive(Debug, Clone)]
+pub struct NewSubscription {
+    /// The queue that it gets.
+    pub queue: String,
+    /// Its signals.
+    pub to: SubscribedTo,
+    /// From when on; `None` from now on. Some of the minute before may come, too.
+    pub from: Option<Timestamp>,
+    /// The broker's user that reads the queue, if one was made for it.
+    pub login: Option<String>,
+}
+
+/// A subscription.
+#[derive(Debug, Clone, Serialize)]
+pub struct SubscriptionRow {
+    /// The first word of the routing keys of its messages.
+    pub subscription_id: Uuid,
+    /// The workspace of the signals.
+    pub workspace_id: WorkspaceId,
+    /// The queue that gets them.
+    pub queue: String,
+    /// Only those of this webhook, if it is given.
+    pub webhook_id: Option<WebhookId>,
+    /// Its name.
+    pub webhook_name: Option<String>,
+    /// Only those of this kind, if it is given.
+    pub kind: Option<SignalKind>,
+    /// The broker's user that was made for it.
+    pub login: Option<String>,
+    /// Signals that it has not looked at, counted up to 100,000.
+    pub lag_signals: i64,
+    /// How long ago the first of them was stored.
+    pub lag_seconds: f64,
+    /// Messages that the broker has confirmed.
+    pub published: i64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Since when it is paused; `None` if it goes on.
+    pub paused_at: Option<Timestamp>,
+    /// Since when nothing was confirmed; `None` if all is well.
+    pub failing_since: Option<Timestamp>,
+    /// Why.
+    pub failure: Option<String>,
+}
+
+from_row!(SubscriptionRow {
+    subscription_id,
+    workspace_id,
+    queue,
+    webhook_id,
+    webhook_name,
+    kind,
+    login,
+    lag_signals,
+    lag_seconds,
+    published,
+    created_at,
+    paused_at,
+    failing_since,
+    failure
+});
+
+impl Operator {
+    /// Lists the subscriptions of a workspace.
+    ///
+    /// # Errors
+    /// When there is no such workspace.
+    pub async fn subscriptions(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<SubscriptionRow>, OperatorError> {
+        self.need_workspace(workspace).await?;
+        let all = None::<&str>;
+        let found = self
+            .database
+            .fetch_all(&SUBSCRIPTIONS, &[&workspace, &all])
+            .await?;
+        Ok(found)
+    }
+
+    /// Gives one subscription.
+    ///
+    /// # Errors
+    /// When there is none to this queue in this workspace.
+    pub async fn subscription(
+        &self,
+        workspace: WorkspaceId,
+        queue: &str,
+    ) -> Result<SubscriptionRow, OperatorError> {
+        let found = self
+            .database
+            .fetch_optional(&SUBSCRIPTIONS, &[&workspace, &Some(queue)])
+            .await?;
+        found.ok_or(Reason::NotFound("subscription").into())
+    }
+
+    /// Subscribes: declares the queue and has it filled. Where the same subscription exists, only
+    /// the queue is declared, if it is missing.
+    ///
+    /// # Errors
+    /// When the queue can't have this name, has other arguments or another subscription.
+    pub async fn subscribe(
+        &self,
+        broker: &BrokerTarget,
+        workspace: WorkspaceId,
+        new: &NewSubscription,
+    ) -> Result<SubscriptionRow, OperatorError> {
+        if !is_queue_name(&new.queue) {
+            return Err(Reason::InvalidQueue.into());
+        }
+        self.need_workspace(workspace).await?;
+        let former: Option<SubscriptionRow> = self
+            .database
+            .fetch_optional(&SUBSCRIPTIONS, &[&workspace, &Some(&new.queue)])
+            .await?;
+        if let Some(former) = former {
+            if (former.webhook_id, former.kind) != (new.to.webhook, new.to.kind) {
+                return Err(Reason::QueueTaken.into());
+            }
+            let id = former.subscription_id.to_string();
+            declare_subscription(broker, PROGRAM, &id, &new.queue).await?;
+            return Ok(former);
+        }
+        let (id, cursor) = (
+            Uuid::new_v4(),
+            self.signal_cursor(workspace, new.from).await?,
+        );
+        self.database
+            .execute(
+                &SUBSCRIBE,
+                &[
+                    /* $1 workspace_id */ &workspace,
+                    /* $2 subscription_id */ &id,
+                    /* $3 queue */ &new.queue,
+                    /* $4 webhook_id */ &new.to.webhook,
+                    /* $5 kind */ &new.to.kind,
+                    /* $6 login */ &new.login,
+                    /* $7 position */ &cursor.position,
+                    /* $8 signal_id */ &cursor.signal_id,
+                ],
+            )
+            .await
+            .explain(&SqlState::UNIQUE_VIOLATION, Reason::QueueTaken)?;
+        // Afterwards: until the queue is there, the cursor stands.
+        if let Err(error) = declare_subscription(broker, PROGRAM, &id.to_string(), &new.queue).await
+        {
+            let parameters = &[&workspace as _, &new.queue as _];
+            self.database.execute(&UNSUBSCRIBE, parameters).await?;
+            return Err(if error.is_refusal() {
+                Reason::OtherQueue(error.to_string()).into()
+            } else {
+                error.into()
+            });
+        }
+        self.subscription(workspace, &new.queue).await
+    }
+
+    /// Ends a subscription. What is in the queue stays there unless `deletes`.
+    ///
+    /// # Errors
+    /// When there is no such subscription, or the broker fails.
+    pub async fn unsubscribe(
+        &self,
+        broker: &BrokerTarget,
+        workspace: WorkspaceId,
+        queue: &str,
+        deletes: bool,
+    ) -> Result<SubscriptionRow, OperatorError> {
+        let ended = self.subscription(workspace, queue).await?;
+        let id = ended.subscription_id.to_string();
+        end_subscription(broker, PROGRAM, &id, queue, deletes).await?;
+        let parameters = &[&workspace as _, &queue as _];
+        self.database.execute(&UNSUBSCRIBE, parameters).await?;
+        Ok(ended)
+    }
+
+    /// Pauses a subscription, or lets it go on. Returns `false` if it was so already.
+    ///
+    /// # Errors
+    /// When there is no such subscription.
+    pub async fn pause_subscription(
+        &self,
+        workspace: WorkspaceId,
+        queue: &str,
+        pauses: bool,
+    ) -> Result<bool, OperatorError> {
+        self.subscription(workspace, queue).await?;
+        let parameters = &[&workspace as _, &queue as _, &pauses as _];
+        let changed = self.database.execute(&PAUSE_SUBSCRIPTION, parameters);
+        Ok(changed.await? > 0)
+    }
+
+    /// Sets the cursor of a subscription to a time: what was stored since is published, again or
+    /// never.
+    ///
+    /// # Errors
+    /// When there is no such subscription.
+    pub async fn rewind_subscription(
+        &self,
+        workspace: WorkspaceId,
+        queue: &str,
+        to: Timestamp,
+    ) -> Result<SubscriptionRow, OperatorError> {
+        self.subscription(workspace, queue).await?;
+        let SignalCursor {
+            position,
+            signal_id,
+        } = self.signal_cursor(workspace, Some(to)).await?;
+        let parameters = &[
+            /* $1 workspace_id */ &workspace as _,
+            /* $2 queue */ &queue as _,
+            /* $3 position */ &position as _,
+            /* $4 signal_id */ &signal_id as _,
+        ];
+        self.database
+            .execute(&REWIND_SUBSCRIPTION, parameters)
+            .await?;
+        self.subscription(workspace, queue).await
+    }
+}
+
+/// Whether a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the
+/// broker's names, and none of Letterbox's.
+fn is_queue_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+    (1..=200).contains(&name.len())
+        && name.chars().all(is_plain)
+        && !name.starts_with("amq.")
+        && !name.starts_with("letterbox.")
+}

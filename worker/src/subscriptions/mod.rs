@@ -1,0 +1,216 @@
+//! Subscriptions: signals on their way out, each to the queue of whoever has subscribed.
+//!
+//! A subscription is a cursor. A worker leases one that has something to publish, reads on from
+//! there, publishes, and moves the cursor as far as the broker has confirmed. Whatever happens in
+//! between is done again from the cursor: some messages come twice, under one id, and none is left
+//! out. A queue that is full or gone, and a broker that is away, let the cursor stand.
+
+mod store;
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use lapin::Connection;
+use letterbox_broker::{
+    BrokerError, Published, Session, SignalChannel, SignalMessage, publishing_blocked,
+};
+use letterbox_common::process::readiness::Component;
+use letterbox_database::{Database, DatabaseError};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use self::store::{Cursor, Leased, Next, Wanted};
+pub(crate) use self::store::{STATEMENTS, lags};
+use crate::metrics;
+
+/// How often the worker looks for subscriptions that have something to publish.
+const EVERY: Duration = Duration::from_millis(200);
+/// Subscriptions that one worker publishes for at once.
+const AT_ONCE: usize = 16;
+/// How long others leave a subscription to this worker: longer than a batch may take.
+const LEASE: Duration = Duration::from_secs(30);
+/// Signals of the first batch; each further one may have twice as many as the one before, because
+/// a queue that is nearly full takes few.
+const FIRST_BATCH: i32 = 32;
+const MAX_BATCH: i32 = 512;
+/// Bytes of bodies after which a batch ends.
+const MAX_BATCH_BYTES: i64 = 2 << 20;
+/// Maximum characters of a reason, which may have a server's message in it.
+const MAX_REASON: usize = 300;
+
+/// Publishes signals for those who subscribe, on one connection.
+pub(crate) struct Subscriptions {
+    pub(crate) database: Database,
+    pub(crate) worker: Uuid,
+    /// The name of this process.
+    pub(crate) name: String,
+}
+
+impl Session for Subscriptions {
+    /// Publishes until `stop`, then finishes the batches that are under way.
+    async fn run(
+        &self,
+        connection: &Connection,
+        component: &Component,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        component.ready();
+        let mut publishing = FuturesUnordered::new();
+        let mut look = tokio::time::interval(EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Some(()) = publishing.next() => {}
+                () = stop.cancelled(), if publishing.is_empty() => return Ok(()),
+                _ = look.tick(), if publishing.len() < AT_ONCE && !stop.is_cancelled() => {
+                    let free = (AT_ONCE - publishing.len()) as i64;
+                    // The database crate logs the failure.
+                    let leased = store::take(&self.database, self.worker, free, LEASE).await;
+                    for leased in leased.unwrap_or_default() {
+                        publishing.push(self.serve(connection, leased, stop));
+                    }
+                }
+            }
+        }
+    }
+
+    fn blocked(&self, component: &Component, reason: Option<String>) {
+        publishing_blocked(component, reason);
+    }
+}
+
+impl Subscriptions {
+    /// Publishes all that one subscription has, and gives it back.
+    async fn serve(&self, connection: &Connection, leased: Leased, stop: &CancellationToken) {
+        let failure = match SignalChannel::open(connection, &self.name).await {
+            Ok(channel) => {
+                let failure = self.publish_all(&channel, leased.clone(), stop).await;
+                channel.close().await;
+                failure
+            }
+            Err(error) => Ok(Some(error.to_string())),
+        };
+        // Without the database, the lease ends by itself.
+        let Ok(failure) = failure else { return };
+        let failure: Option<String> = failure.map(|text| text.chars().take(MAX_REASON).collect());
+        if let Some(failure) = &failure {
+            tracing::warn!(queue = leased.queue, failure, "signals were not published");
+        }
+        let _ = store::release(&self.database, &leased, failure.as_deref()).await;
+    }
+
+    /// Returns why it could not go on, if so.
+    async fn publish_all(
+        &self,
+        channel: &SignalChannel,
+        mut leased: Leased,
+        stop: &CancellationToken,
+    ) -> Result<Option<String>, DatabaseError> {
+        let mut most = FIRST_BATCH;
+        while !stop.is_cancelled() {
+            let batch = store::read(&self.database, &leased, most, MAX_BATCH_BYTES).await?;
+            if batch.is_empty() {
+                break;
+            }
+            let messages = batch
+                .iter()
+                .filter_map(|next| Some(message(&leased, next.cursor, next.wanted.as_ref()?)));
+            let messages: Vec<_> = messages.collect();
+            let Published { confirmed, failure } = channel.publish(&messages).await;
+            metrics::SIGNALS_PUBLISHED.increment(confirmed as u64);
+            if let Some(to) = reached(&batch, confirmed) {
+                let published = confirmed as i64;
+                let moving = store::move_cursor(&self.database, &leased, to, published, LEASE);
+                if !moving.await? {
+                    // Another worker goes on, or an operator has set the cursor.
+                    return Ok(None);
+                }
+                leased.cursor = to;
+            }
+            if failure.is_some() {
+                return Ok(failure);
+            }
+            most = MAX_BATCH.min(most * 2);
+        }
+        Ok(None)
+    }
+}
+
+/// Where the cursor stands when so many of the wanted ones are confirmed: before the first that is
+/// not. `None` if that is where it was.
+fn reached(batch: &[Next], confirmed: usize) -> Option<Cursor> {
+    let mut left = confirmed;
+    let passed = batch.iter().take_while(|next| {
+        let is_confirmed = next.wanted.is_none() || left > 0;
+        left = left.saturating_sub(usize::from(next.wanted.is_some()));
+        is_confirmed
+    });
+    passed.last().map(|next| next.cursor)
+}
+
+fn message(leased: &Leased, cursor: Cursor, signal: &Wanted) -> SignalMessage {
+    let (workspace, webhook, kind) = (leased.workspace, signal.webhook, signal.kind);
+    let mut fields = vec![
+        ("workspace_id", workspace.to_string()),
+        ("webhook_id", webhook.to_string()),
+        ("webhook_name", signal.webhook_name.clone()),
+        ("received_at", format!("{:.6}", signal.received_at)),
+        ("stored_at", format!("{:.6}", signal.stored_at)),
+    ];
+    fields.extend(signal.fields.iter().cloned());
+    if signal.body.is_none() {
+        fields.push(("body_forgotten", "true".to_owned()));
+    }
+    SignalMessage {
+        id: cursor.signal.to_string(),
+        routing_key: format!("{}.{workspace}.{webhook}.{kind}", leased.id),
+        kind: kind.to_string(),
+        received_at: signal.received_at,
+        fields,
+        headers: signal.headers.clone(),
+        body: signal.body.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use letterbox_common::{
+        ids::{DeliveryId, WebhookId},
+        states::SignalKind,
+        webhook::KeptHeaders,
+    };
+
+    use super::*;
+
+    fn next(position: i64, is_wanted: bool) -> Next {
+        let wanted = || Wanted {
+            webhook: WebhookId::generate(),
+            webhook_name: String::new(),
+            kind: SignalKind::Generic,
+            received_at: jiff::Timestamp::UNIX_EPOCH,
+            stored_at: jiff::Timestamp::UNIX_EPOCH,
+            fields: Vec::new(),
+            headers: KeptHeaders::default(),
+            body: None,
+        };
+        Next {
+            cursor: Cursor {
+                position,
+                signal: DeliveryId::generate(),
+            },
+            wanted: is_wanted.then(wanted),
+        }
+    }
+
+    #[test]
+    fn the_cursor_stops_before_the_first_that_is_not_confirmed() {
+        let batch = [next(1, true), next(2, false), next(3, true), next(4, false)];
+        let reached = |confirmed| reached(&batch, confirmed).map(|cursor| cursor.position);
+        assert_eq!(reached(0), None);
+        assert_eq!(reached(1), Some(2));
+        assert_eq!(reached(2), Some(4));
+        let unwanted = [next(1, false), next(2, true)];
+        assert_eq!(super::reached(&unwanted, 0).map(|it| it.position), Some(1));
+    }
+}

@@ -1,0 +1,260 @@
+//! The statements over subscriptions.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{DeliveryId, WebhookId, WorkspaceId},
+    states::SignalKind,
+    webhook::KeptHeaders,
+};
+use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, from_row, statements};
+use uuid::Uuid;
+
+statements! {
+    /// Leases subscriptions that have something to publish, and that no worker has, for $3 seconds.
+    TAKE_SUBSCRIPTIONS = take_subscriptions "
+WITH due AS (
+    SELECT s.workspace_id, s.subscription_id FROM subscriptions s
+    WHERE s.paused_at IS NULL AND s.due_at <= clock_timestamp()
+      AND (s.leased_until IS NULL OR s.leased_until < clock_timestamp())
+      AND EXISTS (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
+          AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
+          AND g.position < (SELECT settled_position()))
+    ORDER BY s.due_at, s.queue LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE subscriptions s
+SET leased_by = $1, leased_until = clock_timestamp() + $3::float8 * interval '1 second'
+FROM due WHERE s.workspace_id = due.workspace_id AND s.subscription_id = due.subscription_id
+RETURNING s.workspace_id, s.subscription_id, s.queue, s.position, s.signal_id";
+
+    /// The next signals of a subscription, at most $4, and no more after $5 bytes.
+    READ_SUBSCRIPTION = read_subscription "
+SELECT position, signal_id, is_wanted, webhook_id, webhook_name, kind, generic_reason, entity,
+    source_tool, amount_value, amount_currency, event_id, request_id, received_at, stored_at,
+    headers, body
+FROM read_subscription($1, $2, $3, $4, $5)";
+
+    /// Moves a cursor from where it was read, and keeps the lease for $9 seconds; no row if another
+    /// worker has moved it, or an operator.
+    MOVE_CURSOR = move_cursor "
+UPDATE subscriptions SET position = $6, signal_id = $7, published = published + $8,
+    leased_until = clock_timestamp() + $9::float8 * interval '1 second', failure = NULL,
+    failing_since = NULL
+WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3
+  AND (position, signal_id) = ($4, $5)";
+
+    /// Gives a subscription back. What failed is tried again after a second, or a quarter of the
+    /// time for which it has failed, at most 30 seconds.
+    RELEASE_SUBSCRIPTION = release_subscription "
+UPDATE subscriptions SET leased_by = NULL, leased_until = NULL, failure = $4,
+    failing_since = CASE WHEN $4::text IS NOT NULL
+        THEN coalesce(failing_since, clock_timestamp()) END,
+    due_at = clock_timestamp() + CASE WHEN $4::text IS NULL THEN interval '0'
+        ELSE greatest(interval '1 second', least(interval '30 seconds',
+            (clock_timestamp() - coalesce(failing_since, clock_timestamp())) / 4)) END
+WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3";
+
+    /// How far behind the subscriptions are that go on.
+    SUBSCRIPTION_LAGS = subscription_lags "
+SELECT queue, signals, seconds FROM subscription_lags WHERE paused_at IS NULL LIMIT 1000";
+}
+
+/// The place in a workspace's signals up to which a subscription has looked at them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) position: i64,
+    pub(super) signal: DeliveryId,
+}
+
+/// A subscription that this worker has leased.
+#[derive(Debug, Clone)]
+pub(super) struct Leased {
+    pub(super) workspace: WorkspaceId,
+    pub(super) id: Uuid,
+    pub(super) queue: String,
+    pub(super) cursor: Cursor,
+    /// The worker.
+    by: Uuid,
+}
+
+/// The next signal of a subscription.
+pub(super) struct Next {
+    /// Where it is.
+    pub(super) cursor: Cursor,
+    /// What is to be published; `None` if the subscription does not want it.
+    pub(super) wanted: Option<Wanted>,
+}
+
+/// A signal that is to be published.
+pub(super) struct Wanted {
+    pub(super) webhook: WebhookId,
+    pub(super) webhook_name: String,
+    pub(super) kind: SignalKind,
+    pub(super) received_at: Timestamp,
+    pub(super) stored_at: Timestamp,
+    /// What else is known of it, by column.
+    pub(super) fields: Vec<(&'static str, String)>,
+    pub(super) headers: KeptHeaders,
+    /// `None` if it was forgotten.
+    pub(super) body: Option<Vec<u8>>,
+}
+
+/// Columns of a signal that may be null.
+const OPTIONAL: [&str; 7] = [
+    "generic_reason",
+    "entity",
+    "source_tool",
+    "amount_value",
+    "amount_currency",
+    "event_id",
+    "request_id",
+];
+
+impl FromRow for Next {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        let cursor = Cursor {
+            position: row.try_get("position")?,
+            signal: row.try_get("signal_id")?,
+        };
+        let is_wanted: bool = row.try_get("is_wanted")?;
+        if !is_wanted {
+            let wanted = None;
+            return Ok(Self { cursor, wanted });
+        }
+        let mut fields = Vec::new();
+        for column in OPTIONAL {
+            let value: Option<String> = row.try_get(column)?;
+            fields.extend(value.map(|value| (column, value)));
+        }
+        let headers: Option<&str> = row.try_get("headers")?;
+        let wanted = Some(Wanted {
+            webhook: row.try_get("webhook_id")?,
+            webhook_name: row.try_get("webhook_name")?,
+            kind: row.try_get("kind")?,
+            received_at: row.try_get("received_at")?,
+            stored_at: row.try_get("stored_at")?,
+            fields,
+            headers: headers.map(KeptHeaders::parse).unwrap_or_default(),
+            body: row.try_get("body")?,
+        });
+        Ok(Self { cursor, wanted })
+    }
+}
+
+/// How far behind a subscription is.
+pub(crate) struct Lag {
+    pub(crate) queue: String,
+    /// Signals that it has not looked at, counted up to 100,000.
+    pub(crate) signals: i64,
+    /// How long ago the first of them was stored.
+    pub(crate) seconds: f64,
+}
+
+from_row!(Lag {
+    queue,
+    signals,
+    seconds
+});
+
+/// Leases at most `most` subscriptions that have something to publish.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn take(
+    database: &Database,
+    worker: Uuid,
+    most: i64,
+    lease: Duration,
+) -> Result<Vec<Leased>, DatabaseError> {
+    let lease = lease.as_secs_f64();
+    let rows = database
+        .query(&TAKE_SUBSCRIPTIONS, &[&worker, &most, &lease])
+        .await?;
+    let leased = rows.iter().map(|row| {
+        Ok(Leased {
+            workspace: row.try_get("workspace_id")?,
+            id: row.try_get("subscription_id")?,
+            queue: row.try_get("queue")?,
+            cursor: Cursor {
+                position: row.try_get("position")?,
+                signal: row.try_get("signal_id")?,
+            },
+            by: worker,
+        })
+    });
+    leased.collect()
+}
+
+/// Reads on from the cursor; nothing if another worker has the lease.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn read(
+    database: &Database,
+    leased: &Leased,
+    most: i32,
+    most_bytes: i64,
+) -> Result<Vec<Next>, DatabaseError> {
+    let parameters = &[
+        /* $1 workspace_id */ &leased.workspace as _,
+        /* $2 subscription_id */ &leased.id as _,
+        /* $3 worker */ &leased.by as _,
+        /* $4 most */ &most as _,
+        /* $5 most_bytes */ &most_bytes as _,
+    ];
+    database.fetch_all(&READ_SUBSCRIPTION, parameters).await
+}
+
+/// Moves the cursor after so many were published; `false` if somebody else has moved it.
+///
+/// # Errors
+/// When the database did not answer: then it may have moved.
+pub(super) async fn move_cursor(
+    database: &Database,
+    leased: &Leased,
+    to: Cursor,
+    published: i64,
+    lease: Duration,
+) -> Result<bool, DatabaseError> {
+    let lease = lease.as_secs_f64();
+    let parameters = &[
+        /* $1 workspace_id */ &leased.workspace as _,
+        /* $2 subscription_id */ &leased.id as _,
+        /* $3 worker */ &leased.by as _,
+        /* $4 from position */ &leased.cursor.position as _,
+        /* $5 from signal_id */ &leased.cursor.signal as _,
+        /* $6 position */ &to.position as _,
+        /* $7 signal_id */ &to.signal as _,
+        /* $8 published */ &published as _,
+        /* $9 lease */ &lease as _,
+    ];
+    Ok(database.execute(&MOVE_CURSOR, parameters).await? > 0)
+}
+
+/// Gives the lease back, with what has failed.
+///
+/// # Errors
+/// When the database did not answer: then the lease ends by itself.
+pub(super) async fn release(
+    database: &Database,
+    leased: &Leased,
+    failure: Option<&str>,
+) -> Result<(), DatabaseError> {
+    let parameters = &[
+        /* $1 workspace_id */ &leased.workspace as _,
+        /* $2 subscription_id */ &leased.id as _,
+        /* $3 worker */ &leased.by as _,
+        /* $4 failure */ &failure as _,
+    ];
+    database.execute(&RELEASE_SUBSCRIPTION, parameters).await?;
+    Ok(())
+}
+
+/// How far behind each subscription is that goes on.
+///
+/// # Errors
+/// When the database did not answer.
+pub(crate) async fn lags(database: &Database) -> Result<Vec<Lag>, DatabaseError> {
+    database.fetch_all(&SUBSCRIPTION_LAGS, &[]).await
+}
