@@ -333,7 +333,7 @@ CREATE POLICY owners_and_editors_end ON form_links FOR UPDATE TO letterbox_perso
 GRANT INSERT (workspace_id, workflow_id, owner_id, name, draft),
     UPDATE (state, live_release_id, draft) ON workflows TO letterbox_person;
 GRANT INSERT (workspace_id, workflow_id, release_id, number, form, actions, first_account,
-    on_failure, page, least_seconds) ON releases TO letterbox_person;
+    on_failure, page, least_seconds, language) ON releases TO letterbox_person;
 GRANT INSERT (workspace_id, form_link_id, workflow_id, release_id, token_sha256, closes_at,
     max_answers), UPDATE (ended_at) ON form_links TO letterbox_person;
 

@@ -133,6 +133,7 @@ CREATE TABLE releases (
     on_failure    text CHECK (octet_length(on_failure) <= 4194304),
     page          text CHECK (octet_length(page) <= 4194304),
     least_seconds smallint CHECK (least_seconds BETWEEN 0 AND 60),
+    language      smallint NOT NULL DEFAULT 1 CHECK (language > 0),
     PRIMARY KEY (workspace_id, workflow_id, release_id),
     UNIQUE (workspace_id, workflow_id, number),
     FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows (workspace_id, workflow_id)
@@ -155,6 +156,8 @@ COMMENT ON COLUMN releases.page IS
 COMMENT ON COLUMN releases.least_seconds IS
     'Submissions need a proof of work, and this many seconds since the form was read; null if '
     'they need neither';
+COMMENT ON COLUMN releases.language IS
+    'The version of the language of templates by which it was checked';
 
 ALTER TABLE workflows ADD CONSTRAINT live_release_is_own
     FOREIGN KEY (workspace_id, workflow_id, live_release_id)

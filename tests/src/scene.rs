@@ -109,6 +109,7 @@ impl Scene {
 
     /// Sets the workspace's policy; its version.
     pub async fn set_policy(&self, policy: Value) -> i32 {
+        assert_eq!(crate::problems_of_policy(&policy), [""; 0]);
         let operator = self.world.operator().await;
         let policy = policy.to_string();
         let setting = operator.set_policy(self.form.workspace, &policy);

@@ -189,6 +189,8 @@ impl World {
         user: UserId,
         definition: &str,
     ) -> Form {
+        let problems = crate::problems_of_definition(definition);
+        assert_eq!(problems, [""; 0], "what is deployed fits its schema");
         let operator = self.operator().await;
         let workflow = operator
             .create_workflow(workspace, user, "Contact", definition)

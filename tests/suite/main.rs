@@ -26,6 +26,7 @@ mod dependencies;
 mod desk;
 mod desk_rooms;
 mod documentation;
+mod documents;
 mod egress;
 mod execution;
 mod fairness;

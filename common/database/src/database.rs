@@ -12,8 +12,9 @@ use std::{
 };
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use deadpool_postgres::{GenericClient, Pool};
+use deadpool_postgres::Pool;
 use letterbox_common::process::settings::SettingError;
+use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
 use crate::{
@@ -21,7 +22,8 @@ use crate::{
     connection::Connection,
     metrics,
     silence::Silence,
-    transaction::{Parameters, Transaction, Work},
+    transaction::{Parameters, Session, Transaction, Work},
+    whole::HeldTransaction,
 };
 
 /// Maximum retries after a serialization failure or a deadlock.
@@ -37,11 +39,26 @@ pub struct Database {
     pub(crate) silence: Arc<Silence>,
     /// What each call says first, in its own transaction: names of settings, and their values.
     said: Arc<[(&'static str, String)]>,
+    /// The transaction that all calls are part of, if they are part of one.
+    held: Option<Arc<Mutex<HeldTransaction>>>,
 }
 
 /// Sets settings for a transaction.
-const SAY: &str = "SELECT set_config(name, value, true)
-FROM unnest($1::text[], $2::text[]) AS said (name, value)";
+const SAY: Statement = Statement {
+    name: "say",
+    sql: "SELECT set_config(name, value, true)
+FROM unnest($1::text[], $2::text[]) AS said (name, value)",
+};
+
+/// Says something in a transaction that has just begun.
+pub(crate) async fn say(
+    transaction: &Transaction<'_>,
+    said: &[(&'static str, String)],
+) -> Result<(), DatabaseError> {
+    let (names, values): (Vec<_>, Vec<_>) = said.iter().map(|(name, value)| (*name, value)).unzip();
+    transaction.execute(&SAY, &[&names, &values]).await?;
+    Ok(())
+}
 
 impl Database {
     /// Creates a pool of connections, without connecting yet.
@@ -82,6 +99,7 @@ impl Database {
             time_limit: role.time_limit(),
             silence: Arc::default(),
             said: Arc::default(),
+            held: None,
         })
     }
 
@@ -93,6 +111,19 @@ impl Database {
             said: self.said.iter().cloned().chain(said).collect(),
             ..self.clone()
         }
+    }
+
+    /// The same database, all of whose calls are part of one transaction, until that is committed
+    /// or dropped.
+    pub(crate) async fn hold(&self) -> Result<(Self, Arc<Mutex<HeldTransaction>>), DatabaseError> {
+        let connection = Connection::acquire(&self.pool).await?;
+        let held = HeldTransaction::begin(connection, &self.said).await?;
+        let held = Arc::new(Mutex::new(held));
+        let database = Self {
+            held: Some(held.clone()),
+            ..self.clone()
+        };
+        Ok((database, held))
     }
 
     /// Reports the size of the pool as a metric.
@@ -251,6 +282,10 @@ impl Database {
             .with_max_delay(RETRY_PAUSE_MAX)
             .with_max_times(MAX_RETRIES)
             .build();
+        // What was rolled back is more than this call.
+        if self.held.is_some() {
+            return self.attempt(call).await;
+        }
         for pause in pauses {
             match self.attempt(call).await {
                 Err(error) if error.asks_for_retry() => tokio::time::sleep(pause).await,
@@ -264,18 +299,19 @@ impl Database {
     pub(crate) async fn attempt<C: Call>(&self, call: &C) -> Result<C::Output, DatabaseError> {
         let began = Instant::now();
         let made = async {
-            let mut connection = Connection::acquire(&self.pool).await?;
+            if let Some(held) = &self.held {
+                return held.lock().await.call(call).await;
+            }
+            let connection = Connection::acquire(&self.pool).await?;
             // After an error the state of the connection is uncertain: it is dropped, and so
             // closed.
+            let session = Session::new(&connection);
             let output = if self.said.is_empty() {
-                call.call(&mut *connection).await?
+                call.call(session).await?
             } else {
-                let (names, values): (Vec<_>, Vec<_>) =
-                    self.said.iter().map(|(name, value)| (*name, value)).unzip();
-                let mut transaction = connection.transaction().await?;
-                let say = transaction.prepare_cached(SAY).await?;
-                transaction.execute(&say, &[&names, &values]).await?;
-                let output = call.call(&mut transaction).await?;
+                let transaction = Transaction::begin(session).await?;
+                say(&transaction, &self.said).await?;
+                let output = call.call(transaction.inner()).await?;
                 transaction.commit().await?;
                 output
             };
@@ -295,9 +331,9 @@ impl Database {
 pub(crate) trait Call: Sync {
     type Output: Send;
 
-    fn call<C: GenericClient + Send>(
+    fn call(
         &self,
-        client: &mut C,
+        session: Session<'_>,
     ) -> impl Future<Output = Result<Self::Output, DatabaseError>> + Send;
 }
 
@@ -309,12 +345,9 @@ struct Query<'c> {
 impl Call for Query<'_> {
     type Output = Vec<Row>;
 
-    async fn call<C: GenericClient + Send>(
-        &self,
-        client: &mut C,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let prepared = client.prepare_cached(self.statement.sql).await?;
-        Ok(client.query(&prepared, self.parameters).await?)
+    async fn call(&self, session: Session<'_>) -> Result<Vec<Row>, DatabaseError> {
+        let prepared = session.client.prepare_cached(self.statement.sql).await?;
+        Ok(session.client.query(&prepared, self.parameters).await?)
     }
 }
 
@@ -326,9 +359,9 @@ struct Execute<'c> {
 impl Call for Execute<'_> {
     type Output = u64;
 
-    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<u64, DatabaseError> {
-        let prepared = client.prepare_cached(self.statement.sql).await?;
-        Ok(client.execute(&prepared, self.parameters).await?)
+    async fn call(&self, session: Session<'_>) -> Result<u64, DatabaseError> {
+        let prepared = session.client.prepare_cached(self.statement.sql).await?;
+        Ok(session.client.execute(&prepared, self.parameters).await?)
     }
 }
 
@@ -337,11 +370,8 @@ struct InTransaction<'w, W>(&'w W);
 impl<W: Work> Call for InTransaction<'_, W> {
     type Output = Option<W::Output>;
 
-    async fn call<C: GenericClient + Send>(
-        &self,
-        client: &mut C,
-    ) -> Result<Self::Output, DatabaseError> {
-        let transaction = Transaction::begin(client).await?;
+    async fn call(&self, session: Session<'_>) -> Result<Self::Output, DatabaseError> {
+        let transaction = Transaction::begin(session).await?;
         let output = self.0.run(&transaction).await?;
         match &output {
             Some(_) => transaction.commit().await?,

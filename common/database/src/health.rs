@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::GenericClient;
 use letterbox_common::process::readiness::Component;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Database, DatabaseError, database::Call, migrations};
+use crate::{Database, DatabaseError, database::Call, migrations, transaction::Session};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -75,7 +74,7 @@ struct SchemaVersion;
 impl Call for SchemaVersion {
     type Output = i32;
 
-    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<i32, DatabaseError> {
+    async fn call(&self, Session { client, .. }: Session<'_>) -> Result<i32, DatabaseError> {
         migrations::database_version(client).await
     }
 }
@@ -90,7 +89,7 @@ struct TakesWrites;
 impl Call for TakesWrites {
     type Output = ();
 
-    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
+    async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
         let row = client.query_one(TAKES_WRITES, &[]).await?;
         let takes_writes: bool = row.try_get("takes_writes")?;
         if !takes_writes {

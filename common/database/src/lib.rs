@@ -19,6 +19,7 @@ mod silence;
 mod statement;
 mod tls;
 mod transaction;
+mod whole;
 
 pub use connect::{Role, connect_once, role_exists};
 pub use database::Database;
@@ -28,6 +29,7 @@ pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
 pub use statement::Statement;
 pub use tokio_postgres::{Error as RowError, Row};
 pub use transaction::{BoundStatement, Parameters, Transaction, Work};
+pub use whole::Whole;
 
 /// Replaces U+0000, which PostgreSQL's `text` can't hold, with U+FFFD.
 #[must_use]

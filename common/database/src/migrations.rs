@@ -1,6 +1,5 @@
 //! The versions of the schema: numbered files in `migrations/`, embedded here.
 
-use deadpool_postgres::GenericClient;
 use refinery::error::Kind;
 use tokio_postgres::Client;
 
@@ -91,7 +90,9 @@ pub fn known_version() -> i32 {
 ///
 /// # Errors
 /// When the database can't be asked.
-pub(crate) async fn database_version(client: &impl GenericClient) -> Result<i32, DatabaseError> {
+pub(crate) async fn database_version(
+    client: &tokio_postgres::Client,
+) -> Result<i32, DatabaseError> {
     // database_version: the newest migration applied
     const DATABASE_VERSION: &str =
         "SELECT coalesce(max(version), 0) AS version FROM refinery_schema_history";

@@ -4,13 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::GenericClient;
 use letterbox_common::{process::readiness::Readiness, sealing::Recipient, states::Program};
 use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Database, DatabaseError, database::Call};
+use crate::{Database, DatabaseError, database::Call, transaction::Session};
 
 /// How often the readiness is looked at; a change is told at once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -80,7 +79,7 @@ struct Present {
 impl Call for Present {
     type Output = ();
 
-    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
+    async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
         let statement = "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7)";
         let statement = client.prepare_cached(statement).await?;
         let (key_id, public_key) = (self.recipient.key_id(), self.recipient.to_bytes());
@@ -104,7 +103,7 @@ struct Gone(Uuid);
 impl Call for Gone {
     type Output = ();
 
-    async fn call<C: GenericClient + Send>(&self, client: &mut C) -> Result<(), DatabaseError> {
+    async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
         client.query("SELECT end_presence($1)", &[&self.0]).await?;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Transactions, and pipelined statements in them.
 
-use deadpool_postgres::GenericClient;
+use deadpool_postgres::ClientWrapper;
 use futures_util::future::try_join_all;
 use tokio_postgres::{Row, types::ToSql};
 
@@ -56,20 +56,60 @@ impl<'p> BoundStatement<'p> {
     }
 }
 
-/// A transaction in progress. Rolled back when dropped.
-pub struct Transaction<'c>(deadpool_postgres::Transaction<'c>);
+/// A connection, and how many transactions are under way on it, one in another.
+#[derive(Clone, Copy)]
+pub(crate) struct Session<'c> {
+    pub(crate) client: &'c ClientWrapper,
+    depth: u8,
+}
+
+impl<'c> Session<'c> {
+    /// A connection on which nothing is under way.
+    pub(crate) fn new(client: &'c ClientWrapper) -> Self {
+        Self { client, depth: 0 }
+    }
+
+    /// A connection on which a transaction is under way.
+    pub(crate) fn part_of_one(client: &'c ClientWrapper) -> Self {
+        Self { client, depth: 1 }
+    }
+}
+
+/// A transaction in progress, or a part of one. Whoever drops it must close the connection: that
+/// rolls it back.
+pub struct Transaction<'c>(Session<'c>);
 
 impl<'c> Transaction<'c> {
-    pub(crate) async fn begin<C: GenericClient>(client: &'c mut C) -> Result<Self, DatabaseError> {
-        Ok(Self(client.transaction().await?))
+    pub(crate) async fn begin(session: Session<'c>) -> Result<Self, DatabaseError> {
+        let transaction = Self(session);
+        transaction.order("BEGIN", "SAVEPOINT").await?;
+        Ok(transaction)
+    }
+
+    /// The connection, for what is part of this transaction.
+    pub(crate) fn inner(&self) -> Session<'c> {
+        Session {
+            depth: self.0.depth + 1,
+            ..self.0
+        }
     }
 
     pub(crate) async fn commit(self) -> Result<(), DatabaseError> {
-        Ok(self.0.commit().await?)
+        self.order("COMMIT", "RELEASE SAVEPOINT").await
     }
 
     pub(crate) async fn roll_back(self) -> Result<(), DatabaseError> {
-        Ok(self.0.rollback().await?)
+        self.order("ROLLBACK", "ROLLBACK TO SAVEPOINT").await
+    }
+
+    /// An order about the whole transaction, or about the part of another that this one is.
+    async fn order(&self, whole: &str, part: &str) -> Result<(), DatabaseError> {
+        let Session { client, depth } = self.0;
+        let ordered = match depth {
+            0 => client.batch_execute(whole).await,
+            depth => client.batch_execute(&format!("{part} part_{depth}")).await,
+        };
+        Ok(ordered?)
     }
 
     /// Runs a statement and returns all of its rows.
@@ -81,8 +121,8 @@ impl<'c> Transaction<'c> {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, DatabaseError> {
-        let prepared = self.0.prepare_cached(statement.sql).await?;
-        Ok(self.0.query(&prepared, parameters).await?)
+        let prepared = self.0.client.prepare_cached(statement.sql).await?;
+        Ok(self.0.client.query(&prepared, parameters).await?)
     }
 
     /// Runs a statement that returns at most one row.
@@ -94,8 +134,8 @@ impl<'c> Transaction<'c> {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, DatabaseError> {
-        let prepared = self.0.prepare_cached(statement.sql).await?;
-        Ok(self.0.query_opt(&prepared, parameters).await?)
+        let prepared = self.0.client.prepare_cached(statement.sql).await?;
+        Ok(self.0.client.query_opt(&prepared, parameters).await?)
     }
 
     /// Runs a statement that returns exactly one row.
@@ -107,8 +147,8 @@ impl<'c> Transaction<'c> {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Row, DatabaseError> {
-        let prepared = self.0.prepare_cached(statement.sql).await?;
-        Ok(self.0.query_one(&prepared, parameters).await?)
+        let prepared = self.0.client.prepare_cached(statement.sql).await?;
+        Ok(self.0.client.query_one(&prepared, parameters).await?)
     }
 
     /// Runs a statement and returns the number of rows that it changed.
@@ -120,8 +160,8 @@ impl<'c> Transaction<'c> {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<u64, DatabaseError> {
-        let prepared = self.0.prepare_cached(statement.sql).await?;
-        Ok(self.0.execute(&prepared, parameters).await?)
+        let prepared = self.0.client.prepare_cached(statement.sql).await?;
+        Ok(self.0.client.execute(&prepared, parameters).await?)
     }
 
     /// Runs statements in order without waiting between them, in one round trip. Returns the rows
@@ -136,13 +176,13 @@ impl<'c> Transaction<'c> {
         // Prepared first (once for each connection), so that the queries below stay in order.
         let mut prepared = Vec::with_capacity(statements.len());
         for bound in statements {
-            let statement = self.0.prepare_cached(bound.statement.sql).await?;
+            let statement = self.0.client.prepare_cached(bound.statement.sql).await?;
             prepared.push((statement, bound.arguments()));
         }
         // A query is sent when its future is first polled, and these are polled in order.
         let queries = prepared
             .iter()
-            .map(|(statement, arguments)| self.0.query(statement, arguments));
+            .map(|(statement, arguments)| self.0.client.query(statement, arguments));
         Ok(try_join_all(queries).await?)
     }
 }

@@ -169,6 +169,27 @@ pub enum Reason {
     /// A queue has one subscription.
     #[error("the queue has a subscription already, to other signals: unsubscribe it first")]
     QueueTaken,
+    /// A plan is older than what it is about.
+    #[error("something was changed meanwhile: look at the plan again")]
+    PlanConflict,
+    /// Documents are of a workspace.
+    #[error("of which workspace? Begin with a document of the kind workspace, or give --workspace")]
+    NoWorkspaceNamed,
+    /// Holds what two documents are about.
+    #[error("two documents are about the {0}")]
+    TwoDocuments(String),
+    /// Holds the name of the workflow.
+    #[error("the workflow {0:?}: a document can't delete it, --prune can")]
+    DeletedDocument(String),
+    /// Holds why.
+    #[error("the secret of a webhook: {0}")]
+    NoSecret(String),
+    /// Holds the name of the webhook and the member.
+    #[error(
+        "the webhook {0:?}: its {1} can't be another: make one of another name, or replace it by \
+         'webhook replace'"
+    )]
+    FixedMember(String, &'static str),
     /// Holds the broker's words.
     #[error(
         "there is such a queue with other arguments ({0}): give another name, and limit its length \

@@ -12,6 +12,7 @@ mod approvals;
 mod audit;
 mod dead_letters;
 mod demo;
+mod documents;
 mod error;
 pub mod escape;
 mod form_links;
@@ -52,6 +53,9 @@ pub use self::{
     audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
+    documents::{
+        Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, SecretFrom, Secrets, Set, Step, Verb,
+    },
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     grants::{GrantStatus, NewGrant},
@@ -73,7 +77,7 @@ pub use self::{
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
     workspaces::{Allowance, Retries, Usage, WebhookUsage, Workspace},
 };
-pub use letterbox_workflow::Problem;
+pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem};
 
 const PROGRAM: &str = "letterbox";
 
@@ -104,7 +108,11 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         workflows::STATEMENTS,
         workspaces::STATEMENTS,
     ];
-    nouns.into_iter().flatten().copied()
+    nouns
+        .into_iter()
+        .chain(documents::STATEMENTS)
+        .flatten()
+        .copied()
 }
 
 /// The statements with which people work, for the test that prepares them under their role.

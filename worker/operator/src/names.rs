@@ -236,6 +236,20 @@ impl Operator {
         Ok(only_one(&matches, I::NOUN, text)?)
     }
 
+    /// The id of the only thing in a workspace that has this very name.
+    ///
+    /// # Errors
+    /// When nothing has it, or more than one thing.
+    pub(crate) async fn id_by_name<I: NamedId>(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<I, OperatorError> {
+        let most = MOST_SHOWN as i64 + 1;
+        let found = self.named(I::NOUN, name, None, None, Some(workspace), most);
+        Ok(only_one(&found.await?, I::NOUN, name)?)
+    }
+
     /// What can be named of a kind, for a shell: ids, each with the name or e-mail address, if it
     /// has one. Of what has no names at most 100 whose ids begin so.
     ///

@@ -164,32 +164,43 @@ impl Operator {
         workspace: WorkspaceId,
         new: &NewSubscription,
     ) -> Result<SubscriptionRow, OperatorError> {
-        if !is_queue_name(&new.queue) {
-            return Err(Reason::InvalidQueue.into());
-        }
-        self.need_workspace(workspace).await?;
-        let former: Option<SubscriptionRow> = self
-            .database
-            .fetch_optional(&SUBSCRIPTIONS, &[&workspace, &Some(&new.queue)])
-            .await?;
+        let former = self.subscriptions(workspace).await?;
+        let former = former.into_iter().find(|one| one.queue == new.queue);
         if let Some(former) = former {
             if (former.webhook_id, former.kind) != (new.to.webhook, new.to.kind) {
                 return Err(Reason::QueueTaken.into());
             }
-            let id = former.subscription_id.to_string();
-            declare_subscription(broker, PROGRAM, &id, &new.queue).await?;
+            self.declare_queue(broker, &former).await?;
             return Ok(former);
         }
-        let (id, cursor) = (
-            Uuid::new_v4(),
-            self.signal_cursor(workspace, new.from).await?,
-        );
+        let made = self.add_subscription(workspace, new).await?;
+        // Afterwards: until the queue is there, the cursor stands.
+        let declared = self.declare_queue(broker, &made).await;
+        if declared.is_err() {
+            self.remove_subscription(workspace, &new.queue).await?;
+        }
+        declared.map(|()| made)
+    }
+
+    /// Makes a subscription, whose queue is still to be declared.
+    ///
+    /// # Errors
+    /// When the queue can't have this name, or has a subscription.
+    pub(crate) async fn add_subscription(
+        &self,
+        workspace: WorkspaceId,
+        new: &NewSubscription,
+    ) -> Result<SubscriptionRow, OperatorError> {
+        if !is_queue_name(&new.queue) {
+            return Err(Reason::InvalidQueue.into());
+        }
+        let cursor = self.signal_cursor(workspace, new.from).await?;
         self.database
             .execute(
                 &SUBSCRIBE,
                 &[
                     /* $1 workspace_id */ &workspace,
-                    /* $2 subscription_id */ &id,
+                    /* $2 subscription_id */ &Uuid::new_v4(),
                     /* $3 queue */ &new.queue,
                     /* $4 webhook_id */ &new.to.webhook,
                     /* $5 kind */ &new.to.kind,
@@ -200,18 +211,54 @@ impl Operator {
             )
             .await
             .explain(&SqlState::UNIQUE_VIOLATION, Reason::QueueTaken)?;
-        // Afterwards: until the queue is there, the cursor stands.
-        if let Err(error) = declare_subscription(broker, PROGRAM, &id.to_string(), &new.queue).await
-        {
-            let parameters = &[&workspace as _, &new.queue as _];
-            self.database.execute(&UNSUBSCRIBE, parameters).await?;
-            return Err(if error.is_refusal() {
-                Reason::OtherQueue(error.to_string()).into()
-            } else {
-                error.into()
-            });
-        }
         self.subscription(workspace, &new.queue).await
+    }
+
+    /// Deletes a subscription, whose queue is still bound.
+    ///
+    /// # Errors
+    /// When there is no such subscription.
+    pub(crate) async fn remove_subscription(
+        &self,
+        workspace: WorkspaceId,
+        queue: &str,
+    ) -> Result<SubscriptionRow, OperatorError> {
+        let removed = self.subscription(workspace, queue).await?;
+        let parameters = &[&workspace as _, &queue as _];
+        self.database.execute(&UNSUBSCRIBE, parameters).await?;
+        Ok(removed)
+    }
+
+    /// Declares the queue of a subscription.
+    ///
+    /// # Errors
+    /// When there is another queue of this name, or the broker fails.
+    pub(crate) async fn declare_queue(
+        &self,
+        broker: &BrokerTarget,
+        of: &SubscriptionRow,
+    ) -> Result<(), OperatorError> {
+        let id = of.subscription_id.to_string();
+        let declared = declare_subscription(broker, PROGRAM, &id, &of.queue).await;
+        declared.map_err(|error| match error.is_refusal() {
+            true => Reason::OtherQueue(error.to_string()).into(),
+            false => error.into(),
+        })
+    }
+
+    /// Ends what leads signals to the queue of a subscription, which stays unless `deletes`.
+    ///
+    /// # Errors
+    /// When the broker fails.
+    pub(crate) async fn unbind_queue(
+        &self,
+        broker: &BrokerTarget,
+        of: &SubscriptionRow,
+        deletes: bool,
+    ) -> Result<(), OperatorError> {
+        let id = of.subscription_id.to_string();
+        end_subscription(broker, PROGRAM, &id, &of.queue, deletes).await?;
+        Ok(())
     }
 
     /// Ends a subscription. What is in the queue stays there unless `deletes`.
@@ -226,11 +273,8 @@ impl Operator {
         deletes: bool,
     ) -> Result<SubscriptionRow, OperatorError> {
         let ended = self.subscription(workspace, queue).await?;
-        let id = ended.subscription_id.to_string();
-        end_subscription(broker, PROGRAM, &id, queue, deletes).await?;
-        let parameters = &[&workspace as _, &queue as _];
-        self.database.execute(&UNSUBSCRIBE, parameters).await?;
-        Ok(ended)
+        self.unbind_queue(broker, &ended, deletes).await?;
+        self.remove_subscription(workspace, queue).await
     }
 
     /// Pauses a subscription, or lets it go on. Returns `false` if it was so already.

@@ -91,6 +91,15 @@ UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
 WHERE webhook_id = $1 AND deleted_at IS NULL
 RETURNING ", columns!());
 
+    /// The rules of a webhook.
+    RULES = webhook_rules "
+SELECT scheme_rules FROM webhooks WHERE webhook_id = $1 AND deleted_at IS NULL";
+
+    /// Sets who may send to a webhook, and what is kept of its deliveries.
+    CHANGE_WEBHOOK = change_webhook "
+UPDATE webhooks SET allow_from = $2, kept_headers = nullif($3::text[], '{}')
+WHERE webhook_id = $1 AND deleted_at IS NULL";
+
     /// The last refused deliveries of a webhook.
     REFUSALS = refusals "
 SELECT r.refusal_id, r.refused_at, r.reason, r.request_id
@@ -247,15 +256,8 @@ impl Operator {
     ) -> Result<NewWebhook, OperatorError> {
         check_name(name)?;
         let rules = rules_of(sender.scheme, sender.rules.as_deref())?;
-        if let Some(networks) = &sender.allow_from {
-            let parsed = networks.parse::<Networks>();
-            parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
-            if networks.trim().is_empty() {
-                return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
-            }
-        }
-        let kept = KeptNames::new(sender.scheme, &rules, &sender.kept_headers);
-        kept.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+        let (networks, kept) = (sender.allow_from.as_deref(), &sender.kept_headers);
+        check_changeable(sender.scheme, &rules, networks, kept)?;
         if sender.same_by_id && rules.id_header.is_none() {
             let why = format!("the scheme {} signs no id", sender.scheme);
             return Err(Reason::InvalidScheme(why).into());
@@ -358,6 +360,30 @@ impl Operator {
         Ok(new)
     }
 
+    /// Sets which networks may send to a webhook, and which headers are kept of its deliveries.
+    ///
+    /// # Errors
+    /// When there is no such webhook, or its scheme does not allow that.
+    pub(crate) async fn change_webhook(
+        &self,
+        webhook: &WebhookRow,
+        allow_from: Option<&str>,
+        kept_headers: &[String],
+    ) -> Result<(), OperatorError> {
+        let id = webhook.webhook_id;
+        let rules = self.database.fetch_optional(&RULES, &[&id]).await?;
+        let (rules,): (Option<String>,) = rules.ok_or(Reason::NotFound("webhook"))?;
+        let rules = rules_of(webhook.scheme, rules.as_deref())?;
+        check_changeable(webhook.scheme, &rules, allow_from, kept_headers)?;
+        let parameters = &[
+            /* $1 webhook_id */ &id as _,
+            /* $2 allow_from */ &allow_from as _,
+            /* $3 kept_headers */ &kept_headers as _,
+        ];
+        self.database.execute(&CHANGE_WEBHOOK, parameters).await?;
+        Ok(())
+    }
+
     /// Lists the webhooks of a workspace, deleted ones included.
     ///
     /// # Errors
@@ -404,6 +430,25 @@ impl Operator {
             .await?;
         deleted.ok_or(Reason::NotFound("webhook").into())
     }
+}
+
+/// Checks what of a webhook can be another later: who may send, and what is kept.
+fn check_changeable(
+    scheme: Scheme,
+    rules: &Rules,
+    allow_from: Option<&str>,
+    kept_headers: &[String],
+) -> Result<(), Reason> {
+    if let Some(networks) = allow_from {
+        let parsed = networks.parse::<Networks>();
+        parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
+        if networks.trim().is_empty() {
+            return Err(Reason::InvalidScheme("networks: name at least one".into()));
+        }
+    }
+    let kept = KeptNames::new(scheme, rules, kept_headers);
+    kept.map(drop)
+        .map_err(|error| Reason::InvalidScheme(error.to_string()))
 }
 
 /// The rules of a scheme; `rules` is JSON text, for a custom scheme.

@@ -20,7 +20,7 @@ use letterbox_database::{
     DatabaseError, FromRow, Statement, Transaction, Work, from_row, statements,
 };
 use letterbox_workflow::{
-    Definition,
+    Definition, LANGUAGE,
     actions::{self, Action},
 };
 use serde::Serialize;
@@ -63,8 +63,8 @@ WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
     /// Adds the next release of a workflow.
     CREATE_RELEASE = create_release "
 INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
-    on_failure, page, least_seconds)
-SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6, $7, $8
+    on_failure, page, least_seconds, language)
+SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6, $7, $8, $9
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
 GROUP BY f.workspace_id, f.workflow_id";
@@ -97,7 +97,7 @@ RETURNING ", columns!());
 
     /// One workflow with its definition, the number of its release and its live link.
     WORKFLOW = workflow concat!("
-SELECT ", columns!(), ", r.number AS release_number, l.form_link_id, l.closes_at,
+SELECT ", columns!(), ", r.number AS release_number, r.language AS release_language, l.form_link_id, l.closes_at,
     l.max_answers, CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
     f.draft AS definition
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
@@ -205,6 +205,8 @@ pub struct WorkflowDetail {
     pub row: WorkflowRow,
     /// Counts the deploys.
     pub release_number: Option<i32>,
+    /// The version of the language of templates by which it was checked.
+    pub release_language: Option<i16>,
     /// The live form link, if there is one; not its token.
     pub form_link_id: Option<FormLinkId>,
     /// From when on the link takes nothing new.
@@ -220,6 +222,7 @@ pub struct WorkflowDetail {
 from_row!(WorkflowDetail {
     ..row,
     release_number,
+    release_language,
     form_link_id,
     closes_at,
     max_answers,
@@ -487,6 +490,7 @@ async fn create_release(
                 /* $6 on_failure */ &definition.on_failure_json(),
                 /* $7 page */ &definition.page_json(),
                 /* $8 least_seconds */ &definition.least_seconds,
+                /* $9 language */ &LANGUAGE,
             ],
         )
         .await?;

@@ -15,9 +15,9 @@ mod taint;
 mod template;
 mod trail;
 
-pub use definition::Definition;
+pub use definition::{DEFINITION_SCHEMA, Definition};
 pub use diagnostics::{Diagnostics, Problem};
-pub use policy::{ActionFacts, ApproveBy, Decision, Policy, Ruling};
+pub use policy::{ActionFacts, ApproveBy, Decision, POLICY_SCHEMA, Policy, Ruling};
 pub use taint::{Steered, Steering, Taint, Untrusted};
-pub use template::{Condition, References, RenderError, Renderer, TemplateContext};
+pub use template::{Condition, LANGUAGE, References, RenderError, Renderer, TemplateContext};
 pub use trail::Trail;

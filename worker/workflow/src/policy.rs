@@ -51,10 +51,16 @@ pub struct ActionFacts<'a> {
     pub taint: Taint,
 }
 
+/// The JSON Schema of policies.
+pub const POLICY_SCHEMA: &str = include_str!("../schemas/policy.json");
+
 /// The rules of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
+    /// Names the schema, for editors.
+    #[serde(rename = "$schema", skip_serializing, default)]
+    schema: Option<String>,
     rules: Vec<Rule>,
     default: Decision,
     /// Who may approve; the database checks it when an approval is answered.
@@ -126,6 +132,7 @@ impl Default for Policy {
             ..When::default()
         };
         Self {
+            schema: None,
             rules: vec![approve(by_condition), approve(by_agent)],
             default: Decision::Allow,
             approve_by: None,
@@ -139,7 +146,8 @@ impl Policy {
     /// # Errors
     /// Returns the problem and its path.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let policy: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let mut policy: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        policy.schema = None;
         for (index, rule) in policy.rules.iter().enumerate() {
             rule.when
                 .check()

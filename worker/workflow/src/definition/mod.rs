@@ -15,6 +15,9 @@ use crate::{
     template::Variables,
 };
 
+/// The JSON Schema of definitions.
+pub const DEFINITION_SCHEMA: &str = include_str!("../../schemas/definition.json");
+
 /// Maximum bytes of a definition.
 const MAX_BYTES: usize = 262_144;
 
@@ -56,7 +59,11 @@ impl Definition {
             }
             Ok(value) => value,
         };
-        let value: Value = value;
+        let mut value: Value = value;
+        // Names the schema, for editors.
+        value
+            .as_object_mut()
+            .map(|members| members.remove("$schema"));
         let definition = diagnostics.object(&value, "the definition").map(|members| {
             diagnostics.only(
                 members,

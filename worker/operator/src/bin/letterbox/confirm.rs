@@ -33,7 +33,11 @@ pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
     ask(format!("this can't be undone: {what}"))
 }
 
-fn ask(text: String) -> Result<(), Failure> {
+/// Asks about this.
+///
+/// # Errors
+/// When the answer is no, or there is no terminal to ask at.
+pub(crate) fn ask(text: String) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::NotConfirmed(text));
     }

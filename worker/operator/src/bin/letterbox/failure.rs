@@ -1,6 +1,6 @@
 //! Why a command failed: in words for people; by a kind and an exit code for programs.
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use letterbox_broker::BrokerError;
 use letterbox_common::process::settings::SettingError;
@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     File(#[from] file::FileError),
     #[error("{0}: {1}")]
     Receive(SocketAddr, std::io::Error),
+    #[error("{file}: {why}", file = .0.display(), why = .1)]
+    Documents(PathBuf, String),
     #[error(transparent)]
     Send(#[from] send::PostError),
     #[error(transparent)]

@@ -2,6 +2,7 @@
 //! table for people, as JSON for programs.
 
 mod account;
+mod apply;
 mod approval;
 mod audit;
 mod broker_login;
@@ -28,6 +29,7 @@ mod policy;
 mod ready;
 mod receive;
 mod run;
+mod schema;
 mod send;
 mod settings;
 mod signal;
@@ -115,6 +117,10 @@ enum Command {
     /// Signals, one for each delivery to a webhook
     #[command(subcommand)]
     Signal(signal::SignalCommand),
+    /// Bring about what files say of workspaces, for each of them all or nothing
+    Apply(apply::ApplyCommand),
+    /// Print the JSON Schema of definitions, policies or documents
+    Schema { kind: schema::Kind },
     /// Messages that could not be processed
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLettersCommand),
@@ -233,6 +239,8 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Signal(command) => {
             signal::run(&settings.operator().await?, command, settings.json).await
         }
+        Command::Apply(command) => apply::run(settings, command).await,
+        Command::Schema { kind } => schema::print(kind),
         Command::DeadLetters(command) => dead_letters::run(settings, command).await,
         Command::Send(command) => send::run(command).await,
         Command::Receive { listen } => {

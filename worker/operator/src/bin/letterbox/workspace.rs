@@ -29,6 +29,8 @@ pub(crate) enum WorkspaceCommand {
     },
     /// List all workspaces
     List,
+    /// Write a workspace as documents for 'letterbox apply'; no secret is in them
+    Export { workspace_id: Named<WorkspaceId> },
     /// Show or set how many runs may start in a calendar month (UTC)
     Allowance {
         workspace_id: Named<WorkspaceId>,
@@ -169,6 +171,11 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Usage { workspace_id } => {
             let workspace = operator.id(&workspace_id).await?;
             Output::one(&operator.usage(workspace).await?)
+        }
+        WorkspaceCommand::Export { workspace_id } => {
+            let workspace = operator.id(&workspace_id).await?;
+            let documents = operator.export_workspace(workspace).await?;
+            Output::Json(crate::output::value(&documents))
         }
         WorkspaceCommand::List => Output::many(&operator.workspaces().await?, &COLUMNS),
         WorkspaceCommand::Allowance { workspace_id, set } => {

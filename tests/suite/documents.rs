@@ -1,0 +1,486 @@
+//! Workspaces from files: planned, applied as a whole, exported, and applied elsewhere.
+
+use std::fmt::Write as _;
+
+use letterbox_tests::{
+    Form, Process, World, command_file, definition_with, eventually, problems_of_definition,
+    problems_of_documents, problems_of_policy,
+};
+use serde_json::{Value, json};
+
+fn definition() -> Value {
+    serde_json::from_str(&definition_with(json!([]))).unwrap()
+}
+
+/// All kinds of documents.
+fn acme() -> Value {
+    json!([
+        {"kind": "workspace", "name": "Acme", "run_allowance": 1000, "retry_attempts": 5,
+         "retry_first_milliseconds": 200, "keeps_answers": true, "is_searchable": false,
+         "notifies_by_email": true},
+        {"kind": "member", "email": "ada@example.com", "name": "Ada", "role": "owner"},
+        {"kind": "member", "email": "bob@example.com", "name": "Bob", "role": "editor",
+         "is_deactivated": true},
+        {"kind": "policy", "policy": {"rules": [
+            {"when": {"method": ["DELETE"]}, "decision": "deny"}], "default": "approve"}},
+        {"kind": "workflow", "name": "Leads", "owner": "ada@example.com", "state": "deployed",
+         "definition": definition()},
+        {"kind": "workflow", "name": "Draft", "owner": "ada@example.com", "state": "draft",
+         "definition": definition()},
+        {"kind": "workflow", "name": "Paused", "owner": "ada@example.com", "state": "paused",
+         "definition": definition()},
+        {"kind": "webhook", "name": "crm", "keep_headers": ["x-topic"]},
+        {"kind": "webhook", "name": "pay", "scheme": "standard-webhooks", "same_by": "id",
+         "allow_from": "192.0.2.0/24"},
+        {"kind": "webhook", "name": "own", "scheme": "custom", "rules": {"header": "x-acme-sign",
+         "prefix": "sig=", "encoding": "base64", "secret": "hex", "signed": "{body}"}},
+        {"kind": "subscription", "queue": "acme.crm", "webhook": "crm",
+         "signal_kind": "proposal.won"},
+        {"kind": "subscription", "queue": "acme.all", "is_paused": true},
+    ])
+}
+
+/// The document of a kind and a name.
+fn of<'a>(documents: &'a mut Value, kind: &str, name: &str) -> &'a mut Value {
+    let all = documents.as_array_mut().unwrap().iter_mut();
+    let names = ["name", "email", "queue"];
+    all.into_iter()
+        .find(|one| one["kind"] == kind && names.iter().any(|member| one[*member] == name))
+        .unwrap()
+}
+
+struct Files<'w> {
+    world: &'w World,
+    prefix: String,
+}
+
+impl<'w> Files<'w> {
+    fn of(world: &'w World) -> Self {
+        let prefix = uuid::Uuid::new_v4().simple().to_string();
+        Self { world, prefix }
+    }
+
+    fn command(&self, documents: &Value, more: &str) -> String {
+        let name = command_file(&format!("{}.json", self.prefix), &documents.to_string());
+        format!("apply {name} {more}")
+    }
+
+    fn settings(&self) -> [(&str, &str); 1] {
+        [("AMQP_URL", &self.world.amqp_url)]
+    }
+
+    fn apply(&self, documents: &Value, more: &str) -> Value {
+        let command = self.command(documents, more);
+        self.world.order_with(&self.settings(), command.trim_end())
+    }
+
+    fn refused(&self, documents: &Value, more: &str) -> String {
+        let command = self.command(documents, more);
+        let output = self
+            .world
+            .letterbox_with(&self.settings(), command.trim_end());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// What each step does, to what.
+fn steps(told: &Value) -> Vec<String> {
+    let steps = told["steps"].as_array().unwrap().iter();
+    let text = |step: &Value, member: &str| step[member].as_str().unwrap().to_owned();
+    steps
+        .map(|step| {
+            let mut told = text(step, "verb");
+            let _ = write!(told, " {} {}", text(step, "kind"), text(step, "name"));
+            told.trim_end().to_owned()
+        })
+        .collect()
+}
+
+/// The form of a workflow that a file has deployed.
+fn form_of(world: &World, gateway: &Process, workflow: &str) -> Form {
+    let found = world.order(format!("workflow show {workflow}"));
+    let id = |member: &str| found[member].as_str().unwrap().to_owned();
+    let link = world.order(format!("form-link create {}", id("workflow_id")));
+    Form::new(
+        &gateway.public_url(),
+        id("workspace_id").parse().unwrap(),
+        id("owner_id").parse().unwrap(),
+        id("workflow_id").parse().unwrap(),
+        link["token"].as_str().unwrap(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_is_as_its_file_says() {
+    let world = World::new().await;
+    let (gateway, files) = (world.gateway().await, Files::of(&world));
+    let mut wanted = acme();
+    assert_eq!(problems_of_documents(&wanted), [""; 0]);
+    let plan = files.apply(&wanted, "--plan");
+    assert_eq!(plan["is_applied"], false);
+    assert_eq!(steps(&plan).len(), 12);
+    assert_eq!(
+        world.order("workspace list"),
+        json!([]),
+        "a plan makes nothing"
+    );
+    let unasked = files.refused(&wanted, "");
+    assert!(unasked.contains("create workspace Acme"), "{unasked}");
+    let applied = files.apply(&wanted, "--yes");
+    assert_eq!(applied["steps"], plan["steps"], "as it was planned");
+    let made = applied["webhooks"].as_array().unwrap();
+    assert_eq!(made.len(), 3);
+    assert!(made.iter().all(|webhook| webhook["secret"].is_string()));
+    let shown = world.order_with(&files.settings(), "signal subscriptions --workspace Acme");
+    assert_eq!(shown[1]["queue"], "acme.crm");
+    assert_eq!(world.messages("acme.crm").await, 0, "the queue is there");
+
+    // The same again changes nothing, and the link lives.
+    let form = form_of(&world, &gateway, "Leads");
+    assert_eq!(files.apply(&wanted, "--yes")["steps"], json!([]));
+    form.assert_lives().await;
+
+    // Another form ends the link, and the plan says so before.
+    of(&mut wanted, "workflow", "Leads")["definition"]["form"]["title"] = "Other".into();
+    let plan = files.apply(&wanted, "--plan");
+    assert_eq!(steps(&plan), ["change workflow Leads"]);
+    assert!(
+        plan["steps"][0]["ends"][0]
+            .as_str()
+            .unwrap()
+            .contains("form link")
+    );
+    form.assert_lives().await;
+    let asked = files.refused(&wanted, "");
+    assert!(asked.contains("ENDS the form link"), "{asked}");
+    files.apply(&wanted, "--yes");
+    eventually("the link is dead", async || form.read().await.status != 200).await;
+    form.assert_dead().await;
+
+    // What can be another in place.
+    of(&mut wanted, "webhook", "crm")["keep_headers"] = json!(["x-topic", "x-shop"]);
+    of(&mut wanted, "webhook", "pay")["allow_from"] = Value::Null;
+    of(&mut wanted, "member", "bob@example.com")["role"] = "viewer".into();
+    of(&mut wanted, "workspace", "Acme")["run_allowance"] = Value::Null;
+    of(&mut wanted, "subscription", "acme.all")["is_paused"] = false.into();
+    of(&mut wanted, "workflow", "Draft")["definition"]["form"]["title"] = "Later".into();
+    of(&mut wanted, "workflow", "Paused")["state"] = "deployed".into();
+    let changed = files.apply(&wanted, "--yes");
+    let expected = [
+        "change workspace Acme",
+        "change member bob@example.com",
+        "change workflow Draft",
+        "change workflow Paused",
+        "change webhook crm",
+        "change webhook pay",
+        "change subscription acme.all",
+    ];
+    assert_eq!(steps(&changed), expected);
+    let told = changed["steps"][4]["changes"][0].as_str().unwrap();
+    assert!(told.contains("x-shop"), "{told}");
+    assert_eq!(files.apply(&wanted, "--plan")["steps"], json!([]));
+    let members = world.order("member list --workspace Acme");
+    let bob = &members[1];
+    assert_eq!(bob["role"], "viewer");
+    assert!(
+        bob["deactivated_at"].is_string(),
+        "nobody has said otherwise"
+    );
+    let audited = world.order("audit list --limit 200");
+    let orders = audited.as_array().unwrap().iter();
+    assert!(orders.clone().count() > 15);
+    assert!(orders.into_iter().any(|entry| entry["command"] == "apply"));
+}
+
+/// One mistake anywhere, and nothing is done in that workspace.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_changes_nothing() {
+    let world = World::new().await;
+    let files = Files::of(&world);
+    files.apply(&acme(), "--yes");
+    let before = world.order("workspace export Acme");
+    let audited = || {
+        world
+            .order("audit list --limit 1000")
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    let orders = audited();
+    let workspace = json!({"kind": "workspace", "name": "Acme", "run_allowance": 1});
+    let webhook = json!({"kind": "webhook", "name": "new"});
+    for (mistake, why) in [
+        (
+            json!({"kind": "workflow", "name": "Leads", "owner": "nobody@example.com",
+            "state": "deployed", "definition": definition()}),
+            "no member",
+        ),
+        (
+            json!({"kind": "workflow", "name": "Leads", "owner": "ada@example.com",
+            "state": "deployed", "definition": {"form": {}, "actions": []}}),
+            "form.title",
+        ),
+        (
+            json!({"kind": "workflow", "name": "Leads", "owner": "ada@example.com",
+            "state": "deleted", "definition": definition()}),
+            "--prune",
+        ),
+        (
+            json!({"kind": "webhook", "name": "pay", "scheme": "github"}),
+            "scheme",
+        ),
+        (
+            json!({"kind": "webhook", "name": "pay", "same_by": "body"}),
+            "same_by",
+        ),
+        (json!({"kind": "webhook", "name": "new"}), "two documents"),
+        (
+            json!({"kind": "webhook", "name": "x", "secret": {"file": "/nowhere"}}),
+            "/nowhere",
+        ),
+        (
+            json!({"kind": "webhook", "name": "x", "secret": {"environment": "NOWHERE"}}),
+            "NOWHERE",
+        ),
+        (
+            json!({"kind": "webhook", "name": "x", "secrets": 1}),
+            "document 3: unknown field",
+        ),
+        (
+            json!({"kind": "subscription", "queue": "acme.all", "webhook": "crm"}),
+            "already",
+        ),
+        (
+            json!({"kind": "subscription", "queue": "x", "webhook": "none"}),
+            "no webhook",
+        ),
+        (json!({"kind": "policy", "policy": {"rules": []}}), "policy"),
+        (
+            json!({"kind": "form", "name": "x"}),
+            "document 3: unknown variant",
+        ),
+    ] {
+        let documents = json!([workspace, webhook, mistake]);
+        for how in ["--yes", "--plan"] {
+            let told = files.refused(&documents, how);
+            assert!(told.contains(why), "{why}: {told}");
+        }
+    }
+    let nameless = files.refused(&json!([webhook]), "--yes");
+    assert!(nameless.contains("which workspace"), "{nameless}");
+    assert_eq!(world.order("workspace export Acme"), before);
+    assert_eq!(audited(), orders, "not even the log knows of it");
+}
+
+/// What was exported and applied to an empty installation is the same there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_makes_the_same_elsewhere() {
+    let (here, there) = (World::new().await, World::new().await);
+    let made = Files::of(&here).apply(&acme(), "--yes");
+    let exported = here.order("workspace export Acme");
+    assert_eq!(problems_of_documents(&exported), [""; 0]);
+    assert_eq!(
+        Files::of(&here).apply(&exported, "--plan")["steps"],
+        json!([])
+    );
+    let text = exported.to_string();
+    for webhook in made["webhooks"].as_array().unwrap() {
+        assert!(
+            !text.contains(webhook["secret"].as_str().unwrap()),
+            "{text}"
+        );
+    }
+    let files = Files::of(&there);
+    files.apply(&exported, "--yes");
+    assert_eq!(files.apply(&exported, "--plan")["steps"], json!([]));
+    assert_eq!(there.order("workspace export Acme"), exported);
+    // Into another workspace, by its name on the command line.
+    there.order("workspace create --name Copy");
+    let mut few = exported.clone();
+    few.as_array_mut()
+        .unwrap()
+        .retain(|one| one["kind"] != "subscription");
+    files.apply(&few, "--workspace Copy --yes");
+    assert_eq!(
+        files.apply(&few, "--workspace Copy --plan")["steps"],
+        json!([])
+    );
+}
+
+/// What no document names is left alone, and deleted only where that is wanted.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_pruning_deletes() {
+    let world = World::new().await;
+    let (gateway, files) = (world.gateway().await, Files::of(&world));
+    files.apply(&acme(), "--yes");
+    let form = form_of(&world, &gateway, "Leads");
+    let mut few = acme();
+    let kept = |one: &Value| {
+        ["workspace", "subscription"].contains(&one["kind"].as_str().unwrap())
+            || [json!("Draft"), json!("crm")].contains(&one["name"])
+    };
+    few.as_array_mut().unwrap().retain(kept);
+    few.as_array_mut().unwrap().pop();
+    assert_eq!(files.apply(&few, "--plan")["steps"], json!([]));
+    let expected = [
+        "delete subscription acme.all",
+        "delete webhook pay",
+        "delete webhook own",
+        "delete workflow Paused",
+        "delete workflow Leads",
+    ];
+    let plan = files.apply(&few, "--prune --plan");
+    assert_eq!(steps(&plan), expected);
+    assert_eq!(plan["steps"][4]["ends"].as_array().unwrap().len(), 1);
+    form.assert_lives().await;
+    assert_eq!(steps(&files.apply(&few, "--prune --yes")), expected);
+    form.assert_dead().await;
+    let members = world.order("member list --workspace Acme");
+    assert_eq!(
+        members.as_array().unwrap().len(),
+        2,
+        "no document names a member"
+    );
+    assert_eq!(files.apply(&few, "--prune --plan")["steps"], json!([]));
+}
+
+/// Several files, TOML, and secrets that are elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_json_or_toml_and_name_secrets() {
+    let world = World::new().await;
+    let prefix = uuid::Uuid::new_v4().simple().to_string();
+    let secret = command_file(&format!("{prefix}.secret"), "a-secret-of-a-tool\n");
+    let toml = format!(
+        r#"
+[[documents]]
+kind = "workspace"
+name = "Toml"
+notifies_by_email = true
+
+[[documents]]
+kind = "webhook"
+name = "given"
+secret = {{ file = "{secret}" }}
+
+[[documents]]
+kind = "webhook"
+name = "later"
+scheme = "stripe"
+secret = "later"
+"#
+    );
+    let first = command_file(&format!("{prefix}.toml"), &toml);
+    let more = json!([
+        {"$schema": "x", "kind": "webhook", "name": "variable",
+         "secret": {"environment": "SECRET_OF_A_TOOL"}},
+        {"kind": "workspace", "name": "Second"},
+    ]);
+    let second = command_file(&format!("{prefix}.json"), &more.to_string());
+    let settings = [("SECRET_OF_A_TOOL", "another-secret-of-a-tool")];
+    let command = format!("apply {first} {second} --yes");
+    let applied = world.order_with(&settings, &command);
+    assert_eq!(applied["webhooks"].as_array().unwrap().len(), 3);
+    let shown = applied.to_string();
+    assert!(!shown.contains("-of-a-tool"), "{shown}");
+    assert_eq!(world.order_with(&settings, &command)["steps"], json!([]));
+    let webhooks = world.order("webhook list --workspace Toml");
+    let mut webhooks = webhooks.as_array().unwrap().iter();
+    let later = webhooks.find(|webhook| webhook["name"] == "later").unwrap();
+    assert_eq!(later["awaits_secret"], true);
+    assert_eq!(world.order("webhook list --workspace Second"), json!([]));
+    // The secret that was given signs.
+    let gateway = world.gateway().await;
+    let url = applied["webhooks"][0]["url"].as_str().unwrap();
+    let path = url::Url::parse(url).unwrap().path().to_owned();
+    let signature = letterbox_tests::sign("a-secret-of-a-tool", b"{}");
+    let sending = letterbox_tests::http_client()
+        .post(gateway.public_url() + &path)
+        .header("content-type", "application/json")
+        .header("x-service-signature", signature)
+        .body("{}");
+    assert_eq!(sending.send().await.unwrap().status(), 202);
+}
+
+/// The printed schemas are those that the suite holds everything against; they refuse what the
+/// programs refuse, and the definitions in the tree name them.
+#[test]
+fn schemas_say_what_the_programs_take() {
+    let good = definition();
+    let change = |change: &dyn Fn(&mut Value)| {
+        let mut value = good.clone();
+        change(&mut value);
+        value.to_string()
+    };
+    assert_eq!(problems_of_definition(&good.to_string()), [""; 0]);
+    let action = |action: Value| change(&|value| value["actions"] = json!([action]));
+    for bad in [
+        change(&|value| value["more"] = 1.into()),
+        change(&|value| value["form"]["title"] = " ".into()),
+        change(&|value| value["form"]["title"] = "x".repeat(121).into()),
+        change(&|value| value["form"]["fields"] = json!([])),
+        change(&|value| value["form"]["fields"][0]["type"] = "date".into()),
+        change(&|value| value["page"] = json!({"locale": "xx"})),
+        change(&|value| value["spam_defence"] = json!({"least_seconds": 61})),
+        action(json!({"id": "a", "type": "nothing"})),
+        action(json!({"id": "a", "type": "delay", "for": "2h"})),
+        action(
+            json!({"id": "a", "type": "http.request", "account": "x", "method": "get",
+            "path": "/"}),
+        ),
+        action(json!({"id": "a", "type": "condition", "if": "true", "question": "?"})),
+    ] {
+        assert!(!problems_of_definition(&bad).is_empty(), "{bad}");
+        assert!(
+            letterbox_workflow::Definition::check(&bad).is_err(),
+            "{bad}"
+        );
+    }
+    for (policy, is_good) in [
+        (json!({"rules": [], "default": "allow"}), true),
+        (
+            json!({"$schema": "x", "rules": [], "default": "deny", "approve_by": "another"}),
+            true,
+        ),
+        (
+            json!({"rules": [{"when": {"method": []}, "decision": "deny"}], "default": "allow"}),
+            false,
+        ),
+        (
+            json!({"rules": [{"when": {"action": "delay"}, "decision": "deny"}],
+            "default": "allow"}),
+            false,
+        ),
+        (json!({"rules": []}), false),
+        (json!({"rules": [], "default": "maybe"}), false),
+    ] {
+        assert_eq!(problems_of_policy(&policy).is_empty(), is_good, "{policy}");
+        let parsed = letterbox_workflow::Policy::parse(&policy.to_string());
+        assert_eq!(parsed.is_ok(), is_good, "{policy}");
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for name in [
+        "deploy/lib/demo-workflow.json",
+        "worker/desk/static/definition.json",
+    ] {
+        let text = std::fs::read_to_string(root.join(name)).unwrap();
+        assert_eq!(problems_of_definition(&text), [""; 0], "{name}");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        if let Some(schema) = value["$schema"].as_str() {
+            let folder = root.join(name);
+            assert!(
+                folder.parent().unwrap().join(schema).is_file(),
+                "{name}: {schema}"
+            );
+        }
+    }
+    let printed = std::process::Command::new(letterbox_tests::binary("letterbox"))
+        .args(["schema", "definition"])
+        .env_clear()
+        .output()
+        .unwrap();
+    assert_eq!(
+        printed.stdout,
+        letterbox_workflow::DEFINITION_SCHEMA.as_bytes()
+    );
+}

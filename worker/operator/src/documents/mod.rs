@@ -1,0 +1,264 @@
+//! A workspace as documents, in files that people keep: read and checked here, written by `export`,
+//! brought about by `apply`. A document is named by its kind and its name; what it does not say is
+//! left as it is. None holds a secret.
+
+mod apply;
+mod export;
+
+use letterbox_common::states::{MemberRole, SignalKind, WorkflowState};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+pub use self::apply::{Applied, MadeWebhook, Secrets, Set, Step, Verb};
+
+use letterbox_database::Statement;
+
+/// The JSON Schema of documents.
+pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
+
+/// Every statement of this module.
+pub(crate) static STATEMENTS: [&[&Statement]; 2] = [apply::STATEMENTS, export::STATEMENTS];
+
+/// One document. The kind of each is its member `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Document {
+    /// The workspace itself; the documents after it are of it.
+    Workspace(WorkspaceDocument),
+    /// A member, who becomes a user if they are none yet.
+    Member(MemberDocument),
+    /// The policy.
+    Policy(PolicyDocument),
+    /// A workflow with its definition.
+    Workflow(WorkflowDocument),
+    /// A webhook.
+    Webhook(WebhookDocument),
+    /// A subscription to its signals.
+    Subscription(SubscriptionDocument),
+}
+
+/// The limits and the settings of a workspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkspaceDocument {
+    /// For people; of one workspace only, or it could not be found by it.
+    pub name: String,
+    /// Runs that may start in a month; `null` is unlimited.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub run_allowance: Option<Option<u32>>,
+    /// Attempts at one action; `null` is the workers' setting.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub retry_attempts: Option<Option<i32>>,
+    /// Pause before the second attempt; `null` is the workers' setting.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub retry_first_milliseconds: Option<Option<i32>>,
+    /// Whether answers of accounts are kept after a run has succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_answers: Option<bool>,
+    /// Whether runs are found by what was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_searchable: Option<bool>,
+    /// Whether its owners and editors are told by e-mail what waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notifies_by_email: Option<bool>,
+}
+
+/// A member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberDocument {
+    /// Their e-mail address.
+    pub email: String,
+    /// Their name, if they are no user yet; by default the address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Their rights.
+    pub role: MemberRole,
+    /// Whether they have none for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_deactivated: Option<bool>,
+}
+
+/// The policy of a workspace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyDocument {
+    /// As `policy set` takes it.
+    pub policy: Value,
+}
+
+/// A workflow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkflowDocument {
+    /// Of one workflow of the workspace that is not deleted.
+    pub name: String,
+    /// The e-mail address of the member whose identity its runs use.
+    pub owner: String,
+    /// `draft`, `deployed` or `paused`.
+    pub state: WorkflowState,
+    /// As `workflow deploy` takes it.
+    pub definition: Value,
+}
+
+/// A webhook.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookDocument {
+    /// Of one webhook of the workspace that is neither deleted nor replaced.
+    pub name: String,
+    /// How its tool signs; `letterbox` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// The rules of a custom scheme.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Value>,
+    /// Networks that may send; `null` is from everywhere.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub allow_from: Option<Option<String>>,
+    /// Headers that are kept besides those of the scheme.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_headers: Option<Vec<String>>,
+    /// What makes two deliveries one; `body` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_by: Option<SameBy>,
+    /// Where a new webhook's secret is; without it, one is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretFrom>,
+}
+
+/// What makes two deliveries one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SameBy {
+    /// Equal bodies.
+    Body,
+    /// The id that the sender has given and signed.
+    Id,
+}
+
+/// Where a secret is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecretFrom {
+    /// In this file.
+    File(String),
+    /// In this environment variable.
+    Environment(String),
+    /// It is set when the tool has given it.
+    Later,
+}
+
+/// A subscription.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubscriptionDocument {
+    /// The queue that gets the signals.
+    pub queue: String,
+    /// Only those of the webhook of this name.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub webhook: Option<Option<String>>,
+    /// Only those of this kind.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub signal_kind: Option<Option<SignalKind>>,
+    /// Whether it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_paused: Option<bool>,
+}
+
+/// Tells a member that is `null` from one that is missing.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
+}
+
+impl Document {
+    /// Reads the documents of a file: one, or a list.
+    ///
+    /// # Errors
+    /// The number of a document, from 1, and what is wrong with it.
+    pub fn read(file: Value) -> Result<Vec<Self>, String> {
+        let documents = match file {
+            Value::Array(documents) => documents,
+            one => vec![one],
+        };
+        let numbered = (1..).zip(documents);
+        numbered
+            .map(|(number, mut value)| {
+                if let Value::Object(members) = &mut value {
+                    members.remove("$schema");
+                }
+                let read = serde_json::from_value(value);
+                read.map_err(|error| format!("document {number}: {error}"))
+            })
+            .collect()
+    }
+
+    /// Its kind, as it is written.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Workspace(_) => "workspace",
+            Self::Member(_) => "member",
+            Self::Policy(_) => "policy",
+            Self::Workflow(_) => "workflow",
+            Self::Webhook(_) => "webhook",
+            Self::Subscription(_) => "subscription",
+        }
+    }
+
+    /// What names it among those of its kind in a workspace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Workspace(one) => &one.name,
+            Self::Member(one) => &one.email,
+            Self::Policy(_) => "",
+            Self::Workflow(one) => &one.name,
+            Self::Webhook(one) => &one.name,
+            Self::Subscription(one) => &one.queue,
+        }
+    }
+
+    /// Whether both are about the same thing.
+    fn is_about(&self, other: &Self) -> bool {
+        let is_same = match self {
+            Self::Member(_) => self.name().eq_ignore_ascii_case(other.name()),
+            // The workspace has been found by it already.
+            Self::Workspace(_) => true,
+            _ => self.name() == other.name(),
+        };
+        self.kind() == other.kind() && is_same
+    }
+
+    /// What it says, by member.
+    fn members(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(members)) => members,
+            _ => Map::new(),
+        }
+    }
+}
