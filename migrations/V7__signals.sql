@@ -6,8 +6,8 @@ SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', t
 
 -- Signals are read in the order of their positions: the number of the transaction that stored them,
 -- which grows. Transactions end in any order, so a reader takes only what is below the oldest that
--- is under way: then nothing is left out, however late somebody commits. Numbers are those of one
--- database cluster. One that was restored from a dump, or upgraded, counts anew: so the epoch grows.
+-- is under way: then nothing is left out, however late somebody commits. A database cluster that
+-- was restored from a dump, or upgraded, numbers its transactions anew: so the epoch grows.
 
 CREATE TABLE signal_epoch (
     epoch   bigint NOT NULL CHECK (epoch BETWEEN 0 AND 500000),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::source_tree::root;
 
 /// Licences under which a dependency may come, each by itself or as one of a choice.
-const LICENCES: [&str; 10] = [
+const LICENCES: [&str; 11] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -17,6 +17,7 @@ const LICENCES: [&str; 10] = [
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
+    "MIT-0",
     "Unicode-3.0",
     "Zlib",
 ];

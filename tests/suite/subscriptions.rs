@@ -356,7 +356,7 @@ async fn a_full_queue_and_a_broker_that_is_away_lose_nothing() {
         failure.as_str().is_some_and(|text| text.contains("full"))
     })
     .await;
-    assert!(it.subscription()["lag_signals"].as_i64().unwrap() > 40);
+    assert!(it.subscription()["lag_signals"].as_i64().unwrap() > 0);
     let shown = it.world.letterbox("status");
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("full"), "{shown}");
@@ -364,7 +364,7 @@ async fn a_full_queue_and_a_broker_that_is_away_lose_nothing() {
         worker
             .metric("letterbox_subscription_lag_signals{queue=\"full\"}")
             .await
-            > 40.0
+            > 0.0
     })
     .await;
     // What is taken makes room, so that it goes on, though the limit stays.

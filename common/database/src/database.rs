@@ -20,10 +20,10 @@ use tokio_postgres::Row;
 use crate::{
     DatabaseError, DatabaseSettings, DatabaseTarget, FromRow, Role, Statement, connect,
     connection::Connection,
+    held::HeldTransaction,
     metrics,
     silence::Silence,
-    transaction::{Parameters, Session, Transaction, Work},
-    whole::HeldTransaction,
+    transaction::{Call, Parameters, Session, Transaction, Work, say},
 };
 
 /// Maximum retries after a serialization failure or a deadlock.
@@ -41,23 +41,6 @@ pub struct Database {
     said: Arc<[(&'static str, String)]>,
     /// The transaction that all calls are part of, if they are part of one.
     held: Option<Arc<Mutex<HeldTransaction>>>,
-}
-
-/// Sets settings for a transaction.
-const SAY: Statement = Statement {
-    name: "say",
-    sql: "SELECT set_config(name, value, true)
-FROM unnest($1::text[], $2::text[]) AS said (name, value)",
-};
-
-/// Says something in a transaction that has just begun.
-pub(crate) async fn say(
-    transaction: &Transaction<'_>,
-    said: &[(&'static str, String)],
-) -> Result<(), DatabaseError> {
-    let (names, values): (Vec<_>, Vec<_>) = said.iter().map(|(name, value)| (*name, value)).unzip();
-    transaction.execute(&SAY, &[&names, &values]).await?;
-    Ok(())
 }
 
 impl Database {
@@ -325,16 +308,6 @@ impl Database {
         }
         made
     }
-}
-
-/// Work on a connection, done again when it is retried.
-pub(crate) trait Call: Sync {
-    type Output: Send;
-
-    fn call(
-        &self,
-        session: Session<'_>,
-    ) -> impl Future<Output = Result<Self::Output, DatabaseError>> + Send;
 }
 
 struct Query<'c> {

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use letterbox_common::process::readiness::Component;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Database, DatabaseError, database::Call, migrations, transaction::Session};
+use crate::{
+    Database, DatabaseError, migrations,
+    transaction::{Call, Session},
+};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIME_LIMIT: Duration = Duration::from_secs(3);

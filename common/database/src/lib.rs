@@ -10,6 +10,7 @@ mod connection;
 mod database;
 mod error;
 pub mod health;
+mod held;
 pub mod metrics;
 pub mod migrations;
 pub mod presence;

@@ -9,7 +9,10 @@ use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Database, DatabaseError, database::Call, transaction::Session};
+use crate::{
+    Database, DatabaseError,
+    transaction::{Call, Session},
+};
 
 /// How often the readiness is looked at; a change is told at once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

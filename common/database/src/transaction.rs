@@ -25,6 +25,33 @@ pub trait Work: Sync {
     ) -> impl Future<Output = Result<Option<Self::Output>, DatabaseError>> + Send;
 }
 
+/// Work on a connection, done again when it is retried.
+pub(crate) trait Call: Sync {
+    type Output: Send;
+
+    fn call(
+        &self,
+        session: Session<'_>,
+    ) -> impl Future<Output = Result<Self::Output, DatabaseError>> + Send;
+}
+
+/// Sets settings for a transaction.
+const SAY: Statement = Statement {
+    name: "say",
+    sql: "SELECT set_config(name, value, true)
+FROM unnest($1::text[], $2::text[]) AS said (name, value)",
+};
+
+/// Says something in a transaction that has just begun.
+pub(crate) async fn say(
+    transaction: &Transaction<'_>,
+    said: &[(&'static str, String)],
+) -> Result<(), DatabaseError> {
+    let (names, values): (Vec<_>, Vec<_>) = said.iter().map(|(name, value)| (*name, value)).unzip();
+    transaction.execute(&SAY, &[&names, &values]).await?;
+    Ok(())
+}
+
 /// A statement with its arguments, for [`Transaction::pipeline`].
 pub struct BoundStatement<'p> {
     statement: &'static Statement,

@@ -28,9 +28,9 @@ use self::{
     syntax::Syntax,
 };
 
-/// The version of the language, which a release says it was checked by. It is another when the golden
-/// corpus (`corpus.rs`) has a line that gives something else than before: then releases of the
-/// former version need an engine that still gives that.
+/// The version of the language, which a release says it was checked by. It is another when a line
+/// of the golden corpus (`corpus.rs`) gives something else than before: then releases of the former
+/// version need an engine that still gives that.
 pub const LANGUAGE: i16 = 1;
 /// Maximum characters of a template or an expression.
 pub(crate) const MAX_LENGTH: usize = 10_000;
