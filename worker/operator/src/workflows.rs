@@ -98,7 +98,8 @@ RETURNING ", columns!());
     /// One workflow with its definition, the number of its release and its live link.
     WORKFLOW = workflow concat!("
 SELECT ", columns!(), ", r.number AS release_number, r.language AS release_language,
-    l.form_link_id, l.closes_at, l.max_answers, CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
+    l.form_link_id, l.closes_at, l.max_answers,
+    CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
     f.draft AS definition
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
