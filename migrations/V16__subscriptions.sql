@@ -97,19 +97,19 @@ CREATE VIEW subscription_lags AS
 SELECT s.workspace_id, s.subscription_id, s.queue, s.paused_at,
     (SELECT count(*) FROM (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
         AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
-        LIMIT 100000) AS few) AS signals,
+        LIMIT 10000) AS few) AS signals,
     coalesce(extract(epoch FROM now() - (SELECT g.stored_at FROM signals g
         WHERE g.workspace_id = s.workspace_id AND g.position >= s.position
             AND (g.position, g.signal_id) > (s.position, s.signal_id)
         ORDER BY g.position, g.signal_id LIMIT 1)), 0)::float8 AS seconds
 FROM subscriptions s;
 COMMENT ON VIEW subscription_lags IS
-    'How many signals each subscription has not looked at, counted up to 100,000, and how long ago '
+    'How many signals each subscription has not looked at, counted up to 10,000, and how long ago '
     'the first of them was stored';
 
 GRANT SELECT, UPDATE (position, signal_id, published, leased_by, leased_until, due_at,
     failing_since, failure) ON subscriptions TO letterbox_worker;
-GRANT SELECT, INSERT, DELETE, UPDATE (webhook_id, kind, login, position, signal_id, paused_at,
+GRANT SELECT, INSERT, DELETE, UPDATE (position, signal_id, paused_at,
     leased_by, leased_until, due_at) ON subscriptions TO letterbox_operator;
 GRANT SELECT ON subscription_lags TO letterbox_worker, letterbox_operator;
 

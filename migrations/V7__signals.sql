@@ -6,34 +6,49 @@ SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', t
 
 -- Signals are read in the order of their positions: the number of the transaction that stored them,
 -- which grows. Transactions end in any order, so a reader takes only what is below the oldest that
--- is under way: then nothing is left out, however late somebody commits. A database cluster that
--- was restored from a dump, or upgraded, numbers its transactions anew: so the epoch grows.
+-- is under way and may store signals: then nothing is left out, however late somebody commits. A
+-- server that was restored, upgraded or put in place of another may number its transactions anew:
+-- so the epoch grows.
 
 CREATE TABLE signal_epoch (
-    epoch   bigint NOT NULL CHECK (epoch BETWEEN 0 AND 500000),
-    cluster bigint NOT NULL
+    epoch  bigint NOT NULL CHECK (epoch BETWEEN 0 AND 500000),
+    server text NOT NULL
 );
-COMMENT ON TABLE signal_epoch IS 'One row: which cluster''s transactions number the signals now';
-COMMENT ON COLUMN signal_epoch.epoch IS 'How many other clusters have numbered them before';
-COMMENT ON COLUMN signal_epoch.cluster IS 'Its system identifier';
-INSERT INTO signal_epoch SELECT 0, system_identifier FROM pg_control_system();
+COMMENT ON TABLE signal_epoch IS 'One row: which server''s transactions number the signals now';
+COMMENT ON COLUMN signal_epoch.epoch IS 'How many others have numbered them before';
+COMMENT ON COLUMN signal_epoch.server IS 'Its system identifier and its timeline';
+
+CREATE FUNCTION this_server() RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    FROM pg_control_system()
+$$;
+COMMENT ON FUNCTION this_server IS 'What signal_epoch has of this server, which takes writes';
+INSERT INTO signal_epoch SELECT 0, this_server();
 
 CREATE FUNCTION next_signal_position() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    UPDATE signal_epoch e SET epoch = e.epoch + 1, cluster = c.system_identifier
-    FROM pg_control_system() c WHERE e.cluster <> c.system_identifier;
+    UPDATE signal_epoch SET epoch = epoch + 1, server = this_server() WHERE server <> this_server();
     RETURN (SELECT epoch << 44 FROM signal_epoch) + pg_current_xact_id()::text::bigint;
 END
 $$;
 COMMENT ON FUNCTION next_signal_position IS 'The position of what this transaction stores';
 
--- STABLE is what makes it exact: it looks with the snapshot of the statement that calls it.
+-- STABLE is what makes it exact: it looks with the snapshot of the statement that calls it. Whoever
+-- has a login could hold everybody up by a transaction that does nothing. So those are passed over
+-- whose sessions are known, and can't store signals; they are known if the owner of this function
+-- is a member of pg_read_all_stats.
 CREATE FUNCTION settled_position() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT ((e.epoch + (e.cluster <> c.system_identifier)::integer) << 44)
-        + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-    FROM signal_epoch e CROSS JOIN pg_control_system() c
+    SELECT ((e.epoch + CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE (e.server <> this_server())::integer END) << 44)
+        + coalesce((SELECT min(xid::text::bigint) FROM pg_snapshot_xip(now.snapshot) AS xid
+            WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.backend_xid = xid::xid
+                AND NOT pg_has_role(a.usesysid, 'letterbox_worker', 'MEMBER')
+                AND a.usesysid <> (SELECT relowner FROM pg_class
+                    WHERE oid = 'signal_epoch'::regclass))),
+            pg_snapshot_xmax(now.snapshot)::text::bigint)
+    FROM signal_epoch e CROSS JOIN (SELECT pg_current_snapshot() AS snapshot) AS now
 $$;
 COMMENT ON FUNCTION settled_position IS
     'Whatever has a lower position is committed, and nothing more comes there';

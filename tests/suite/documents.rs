@@ -180,6 +180,15 @@ async fn a_workspace_is_as_its_file_says() {
     let told = changed["steps"][4]["changes"][0].as_str().unwrap();
     assert!(told.contains("x-shop"), "{told}");
     assert_eq!(files.apply(&wanted, "--plan")["steps"], json!([]));
+    // A member who may run nothing any more loses the links.
+    let lost = form_of(&world, &gateway, "Leads");
+    let mut fewer = wanted.clone();
+    of(&mut fewer, "member", "ada@example.com")["role"] = "viewer".into();
+    let plan = files.apply(&fewer, "--plan");
+    assert_eq!(steps(&plan), ["change member ada@example.com"]);
+    let ends = plan["steps"][0]["ends"][0].as_str().unwrap();
+    assert!(ends.contains("the form link of Leads"), "{ends}");
+    lost.assert_lives().await;
     let members = world.order("member list --workspace Acme");
     let bob = &members[1];
     assert_eq!(bob["role"], "viewer");
@@ -343,6 +352,86 @@ async fn only_pruning_deletes() {
         "no document names a member"
     );
     assert_eq!(files.apply(&few, "--prune --plan")["steps"], json!([]));
+}
+
+/// A webhook that is being replaced ends with its successor, or it would go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn pruning_a_successor_ends_both() {
+    let world = World::new().await;
+    let files = Files::of(&world);
+    let workspace = json!({"kind": "workspace", "name": "Acme"});
+    let webhook = |name: &str| json!({"kind": "webhook", "name": name});
+    files.apply(
+        &json!([workspace, webhook("old"), webhook("kept")]),
+        "--yes",
+    );
+    let listed = world.order("webhook list --workspace Acme");
+    let mut listed = listed.as_array().unwrap().iter();
+    let old = listed.find(|one| one["name"] == "old").unwrap()["webhook_id"].clone();
+    world.order(format!(
+        "webhook replace {} --overlap 1h",
+        old.as_str().unwrap()
+    ));
+    let few = json!([workspace, webhook("kept")]);
+    let pruned = files.apply(&few, "--prune --yes");
+    assert_eq!(steps(&pruned), ["delete webhook old"]);
+    assert_eq!(files.apply(&few, "--prune --plan")["steps"], json!([]));
+    let listed = world.order("webhook list --workspace Acme");
+    let living = listed.as_array().unwrap().iter();
+    let living = living.filter(|one| one["deleted_at"].is_null());
+    assert_eq!(living.count(), 1);
+    // Two of one name can't be told apart.
+    world.order("webhook create --workspace Acme --name kept");
+    let told = files.refused(&few, "--plan");
+    assert!(told.contains("more than one webhook"), "{told}");
+    let (_, told) = world.refusal("workspace export Acme");
+    assert!(told.contains("more than one webhook"), "{told}");
+}
+
+/// Nothing in a file is passed over, and nothing is begun that the broker would not let end.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_understood_is_refused() {
+    let world = World::new().await;
+    let prefix = uuid::Uuid::new_v4().simple().to_string();
+    for (extension, text, why) in [
+        (
+            "toml",
+            "[[documents]]\nkind = \"workspace\"\nname = \"A\"\n[[document]]\nx = 1",
+            "beside",
+        ),
+        (
+            "json",
+            r#"{"kind": "workspace", "name": "A", "name": "B"}"#,
+            "twice",
+        ),
+        (
+            "json",
+            r#"[{"kind": "workspace", "name": "A"}, {"kind": "policy", "policy":
+            {"rules": [], "default": "deny", "default": "allow"}}]"#,
+            "twice",
+        ),
+        (
+            "json",
+            r#"[{"kind": "workspace", "name": "A"}, {"kind": "webhook", "name": "w"},
+            {"kind": "workspace", "name": "A"}]"#,
+            "another document",
+        ),
+    ] {
+        let file = command_file(&format!("{prefix}.{extension}"), text);
+        let (_, told) = world.refusal(format!("apply {file} --yes"));
+        assert!(told.contains(why), "{told}");
+    }
+    let subscribed = json!([{"kind": "workspace", "name": "A"}, {"kind": "webhook", "name": "w"},
+        {"kind": "subscription", "queue": "q"}]);
+    let file = command_file(&format!("{prefix}.json"), &subscribed.to_string());
+    let away = [("AMQP_URL", "amqp://u:p@127.0.0.1:9/v")];
+    let output = world.letterbox_with(&away, format!("apply {file} --yes"));
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    assert_eq!(
+        world.order("workspace list"),
+        json!([]),
+        "nothing was begun"
+    );
 }
 
 /// Several files, TOML, and secrets that are elsewhere.

@@ -303,6 +303,16 @@ async fn a_login_reads_its_queue_and_nothing_else() {
     it.webhook.send("[2]").await;
     it.world.await_messages("mineXown", 2).await;
     assert_eq!(it.world.messages("mine.own").await, 0, "nothing more comes");
+    // What is in a queue may be another workspace's.
+    let there = it.refusal("subscribe", "--queue mine.own");
+    assert!(there.contains("--existing"), "{there}");
+    it.order("subscribe", "--queue mine.own --existing");
+    let (code, kept) = it
+        .world
+        .refusal(format!("workspace delete {} --name Test", it.workspace));
+    assert_eq!(code, 1);
+    assert!(kept.contains("mine.own"), "{kept}");
+    it.order("unsubscribe", "--queue mine.own");
     it.order("unsubscribe", "--queue mineXown --delete-queue --yes");
     assert_eq!(it.order("subscriptions", ""), json!([]));
     it.refusal("pause", "--queue mine.own");
@@ -335,6 +345,54 @@ async fn late_commits_are_not_left_out() {
     let ids = it.signal_ids().await;
     assert_eq!(ids.len(), 4);
     assert_eq!(it.await_all("late", &ids).await, 0);
+}
+
+/// Whoever can't store signals holds nobody up by a transaction that does nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_transaction_of_a_person_holds_nobody_up() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    it.order("subscribe", "--queue held");
+    let (url, _) = it.world.login_in("letterbox_person").await;
+    let connecting = tokio_postgres::connect(&url, tokio_postgres::NoTls);
+    let (person, connection) = connecting.await.unwrap();
+    tokio::spawn(connection);
+    let holding = "BEGIN; SELECT pg_current_xact_id()";
+    person.batch_execute(holding).await.unwrap();
+    for body in ["[1]", "[2]"] {
+        it.webhook.send(body).await;
+    }
+    it.world.await_messages("held", 2).await;
+    person.batch_execute("ROLLBACK").await.unwrap();
+}
+
+/// Signals wait in the database before they fill the broker's disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_nobody_reads_gets_no_more() {
+    let it = Subscriber::new().await;
+    let _worker = it.world.worker().await;
+    it.order("subscribe", "--queue unread");
+    let channel = it.world.broker().await.create_channel().await.unwrap();
+    channel.confirm_select(Default::default()).await.unwrap();
+    let mut confirms = Vec::new();
+    for _ in 0..20_000 {
+        let key = "unread".into();
+        let publishing =
+            channel.basic_publish("".into(), key, Default::default(), b"", Default::default());
+        confirms.push(publishing.await.unwrap());
+    }
+    for confirm in confirms {
+        confirm.await.unwrap();
+    }
+    it.webhook.send("[1]").await;
+    eventually("it is seen that the queue is full", async || {
+        let failure = it.subscription()["failure"].clone();
+        failure.as_str().is_some_and(|text| text.contains("full"))
+    })
+    .await;
+    let purging = channel.queue_purge("unread".into(), Default::default());
+    purging.await.unwrap();
+    it.world.await_messages("unread", 1).await;
 }
 
 /// A full queue refuses, and the cursor stands; so it does while the broker is away.
@@ -498,16 +556,16 @@ async fn successors_and_forgotten_bodies_come_too() {
     }
 }
 
-/// As after a restore from a dump: transactions count anew there, and positions go on.
+/// As after a restore, an upgrade or a failover: transactions count anew, and positions go on.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_cluster_goes_on_where_the_former_ended() {
+async fn another_server_goes_on_where_the_former_ended() {
     let it = Subscriber::new().await;
     let _worker = it.world.worker().await;
     it.order("subscribe", "--queue moved");
     it.webhook.send("[1]").await;
     it.world.await_messages("moved", 1).await;
-    // The former cluster had counted further than this one ever will.
-    let moving = "UPDATE signal_epoch SET cluster = 1;
+    // The former server had counted further than this one ever will.
+    let moving = "UPDATE signal_epoch SET server = 'another';
         UPDATE signals SET position = position + (1::bigint << 43);
         UPDATE subscriptions SET position = position + (1::bigint << 43)";
     it.world.database.batch_execute(moving).await.unwrap();

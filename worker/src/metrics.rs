@@ -38,7 +38,7 @@ letterbox_common::metrics! {
     SIGNALS_REPEATED: Counter = "letterbox_signals_repeated_total" [];
     /// Signals published for subscriptions, and confirmed; what is published twice counts twice
     SIGNALS_PUBLISHED: Counter = "letterbox_signals_published_total" [];
-    /// Signals that a subscription has not looked at, counted up to 100,000, by queue; reported by
+    /// Signals that a subscription has not looked at, counted up to 10,000, by queue; reported by
     /// one of the workers
     SUBSCRIPTION_LAG: Gauge = "letterbox_subscription_lag_signals" [queue];
     /// How long ago the first of them was stored, by queue; 0 if there is none, reported by one of

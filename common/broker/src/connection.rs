@@ -39,6 +39,12 @@ pub trait Session: Send + Sync {
 
     /// Called when the broker blocks publishing (`Some(reason)`) or unblocks it (`None`).
     fn blocked(&self, component: &Component, reason: Option<String>);
+
+    /// Whether the session goes on when the broker has closed one of its channels. Otherwise that
+    /// ends it, as every other error does.
+    fn outlives_channels(&self) -> bool {
+        false
+    }
 }
 
 /// Says of a component that publishes whether the broker blocks that.
@@ -106,7 +112,7 @@ pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send
 /// # Errors
 /// When the broker can't be reached, does not answer or refuses.
 pub async fn declare(target: &BrokerTarget, name: &str) -> Result<(), BrokerError> {
-    let connection = connect(target, 0, name).await?;
+    let connection = connect_any(target, name).await?;
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "declared".into())).await;
     Ok(())
 }
@@ -120,7 +126,7 @@ pub async fn queue_lengths(
     name: &str,
     queues: u16,
 ) -> Result<Vec<QueueLength>, BrokerError> {
-    let connection = connect(target, 0, name).await?;
+    let connection = connect_any(target, name).await?;
     let lengths = topology::lengths_on(&connection, queues).await?;
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "looked".into())).await;
     Ok(lengths)
@@ -147,6 +153,20 @@ pub(crate) async fn connect(
     Ok(connection)
 }
 
+/// Connects to the first node that answers.
+pub(crate) async fn connect_any(
+    target: &BrokerTarget,
+    name: &str,
+) -> Result<Connection, BrokerError> {
+    let mut tries = 0;
+    loop {
+        match connect(target, tries, name).await {
+            Err(_) if tries + 1 < target.nodes() => tries += 1,
+            connected => return connected,
+        }
+    }
+}
+
 /// Runs the session until it ends, the connection breaks, or it is told to stop.
 async fn work(
     connection: &Connection,
@@ -160,6 +180,8 @@ async fn work(
             match event {
                 Event::ConnectionBlocked(reason) => session.blocked(component, Some(reason)),
                 Event::ConnectionUnblocked => session.blocked(component, None),
+                Event::Error(error)
+                    if session.outlives_channels() && error.is_amqp_soft_error() => {}
                 Event::Error(error) => return BrokerError::Lapin(error),
                 _ => {}
             }

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::{
     BrokerError, BrokerTarget, ReceivedEntry,
-    connection::connect,
+    connection::connect_any,
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
     message::republished,
@@ -168,7 +168,7 @@ impl DeadLetters {
     /// # Errors
     /// When the broker can't be reached, does not answer or refuses.
     pub async fn open(target: &BrokerTarget, name: &str) -> Result<Self, BrokerError> {
-        let connection = connect(target, 0, name).await?;
+        let connection = connect_any(target, name).await?;
         let opening = async {
             let channel = connection.create_channel().await?;
             let confirms = ConfirmSelectOptions::default();

@@ -25,6 +25,7 @@ pub use message::{MalformedMessage, Message, MessageType, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
 pub use settings::{AMQP_URL, BrokerTarget};
 pub use subscription::{
-    Published, SignalChannel, SignalMessage, declare_subscription, end_subscription,
+    NotPublished, Published, SignalChannel, SignalMessage, declare_subscription, end_subscription,
+    has_queue,
 };
 pub use topology::QueueLength;

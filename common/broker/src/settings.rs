@@ -78,6 +78,11 @@ impl BrokerTarget {
         self
     }
 
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The node to connect to, in turn by the number of tries before.
     pub(crate) fn node(&self, tries: usize) -> &BrokerNode {
         &self.nodes[tries % self.nodes.len()]

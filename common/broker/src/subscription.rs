@@ -13,21 +13,25 @@ use futures_util::{StreamExt, stream::FuturesOrdered};
 use jiff::Timestamp;
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection,
-    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
+    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
 use letterbox_common::webhook::KeptHeaders;
 
 use crate::{
     BrokerError, BrokerTarget,
-    connection::connect,
+    connection::connect_any,
     error::{CLOSE_TIMEOUT, close_channel, with_timeout},
     message::properties,
     topology::{
         ANSWER_TIMEOUT, SIGNALS_EXCHANGE, bind, declare_signals_exchange, lasting_arguments, queue,
+        queue_length,
     },
 };
 
+/// Messages that may wait in a queue before nothing more is published to it: signals wait in the
+/// database as well, and the broker's disk is everybody's.
+const MAX_WAITING: u32 = 20_000;
 /// How long a batch may be unconfirmed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,6 +61,25 @@ pub async fn declare_subscription(
     .await
 }
 
+/// Whether there is a queue of this name.
+///
+/// # Errors
+/// When the broker can't be reached, does not answer or refuses.
+pub async fn has_queue(
+    target: &BrokerTarget,
+    name: &str,
+    queue_name: &str,
+) -> Result<bool, BrokerError> {
+    let looking = on_channel(target, name, async |channel| {
+        queue_length(&channel, queue_name).await.map(drop)
+    });
+    match looking.await {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes back what [`declare_subscription`] did: the queue with everything in it if `deletes`,
 /// otherwise only that more comes. What does not exist is fine.
 ///
@@ -78,14 +101,7 @@ pub async fn end_subscription(
                 .map(drop);
         }
         // The queue may be gone: then there is nothing to unbind.
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..Default::default()
-        };
-        let arguments = FieldTable::default();
-        channel
-            .queue_declare(queue_name.into(), passive, arguments)
-            .await?;
+        queue_length(&channel, queue_name).await?;
         channel
             .queue_unbind(
                 queue_name.into(),
@@ -111,7 +127,7 @@ async fn on_channel(
     name: &str,
     work: impl AsyncFnOnce(Channel) -> lapin::Result<()>,
 ) -> Result<(), BrokerError> {
-    let connection = connect(target, 0, name).await?;
+    let connection = connect_any(target, name).await?;
     let working = async {
         let channel = connection.create_channel().await?;
         work(channel).await
@@ -169,10 +185,44 @@ impl SignalMessage {
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// How many of it the broker has confirmed, from the first on without a gap.
+    /// How many of it the broker has confirmed, from the first on without a gap; none if that is
+    /// not certain.
     pub confirmed: usize,
     /// Why the next one was not confirmed; `None` if all were. The channel is of no more use then.
-    pub failure: Option<String>,
+    pub failure: Option<NotPublished>,
+}
+
+/// Why signals were not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotPublished {
+    /// The queue is missing, or nothing leads there.
+    #[error("there is no such queue, or it is not bound: subscribe again")]
+    NoQueue,
+    /// The queue holds all that it may.
+    #[error("the queue is full")]
+    Full,
+    /// The broker answers nothing.
+    #[error("the broker did not answer in time")]
+    Silent,
+    /// The broker or the connection failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<lapin::Error> for NotPublished {
+    fn from(error: lapin::Error) -> Self {
+        Self::from(BrokerError::from(error))
+    }
+}
+
+impl From<BrokerError> for NotPublished {
+    fn from(error: BrokerError) -> Self {
+        match error {
+            BrokerError::TimedOut(_) => Self::Silent,
+            error if error.is_not_found() => Self::NoQueue,
+            error => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 /// Publishes signals with confirms, on a channel that nothing else uses.
@@ -182,45 +232,52 @@ pub struct SignalChannel {
 }
 
 impl SignalChannel {
-    /// Opens a channel for a process called `app_id`.
+    /// Opens a channel to a queue for a process called `app_id`.
     ///
     /// # Errors
-    /// When the broker does not answer or refuses.
-    pub async fn open(connection: &Connection, app_id: &str) -> Result<Self, BrokerError> {
+    /// When there is no such queue, it is full, or the broker does not answer or refuses.
+    pub async fn open(
+        connection: &Connection,
+        app_id: &str,
+        queue_name: &str,
+    ) -> Result<Self, NotPublished> {
         let opening = async {
             let channel = connection.create_channel().await?;
+            let waiting = queue_length(&channel, queue_name).await?;
             channel
                 .confirm_select(ConfirmSelectOptions::default())
                 .await?;
-            Ok(channel)
+            Ok((channel, waiting))
         };
-        Ok(Self {
-            channel: with_timeout(ANSWER_TIMEOUT, opening).await?,
-            app_id: app_id.to_owned(),
-        })
+        let (channel, waiting) = with_timeout(ANSWER_TIMEOUT, opening).await?;
+        let app_id = app_id.to_owned();
+        let opened = Self { channel, app_id };
+        if waiting >= MAX_WAITING {
+            opened.close().await;
+            return Err(NotPublished::Full);
+        }
+        Ok(opened)
     }
 
     /// Publishes a batch and waits for its confirms.
     pub async fn publish(&self, batch: &[SignalMessage]) -> Published {
-        let mut published = Published {
-            confirmed: 0,
-            failure: None,
-        };
-        let publishing =
-            tokio::time::timeout(CONFIRM_TIMEOUT, self.publish_all(batch, &mut published));
+        let publishing = tokio::time::timeout(CONFIRM_TIMEOUT, self.publish_all(batch));
         match publishing.await {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => published.failure = Some(failure),
-            Err(_) => published.failure = Some("the broker did not confirm in time".to_owned()),
+            Ok(Ok(published)) => published,
+            // A returned message is told with any of the confirms: what is not all told is not
+            // certain.
+            Ok(Err(failure)) => Published {
+                confirmed: 0,
+                failure: Some(failure),
+            },
+            Err(_) => Published {
+                confirmed: 0,
+                failure: Some(NotPublished::Silent),
+            },
         }
-        published
     }
 
-    async fn publish_all(
-        &self,
-        batch: &[SignalMessage],
-        published: &mut Published,
-    ) -> Result<(), String> {
+    async fn publish_all(&self, batch: &[SignalMessage]) -> Result<Published, NotPublished> {
         let mandatory = BasicPublishOptions {
             mandatory: true,
             ..Default::default()
@@ -232,27 +289,24 @@ impl SignalChannel {
             let sending =
                 self.channel
                     .basic_publish(exchange, key, mandatory, &signal.body, properties);
-            confirms.push_back(sending.await.map_err(|error| error.to_string())?);
+            confirms.push_back(sending.await?);
         }
-        let mut failure = None;
+        let (mut confirmed, mut failure) = (0, None);
         while let Some(confirm) = confirms.next().await {
-            match confirm.map_err(|error| error.to_string())? {
-                Confirmation::Ack(None) if failure.is_none() => published.confirmed += 1,
+            match confirm? {
+                Confirmation::Ack(None) if failure.is_none() => confirmed += 1,
                 Confirmation::Ack(None) => {}
-                Confirmation::Nack(None) => {
-                    failure
-                        .get_or_insert_with(|| "the queue is full: it refuses messages".to_owned());
-                }
-                // lapin may give a returned message to the confirm of another one.
+                Confirmation::Nack(None) => failure = Some(NotPublished::Full),
                 Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
-                    return Err(
-                        "there is no such queue, or it is not bound: subscribe again".to_owned(),
-                    );
+                    return Err(NotPublished::NoQueue);
                 }
-                Confirmation::NotRequested => return Err("nothing is confirmed here".to_owned()),
+                Confirmation::NotRequested => {
+                    let why = "nothing is confirmed on this channel";
+                    return Err(NotPublished::Failed(why.to_owned()));
+                }
             }
         }
-        failure.map_or(Ok(()), Err)
+        Ok(Published { confirmed, failure })
     }
 
     /// Closes the channel.

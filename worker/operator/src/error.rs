@@ -169,6 +169,18 @@ pub enum Reason {
     /// A queue has one subscription.
     #[error("the queue has a subscription already, to other signals: unsubscribe it first")]
     QueueTaken,
+    /// Holds the queues that would be left with what is in them, and their logins.
+    #[error("its signals go to queues: end that first by 'signal unsubscribe': {}", .0.join(", "))]
+    Subscribed(Vec<String>),
+    /// The queue exists, and may hold what is not this workspace's.
+    #[error(
+        "there is a queue {0:?} already: delete it, or give --existing if whoever reads it may \
+         read what it holds"
+    )]
+    QueueExists(String),
+    /// Holds the kind and the name.
+    #[error("there is more than one {0} {1:?}: give each a name of its own")]
+    SameName(&'static str, String),
     /// A plan is older than what it is about.
     #[error("something was changed meanwhile: look at the plan again")]
     PlanConflict,

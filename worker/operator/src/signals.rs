@@ -40,9 +40,9 @@ ORDER BY s.signal_id DESC LIMIT $8");
     SIGNALS_AFTER = signals_after concat!("
 SELECT ", columns!(), ", s.stored_at, s.body, s.headers, s.position
 FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
-WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2) AND s.position >= $3
-  AND (s.position, s.signal_id) > ($3, $4) AND s.position < (SELECT settled_position())
-ORDER BY s.position, s.signal_id LIMIT $5");
+WHERE s.workspace_id = $1 AND s.position >= $2 AND (s.position, s.signal_id) > ($2, $3)
+  AND s.position < (SELECT settled_position())
+ORDER BY s.position, s.signal_id LIMIT $4");
 
     /// One signal with its body.
     SIGNAL = signal concat!("
@@ -55,13 +55,13 @@ JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_
 SELECT settled_position() - 1 AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 
-    /// The last signal that was stored over a minute before a time: no transaction that stores
-    /// signals takes longer.
+    /// The last position, of any workspace, that was stored over a minute before a time: no
+    /// transaction that stores signals takes longer.
     CURSOR_AT = cursor_at "
-SELECT position, signal_id FROM signals
-WHERE workspace_id = $1 AND stored_at < $2::timestamptz - interval '1 minute'
-  AND position < (SELECT settled_position())
-ORDER BY position DESC, signal_id DESC LIMIT 1";
+SELECT least(position, settled_position() - 1) AS position,
+       'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id
+FROM signals WHERE stored_at < $1::timestamptz - interval '1 minute'
+ORDER BY stored_at DESC LIMIT 1";
 
     /// The logins that may read the signals of a workspace.
     SIGNAL_READERS = signal_readers "
@@ -264,10 +264,7 @@ impl Operator {
         let Some(from) = from else {
             return Ok(self.database.fetch_one(&CURSOR_NOW, &[]).await?);
         };
-        let last = self
-            .database
-            .fetch_optional(&CURSOR_AT, &[&workspace, &from])
-            .await?;
+        let last = self.database.fetch_optional(&CURSOR_AT, &[&from]).await?;
         let first = SignalCursor {
             position: 0,
             signal_id: DeliveryId::FIRST,
@@ -283,7 +280,6 @@ impl Operator {
     pub async fn signals_after(
         &self,
         workspace: WorkspaceId,
-        webhook: Option<WebhookId>,
         cursor: SignalCursor,
         limit: u32,
     ) -> Result<Vec<(SignalCursor, SignalDetail)>, OperatorError> {
@@ -293,10 +289,9 @@ impl Operator {
                 &SIGNALS_AFTER,
                 &[
                     /* $1 workspace_id */ &workspace,
-                    /* $2 webhook_id */ &webhook,
-                    /* $3 position */ &cursor.position,
-                    /* $4 signal_id */ &cursor.signal_id,
-                    /* $5 limit */ &i64::from(limit),
+                    /* $2 position */ &cursor.position,
+                    /* $3 signal_id */ &cursor.signal_id,
+                    /* $4 limit */ &i64::from(limit),
                 ],
             )
             .await?;

@@ -227,7 +227,7 @@ pub struct Behind {
     pub workspace_name: String,
     /// Its queue.
     pub queue: String,
-    /// Signals that it has not looked at, counted up to 100,000.
+    /// Signals that it has not looked at, counted up to 10,000.
     pub signals: i64,
     /// How long ago the first of them was stored.
     pub seconds: f64,

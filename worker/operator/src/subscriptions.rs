@@ -2,7 +2,7 @@
 //! and given up here, and moved by workers.
 
 use jiff::Timestamp;
-use letterbox_broker::{BrokerTarget, declare_subscription, end_subscription};
+use letterbox_broker::{BrokerTarget, declare_subscription, end_subscription, has_queue};
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     states::SignalKind,
@@ -67,6 +67,8 @@ pub struct NewSubscription {
     pub from: Option<Timestamp>,
     /// The broker's user that reads the queue, if one was made for it.
     pub login: Option<String>,
+    /// Whether the queue may exist, with what is in it.
+    pub may_exist: bool,
 }
 
 /// A subscription.
@@ -86,7 +88,7 @@ pub struct SubscriptionRow {
     pub kind: Option<SignalKind>,
     /// The broker's user that was made for it.
     pub login: Option<String>,
-    /// Signals that it has not looked at, counted up to 100,000.
+    /// Signals that it has not looked at, counted up to 10,000.
     pub lag_signals: i64,
     /// How long ago the first of them was stored.
     pub lag_seconds: f64,
@@ -173,13 +175,35 @@ impl Operator {
             self.declare_queue(broker, &former).await?;
             return Ok(former);
         }
-        let made = self.add_subscription(workspace, new).await?;
-        // Afterwards: until the queue is there, the cursor stands.
-        let declared = self.declare_queue(broker, &made).await;
-        if declared.is_err() {
-            self.remove_subscription(workspace, &new.queue).await?;
+        if !is_queue_name(&new.queue) {
+            return Err(Reason::InvalidQueue.into());
         }
-        declared.map(|()| made)
+        if !new.may_exist {
+            self.need_new_queue(broker, &new.queue).await?;
+        }
+        // The queue first: what is published has its place from the first message on.
+        let id = Uuid::new_v4();
+        declare(broker, id, &new.queue).await?;
+        let made = self.insert_subscription(workspace, id, new).await;
+        if made.is_err() {
+            let _ = end_subscription(broker, PROGRAM, &id.to_string(), &new.queue, false).await;
+        }
+        made
+    }
+
+    /// Checks that there is no such queue: it may hold signals of another workspace.
+    ///
+    /// # Errors
+    /// When there is one, or the broker fails.
+    pub async fn need_new_queue(
+        &self,
+        broker: &BrokerTarget,
+        queue: &str,
+    ) -> Result<(), OperatorError> {
+        match has_queue(broker, PROGRAM, queue).await? {
+            true => Err(Reason::QueueExists(queue.to_owned()).into()),
+            false => Ok(()),
+        }
     }
 
     /// Makes a subscription, whose queue is still to be declared.
@@ -194,13 +218,23 @@ impl Operator {
         if !is_queue_name(&new.queue) {
             return Err(Reason::InvalidQueue.into());
         }
+        self.insert_subscription(workspace, Uuid::new_v4(), new)
+            .await
+    }
+
+    async fn insert_subscription(
+        &self,
+        workspace: WorkspaceId,
+        id: Uuid,
+        new: &NewSubscription,
+    ) -> Result<SubscriptionRow, OperatorError> {
         let cursor = self.signal_cursor(workspace, new.from).await?;
         self.database
             .execute(
                 &SUBSCRIBE,
                 &[
                     /* $1 workspace_id */ &workspace,
-                    /* $2 subscription_id */ &Uuid::new_v4(),
+                    /* $2 subscription_id */ &id,
                     /* $3 queue */ &new.queue,
                     /* $4 webhook_id */ &new.to.webhook,
                     /* $5 kind */ &new.to.kind,
@@ -238,12 +272,7 @@ impl Operator {
         broker: &BrokerTarget,
         of: &SubscriptionRow,
     ) -> Result<(), OperatorError> {
-        let id = of.subscription_id.to_string();
-        let declared = declare_subscription(broker, PROGRAM, &id, &of.queue).await;
-        declared.map_err(|error| match error.is_refusal() {
-            true => Reason::OtherQueue(error.to_string()).into(),
-            false => error.into(),
-        })
+        declare(broker, of.subscription_id, &of.queue).await
     }
 
     /// Ends what leads signals to the queue of a subscription, which stays unless `deletes`.
@@ -320,6 +349,14 @@ impl Operator {
             .await?;
         self.subscription(workspace, queue).await
     }
+}
+
+async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<(), OperatorError> {
+    let declared = declare_subscription(broker, PROGRAM, &id.to_string(), queue).await;
+    declared.map_err(|error| match error.is_refusal() {
+        true => Reason::OtherQueue(error.to_string()).into(),
+        false => error.into(),
+    })
 }
 
 /// Whether a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the

@@ -416,12 +416,17 @@ impl Operator {
     /// failure is safe.
     ///
     /// # Errors
-    /// When there is no such workspace of this name.
+    /// When there is no such workspace of this name, or its signals still go to queues.
     pub async fn delete_workspace(
         &self,
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<u64, OperatorError> {
+        let subscriptions = self.subscriptions(workspace).await?;
+        if !subscriptions.is_empty() {
+            let queues = subscriptions.into_iter().map(|one| one.queue);
+            return Err(Reason::Subscribed(queues.collect()).into());
+        }
         let closed = self
             .database
             .query_opt(&CLOSE_WORKSPACE, &[&workspace, &name])

@@ -7,12 +7,12 @@
 
 mod store;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::Connection;
 use letterbox_broker::{
-    BrokerError, Published, Session, SignalChannel, SignalMessage, publishing_blocked,
+    BrokerError, NotPublished, Published, Session, SignalChannel, SignalMessage, publishing_blocked,
 };
 use letterbox_common::process::readiness::Component;
 use letterbox_database::{Database, DatabaseError};
@@ -28,6 +28,10 @@ use crate::metrics;
 const EVERY: Duration = Duration::from_millis(200);
 /// Subscriptions that one worker publishes for at once.
 const AT_ONCE: usize = 16;
+/// How long a subscription is published for before others have their turn.
+const TURN: Duration = Duration::from_secs(2);
+/// After how many subscriptions in a row for which the broker did not answer another node is asked.
+const MAX_SILENT: u32 = 3;
 /// How long others leave a subscription to this worker: longer than a batch may take.
 const LEASE: Duration = Duration::from_secs(30);
 /// Signals of the first batch; each further one may have twice as many as the one before, because
@@ -56,12 +60,18 @@ impl Session for Subscriptions {
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         component.ready();
-        let mut publishing = FuturesUnordered::new();
+        let (mut publishing, mut silent) = (FuturesUnordered::new(), 0);
         let mut look = tokio::time::interval(EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                Some(()) = publishing.next() => {}
+                Some(is_silent) = publishing.next() => {
+                    silent = if is_silent { silent + 1 } else { 0 };
+                    // A node that was frozen may leave its channels hanging: the next one is asked.
+                    if silent >= MAX_SILENT {
+                        return Err(BrokerError::Ended("the broker takes no signals".into()));
+                    }
+                }
                 () = stop.cancelled(), if publishing.is_empty() => return Ok(()),
                 _ = look.tick(), if publishing.len() < AT_ONCE && !stop.is_cancelled() => {
                     let free = (AT_ONCE - publishing.len()) as i64;
@@ -78,26 +88,42 @@ impl Session for Subscriptions {
     fn blocked(&self, component: &Component, reason: Option<String>) {
         publishing_blocked(component, reason);
     }
+
+    /// One channel is of one subscription, whose queue may be missing.
+    fn outlives_channels(&self) -> bool {
+        true
+    }
 }
 
 impl Subscriptions {
-    /// Publishes all that one subscription has, and gives it back.
-    async fn serve(&self, connection: &Connection, leased: Leased, stop: &CancellationToken) {
-        let failure = match SignalChannel::open(connection, &self.name).await {
+    /// Publishes for one subscription, and gives it back. Returns whether the broker was silent.
+    async fn serve(
+        &self,
+        connection: &Connection,
+        leased: Leased,
+        stop: &CancellationToken,
+    ) -> bool {
+        let failure = match SignalChannel::open(connection, &self.name, &leased.queue).await {
             Ok(channel) => {
                 let failure = self.publish_all(&channel, leased.clone(), stop).await;
                 channel.close().await;
                 failure
             }
-            Err(error) => Ok(Some(error.to_string())),
+            Err(failure) => Ok(Some(failure)),
         };
         // Without the database, the lease ends by itself.
-        let Ok(failure) = failure else { return };
-        let failure: Option<String> = failure.map(|text| text.chars().take(MAX_REASON).collect());
-        if let Some(failure) = &failure {
-            tracing::warn!(queue = leased.queue, failure, "signals were not published");
-        }
-        let _ = store::release(&self.database, &leased, failure.as_deref()).await;
+        let Ok(failure) = failure else { return false };
+        let told = failure.as_ref().map(|failure| {
+            let told: String = failure.to_string().chars().take(MAX_REASON).collect();
+            tracing::warn!(
+                queue = leased.queue,
+                failure = told,
+                "signals were not published"
+            );
+            told
+        });
+        let _ = store::release(&self.database, &leased, told.as_deref()).await;
+        failure == Some(NotPublished::Silent)
     }
 
     /// Returns why it could not go on, if so.
@@ -106,9 +132,9 @@ impl Subscriptions {
         channel: &SignalChannel,
         mut leased: Leased,
         stop: &CancellationToken,
-    ) -> Result<Option<String>, DatabaseError> {
-        let mut most = FIRST_BATCH;
-        while !stop.is_cancelled() {
+    ) -> Result<Option<NotPublished>, DatabaseError> {
+        let (mut most, began) = (FIRST_BATCH, Instant::now());
+        while !stop.is_cancelled() && began.elapsed() < TURN {
             let batch = store::read(&self.database, &leased, most, MAX_BATCH_BYTES).await?;
             if batch.is_empty() {
                 break;

@@ -57,7 +57,8 @@ WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3";
 
     /// How far behind the subscriptions are that go on.
     SUBSCRIPTION_LAGS = subscription_lags "
-SELECT queue, signals, seconds FROM subscription_lags WHERE paused_at IS NULL LIMIT 1000";
+SELECT queue, signals, seconds FROM subscription_lags WHERE paused_at IS NULL
+ORDER BY seconds DESC LIMIT 1000";
 }
 
 /// The place in a workspace's signals up to which a subscription has looked at them.
@@ -145,7 +146,7 @@ impl FromRow for Next {
 /// How far behind a subscription is.
 pub(crate) struct Lag {
     pub(crate) queue: String,
-    /// Signals that it has not looked at, counted up to 100,000.
+    /// Signals that it has not looked at, counted up to 10,000.
     pub(crate) signals: i64,
     /// How long ago the first of them was stored.
     pub(crate) seconds: f64,

@@ -88,8 +88,10 @@ pub struct Applied {
     pub steps: Vec<Step>,
     /// The webhooks that were made.
     pub webhooks: Vec<MadeWebhook>,
-    /// Subscriptions whose queues are to be declared.
+    /// New subscriptions, whose queues must not exist yet.
     made: Vec<SubscriptionRow>,
+    /// All that a document names, whose queues are declared where they are missing.
+    named: Vec<SubscriptionRow>,
     /// Subscriptions whose queues are to be unbound.
     ended: Vec<SubscriptionRow>,
 }
@@ -104,6 +106,12 @@ impl Applied {
     #[must_use]
     pub fn needs_broker(&self) -> bool {
         !self.made.is_empty() || !self.ended.is_empty()
+    }
+
+    /// Whether queues are named, which may be missing.
+    #[must_use]
+    pub fn names_queues(&self) -> bool {
+        !self.named.is_empty()
     }
 }
 
@@ -148,22 +156,41 @@ impl Operator {
         Ok(applied)
     }
 
-    /// Declares the queues of new subscriptions, and takes those of ended ones back.
+    /// Checks before anything is done that the queues of new subscriptions can be made.
     ///
     /// # Errors
-    /// When the broker fails: then the subscriptions wait for `signal subscribe`.
+    /// When one exists, or the broker fails.
+    pub async fn check_at_broker(
+        &self,
+        broker: &BrokerTarget,
+        planned: &Applied,
+    ) -> Result<(), OperatorError> {
+        for made in &planned.made {
+            self.need_new_queue(broker, &made.queue).await?;
+        }
+        Ok(())
+    }
+
+    /// Declares the queues of the subscriptions that are named, and takes those of ended ones back.
+    /// A failure keeps it from nothing else.
+    ///
+    /// # Errors
+    /// The last failure: the same order mends it.
     pub async fn apply_at_broker(
         &self,
         broker: &BrokerTarget,
         applied: &Applied,
     ) -> Result<(), OperatorError> {
-        for made in &applied.made {
-            self.declare_queue(broker, made).await?;
+        let mut done = Ok(());
+        for named in &applied.named {
+            let declared = self.declare_queue(broker, named).await;
+            done = declared.and(done);
         }
         for ended in &applied.ended {
-            self.unbind_queue(broker, ended, false).await?;
+            let unbound = self.unbind_queue(broker, ended, false).await;
+            done = unbound.and(done);
         }
-        Ok(())
+        done
     }
 
     /// The same operator, whose orders are part of one transaction.
@@ -203,15 +230,23 @@ impl Operator {
             (None, _) => return Err(Reason::NoWorkspaceNamed.into()),
         };
         let is_new = !applied.steps.is_empty();
-        let current = self.export_workspace(workspace).await?;
+        let current = self.documents(workspace).await?;
         let name = current.first().map(Document::name).unwrap_or_default();
         for document in in_order(&set.documents) {
-            let former = current.iter().find(|one| one.is_about(document));
+            let mut same = current.iter().filter(|one| one.is_about(document));
+            let former = same.next();
+            if same.next().is_some() {
+                let (kind, name) = (document.kind(), document.name().to_owned());
+                return Err(Reason::SameName(kind, name).into());
+            }
             let mut change = Change::between(former, document);
             // The policy that nobody has set, and a workspace of this plan, are there already.
             let verb = match former {
                 None => Verb::Create,
-                Some(_) if change.members.is_empty() => continue,
+                Some(_) if change.members.is_empty() => {
+                    self.note_named(workspace, document, &mut applied).await?;
+                    continue;
+                }
                 Some(_) => Verb::Change,
             };
             self.carry_out(
@@ -223,6 +258,7 @@ impl Operator {
                 &mut applied,
             )
             .await?;
+            self.note_named(workspace, document, &mut applied).await?;
             if is_new && document.kind() == "workspace" {
                 continue;
             }
@@ -244,6 +280,20 @@ impl Operator {
             }
         }
         Ok(applied)
+    }
+
+    /// Notes the subscription that a document names.
+    async fn note_named(
+        &self,
+        workspace: WorkspaceId,
+        document: &Document,
+        applied: &mut Applied,
+    ) -> Result<(), OperatorError> {
+        if let Document::Subscription(named) = document {
+            let named = self.subscription(workspace, &named.queue).await?;
+            applied.named.push(named);
+        }
+        Ok(())
     }
 
     /// `None` if there is none of this name yet.
@@ -277,14 +327,29 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         match document {
             Document::Workspace(wanted) => self.set_up(workspace, wanted, change).await,
-            Document::Member(wanted) => self.set_up_member(workspace, wanted).await,
+            Document::Member(wanted) => self.set_up_member(workspace, wanted, change).await,
             Document::Policy(wanted) => {
                 let policy = wanted.policy.to_string();
-                change.warnings = self.preview_policy(workspace, &policy).await?.warnings;
+                let preview = self.preview_policy(workspace, &policy).await?;
+                change.warnings = preview.warnings;
+                for ruling in preview.changes {
+                    let (before, after) = (ruling.before, ruling.after);
+                    let (workflow, action) = (ruling.workflow_id, ruling.action_id);
+                    let told = format!("{action} of {workflow}: {before} -> {after}");
+                    change.told.push(told);
+                }
                 self.set_policy(workspace, &policy).await.map(drop)
             }
             Document::Workflow(wanted) => self.set_up_workflow(workspace, wanted, change).await,
             Document::Webhook(wanted) if change.is_new => {
+                let from = match &wanted.secret {
+                    Some(SecretFrom::File(name)) => Some(format!("its secret is in {name}")),
+                    Some(SecretFrom::Environment(name)) => {
+                        Some(format!("its secret is in the environment, as {name}"))
+                    }
+                    _ => None,
+                };
+                change.told.extend(from);
                 let made = self.make_webhook(keys, secrets, workspace, wanted).await?;
                 applied.webhooks.push(made);
                 Ok(())
@@ -343,22 +408,40 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &MemberDocument,
+        change: &mut Change,
     ) -> Result<(), OperatorError> {
         let members = self.members(workspace).await?;
         let same = |member: &&Member| member.email.eq_ignore_ascii_case(&wanted.email);
-        let was = members
-            .iter()
-            .find(same)
-            .map(|member| member.deactivated_at.is_some());
+        if let Some(known) = members.iter().find(same) {
+            let (user, was) = (known.user_id, known.deactivated_at.is_some());
+            let of = Losing::Member(workspace, user);
+            let links = self.live_links(of).await?;
+            let is_deactivated = wanted.is_deactivated.unwrap_or(was);
+            self.set_member(workspace, user, wanted.role, is_deactivated)
+                .await?;
+            change.ends = self.ended_of(&links, of).await?;
+            return Ok(());
+        }
         let name = wanted.name.as_ref().unwrap_or(&wanted.email);
         let member = self
             .invite(workspace, &wanted.email, name, wanted.role)
             .await?;
-        if wanted.is_deactivated.or(was) == Some(true) {
+        if wanted.is_deactivated == Some(true) {
             self.set_member(workspace, member.user_id, wanted.role, true)
                 .await?;
         }
         Ok(())
+    }
+
+    /// Those of these links that live no more, in words.
+    async fn ended_of(&self, links: &[LiveLink], of: Losing) -> Result<Vec<String>, OperatorError> {
+        let left = self.live_links(of).await?;
+        let is_left = |link: &&LiveLink| {
+            left.iter()
+                .any(|other| other.form_link_id == link.form_link_id)
+        };
+        let ended = links.iter().filter(|link| !is_left(link));
+        Ok(ended.map(told_link).collect())
     }
 
     async fn set_up_workflow(
@@ -384,8 +467,8 @@ impl Operator {
             return Ok(());
         }
         let workflow: WorkflowId = self.id_by_name(workspace, &wanted.name).await?;
-        let links = self.live_links(Losing::Workflow(workflow)).await?;
-        let ending = |link: &LiveLink| format!("the form link made {}", link.created_at);
+        let of = Losing::Workflow(workflow);
+        let links = self.live_links(of).await?;
         let is_other = change.is_in("definition");
         if change.is_in("owner") {
             self.transfer_workflow(workflow, owner).await?;
@@ -420,11 +503,7 @@ impl Operator {
                 .execute(&SET_DRAFT, &[&workflow, &definition])
                 .await?;
         }
-        let left = self.live_links(Losing::Workflow(workflow)).await?;
-        let is_left =
-            |link: &&LiveLink| left.iter().any(|other| other.created_at == link.created_at);
-        let ended = links.iter().filter(|link| !is_left(link));
-        change.ends.extend(ended.map(ending));
+        change.ends = self.ended_of(&links, of).await?;
         Ok(())
     }
 
@@ -505,6 +584,7 @@ impl Operator {
                 },
                 from: None,
                 login: None,
+                may_exist: false,
             };
             made = Some(self.add_subscription(workspace, &new).await?);
         } else if change.is_in("webhook") || change.is_in("signal_kind") {
@@ -527,30 +607,42 @@ impl Operator {
         match document {
             Document::Member(member) => {
                 let user = self.user_of(workspace, &member.email).await?;
+                let of = Losing::Member(workspace, user);
+                let links = self.live_links(of).await?;
                 self.remove_member(workspace, user).await?;
-                Ok(vec!["the form links of their workflows".to_owned()])
+                self.ended_of(&links, of).await
             }
             Document::Workflow(workflow) => {
                 let id = self.id_by_name(workspace, &workflow.name).await?;
                 let links = self.live_links(Losing::Workflow(id)).await?;
                 self.move_workflow(id, Move::Delete).await?;
-                let ending = |link: &LiveLink| format!("the form link made {}", link.created_at);
-                Ok(links.iter().map(ending).collect())
+                Ok(links.iter().map(told_link).collect())
             }
             Document::Webhook(webhook) => {
-                let id = self
-                    .webhook_named(workspace, &webhook.name)
-                    .await?
-                    .webhook_id;
-                self.delete_webhook(id).await?;
-                Ok(vec!["its address and its secret".to_owned()])
+                let doomed = self.webhook_named(workspace, &webhook.name).await?;
+                self.delete_webhook(doomed.webhook_id).await?;
+                let mut ends = vec!["its address and its secret".to_owned()];
+                // One that it was to replace would go on.
+                let mut former = doomed.replaces;
+                while let Some(id) = former {
+                    let webhook = self.webhook(id).await?;
+                    if webhook.deleted_at.is_none() {
+                        self.delete_webhook(id).await?;
+                        ends.push("those of the webhook that it was to replace".to_owned());
+                    }
+                    former = webhook.replaces;
+                }
+                Ok(ends)
             }
             Document::Subscription(subscription) => {
                 let ended = self
                     .remove_subscription(workspace, &subscription.queue)
                     .await?;
+                let login = ended.login.iter();
+                let ends = login.map(|login| format!("the user {login} of RabbitMQ"));
+                let ends = ends.collect();
                 applied.ended.push(ended);
-                Ok(Vec::new())
+                Ok(ends)
             }
             Document::Workspace(_) | Document::Policy(_) => Ok(Vec::new()),
         }
@@ -672,6 +764,11 @@ fn told(what: &str, changes: &Changes) -> Option<String> {
     ]
     .concat();
     (!all.is_empty()).then(|| format!("{what}: {}", all.join(" ")))
+}
+
+fn told_link(link: &LiveLink) -> String {
+    let (workflow, made) = (&link.workflow_name, link.created_at);
+    format!("the form link of {workflow} made {made}")
 }
 
 fn named(document: &Document) -> String {

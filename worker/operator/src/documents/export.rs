@@ -88,8 +88,23 @@ impl Operator {
     /// in them: accounts and secrets, form links, and what came in.
     ///
     /// # Errors
-    /// When there is no such workspace.
+    /// When there is no such workspace, or two things of a kind have one name.
     pub async fn export_workspace(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Vec<Document>, OperatorError> {
+        let documents = self.documents(workspace).await?;
+        for (number, document) in documents.iter().enumerate() {
+            if documents[..number].iter().any(|one| one.is_about(document)) {
+                let (kind, name) = (document.kind(), document.name().to_owned());
+                return Err(Reason::SameName(kind, name).into());
+            }
+        }
+        Ok(documents)
+    }
+
+    /// The same, also where two things have one name.
+    pub(super) async fn documents(
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<Document>, OperatorError> {

@@ -1,14 +1,19 @@
 //! `letterbox apply`: workspaces as files say.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
-use letterbox_broker::BrokerTarget;
+use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     ids::WorkspaceId,
     sealing::{SealedColumn, Secret},
 };
-use letterbox_operator::{Applied, Document, Named, Operator, SecretFrom, Set, Step, Verb, escape};
+use letterbox_operator::{
+    Applied, Document, MadeWebhook, Named, Operator, SecretFrom, Set, Step, Verb, escape,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -50,64 +55,99 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
         plans.push(planning.await?);
     }
     let steps: Vec<&Step> = plans.iter().flat_map(|plan| &plan.steps).collect();
-    if command.plan || steps.is_empty() {
+    if command.plan {
         return Ok(told(&steps, false, &[]));
     }
-    if !command.yes {
+    if !command.yes && !steps.is_empty() {
         ask(text(&steps))?;
     }
-    // Before anything is done: a missing setting is no reason to leave half of it.
-    let broker = match plans.iter().any(Applied::needs_broker) {
-        true => Some(BrokerTarget::from_environment()?),
-        false => None,
-    };
-    let mut webhooks = Vec::new();
+    // Before anything is done: what can be found out now is no reason to leave half of it.
+    let broker = broker_of(&operator, &plans).await?;
+    let (mut webhooks, mut failure) = (Vec::new(), None);
     for (set, plan) in sets.iter().zip(&plans) {
+        for login in plan.useless_logins() {
+            // A login that is left behind could read what it should not.
+            Logins::from_environment()?.delete(login).await?;
+        }
         let applying = operator.apply(&*keys, &secret, set, command.prune, &plan.steps);
-        let applied = applying.await?;
-        webhooks.extend(applied.webhooks.iter().map(|made| {
-            json!({
-                "name": made.name,
-                "webhook_id": made.address.webhook,
-                "workspace_id": made.address.workspace,
-                "url": settings.addresses.webhook_url(made.address),
-                "secret": made.secret.as_ref().map(|secret| {
-                    String::from_utf8_lossy(secret.expose()).into_owned()
-                }),
-            })
-        }));
-        if let Some(broker) = &broker {
-            at_broker(&operator, broker, &applied).await?;
+        let applied = match applying.await {
+            Ok(applied) => applied,
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
+        webhooks.extend(applied.webhooks.iter().map(|made| shown(settings, made)));
+        if let Some(broker) = &broker
+            && let Err(error) = operator.apply_at_broker(broker, &applied).await
+        {
+            failure = Some(error);
         }
     }
-    Ok(told(&steps, true, &webhooks))
+    let told = told(&steps, failure.is_none(), &webhooks);
+    match failure {
+        None => Ok(told),
+        Some(error) => {
+            // Secrets are shown this once, whatever has failed afterwards.
+            if !webhooks.is_empty() {
+                told.print(settings.json);
+            }
+            Err(error.into())
+        }
+    }
 }
 
-/// What databases know nothing of: queues, and logins that nobody needs any more.
-async fn at_broker(
+/// The broker, where something is to be done there; asked what may keep that from being done.
+async fn broker_of(
     operator: &Operator,
-    broker: &BrokerTarget,
-    applied: &Applied,
-) -> Result<(), Failure> {
-    for login in applied.useless_logins() {
-        Logins::from_environment()?.delete(login).await?;
+    plans: &[Applied],
+) -> Result<Option<BrokerTarget>, Failure> {
+    let is_needed = plans.iter().any(Applied::needs_broker);
+    let is_of_use = plans.iter().any(Applied::names_queues) && AMQP_URL.read()?.is_some();
+    if !is_needed && !is_of_use {
+        return Ok(None);
     }
-    operator.apply_at_broker(broker, applied).await?;
-    Ok(())
+    let broker = BrokerTarget::from_environment()?;
+    for plan in plans {
+        operator.check_at_broker(&broker, plan).await?;
+        if plan.useless_logins().next().is_some() {
+            Logins::from_environment()?;
+        }
+    }
+    Ok(Some(broker))
+}
+
+fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
+    let secret = made.secret.as_ref();
+    let secret = secret.map(|secret| String::from_utf8_lossy(secret.expose()).into_owned());
+    json!({
+        "name": made.name,
+        "webhook_id": made.address.webhook,
+        "workspace_id": made.address.workspace,
+        "url": settings.addresses.webhook_url(made.address),
+        "secret": secret,
+    })
 }
 
 /// The documents of each workspace.
 fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, Failure> {
-    let mut sets = Vec::new();
+    let (mut sets, mut names) = (Vec::new(), BTreeSet::new());
     let mut set = Set {
         workspace,
         documents: Vec::new(),
     };
     for file in files {
         let misread = |why| Failure::Documents(file.clone(), why);
-        let value = value_of(file, &file::read_text(file)?).map_err(misread)?;
-        for document in Document::read(value).map_err(misread)? {
+        let text = file::read_text(file)?;
+        for document in documents_of(file, &text).map_err(misread)? {
             let begins = matches!(document, Document::Workspace(_)) && workspace.is_none();
+            if begins && !names.insert(document.name().to_owned()) {
+                let why = format!(
+                    "another document is about the workspace {:?}",
+                    document.name()
+                );
+                return Err(misread(why));
+            }
             if begins && !set.documents.is_empty() {
                 sets.push(std::mem::take(&mut set));
             }
@@ -118,19 +158,18 @@ fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, F
     Ok(sets)
 }
 
-fn value_of(file: &Path, text: &str) -> Result<Value, String> {
-    if file
-        .extension()
-        .is_some_and(|extension| extension == "toml")
-    {
-        let mut value: Value = toml::from_str(text).map_err(|error| error.to_string())?;
-        // TOML has no list at its top.
-        return Ok(match value.get_mut("documents") {
-            Some(documents) => documents.take(),
-            None => value,
-        });
+fn documents_of(file: &Path, text: &str) -> Result<Vec<Document>, String> {
+    if file.extension().is_none_or(|extension| extension != "toml") {
+        return Document::parse(text);
     }
-    serde_json::from_str(text).map_err(|error| error.to_string())
+    let mut value: Value = toml::from_str(text).map_err(|error| error.to_string())?;
+    // TOML has no list at its top.
+    let listed = value.get_mut("documents").map(Value::take);
+    match (listed, value.as_object().map_or(0, |members| members.len())) {
+        (Some(documents), 1) => Document::read(documents),
+        (Some(_), _) => Err("there is something beside [[documents]]".to_owned()),
+        (None, _) => Document::read(value),
+    }
 }
 
 /// The secret of a new webhook.

@@ -14,6 +14,8 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// What a user who reads one queue may have open: the broker is everybody's.
+const MOST_OPEN: [(&str, u32); 2] = [("max-connections", 50), ("max-channels", 200)];
 
 /// Why a user of the broker was not made or deleted.
 #[derive(Debug, thiserror::Error)]
@@ -81,9 +83,10 @@ impl Logins {
             return Err(LoginError::Name);
         }
         let user = format!("users/{login}");
-        let (known, _) = self.ask(Method::GET, &user, None).await?;
-        if known != StatusCode::NOT_FOUND {
-            return Err(LoginError::Exists(login.to_owned()));
+        match self.ask(Method::GET, &user, None).await? {
+            (StatusCode::NOT_FOUND, _) => {}
+            (StatusCode::OK, _) => return Err(LoginError::Exists(login.to_owned())),
+            (status, text) => return Err(LoginError::Http(format!("{status} {text}"))),
         }
         let password = Token::generate()?;
         let given = json!({ "password": password.expose(), "tags": "" });
@@ -91,12 +94,20 @@ impl Logins {
         // The names of queues have no other letter that means something here.
         let only = format!("^{}$", queue.replace('.', "\\."));
         let rights = json!({ "configure": "^$", "write": "^$", "read": only });
-        let path = format!("permissions/{}/{login}", self.virtual_host);
-        let granted = self.order(Method::PUT, &path, Some(rights)).await;
-        if granted.is_err() {
-            self.delete(login).await?;
+        let rights_at = format!("permissions/{}/{login}", self.virtual_host);
+        let limits = MOST_OPEN.map(|(what, most)| {
+            (
+                format!("user-limits/{login}/{what}"),
+                json!({ "value": most }),
+            )
+        });
+        for (path, given) in limits.into_iter().chain([(rights_at, rights)]) {
+            if let Err(error) = self.order(Method::PUT, &path, Some(given)).await {
+                self.delete(login).await?;
+                return Err(error);
+            }
         }
-        granted.map(|()| password)
+        Ok(password)
     }
 
     /// Deletes a user, if there is one.

@@ -63,14 +63,17 @@ pub(crate) async fn run(
     let mut cursor = operator.signal_cursor(workspace, command.from).await?;
     let mut left = command.limit.unwrap_or(u32::MAX);
     while left > 0 {
-        let page = PAGE.min(left);
-        let found = operator.signals_after(workspace, webhook, cursor, page);
-        let found = found.await?;
+        let found = operator.signals_after(workspace, cursor, PAGE).await?;
         if found.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
         for (next, signal) in found {
-            (cursor, left) = (next, left - 1);
+            cursor = next;
+            let is_wanted = webhook.is_none_or(|webhook| signal.row.webhook_id == webhook);
+            if !is_wanted || left == 0 {
+                continue;
+            }
+            left -= 1;
             let began = Instant::now();
             let answered = post(&command.to, signer.as_ref(), &signal).await;
             let milliseconds = began.elapsed().as_millis();

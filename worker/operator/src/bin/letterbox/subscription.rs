@@ -46,6 +46,9 @@ pub(crate) enum SubscriptionCommand {
         /// once
         #[arg(long, value_name = "NAME")]
         login: Option<String>,
+        /// The queue may exist: whoever reads it may read what it holds
+        #[arg(long)]
+        existing: bool,
     },
     /// List the subscriptions of a workspace
     Subscriptions {
@@ -102,6 +105,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             kind,
             from,
             login,
+            existing,
         } => {
             let workspace = of.workspace.id_to_grant(operator).await?;
             let webhook = match &webhook {
@@ -113,6 +117,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
                 to: SubscribedTo { webhook, kind },
                 from,
                 login,
+                may_exist: existing,
             };
             subscribe(operator, workspace, &new).await?
         }
