@@ -34,6 +34,15 @@ END
 $$;
 COMMENT ON FUNCTION next_signal_position IS 'The position of what this transaction stores';
 
+-- The same, many times as fast where the server is still the one that it was.
+CREATE VIEW signal_position AS
+SELECT CASE WHEN e.server = c.system_identifier || '/'
+        || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    THEN (e.epoch << 44) + pg_current_xact_id()::text::bigint
+    ELSE next_signal_position() END AS position
+FROM signal_epoch e CROSS JOIN pg_control_system() c;
+COMMENT ON VIEW signal_position IS 'One row: the position of what this transaction stores';
+
 -- STABLE is what makes it exact: it looks with the snapshot of the statement that calls it. Whoever
 -- has a login could hold everybody up by a transaction that does nothing. So those are passed over
 -- whose sessions are known, and can't store signals; they are known if the owner of this function
@@ -111,9 +120,35 @@ COMMENT ON COLUMN signals.request_id IS
 COMMENT ON COLUMN signals.headers IS
     'JSON text {"signed", "unsigned"}: the headers that were kept of the attempt that is stored, '
     'those that the signature covers apart; null if none, and after the body was deleted';
--- Signals that are stored together are one entry of these.
-CREATE INDEX signals_by_time ON signals (stored_at);
+-- The only index beside the key: signals that are stored together are one entry of it. Times grow
+-- as positions do, but for the seconds that a transaction takes.
 CREATE INDEX signals_by_position ON signals (workspace_id, position);
+
+CREATE FUNCTION position_before(tenant uuid, given timestamptz) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    -- Whatever is at `low` or before was stored earlier, a minute at least; what is at `high` later.
+    low bigint := 0;
+    high bigint := settled_position();
+    middle bigint;
+    found record;
+BEGIN
+    WHILE low + 1 < high LOOP
+        middle := low + (high - low) / 2;
+        SELECT s.position, s.stored_at INTO found FROM signals s
+        WHERE s.workspace_id = tenant AND s.position >= middle ORDER BY s.position LIMIT 1;
+        IF found.stored_at < given - interval '1 minute' AND found.position < high THEN
+            low := found.position;
+        ELSE
+            high := middle;
+        END IF;
+    END LOOP;
+    RETURN low;
+END
+$$;
+COMMENT ON FUNCTION position_before IS
+    'A position after which is all that a workspace has stored since a time, and of the minute '
+    'before it at most';
 
 CREATE TABLE signal_readers (
     workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
@@ -139,6 +174,7 @@ COMMENT ON VIEW signal_feed IS
     'The signals that the login may read; a stable interface for programs outside of Letterbox';
 COMMENT ON COLUMN signal_feed.webhook_name IS 'Display name: the tool that sent it';
 
+GRANT SELECT ON signal_position TO letterbox_worker;
 GRANT INSERT, SELECT (workspace_id, signal_id, position, stored_at) ON signals TO letterbox_worker;
 GRANT SELECT ON signals TO letterbox_operator;
 GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;

@@ -32,7 +32,7 @@ COMMENT ON COLUMN erased_runs.workspace_id IS 'Tenant';
 COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
 
 -- Old data is found by the time a signal was stored or a run finished, by the database's clock: new
--- rows are at the end of the indexes signals_by_time and runs_by_end.
+-- rows are at the end of the indexes signals_by_position, of each workspace, and runs_by_end.
 
 CREATE TABLE forgotten (
     what     text PRIMARY KEY CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
@@ -42,10 +42,63 @@ CREATE TABLE forgotten (
 COMMENT ON TABLE forgotten IS 'The progress of retention';
 COMMENT ON COLUMN forgotten.what IS
     'Bodies of signals, inputs of runs, requests of actions, or whole runs';
-COMMENT ON COLUMN forgotten.until_at IS
-    'When the last examined signal was stored, or the last examined run finished';
-COMMENT ON COLUMN forgotten.until_id IS 'Its id; null before the first';
+COMMENT ON COLUMN forgotten.until_at IS 'When the last examined run finished; unused for bodies';
+COMMENT ON COLUMN forgotten.until_id IS
+    'Its id; for bodies the workspace that is examined next; null before the first';
 INSERT INTO forgotten (what) VALUES ('bodies'), ('inputs'), ('requests'), ('runs');
+
+CREATE TABLE forgotten_bodies (
+    workspace_id uuid PRIMARY KEY REFERENCES workspaces ON DELETE CASCADE,
+    position     bigint NOT NULL
+);
+COMMENT ON TABLE forgotten_bodies IS 'The progress of the retention of bodies';
+COMMENT ON COLUMN forgotten_bodies.workspace_id IS 'Tenant';
+COMMENT ON COLUMN forgotten_bodies.position IS 'Signals up to here have none any more';
+
+CREATE FUNCTION forget_bodies(days integer, most integer) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    tenant uuid;
+    since bigint;
+    ids uuid[];
+    last bigint;
+    young bigint;
+    examined integer := 0;
+BEGIN
+    FOR tenant IN SELECT w.workspace_id FROM workspaces w, forgotten f
+        WHERE f.what = 'bodies' AND w.workspace_id >= coalesce(f.until_id,
+            '00000000-0000-0000-0000-000000000000')
+        ORDER BY w.workspace_id
+    LOOP
+        IF examined >= most THEN
+            UPDATE forgotten SET until_id = tenant WHERE what = 'bodies';
+            RETURN examined;
+        END IF;
+        SELECT position INTO since FROM forgotten_bodies WHERE workspace_id = tenant;
+        SELECT array_agg(signal_id), max(position),
+            min(position) FILTER (WHERE stored_at >= now() - make_interval(days => days))
+        INTO ids, last, young
+        FROM (SELECT s.signal_id, s.position, s.stored_at FROM signals s
+              WHERE s.workspace_id = tenant AND s.position > coalesce(since, -1)
+              ORDER BY s.position FETCH FIRST (most - examined) ROWS WITH TIES) AS next;
+        last := least(last, young - 1);
+        CONTINUE WHEN ids IS NULL OR last <= coalesce(since, -1);
+        UPDATE signals s SET body = NULL, headers = NULL
+        WHERE s.workspace_id = tenant AND s.signal_id = ANY (ids) AND s.position <= last
+            AND s.body IS NOT NULL;
+        INSERT INTO forgotten_bodies VALUES (tenant, last)
+        ON CONFLICT (workspace_id) DO UPDATE SET position = EXCLUDED.position;
+        examined := examined + cardinality(ids);
+    END LOOP;
+    UPDATE forgotten SET until_id = NULL WHERE what = 'bodies';
+    RETURN examined;
+END
+$$;
+COMMENT ON FUNCTION forget_bodies IS
+    'Deletes bodies and kept headers that are older than `days`, at most about `most` of them; '
+    'returns how many it has examined, 0 when it is done. Of a workspace it goes on from where it '
+    'was; what is young ends it there';
+REVOKE EXECUTE ON FUNCTION forget_bodies FROM PUBLIC;
 
 -- Workers decide when to delete, the function what: nothing younger than a day, and no unfinished
 -- run.
@@ -64,24 +117,14 @@ BEGIN
     END IF;
     SELECT * INTO since FROM forgotten WHERE what = wanted FOR UPDATE;
     IF wanted = 'bodies' THEN
-        SELECT array_agg(workspace_id), array_agg(signal_id), array_agg(stored_at) INTO tenants,
-            ids, times
-        FROM (SELECT workspace_id, signal_id, stored_at FROM signals
-              WHERE (stored_at, signal_id) > (since.until_at, since.until_id)
-                AND stored_at < now() - make_interval(days => days)
-              ORDER BY stored_at, signal_id LIMIT most) AS next;
-        UPDATE signals s SET body = NULL, headers = NULL
-        FROM unnest(tenants, ids) AS old (workspace_id, signal_id)
-        WHERE s.workspace_id = old.workspace_id AND s.signal_id = old.signal_id
-            AND s.body IS NOT NULL;
-    ELSE
-        SELECT array_agg(workspace_id), array_agg(run_id), array_agg(finished_at) INTO tenants,
-            ids, times
-        FROM (SELECT workspace_id, run_id, finished_at FROM runs
-              WHERE (finished_at, run_id) > (since.until_at, since.until_id)
-                AND finished_at < now() - make_interval(days => days)
-              ORDER BY finished_at, run_id LIMIT most FOR UPDATE) AS next;
+        RETURN forget_bodies(days, most);
     END IF;
+    SELECT array_agg(workspace_id), array_agg(run_id), array_agg(finished_at) INTO tenants,
+        ids, times
+    FROM (SELECT workspace_id, run_id, finished_at FROM runs
+          WHERE (finished_at, run_id) > (since.until_at, since.until_id)
+            AND finished_at < now() - make_interval(days => days)
+          ORDER BY finished_at, run_id LIMIT most FOR UPDATE) AS next;
     IF wanted = 'inputs' THEN
         UPDATE runs r SET input = NULL FROM unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id AND r.input IS NOT NULL;

@@ -78,11 +78,6 @@ id!(/** A delivery, the message that carries it and the signal it becomes. */ De
 id!(/** A form submission, the message that carries it and the run that it starts. */ RunId,
     now_v7);
 
-impl DeliveryId {
-    /// The smallest id.
-    pub const FIRST: Self = Self(Uuid::nil());
-}
-
 impl RunId {
     /// The smallest id of a run that was received `milliseconds` after the start of 1970, or later.
     #[must_use]

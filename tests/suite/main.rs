@@ -25,6 +25,7 @@ mod demo;
 mod dependencies;
 mod desk;
 mod desk_rooms;
+mod doctor;
 mod documentation;
 mod documents;
 mod egress;

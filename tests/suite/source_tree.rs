@@ -172,7 +172,7 @@ fn http_is_at_the_edge() {
         "worker/src/egress/",
         "worker/desk/src/oidc.rs",
         "bin/letterbox/send.rs",
-        "bin/letterbox/broker_login.rs",
+        "bin/letterbox/dashboard.rs",
         "gateway/senders/",
     ];
     assert_only(&SERVICES, &["reqwest"], &clients);

@@ -223,6 +223,9 @@ async fn kept_headers_go_with_the_message() {
             .path();
     it.order("subscribe", "--queue kept");
     let secret = created["secret"].as_str().unwrap();
+    let canary = uuid::Uuid::new_v4().simple().to_string();
+    // Searched for in everything that the processes log.
+    letterbox_tests::marks::mark(&canary);
     let sending = it
         .webhook
         .http
@@ -230,11 +233,24 @@ async fn kept_headers_go_with_the_message() {
         .header("content-type", "application/json")
         .header("x-service-signature", letterbox_tests::sign(secret, b"[1]"))
         .header("x-topic", "orders")
-        .header("authorization", "Bearer abc")
+        .header("authorization", format!("Bearer {canary}"))
         .body("[1]");
     assert!(sending.send().await.unwrap().status().is_success());
     it.world.await_messages("kept", 1).await;
     let message = it.world.take_message("kept").await.unwrap();
+    assert!(!format!("{message:?}").contains(&canary));
+    let tables = "SELECT relname::text FROM pg_class
+        WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace";
+    let (mut found, mut known) = (0, 0);
+    for row in it.world.database.query(tables, &[]).await.unwrap() {
+        let name: String = row.get(0);
+        let holds =
+            |word: &str| format!("SELECT count(*) FROM {name} AS t WHERE t::text LIKE '%{word}%'");
+        found += it.world.count(&holds(&canary)).await;
+        known += it.world.count(&holds("x-topic")).await;
+    }
+    assert_eq!(found, 0, "in no table");
+    assert!(known > 0, "the search finds what is there");
     let unsigned = table(headers(&message), "unsigned_headers");
     assert_eq!(text(unsigned, "x-topic").as_deref(), Some("orders"));
     assert_eq!(unsigned.inner().len(), 1);
@@ -398,6 +414,16 @@ async fn a_queue_that_nobody_reads_gets_no_more() {
 /// A full queue refuses, and the cursor stands; so it does while the broker is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_and_a_broker_that_is_away_lose_nothing() {
+    stall_for(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a long sample"]
+async fn a_minute_of_either_loses_nothing() {
+    stall_for(Duration::from_secs(60)).await;
+}
+
+async fn stall_for(pause: Duration) {
     let it = Subscriber::new().await;
     it.order("subscribe", "--queue full");
     let small = r#"{"pattern": "^full$", "definition": {"max-length": 10}, "apply-to": "queues"}"#;
@@ -425,6 +451,7 @@ async fn a_full_queue_and_a_broker_that_is_away_lose_nothing() {
             > 0.0
     })
     .await;
+    sleep(pause).await;
     // What is taken makes room, so that it goes on, though the limit stays.
     let taken = it.take_all("full").await;
     let mut come: HashSet<String> = taken.iter().map(id).collect();
@@ -432,6 +459,7 @@ async fn a_full_queue_and_a_broker_that_is_away_lose_nothing() {
     for number in 60..70 {
         it.webhook.send(format!("[{number}]")).await;
     }
+    sleep(pause).await;
     broker.pass();
     it.world.await_signals(70).await;
     it.world.set_queue_policy(None).await;

@@ -12,6 +12,7 @@ mod approvals;
 mod audit;
 mod dead_letters;
 mod demo;
+mod doctor;
 mod documents;
 mod error;
 pub mod escape;
@@ -53,6 +54,7 @@ pub use self::{
     audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
+    doctor::{Finding, Verdict, examine_broker},
     documents::{
         Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, SecretFrom, Secrets, Set, Step, Verb,
     },
@@ -88,6 +90,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         grants::STATEMENTS,
         approvals::STATEMENTS,
         audit::STATEMENTS,
+        doctor::STATEMENTS,
         form_links::STATEMENTS,
         lost_claims::STATEMENTS,
         members::STATEMENTS,

@@ -55,13 +55,10 @@ JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_
 SELECT settled_position() - 1 AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 
-    /// The last position, of any workspace, that was stored over a minute before a time: no
-    /// transaction that stores signals takes longer.
+    /// Where the signals of a workspace begin that were stored since a time.
     CURSOR_AT = cursor_at "
-SELECT least(position, settled_position() - 1) AS position,
-       'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id
-FROM signals WHERE stored_at < $1::timestamptz - interval '1 minute'
-ORDER BY stored_at DESC LIMIT 1";
+SELECT position_before($1, $2) AS position,
+       'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 
     /// The logins that may read the signals of a workspace.
     SIGNAL_READERS = signal_readers "
@@ -264,12 +261,8 @@ impl Operator {
         let Some(from) = from else {
             return Ok(self.database.fetch_one(&CURSOR_NOW, &[]).await?);
         };
-        let last = self.database.fetch_optional(&CURSOR_AT, &[&from]).await?;
-        let first = SignalCursor {
-            position: 0,
-            signal_id: DeliveryId::FIRST,
-        };
-        Ok(last.unwrap_or(first))
+        let parameters = &[&workspace as _, &from as _];
+        Ok(self.database.fetch_one(&CURSOR_AT, parameters).await?)
     }
 
     /// Reads on: the next signals, at most `limit`, and where it goes on after them. None is left

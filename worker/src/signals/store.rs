@@ -20,7 +20,7 @@ INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_i
                      kind, entity, source_tool, event_id, amount_value, amount_currency, position)
 SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind, entity,
        source_tool, event_id, amount_value::numeric, amount_currency,
-       (SELECT next_signal_position())
+       (SELECT p.position FROM signal_position p)
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[])
      AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind,
@@ -35,7 +35,7 @@ RETURNING signal_id";
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
                      kind, generic_reason, position)
 SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, 'generic',
-       reason, (SELECT next_signal_position())
+       reason, (SELECT p.position FROM signal_position p)
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
             $7::text[], $8::text[])
      AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, reason)

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, Output,
-    broker_login::Logins,
     confirm::ask,
+    dashboard::Dashboard,
     file,
     settings::{CliSettings, sealing},
 };
@@ -67,7 +67,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     for (set, plan) in sets.iter().zip(&plans) {
         for login in plan.useless_logins() {
             // A login that is left behind could read what it should not.
-            Logins::from_environment()?.delete(login).await?;
+            Dashboard::from_environment()?.delete_login(login).await?;
         }
         let applying = operator.apply(&*keys, &secret, set, command.prune, &plan.steps);
         let applied = match applying.await {
@@ -111,7 +111,7 @@ async fn broker_of(
     for plan in plans {
         operator.check_at_broker(&broker, plan).await?;
         if plan.useless_logins().next().is_some() {
-            Logins::from_environment()?;
+            Dashboard::from_environment()?;
         }
     }
     Ok(Some(broker))

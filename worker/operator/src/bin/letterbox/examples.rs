@@ -85,6 +85,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox apply acme.json webhooks.toml --prune --yes",
     "letterbox workspace export Acme",
     "letterbox schema definition",
+    "letterbox doctor",
     "letterbox signal list --workspace Acme --limit 20",
     "letterbox signal list --workspace Acme --follow",
     "letterbox signal show 01a1ff48",

@@ -8,7 +8,7 @@ use letterbox_database::Fault;
 use letterbox_operator::{OperatorError, Reason};
 use serde_json::{Value, json};
 
-use crate::{broker_login, file, send};
+use crate::{dashboard, file, send};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Send(#[from] send::PostError),
     #[error(transparent)]
-    BrokerLogin(#[from] broker_login::LoginError),
+    Dashboard(#[from] dashboard::DashboardError),
     #[error("there is this subscription already, without that login: unsubscribe it first")]
     OtherLogin,
     #[error(
@@ -133,8 +133,8 @@ impl Failure {
             Self::Operator(OperatorError::Database(error)) => {
                 FailureKind::of_server(error.fault == Fault::Transient && !error.is_refusal())
             }
-            Self::BrokerLogin(broker_login::LoginError::Setting(_)) => FailureKind::Misused,
-            Self::BrokerLogin(error) => FailureKind::of_server(error.is_transient()),
+            Self::Dashboard(dashboard::DashboardError::Setting(_)) => FailureKind::Misused,
+            Self::Dashboard(error) => FailureKind::of_server(error.is_transient()),
             Self::Send(error) => FailureKind::of_server(error.is_transient()),
             Self::NotReady(_) => FailureKind::TryAgain,
             _ => FailureKind::Refused,

@@ -5,11 +5,12 @@ mod account;
 mod apply;
 mod approval;
 mod audit;
-mod broker_login;
 mod completion;
 mod confirm;
+mod dashboard;
 mod dead_letters;
 mod demo;
+mod doctor;
 mod examples;
 mod export;
 mod failure;
@@ -109,6 +110,9 @@ enum Command {
     Run(run::RunCommand),
     /// Show what is ready, what waits and for how long; exit code 3 if something is late
     Status(status::StatusCommand),
+    /// Look for what may be wrong with the installation, and say what mends it; exit code 1 for a
+    /// failure, 3 for a warning
+    Doctor,
     /// Ask a gateway or a worker whether it is ready; exit code 75 if it is not
     Ready {
         /// Its admin address, such as http://127.0.0.1:9080
@@ -235,6 +239,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Status(command) => {
             status::run(&settings.operator().await?, &command, settings.json).await
         }
+        Command::Doctor => doctor::run(&settings.operator().await?).await,
         Command::Ready { url } => ready::run(&url).await,
         Command::Signal(command) => {
             signal::run(&settings.operator().await?, command, settings.json).await

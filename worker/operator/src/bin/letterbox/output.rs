@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use letterbox_operator::escape;
 
+/// The exit code where something should be looked at.
+pub(crate) const LOOK: u8 = 3;
+
 /// The result of a command.
 pub(crate) enum Output {
     /// A text for people; the same as JSON text for programs.
@@ -20,11 +23,11 @@ pub(crate) enum Output {
         text: String,
         json: String,
     },
-    /// As a text; says by the exit code whether something is late.
+    /// As a text; says by the exit code how things are.
     Status {
         text: String,
         value: Value,
-        is_late: bool,
+        code: u8,
     },
     One(Value),
     /// JSON, for people and for programs.
@@ -65,7 +68,7 @@ impl Output {
     /// Prints to standard output.
     pub(crate) fn print(self, json: bool) -> ExitCode {
         let success = match self {
-            Self::Status { is_late: true, .. } => ExitCode::from(3),
+            Self::Status { code, .. } => ExitCode::from(code),
             _ => ExitCode::SUCCESS,
         };
         if let Self::Nothing = self {

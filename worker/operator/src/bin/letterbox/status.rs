@@ -34,11 +34,11 @@ pub(crate) async fn run(
     loop {
         let status = operator.status(broker.as_ref()).await?;
         if !command.watch {
-            let is_late = status.is_late;
+            let code = if status.is_late { output::LOOK } else { 0 };
             return Ok(Output::Status {
                 text: text(&status),
                 value: output::value(&status),
-                is_late,
+                code,
             });
         }
         let is_read = if json {

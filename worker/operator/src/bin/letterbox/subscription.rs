@@ -11,7 +11,7 @@ use letterbox_operator::{Named, NewSubscription, Operator, SubscribedTo};
 use serde_json::json;
 
 use crate::{
-    Failure, Output, broker_login::Logins, confirm::confirm_loss, in_workspace::InWorkspace,
+    Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace,
     output, times::moment,
 };
 
@@ -145,7 +145,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             // First: a login that is left behind could read what it should not.
             let login = operator.subscription(workspace, &of.queue).await?.login;
             if let Some(login) = &login {
-                Logins::from_environment()?.delete(login).await?;
+                Dashboard::from_environment()?.delete_login(login).await?;
             }
             let ending = operator.unsubscribe(&broker, workspace, &of.queue, delete_queue);
             Output::one(&ending.await?)
@@ -164,8 +164,8 @@ async fn subscribe(
         let subscription = operator.subscribe(&broker, workspace, new).await?;
         return Ok(Output::one(&subscription));
     };
-    let logins = Logins::from_environment()?;
-    let password = logins.make(login, &new.queue).await?;
+    let dashboard = Dashboard::from_environment()?;
+    let password = dashboard.make_login(login, &new.queue).await?;
     match operator.subscribe(&broker, workspace, new).await {
         Ok(subscription) if subscription.login.as_ref() == Some(login) => {
             let mut shown = output::value(&subscription);
@@ -173,11 +173,11 @@ async fn subscribe(
             Ok(Output::one(&shown))
         }
         Ok(_) => {
-            logins.delete(login).await?;
+            dashboard.delete_login(login).await?;
             Err(Failure::OtherLogin)
         }
         Err(error) => {
-            logins.delete(login).await?;
+            dashboard.delete_login(login).await?;
             Err(error.into())
         }
     }

@@ -1,11 +1,12 @@
-//! Users of the broker who read one queue and nothing else, made and deleted through the API of
-//! RabbitMQ's dashboard.
+//! The API of RabbitMQ's dashboard: users of the broker who read one queue and nothing else, and
+//! what it says of nodes, queues and users.
+
+use std::time::Duration;
 
 use letterbox_broker::AMQP_URL;
 use letterbox_common::{RandomError, Token, process::settings::SettingError};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use std::time::Duration;
 use url::Url;
 
 use crate::{
@@ -19,7 +20,7 @@ const MOST_OPEN: [(&str, u32); 2] = [("max-connections", 50), ("max-channels", 2
 
 /// Why a user of the broker was not made or deleted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LoginError {
+pub(crate) enum DashboardError {
     #[error("a login has 1 to 100 letters, digits and _ . -")]
     Name,
     #[error("the broker has a user {0:?} already: give another name")]
@@ -32,14 +33,14 @@ pub(crate) enum LoginError {
     Http(String),
 }
 
-impl LoginError {
+impl DashboardError {
     /// Whether the same may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Http(_))
     }
 }
 
-impl From<reqwest::Error> for LoginError {
+impl From<reqwest::Error> for DashboardError {
     fn from(error: reqwest::Error) -> Self {
         // The address has the dashboard's password in it.
         Self::Http(describe(&error.without_url()))
@@ -47,13 +48,13 @@ impl From<reqwest::Error> for LoginError {
 }
 
 /// RabbitMQ's dashboard, and the virtual host of the queues.
-pub(crate) struct Logins {
+pub(crate) struct Dashboard {
     dashboard: Url,
     /// Percent-encoded.
     virtual_host: String,
 }
 
-impl Logins {
+impl Dashboard {
     /// # Errors
     /// When `LETTERBOX_DASHBOARD_URL` or `AMQP_URL` is missing, or is no URL.
     pub(crate) fn from_environment() -> Result<Self, SettingError> {
@@ -77,16 +78,20 @@ impl Logins {
     ///
     /// # Errors
     /// When there is one of this name, or the dashboard does not answer or refuses.
-    pub(crate) async fn make(&self, login: &str, queue: &str) -> Result<Token, LoginError> {
+    pub(crate) async fn make_login(
+        &self,
+        login: &str,
+        queue: &str,
+    ) -> Result<Token, DashboardError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         if !(1..=100).contains(&login.len()) || !login.chars().all(is_plain) {
-            return Err(LoginError::Name);
+            return Err(DashboardError::Name);
         }
         let user = format!("users/{login}");
         match self.ask(Method::GET, &user, None).await? {
             (StatusCode::NOT_FOUND, _) => {}
-            (StatusCode::OK, _) => return Err(LoginError::Exists(login.to_owned())),
-            (status, text) => return Err(LoginError::Http(format!("{status} {text}"))),
+            (StatusCode::OK, _) => return Err(DashboardError::Exists(login.to_owned())),
+            (status, text) => return Err(DashboardError::Http(format!("{status} {text}"))),
         }
         let password = Token::generate()?;
         let given = json!({ "password": password.expose(), "tags": "" });
@@ -103,7 +108,7 @@ impl Logins {
         });
         for (path, given) in limits.into_iter().chain([(rights_at, rights)]) {
             if let Err(error) = self.order(Method::PUT, &path, Some(given)).await {
-                self.delete(login).await?;
+                self.delete_login(login).await?;
                 return Err(error);
             }
         }
@@ -114,9 +119,30 @@ impl Logins {
     ///
     /// # Errors
     /// When the dashboard does not answer or refuses.
-    pub(crate) async fn delete(&self, login: &str) -> Result<(), LoginError> {
+    pub(crate) async fn delete_login(&self, login: &str) -> Result<(), DashboardError> {
         self.order(Method::DELETE, &format!("users/{login}"), None)
             .await
+    }
+
+    /// What the dashboard's API says at a path.
+    ///
+    /// # Errors
+    /// When the dashboard does not answer or refuses.
+    pub(crate) async fn read(&self, path: &str) -> Result<Value, DashboardError> {
+        match self.ask(Method::GET, path, None).await? {
+            (status, text) if status.is_success() => {
+                serde_json::from_str(&text).map_err(|error| DashboardError::Http(error.to_string()))
+            }
+            (status, text) => Err(DashboardError::Http(format!("{path}: {status} {text}"))),
+        }
+    }
+
+    /// The same, of the virtual host.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) async fn read_of_host(&self, what: &str) -> Result<Value, DashboardError> {
+        self.read(&format!("{what}/{}", self.virtual_host)).await
     }
 
     async fn order(
@@ -124,12 +150,12 @@ impl Logins {
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<(), LoginError> {
+    ) -> Result<(), DashboardError> {
         let is_deleting = method == Method::DELETE;
         match self.ask(method, path, body).await? {
             (status, _) if status.is_success() => Ok(()),
             (StatusCode::NOT_FOUND, _) if is_deleting => Ok(()),
-            (status, text) => Err(LoginError::Http(format!("{status} {text}"))),
+            (status, text) => Err(DashboardError::Http(format!("{status} {text}"))),
         }
     }
 
@@ -138,7 +164,7 @@ impl Logins {
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<(StatusCode, String), LoginError> {
+    ) -> Result<(StatusCode, String), DashboardError> {
         let mut url = self.dashboard.clone();
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/api/{path}"));

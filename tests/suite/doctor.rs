@@ -1,0 +1,79 @@
+//! The doctor: finds what is wrong, says what mends it, changes nothing.
+
+use letterbox_tests::{Servers, World, eventually};
+use serde_json::Value;
+
+fn verdict<'f>(found: &'f Value, about: &str) -> &'f str {
+    let mut all = found.as_array().unwrap().iter();
+    let one = all.find(|one| one["about"] == about);
+    one.unwrap_or_else(|| panic!("nothing about {about}: {found:#}"))["verdict"]
+        .as_str()
+        .unwrap()
+}
+
+fn examine(world: &World, settings: &[(&str, &str)]) -> (i32, Value) {
+    let output = world.letterbox_with(settings, "doctor --json");
+    let told = String::from_utf8(output.stdout).unwrap();
+    let value = serde_json::from_str(&told)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code().unwrap(), value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_found_with_its_mend() {
+    let world = World::new().await;
+    let dashboard = &Servers::shared().dashboard_url;
+    let settings = [
+        ("AMQP_URL", world.amqp_url.as_str()),
+        ("LETTERBOX_DASHBOARD_URL", dashboard),
+    ];
+    let audited = world.count("SELECT count(*) FROM audit_log").await;
+    let (code, found) = examine(&world, &settings);
+    assert_eq!(code, 1, "nothing runs yet");
+    // The servers of the tests need not survive a crash.
+    for about in ["fsync", "gateways", "workers", "queues"] {
+        assert_eq!(verdict(&found, about), "failure", "{found:#}");
+    }
+    let known = ["fine", "warning", "failure"];
+    for one in found.as_array().unwrap() {
+        assert!(known.contains(&one["verdict"].as_str().unwrap()));
+        assert_eq!(one["mend"].is_null(), one["verdict"] == "fine", "{one}");
+    }
+    let (_gateway, _worker) = (world.gateway().await, world.worker().await);
+    eventually("processes and queues are fine", async || {
+        let (_, found) = examine(&world, &settings);
+        let about = ["gateways", "workers", "queues"];
+        about.iter().all(|about| verdict(&found, about) == "fine")
+    })
+    .await;
+    let (_, found) = examine(&world, &settings);
+    for about in [
+        "schema",
+        "synchronous_commit",
+        "clock",
+        "subscriptions",
+        "broker alarms",
+        "queue types",
+        "queue members",
+    ] {
+        assert_eq!(verdict(&found, about), "fine", "{about}: {found:#}");
+    }
+    // A transaction that was forgotten.
+    let holding = world.session(letterbox_database::Role::Login).await;
+    let begun = "BEGIN; SELECT pg_current_xact_id()";
+    holding.batch_execute(begun).await.unwrap();
+    let (code, without) = examine(&world, &[]);
+    assert_eq!(code, 1);
+    assert_eq!(verdict(&without, "queues"), "warning", "not looked at");
+    assert_eq!(
+        verdict(&without, "transactions"),
+        "fine",
+        "not open for long"
+    );
+    let after = world.count("SELECT count(*) FROM audit_log").await;
+    assert_eq!(after, audited, "it changes nothing");
+    let shown = world.letterbox("doctor");
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.starts_with("FAILURE"), "the worst first: {shown}");
+    assert!(shown.contains("=> ALTER SYSTEM RESET fsync"), "{shown}");
+}
