@@ -127,7 +127,7 @@ CREATE INDEX signals_by_position ON signals (workspace_id, position);
 CREATE FUNCTION position_before(tenant uuid, given timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    -- Whatever is at `low` or before was stored earlier, a minute at least; what is at `high` later.
+    -- Whatever is at `low` or before was stored earlier, a minute at least.
     low bigint := 0;
     high bigint := settled_position();
     middle bigint;

@@ -410,8 +410,14 @@ mod tests {
 
     #[test]
     fn a_cluster_is_judged_by_what_its_dashboard_says() {
-        let node = |alarm: bool, limit: f64| json!({"mem_alarm": false, "disk_free_alarm": alarm, "disk_free_limit": limit});
-        let queue = |kind: &str, members: &[&str]| json!({"name": "letterbox.v1.forms", "type": kind, "members": members});
+        let node = |alarm: bool, limit: f64| {
+            let mem_alarm = false;
+            json!({"mem_alarm": mem_alarm, "disk_free_alarm": alarm, "disk_free_limit": limit})
+        };
+        let queue = |kind: &str, members: &[&str]| {
+            let name = "letterbox.v1.forms";
+            json!({"name": name, "type": kind, "members": members})
+        };
         let nodes = json!([node(false, 2e9), node(false, 2e9), node(false, 2e9)]);
         let good = json!([queue("quorum", &["a", "b", "c"]), {"name": "other", "type": "classic"}]);
         let fine = verdicts(&nodes, &good, &json!([{"name": "admin"}]));
