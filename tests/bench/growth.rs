@@ -77,8 +77,11 @@ WITH filled AS (
          AS clock, generate_series(1, $2::bigint) AS number
     RETURNING workspace_id, delivery_id
 )
-INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, body, received_at)
-SELECT workspace_id, delivery_id, $3, 'generic', 'not_json', '0', now() FROM filled";
+INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, body, received_at,
+    position)
+SELECT workspace_id, delivery_id, $3, 'generic', 'not_json', '0', now(),
+    (SELECT position FROM signal_position)
+FROM filled";
 const MEMORY_BYTES: &str = "
 SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits
 WHERE inhparent = 'memory'::regclass";
@@ -97,10 +100,11 @@ const CHANGE_HALVES: &str =
 /// Of the last year, one each millisecond, without the bodies.
 const STORE_SIGNALS: &str = "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, entity, source_tool,
-    amount_value, amount_currency, event_id, received_at, stored_at)
+    amount_value, amount_currency, event_id, received_at, stored_at, position)
 SELECT workspace_id, (lpad(to_hex(ms + n), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
     webhook_id, kind, generic_reason, entity, source_tool, amount_value, amount_currency, event_id,
-    to_timestamp((ms + n) / 1000.0), to_timestamp((ms + n) / 1000.0)
+    to_timestamp((ms + n) / 1000.0), to_timestamp((ms + n) / 1000.0),
+    (SELECT p.position FROM signal_position p)
 FROM (SELECT * FROM signals ORDER BY signal_id DESC LIMIT 1) AS like_it,
     generate_series($1::bigint, $2) AS n,
     (SELECT (extract(epoch FROM now() - interval '1 year') * 1000)::bigint AS ms) AS clock";
