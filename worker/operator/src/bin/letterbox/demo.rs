@@ -79,7 +79,7 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
         account_keys: keys_of(SealedColumn::AccountCredential)?,
         dashboard_url: DASHBOARD_URL.read()?,
     };
-    let environment = [
+    let mut environment = vec![
         (DATABASE_URL.name, secrets.database_url.expose()),
         (AMQP_URL.name, secrets.amqp_url.expose()),
         (WEBHOOK_KEYS.name, secrets.webhook_keys.expose()),
@@ -88,6 +88,8 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
         ("LETTERBOX_APP_URL", settings.addresses.app()),
         ("LETTERBOX_DESK_URL", settings.addresses.desk()),
     ];
+    let dashboard = secrets.dashboard_url.as_ref();
+    environment.extend(dashboard.map(|url| (DASHBOARD_URL.name, url.expose())));
     let description = describe(settings, &command, &demo, &secrets, &environment);
     file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
     file::write_private(&path, &format!("{description:#}\n"))?;

@@ -14,7 +14,8 @@ use crate::Failure;
 /// RabbitMQ's dashboard, with its password.
 pub(crate) const DASHBOARD_URL: SecretSetting = SecretSetting {
     name: "LETTERBOX_DASHBOARD_URL",
-    about: "RabbitMQ's dashboard, which 'demo' names",
+    about: "RabbitMQ's dashboard, as http://USER:PASSWORD@HOST:PORT/: 'demo' names it, and 'signal \
+            subscribe --login' and 'doctor' use it",
 };
 
 /// The secret that a delivery is signed with.
