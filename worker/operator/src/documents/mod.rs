@@ -3,7 +3,9 @@
 //! left as it is. None holds a secret.
 
 mod apply;
+mod change;
 mod export;
+mod orders;
 
 use std::fmt;
 
@@ -22,7 +24,7 @@ use letterbox_database::Statement;
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
 
 /// Every statement of this module.
-pub(crate) static STATEMENTS: [&[&Statement]; 2] = [apply::STATEMENTS, export::STATEMENTS];
+pub(crate) static STATEMENTS: [&[&Statement]; 2] = [export::STATEMENTS, orders::STATEMENTS];
 
 /// One document. The kind of each is its member `kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
