@@ -4,11 +4,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::{Servers, World, binary};
+use crate::{World, binary, servers::folder};
 
 /// A file for a command; its name, which commands find.
 pub fn command_file(name: &str, text: &str) -> String {
-    std::fs::write(Servers::shared().folder.join(name), text).unwrap();
+    std::fs::write(folder().join(name), text).unwrap();
     name.to_owned()
 }
 
@@ -32,7 +32,7 @@ impl World {
     ) -> Output {
         Command::new(binary(program))
             .args(command.as_ref().split(' '))
-            .current_dir(&Servers::shared().folder)
+            .current_dir(folder())
             .env_clear()
             .envs([
                 ("DATABASE_URL", self.database_url.as_str()),

@@ -4,6 +4,7 @@
 mod agent;
 mod broker;
 mod command_line;
+mod desk;
 mod form;
 mod languages;
 mod mail;
@@ -19,6 +20,7 @@ mod world;
 
 pub use agent::{agent, model_answer, results_in, scripted};
 pub use command_line::command_file;
+pub use desk::{APP, Desk, Visitor, form_token_of, sign_in_link};
 pub use form::{DEFINITION, Form, definition_with, payload};
 pub use languages::{node, python};
 pub use mail::{Mail, MailServer};
@@ -28,5 +30,5 @@ pub use proxy::{Front, Proxy};
 pub use scene::{CHAT, EXPIRE, Scene, asking, post, script};
 pub use schema::{problems_of_definition, problems_of_documents, problems_of_policy};
 pub use sender::{Answer, Webhook, http_client, raw, sign};
-pub use servers::{PrivateBroker, PrivateDatabase, Servers};
+pub use servers::{PrivateBroker, PrivateDatabase, Servers, folder};
 pub use world::{CREDENTIAL, World, eventually};

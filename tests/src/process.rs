@@ -153,6 +153,11 @@ impl Process {
         assert!(status.success());
     }
 
+    /// Whether it is over already.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Asks it to stop, and does not wait.
     pub fn terminate(&self) {
         self.signal("-TERM");

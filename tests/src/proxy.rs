@@ -1,5 +1,13 @@
 //! A TCP proxy that breaks on command: between a process and one of its servers.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -17,8 +25,25 @@ enum Mode {
     Stall,
     /// What the client sends does not arrive; what the server sends does.
     StallToServer,
+    /// Everything arrives, later.
+    Delay(Duration),
+    /// Connections are closed in the middle of what is said next.
+    Tear,
     /// Connections are closed and new ones refused.
     Cut,
+}
+
+/// What the connections of one proxy share.
+#[derive(Clone)]
+struct Weather {
+    modes: watch::Receiver<Mode>,
+    harmed: Arc<AtomicU64>,
+}
+
+impl Weather {
+    fn note(&self) {
+        self.harmed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A proxy in front of one server.
@@ -26,6 +51,7 @@ pub struct Proxy {
     /// The server's URL, through the proxy.
     pub url: String,
     mode: watch::Sender<Mode>,
+    harmed: Arc<AtomicU64>,
 }
 
 /// An address that is known before the server behind it is.
@@ -45,12 +71,17 @@ impl Front {
     pub fn lead_to(self, server: String) -> Proxy {
         let (mode, modes) = watch::channel(Mode::Pass);
         let url = format!("http://{}", self.address());
+        let harmed = Arc::<AtomicU64>::default();
+        let weather = Weather {
+            modes,
+            harmed: harmed.clone(),
+        };
         tokio::spawn(async move {
             while let Ok((client, _)) = self.0.accept().await {
-                tokio::spawn(carry(client, server.clone(), modes.clone()));
+                tokio::spawn(carry(client, server.clone(), weather.clone()));
             }
         });
-        Proxy { url, mode }
+        Proxy { url, mode, harmed }
     }
 }
 
@@ -79,56 +110,72 @@ impl Proxy {
         self.mode.send_replace(Mode::StallToServer);
     }
 
+    /// Lets everything arrive so much later.
+    pub fn delay(&self, by: Duration) {
+        self.mode.send_replace(Mode::Delay(by));
+    }
+
+    pub fn tear(&self) {
+        self.mode.send_replace(Mode::Tear);
+    }
+
     pub fn cut(&self) {
         self.mode.send_replace(Mode::Cut);
     }
+
+    /// How many connections, or pieces of what they carry, were cut, torn, held or delayed so far.
+    pub fn harmed(&self) -> u64 {
+        self.harmed.load(Ordering::Relaxed)
+    }
 }
 
-async fn carry(client: TcpStream, server: String, mut modes: watch::Receiver<Mode>) {
+async fn carry(client: TcpStream, server: String, weather: Weather) {
+    let mut modes = weather.modes.clone();
     if *modes.borrow() == Mode::Cut {
-        return;
+        return weather.note();
     }
     let Ok(server) = TcpStream::connect(server).await else {
         return;
     };
     let ((client_in, client_out), (server_in, server_out)) =
         (client.into_split(), server.into_split());
-    let up = pump(
-        client_in,
-        server_out,
-        modes.clone(),
-        [Mode::Stall, Mode::StallToServer],
-    );
-    let down = pump(
-        server_in,
-        client_out,
-        modes.clone(),
-        [Mode::Stall, Mode::Stall],
-    );
+    let stalls = [Mode::Stall, Mode::StallToServer];
+    let up = pump(client_in, server_out, weather.clone(), stalls);
+    let stalls = [Mode::Stall, Mode::Stall];
+    let down = pump(server_in, client_out, weather.clone(), stalls);
     tokio::select! {
         () = up => {}
         () = down => {}
-        _ = modes.wait_for(|mode| *mode == Mode::Cut) => {}
+        _ = modes.wait_for(|mode| *mode == Mode::Cut) => weather.note(),
     }
 }
 
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut modes: watch::Receiver<Mode>,
+    mut weather: Weather,
     stalls: [Mode; 2],
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        let Ok(mode) = modes
-            .wait_for(|mode| !stalls.contains(mode))
-            .await
-            .map(|mode| *mode)
-        else {
+        if *weather.modes.borrow() != Mode::Pass {
+            weather.note();
+        }
+        let flowing = weather.modes.wait_for(|mode| !stalls.contains(mode));
+        let Ok(mode) = flowing.await.map(|mode| *mode) else {
             return;
         };
-        // What was held back when the proxy is cut never arrives.
-        if mode == Mode::Cut || to.write_all(&buffer[..read]).await.is_err() {
+        let length = match mode {
+            // What was held back when the proxy is cut never arrives.
+            Mode::Cut => return,
+            Mode::Tear => read / 2,
+            Mode::Delay(by) => {
+                tokio::time::sleep(by).await;
+                read
+            }
+            _ => read,
+        };
+        if to.write_all(&buffer[..length]).await.is_err() || length < read {
             return;
         }
     }

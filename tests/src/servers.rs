@@ -4,6 +4,12 @@ use std::{path::PathBuf, process::Command, sync::OnceLock};
 
 use uuid::Uuid;
 
+/// The folder for servers and files of the tests.
+pub fn folder() -> PathBuf {
+    let folder = std::env::var_os("LETTERBOX_TEST_FOLDER");
+    PathBuf::from(folder.expect("started by deploy/test or deploy/prove"))
+}
+
 /// Where the shared servers are.
 pub struct Servers {
     pub database_url: String,
@@ -12,7 +18,6 @@ pub struct Servers {
     /// For gateways and workers, with their rights.
     pub process_amqp_urls: [String; 2],
     pub dashboard_url: String,
-    pub folder: PathBuf,
 }
 
 impl Servers {
@@ -31,7 +36,6 @@ impl Servers {
                     get("LETTERBOX_TEST_WORKER_AMQP_URL"),
                 ],
                 dashboard_url: get("LETTERBOX_TEST_DASHBOARD_URL"),
-                folder: PathBuf::from(get("LETTERBOX_TEST_FOLDER")),
             }
         })
     }
@@ -53,9 +57,7 @@ struct Private {
 
 impl Private {
     fn new(kind: &str, last_verb: &'static str) -> Self {
-        let folder = Servers::shared()
-            .folder
-            .join(format!("{kind}-{}", Uuid::new_v4().simple()));
+        let folder = folder().join(format!("{kind}-{}", Uuid::new_v4().simple()));
         Self {
             script: script(kind),
             folder,
@@ -78,6 +80,16 @@ impl Private {
             String::from_utf8_lossy(&output.stderr)
         );
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Sends a signal to the server and all of its processes.
+    fn signal(&self, name: &str) {
+        let pid = self.run("pid", &[], &[]);
+        // The children first: they would end with their parent, in order.
+        let children = Command::new("pkill").args([name, "-P", &pid]).status();
+        children.expect("pkill runs");
+        let parent = Command::new("kill").args([name, &pid]).status();
+        assert!(parent.expect("kill runs").success());
     }
 }
 
@@ -109,20 +121,27 @@ impl PrivateBroker {
         self.0.run("url", &[], &[])
     }
 
-    pub fn ctl(&self, arguments: &[&str]) {
-        self.0.run("ctl", arguments, &[]);
+    /// The answer of `rabbitmqctl`.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        self.0.run("ctl", arguments, &[])
     }
 
     /// Ends the node as a crash would.
     pub fn kill(&self) {
-        let pid = self.0.run("pid", &[], &[]);
-        assert!(
-            Command::new("kill")
-                .args(["-KILL", &pid])
-                .status()
-                .expect("kill runs")
-                .success()
-        );
+        self.0.signal("-KILL");
+    }
+
+    pub fn freeze(&self) {
+        self.0.signal("-STOP");
+    }
+
+    pub fn thaw(&self) {
+        self.0.signal("-CONT");
+    }
+
+    /// Stops it in order.
+    pub fn stop(&self) {
+        self.0.run("stop", &[], &[]);
     }
 }
 
@@ -137,7 +156,29 @@ impl PrivateDatabase {
         Self(private)
     }
 
+    pub fn start_again(&self) {
+        self.0.run("start", &[], &[]);
+    }
+
     pub fn url(&self) -> String {
         self.0.run("url", &[], &[])
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&self) {
+        self.0.signal("-KILL");
+    }
+
+    pub fn freeze(&self) {
+        self.0.signal("-STOP");
+    }
+
+    pub fn thaw(&self) {
+        self.0.signal("-CONT");
+    }
+
+    /// Stops it in order.
+    pub fn stop(&self) {
+        self.0.run("stop", &[], &[]);
     }
 }

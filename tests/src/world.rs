@@ -1,7 +1,10 @@
 //! A world: one test's database and virtual host, with an operator's and an observer's view of
 //! them.
 
-use std::time::Duration;
+use std::{
+    sync::{LazyLock, mpsc},
+    time::Duration,
+};
 
 use letterbox_broker::declare;
 use letterbox_common::{
@@ -38,6 +41,35 @@ pub struct World {
     pub account_keys: String,
     /// The database under the login that owns it: sees everything.
     pub database: tokio_postgres::Client,
+    _over: Option<Over>,
+}
+
+/// Drops its database on the shared server when the world is over.
+struct Over(String);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        // Beside the tests, one after the other: each waits for a checkpoint.
+        static DROPPING: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
+            let (sender, receiver) = mpsc::channel();
+            std::thread::spawn(move || drop_databases(&receiver));
+            sender
+        });
+        let _ = DROPPING.send(std::mem::take(&mut self.0));
+    }
+}
+
+fn drop_databases(names: &mpsc::Receiver<String>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let admin = connect(&Servers::shared().database_url).await;
+        for name in names {
+            let order = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+            let _ = admin.batch_execute(&order).await;
+        }
+    });
 }
 
 impl World {
@@ -60,6 +92,7 @@ impl World {
         let amqp_url = create_vhost(servers, &name).await;
         let for_vhost = |url: &String| url.replace("%2f", &name);
         let mut world = Self::on(database_url, amqp_url).await;
+        world._over = Some(Over(name.clone()));
         world.process_amqp_urls = servers.process_amqp_urls.each_ref().map(for_vhost);
         for url in &world.process_amqp_urls {
             mark_password(url);
@@ -89,6 +122,7 @@ impl World {
             webhook_keys: WEBHOOK_KEYS.into(),
             account_keys: ACCOUNT_KEYS.into(),
             database,
+            _over: None,
         }
     }
 

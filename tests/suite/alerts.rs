@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, process::Command};
 
 use letterbox_common::process::metrics::Metric;
-use letterbox_tests::{Servers, command_file};
+use letterbox_tests::{command_file, folder};
 use serde_json::{Value, json};
 
 use crate::source_tree::{read, root};
@@ -65,7 +65,7 @@ fn the_dashboard_asks_for_what_there_is() {
     });
     let groups = json!({"groups": [{"name": "dashboard", "rules": rules.collect::<Vec<_>>()}]});
     let file = command_file("dashboard.rules.json", &groups.to_string());
-    let file = Servers::shared().folder.join(file);
+    let file = folder().join(file);
     promtool(&["check", "rules", "--lint=none", file.to_str().unwrap()]);
 }
 

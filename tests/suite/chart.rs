@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use letterbox_tests::Servers;
+use letterbox_tests::folder;
 use serde_json::{Value, json};
 
 use crate::source_tree::root;
@@ -18,7 +18,7 @@ fn render(values: &Value) -> Option<Result<Vec<Value>, String>> {
         .arg(values.to_string())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // Helm keeps a cache in the home folder.
-        .env("HOME", &Servers::shared().folder)
+        .env("HOME", folder())
         .output()
         .unwrap();
     if told.status.code() == Some(77) {

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use letterbox_tests::{Peer, Reply, Servers, World, binary, command_file, payload, post};
+use letterbox_tests::{Peer, Reply, World, binary, command_file, folder, payload, post};
 use serde_json::{Value, json};
 
 /// Exit code of a command that failed, and what programs are told.
@@ -134,9 +134,7 @@ async fn a_story_hides_no_action() {
 #[tokio::test]
 async fn a_workspace_need_not_be_named_again() {
     let world = World::new().await;
-    let home = Servers::shared()
-        .folder
-        .join(uuid::Uuid::new_v4().to_string());
+    let home = folder().join(uuid::Uuid::new_v4().to_string());
     let home = home.display().to_string();
     let at_home = [("XDG_CONFIG_HOME", home.as_str())];
     let order = |command: &str| world.order_with(&at_home, command);
@@ -185,7 +183,7 @@ async fn a_workspace_need_not_be_named_again() {
 #[tokio::test]
 async fn every_command_has_a_man_page() {
     let world = World::new().await;
-    let folder = Servers::shared().folder.join("man");
+    let folder = folder().join("man");
     std::fs::create_dir_all(&folder).unwrap();
     let written = world.order(format!("man {}", folder.display()));
     assert_eq!(written["folder"], folder.display().to_string());

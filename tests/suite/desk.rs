@@ -1,145 +1,12 @@
 //! The desk: people sign in, see what waits for them and what became of submissions, and answer.
 //! Nothing is done that they did not send from a page of their own session.
 
-use letterbox_common::{ids::ApprovalId, states::MemberRole};
-use letterbox_tests::{Front, Peer, Process, Proxy, Reply, Scene, World, post};
-use reqwest::{Response, StatusCode, redirect::Policy};
+use letterbox_common::states::MemberRole;
+use letterbox_tests::{Desk, Peer, Reply, Scene, Visitor, World, post};
+use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::browser::{Browser, Engine, Reader, in_every_browser};
-
-/// Whom a trusted proxy names.
-const CLIENT: &str = "198.51.100.9";
-
-/// Where form links lead.
-pub(crate) const APP: &str = "https://app.example";
-
-/// A desk at an address of its own.
-pub(crate) struct Desk {
-    pub(crate) url: String,
-    _process: Process,
-    _way: Proxy,
-}
-
-impl Desk {
-    pub(crate) async fn start(world: &World) -> Self {
-        Self::start_with(world, &[]).await
-    }
-
-    pub(crate) async fn start_with(world: &World, more: &[(&str, &str)]) -> Self {
-        let front = Front::bind().await;
-        let url = format!("http://{}", front.address());
-        let settings = [
-            ("LETTERBOX_DESK_URL", url.as_str()),
-            ("LETTERBOX_APP_URL", APP),
-        ];
-        let process = world.start("letterbox-desk", &[&settings, more].concat());
-        process.await_ready().await;
-        let way = front.lead_to(process.public_address());
-        Self {
-            url,
-            _process: process,
-            _way: way,
-        }
-    }
-
-    pub(crate) async fn link(&self, world: &World, user: impl ToString) -> String {
-        let order = format!("user sign-in-link {}", user.to_string());
-        let settings = [("LETTERBOX_DESK_URL", self.url.as_str())];
-        let link = world.order_with(&settings, order);
-        link["url"].as_str().unwrap().to_owned()
-    }
-
-    /// A browser without scripts, signed in.
-    pub(crate) async fn visitor(&self, world: &World, user: impl ToString) -> Visitor {
-        let mut visitor = Visitor::new(&self.url);
-        let link = self.link(world, user).await;
-        let (_, token) = link.split_once("token=").unwrap();
-        let signed_in = visitor.send("/sign-in", &[("token", token)]).await;
-        assert_eq!(signed_in.status(), StatusCode::SEE_OTHER);
-        let cookie = signed_in.headers()["set-cookie"].to_str().unwrap();
-        visitor.cookie = cookie.split(';').next().unwrap().to_owned();
-        visitor
-    }
-}
-
-/// A client that does what a page says, and what it does not.
-pub(crate) struct Visitor {
-    http: reqwest::Client,
-    url: String,
-    origin: Option<String>,
-    pub(crate) cookie: String,
-}
-
-impl Visitor {
-    pub(crate) fn new(url: &str) -> Self {
-        let http = reqwest::Client::builder().redirect(Policy::none());
-        Self {
-            http: http.build().unwrap(),
-            url: url.to_owned(),
-            origin: Some(url.to_owned()),
-            cookie: String::new(),
-        }
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Response {
-        let request = self.http.get(format!("{}{path}", self.url));
-        request.header("cookie", &self.cookie).send().await.unwrap()
-    }
-
-    pub(crate) async fn page(&self, path: &str) -> String {
-        let response = self.get(path).await;
-        assert_eq!(response.status(), StatusCode::OK, "{path}");
-        response.text().await.unwrap()
-    }
-
-    /// Posts a form.
-    pub(crate) async fn send(&self, path: &str, form: &[(&str, &str)]) -> Response {
-        let encoded = url::form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(form)
-            .finish();
-        let media_type = "application/x-www-form-urlencoded";
-        self.post(path, media_type, encoded).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, media_type: &str, body: String) -> Response {
-        let mut request = self
-            .http
-            .post(format!("{}{path}", self.url))
-            .header("x-forwarded-for", CLIENT)
-            .header("cookie", &self.cookie)
-            .header("content-type", media_type)
-            .body(body);
-        if let Some(origin) = &self.origin {
-            request = request.header("origin", origin);
-        }
-        request.send().await.unwrap()
-    }
-
-    /// What the forms of a page carry.
-    pub(crate) async fn form_token(&self) -> String {
-        let page = self.page("/").await;
-        let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
-        token.split_once('"').unwrap().0.to_owned()
-    }
-
-    /// Posts a form of a page, with what its forms carry.
-    pub(crate) async fn order(&self, path: &str, form: &[(&str, &str)]) -> Response {
-        let token = self.form_token().await;
-        let carried = [("form_token", token.as_str())];
-        self.send(path, &[&carried, form].concat()).await
-    }
-
-    async fn answer(&self, question: ApprovalId, answer: &str) -> Response {
-        let question = question.to_string();
-        let form = [
-            ("question", question.as_str()),
-            ("answer", answer),
-            ("reason", "looked at it"),
-        ];
-        self.order("/questions", &form).await
-    }
-}
 
 /// A link shows a page and a button, which works once; signing out ends the session everywhere.
 #[tokio::test(flavor = "multi_thread")]
@@ -291,7 +158,7 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
         .unwrap();
     assert_eq!(entry["proven_by"], "link");
     assert_eq!(entry["reason"], "looked at it");
-    assert_eq!(entry["address"], CLIENT);
+    assert_eq!(entry["address"], Visitor::ADDRESS);
     let late = owner.answer(question.approval_id, "deny").await;
     assert_eq!(late.status(), StatusCode::CONFLICT);
     assert!(late.text().await.unwrap().contains("approved already"));

@@ -7,12 +7,11 @@ use letterbox_common::{
     states::MemberRole,
 };
 use letterbox_tests::{
-    Form, Peer, Reply, Scene, Webhook, World, definition_with, eventually, payload, post,
+    APP, Desk, Form, Peer, Reply, Scene, Visitor, Webhook, World, definition_with, eventually,
+    payload, post,
 };
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
-
-use crate::desk::{APP, Desk, Visitor};
 
 /// What a page shows once.
 fn shown(page: &str) -> Vec<String> {
@@ -31,22 +30,6 @@ async fn member(world: &World, workspace: WorkspaceId, name: &str, role: MemberR
     let email = format!("{name}@example.com");
     let invited = operator.invite(workspace, &email, name, role);
     invited.await.unwrap().user_id
-}
-
-impl Visitor {
-    /// Posts a form of a page in the way that carries files.
-    async fn order_with_file(&self, path: &str, form: &[(&str, &str)]) -> Response {
-        let token = self.form_token().await;
-        // As browsers send a field for a file when none is chosen.
-        let none = ("definition\"; filename=\"", "");
-        let carried = [("form_token", token.as_str()), none];
-        let parts = carried.iter().chain(form).map(|(name, value)| {
-            format!("--XX\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
-        });
-        let body = format!("{}--XX--\r\n", parts.collect::<String>());
-        let media_type = "multipart/form-data; boundary=XX";
-        self.post(path, media_type, body).await
-    }
 }
 
 /// From a definition with a mistake to a form that people reach, and back.

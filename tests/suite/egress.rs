@@ -163,7 +163,7 @@ async fn a_bad_certificate_gets_nothing() {
         &format!("roots-{}.pem", uuid::Uuid::new_v4()),
         &trusted.pem(),
     );
-    let roots = letterbox_tests::Servers::shared().folder.join(roots);
+    let roots = letterbox_tests::folder().join(roots);
     let named = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
     let mut expired = named("localhost");
     expired.not_before = rcgen::date_time_ymd(2001, 1, 1);

@@ -8,7 +8,7 @@ use std::{
 
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
-    Form, Peer, Reply, Scene, Servers, World, asking, binary, command_file, payload, post, script,
+    Form, Peer, Reply, Scene, World, asking, binary, command_file, folder, payload, post, script,
 };
 use serde_json::{Value, json};
 
@@ -408,7 +408,7 @@ impl Following {
     fn start(world: &World, command: &str) -> Self {
         let mut child = Command::new(binary("letterbox"))
             .args(command.split(' '))
-            .current_dir(&Servers::shared().folder)
+            .current_dir(folder())
             .env_clear()
             .env("DATABASE_URL", &world.database_url)
             .stdout(Stdio::piped())

@@ -2,11 +2,11 @@
 //! within a while, without a word of a stranger's. Links to sign in come the same way.
 
 use letterbox_common::states::MemberRole;
-use letterbox_tests::{Form, MailServer, Peer, Process, Reply, World, eventually, payload, post};
+use letterbox_tests::{
+    Desk, Form, MailServer, Peer, Process, Reply, Visitor, World, eventually, payload, post,
+};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-
-use crate::desk::{Desk, Visitor};
 
 const DESK: &str = "https://desk.example.com/";
 

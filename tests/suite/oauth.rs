@@ -14,14 +14,13 @@ use letterbox_common::{
 };
 use letterbox_operator::NewGrant;
 use letterbox_tests::{
-    Form, Peer, Process, Received, Reply, World, command_file, definition_with, eventually, post,
+    Desk, Form, Peer, Process, Received, Reply, Visitor, World, command_file, definition_with,
+    eventually, post,
 };
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use url::{Url, form_urlencoded};
-
-use crate::desk::{Desk, Visitor};
 
 const SECRET: &str = "canary-client-secret";
 

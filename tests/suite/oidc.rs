@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use letterbox_tests::{Peer, Received, Reply, World};
+use letterbox_tests::{Desk, Peer, Received, Reply, Visitor, World};
 use openidconnect::{
     Audience, EmptyAdditionalClaims, EndUserEmail, IssuerUrl, JsonWebKeyId, Nonce,
     PrivateSigningKey, StandardClaims, SubjectIdentifier,
@@ -19,8 +19,6 @@ use openidconnect::{
 use reqwest::{Response, StatusCode};
 use serde_json::json;
 use url::Url;
-
-use crate::desk::{Desk, Visitor};
 
 const CLIENT: &str = "the-desk";
 const SECRET: &str = "secret-of-the-desk-at-the-issuer";

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use letterbox_tests::{Servers, World, payload};
+use letterbox_tests::{World, folder, payload};
 use tokio::process::Command;
 
 /// Each takes 20 requests a minute.
@@ -21,9 +21,7 @@ async fn the_gateway_answers_as_it_is_described() {
         tokens.push(world.form(&gateway).await.token);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = Servers::shared()
-        .folder
-        .join(format!("openapi-{}", webhook.address.webhook));
+    let folder = folder().join(format!("openapi-{}", webhook.address.webhook));
     std::fs::create_dir(&folder).unwrap();
     let examples = std::env::var("LETTERBOX_TEST_EXAMPLES").unwrap_or("300".to_owned());
     let checked = Command::new(program)

@@ -7,7 +7,7 @@ use letterbox_tests::{World, binary, command_file, eventually};
 #[tokio::test]
 async fn secrets_come_from_files_as_well() {
     let world = World::new().await;
-    let folder = letterbox_tests::Servers::shared().folder.clone();
+    let folder = letterbox_tests::folder();
     let file = |name: &str, text: &str| {
         let name = format!("{name}-{}", uuid::Uuid::new_v4());
         let path = folder.join(command_file(&name, text));

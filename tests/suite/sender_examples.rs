@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use letterbox_tests::{Proxy, Servers, Webhook, World, sign};
+use letterbox_tests::{Proxy, Webhook, World, folder, sign};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -88,7 +88,7 @@ async fn every_sender_signs_sends_and_tries_again() {
     let _worker = world.worker().await;
     let webhook = world.webhook(&gateway).await;
     let name = format!("senders-{}", webhook.address.webhook);
-    let scratch = Servers::shared().folder.join(name);
+    let scratch = folder().join(name);
     std::fs::create_dir(&scratch).unwrap();
     let commands = commands(&scratch).await;
     for (number, (language, command)) in commands.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use letterbox_tests::{Proxy, Servers, World};
+use letterbox_tests::{Proxy, World, folder};
 use tokio::net::UnixDatagram;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ struct Supervisor {
 
 impl Supervisor {
     fn new() -> Self {
-        let path = Servers::shared().folder.join(Uuid::new_v4().to_string());
+        let path = folder().join(Uuid::new_v4().to_string());
         let socket = UnixDatagram::bind(&path).unwrap();
         Self { socket, path }
     }

@@ -9,6 +9,7 @@ mod error;
 mod message;
 pub mod metrics;
 mod publisher;
+mod reading;
 mod settings;
 pub mod spans;
 mod subscription;
@@ -23,6 +24,7 @@ pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::{BrokerError, close_channel, with_timeout};
 pub use message::{MalformedMessage, Message, MessageType, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
+pub use reading::read_queue;
 pub use settings::{AMQP_URL, BrokerTarget};
 pub use subscription::{
     NotPublished, Published, SignalChannel, SignalMessage, declare_subscription, end_subscription,

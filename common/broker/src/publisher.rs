@@ -24,7 +24,7 @@ use std::{
 
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
-use letterbox_common::process::readiness::Component;
+use letterbox_common::{fail_point::fails, process::readiness::Component};
 use tokio::{
     sync::{oneshot, watch},
     time::MissedTickBehavior,
@@ -126,6 +126,10 @@ impl Publisher {
             return Err(PublishError::Unavailable);
         }
         let began = Instant::now();
+        let key = message.routing_key.clone();
+        if fails(&["publish", &key, "before"]).await {
+            return Err(PublishError::Lost);
+        }
         let (confirm, confirmed) = oneshot::channel();
         // Never waits for room: a full queue means that the broker is slower than its callers.
         self.jobs
@@ -144,6 +148,9 @@ impl Publisher {
             () = tokio::time::sleep(self.deadline) => Err(PublishError::TimedOut),
         };
         if result.is_ok() {
+            if fails(&["publish", &key, "after"]).await {
+                return Err(PublishError::TimedOut);
+            }
             metrics::PUBLISH_DURATION.record::<&str, 0>([], began.elapsed());
         }
         result

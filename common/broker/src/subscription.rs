@@ -16,7 +16,7 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
-use letterbox_common::webhook::KeptHeaders;
+use letterbox_common::{fail_point::fails, webhook::KeptHeaders};
 
 use crate::{
     BrokerError, BrokerTarget,
@@ -261,19 +261,23 @@ impl SignalChannel {
 
     /// Publishes a batch and waits for its confirms.
     pub async fn publish(&self, batch: &[SignalMessage]) -> Published {
+        // A returned message is told with any of the confirms: what is not all told is not certain.
+        let uncertain = |failure| Published {
+            confirmed: 0,
+            failure: Some(failure),
+        };
+        if fails(&["publish.signals.before"]).await {
+            return uncertain(NotPublished::Silent);
+        }
         let publishing = tokio::time::timeout(CONFIRM_TIMEOUT, self.publish_all(batch));
-        match publishing.await {
+        let published = publishing.await;
+        if fails(&["publish.signals.after"]).await {
+            return uncertain(NotPublished::Silent);
+        }
+        match published {
             Ok(Ok(published)) => published,
-            // A returned message is told with any of the confirms: what is not all told is not
-            // certain.
-            Ok(Err(failure)) => Published {
-                confirmed: 0,
-                failure: Some(failure),
-            },
-            Err(_) => Published {
-                confirmed: 0,
-                failure: Some(NotPublished::Silent),
-            },
+            Ok(Err(failure)) => uncertain(failure),
+            Err(_) => uncertain(NotPublished::Silent),
         }
     }
 

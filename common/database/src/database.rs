@@ -13,7 +13,7 @@ use std::{
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use deadpool_postgres::Pool;
-use letterbox_common::process::settings::SettingError;
+use letterbox_common::{fail_point::fails, process::settings::SettingError};
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
@@ -242,14 +242,17 @@ impl Database {
             return Err(error);
         }
         let began = Instant::now();
-        let calling = self.run_with_retries(call);
-        let result = match tokio::time::timeout(self.time_limit, calling).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.silence.note_failure(began);
-                Err(DatabaseError::timed_out(name, self.time_limit))
+        let mut result = Err(DatabaseError::timed_out(name, self.time_limit));
+        if !fails(&["statement", name, "before"]).await {
+            let calling = self.run_with_retries(call);
+            match tokio::time::timeout(self.time_limit, calling).await {
+                Ok(answer) => result = answer,
+                Err(_) => self.silence.note_failure(began),
             }
-        };
+            if result.is_ok() && fails(&["statement", name, "after"]).await {
+                result = Err(DatabaseError::timed_out(name, self.time_limit));
+            }
+        }
         metrics::STATEMENT_DURATION.record([name], began.elapsed());
         if let Err(error) = &result {
             metrics::STATEMENT_FAILURES.add([name, error.fault.as_str()], 1);

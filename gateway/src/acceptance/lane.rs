@@ -18,7 +18,10 @@ use crate::{
     open_batches::{BatchId, Outlet, Settlements, Spill},
     work_queues::WorkQueues,
 };
-use letterbox_common::batcher::{Asked, BatchWork};
+use letterbox_common::{
+    batcher::{Asked, BatchWork},
+    fail_point::fails,
+};
 
 /// The parts that all lanes share.
 #[derive(Clone)]
@@ -139,7 +142,11 @@ impl<I: IntakeItem> Lane<I> {
                 Ok(()) => {
                     // Before the answer, so that a repeat after it is a duplicate.
                     self.parts.settlements.confirm(group.message.batch);
-                    group.answer(Outcome::First);
+                    let is_lost = fails(&["answer.before"]).await;
+                    group.answer(match is_lost {
+                        false => Outcome::First,
+                        true => Outcome::Unavailable,
+                    });
                     None
                 }
                 Err(_) => Some(group),

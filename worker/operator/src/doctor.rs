@@ -74,11 +74,14 @@ pub struct Finding {
     pub detail: String,
     /// What mends it; `None` if all is well.
     pub mend: Option<&'static str>,
+    /// Whether `letterbox check --repair` does.
+    #[serde(skip)]
+    pub repairs: bool,
 }
 
 impl Finding {
     /// A finding that is fine if `is_fine`.
-    fn new(
+    pub(crate) fn new(
         about: &'static str,
         is_fine: bool,
         otherwise: Verdict,
@@ -90,7 +93,19 @@ impl Finding {
             verdict: if is_fine { Verdict::Fine } else { otherwise },
             detail,
             mend: (!is_fine).then_some(mend),
+            repairs: false,
         }
+    }
+
+    /// Something that can't be looked at, for want of a setting.
+    pub(crate) fn unseen(about: &'static str, mend: &'static str) -> Self {
+        Self::new(
+            about,
+            false,
+            Verdict::Warning,
+            "not looked at".to_owned(),
+            mend,
+        )
     }
 }
 
@@ -179,13 +194,7 @@ impl Operator {
                     .await
                     .map_err(|error| error.to_string()),
             )),
-            None => found.push(Finding::new(
-                "queues",
-                false,
-                Verdict::Warning,
-                "not looked at".to_owned(),
-                "set AMQP_URL",
-            )),
+            None => found.push(Finding::unseen("queues", "set AMQP_URL")),
         }
         Ok(found)
     }

@@ -10,6 +10,7 @@ mod accounts;
 mod addresses;
 mod approvals;
 mod audit;
+mod check;
 mod dead_letters;
 mod demo;
 mod doctor;
@@ -90,6 +91,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         grants::STATEMENTS,
         approvals::STATEMENTS,
         audit::STATEMENTS,
+        check::STATEMENTS,
         doctor::STATEMENTS,
         form_links::STATEMENTS,
         lost_claims::STATEMENTS,

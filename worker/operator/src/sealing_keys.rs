@@ -281,6 +281,28 @@ impl Operator {
         Ok(rotation)
     }
 
+    /// The sealed values that do not open: table, column, id and why.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub(crate) async fn closed_values(
+        &self,
+        keys: &KeyRings,
+    ) -> Result<Vec<String>, OperatorError> {
+        let mut closed = Vec::new();
+        for column in SealedColumn::ALL {
+            let (keys, mut after) = (keys.of(column), None);
+            loop {
+                let page = self.sealed_values(column, after).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.key());
+                let opened = page.iter().map(|value| reseal(keys, column, value));
+                closed.extend(opened.filter_map(|one| one.err().map(|why| why.to_string())));
+            }
+        }
+        Ok(closed)
+    }
+
     async fn rotate_column(
         &self,
         keys: &KeyRing,

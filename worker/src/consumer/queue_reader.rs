@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream::ReadyChunks};
 use lapin::{Channel, Connection, message::Delivery, options::*, types::FieldTable};
 use letterbox_broker::{BrokerError, close_channel, with_timeout};
+use letterbox_common::fail_point::fails;
 use tokio_util::sync::CancellationToken;
 
 /// How long the broker may take to answer.
@@ -98,14 +99,17 @@ impl QueueReader {
 
     /// Acknowledges a message, or, with `multiple`, every message fetched on its channel up to it.
     pub(super) async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
+        let ended = || BrokerError::Ended("the channel closed before the acknowledgement".into());
+        if fails(&["acknowledge.before"]).await {
+            return Err(ended());
+        }
         let acknowledging = message.ack(BasicAckOptions { multiple });
         // lapin returns `false` if the acknowledgement was not sent: the message will be
         // redelivered, so the session must not go on as if it were done.
-        if with_timeout(ANSWER_TIMEOUT, acknowledging).await? {
-            return Ok(());
+        let is_sent = with_timeout(ANSWER_TIMEOUT, acknowledging).await?;
+        if !is_sent || fails(&["acknowledge.after"]).await {
+            return Err(ended());
         }
-        Err(BrokerError::Ended(
-            "the channel closed before the acknowledgement".into(),
-        ))
+        Ok(())
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use letterbox_common::sealing::Secret;
+use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
 use letterbox_workflow::actions::Request;
 use reqwest::{
@@ -148,8 +148,7 @@ impl Egress {
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
-        let response = sending.send().await.map_err(|error| explain(&error))?;
-        Ok(receive(response).await)
+        exchange("request", sending.send()).await
     }
 }
 
@@ -166,9 +165,22 @@ impl Egress {
         let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
         let way = self.way_to(request.url());
         way.check_literal(request.url())?;
-        let response = way.client.execute(request).await;
-        Ok(receive(response.map_err(|error| explain(&error))?).await)
+        exchange("exchange", way.client.execute(request)).await
     }
+}
+
+async fn exchange(
+    step: &str,
+    sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
+) -> Result<HttpResponse, EgressError> {
+    if fails(&[step, "before"]).await {
+        return Err(EgressError::NotSent("a fail point".to_owned()));
+    }
+    let response = receive(sending.await.map_err(|error| explain(&error))?).await;
+    if fails(&[step, "after"]).await {
+        return Err(EgressError::Failed("a fail point".to_owned()));
+    }
+    Ok(response)
 }
 
 impl Way {

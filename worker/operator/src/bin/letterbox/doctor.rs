@@ -19,16 +19,21 @@ pub(crate) async fn run(operator: &Operator) -> Result<Output, Failure> {
     if broker.is_some() && DASHBOARD_URL.read()?.is_some() {
         found.extend(ask_dashboard(&Dashboard::from_environment()?).await?);
     }
+    Ok(output(&found))
+}
+
+/// Findings, and the exit code of the worst.
+pub(crate) fn output(found: &[Finding]) -> Output {
     let worst = found.iter().map(|one| one.verdict).max();
-    Ok(Output::Status {
-        text: text(&found),
+    Output::Status {
+        text: text(found),
         value: output::value(&found),
         code: match worst {
             None | Some(Verdict::Fine) => 0,
             Some(Verdict::Warning) => output::LOOK,
             Some(Verdict::Failure) => 1,
         },
-    })
+    }
 }
 
 async fn ask_dashboard(dashboard: &Dashboard) -> Result<Vec<Finding>, DashboardError> {

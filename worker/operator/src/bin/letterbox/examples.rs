@@ -86,6 +86,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox workspace export Acme",
     "letterbox schema definition",
     "letterbox doctor",
+    "letterbox check --repair",
     "letterbox signal list --workspace Acme --limit 20",
     "letterbox signal list --workspace Acme --follow",
     "letterbox signal show 01a1ff48",
@@ -106,6 +107,8 @@ const EXAMPLES: &[&str] = &[
     "letterbox send form --url 'https://letterbox.example.com/forms?token=…' answer.json",
     "letterbox send webhook --url https://letterbox.example.com/webhooks/incoming/… \
      --secret-file secret event.json",
+    "letterbox prove https://letterbox.example.com/webhooks/incoming/… --secret-file secret \
+     --queue prove --fault 'systemctl restart rabbitmq-server'",
     "letterbox receive --listen 127.0.0.1:9099",
     "letterbox keys rotate",
     "letterbox demo --folder .local --definition deploy/lib/demo-workflow.json \

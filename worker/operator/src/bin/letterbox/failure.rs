@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     Send(#[from] send::PostError),
     #[error(transparent)]
     Dashboard(#[from] dashboard::DashboardError),
+    #[error("there is no queue {0}")]
+    NoQueue(String),
     #[error("there is this subscription already, without that login: unsubscribe it first")]
     OtherLogin,
     #[error(

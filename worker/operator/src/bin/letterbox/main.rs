@@ -5,6 +5,7 @@ mod account;
 mod apply;
 mod approval;
 mod audit;
+mod check;
 mod completion;
 mod confirm;
 mod dashboard;
@@ -27,6 +28,7 @@ mod model;
 mod next;
 mod output;
 mod policy;
+mod prove;
 mod ready;
 mod receive;
 mod run;
@@ -113,6 +115,7 @@ enum Command {
     /// Look for what may be wrong with the installation, and say what mends it; exit code 1 for a
     /// failure, 3 for a warning
     Doctor,
+    Check(check::CheckCommand),
     /// Ask a gateway or a worker whether it is ready; exit code 75 if it is not
     Ready {
         /// Its admin address, such as http://127.0.0.1:9080
@@ -124,13 +127,16 @@ enum Command {
     /// Bring about what files say of workspaces, for each of them all or nothing
     Apply(apply::ApplyCommand),
     /// Print the JSON Schema of definitions, policies or documents
-    Schema { kind: schema::Kind },
+    Schema {
+        kind: schema::Kind,
+    },
     /// Messages that could not be processed
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLettersCommand),
     /// Send a form or a signed event, to try an endpoint
     #[command(subcommand)]
     Send(send::SendCommand),
+    Prove(prove::ProveCommand),
     /// Answer 200 to every request of an action and print it, to try actions
     Receive {
         /// The address to listen on
@@ -145,7 +151,9 @@ enum Command {
     /// Print the script by which a shell completes commands
     ///
     /// For bash: source <(letterbox completion bash)
-    Completion { shell: Shell },
+    Completion {
+        shell: Shell,
+    },
     /// Write a man page for each command
     ///
     /// To read one: man FOLDER/letterbox-run-cancel.1
@@ -240,6 +248,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
             status::run(&settings.operator().await?, &command, settings.json).await
         }
         Command::Doctor => doctor::run(&settings.operator().await?).await,
+        Command::Check(command) => check::run(settings, &command).await,
         Command::Ready { url } => ready::run(&url).await,
         Command::Signal(command) => {
             signal::run(&settings.operator().await?, command, settings.json).await
@@ -248,6 +257,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Schema { kind } => schema::print(kind),
         Command::DeadLetters(command) => dead_letters::run(settings, command).await,
         Command::Send(command) => send::run(command).await,
+        Command::Prove(command) => prove::run(command).await,
         Command::Receive { listen } => {
             Err(Failure::Receive(listen, receive::receive(listen).await))
         }

@@ -1,0 +1,46 @@
+//! What is to be shown, and from which seed.
+
+use clap::Parser;
+
+/// Breaks gateways, workers, the desk, RabbitMQ, PostgreSQL and the connections between them under
+/// load, and prints what became of everything that was sent, on private servers of this machine
+#[derive(Debug, Parser)]
+#[command(bin_name = "deploy/prove")]
+pub struct Arguments {
+    /// Each fault once, and no steps: about four minutes
+    #[arg(long = "short", conflicts_with = "is_full")]
+    pub is_short: bool,
+
+    /// Each fault three times, longer, and every step of the protocols: about an hour
+    #[arg(long = "full")]
+    pub is_full: bool,
+
+    /// Where and when things break; the same number breaks the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Only faults and steps whose names contain one of these words, separated by commas
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    pub only: Vec<String>,
+
+    /// Only say whether these arguments are right
+    #[arg(long, hide = true)]
+    pub check: bool,
+}
+
+impl Arguments {
+    /// Whether something of this name is asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| name.contains(word))
+    }
+
+    /// How often each fault is tried.
+    pub fn rounds(&self) -> u32 {
+        if self.is_full { 3 } else { 1 }
+    }
+
+    /// Whether the steps of the protocols are tried one by one.
+    pub fn wants_steps(&self) -> bool {
+        !self.is_short
+    }
+}

@@ -1,0 +1,174 @@
+//! The doors: how often something is sent to each, and where it is seen that it was done.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    ledger::{Counts, Sent},
+    stack::Stack,
+};
+
+/// A way in, or a way on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Door {
+    /// A signed webhook: one signal.
+    Webhook,
+    /// A form whose workflow does nothing: one run.
+    Form,
+    /// A form whose workflow sends a request: done under one key.
+    Run,
+    /// A form whose workflow asks an agent, which calls a tool: done under one key.
+    Agent,
+    /// A form whose action waits for a person at the desk: done under one key, and not before.
+    Approval,
+    /// The queue of whoever has subscribed: each signal under one id.
+    Subscription,
+}
+
+impl Door {
+    pub const ALL: &[Self] = &[
+        Self::Webhook,
+        Self::Form,
+        Self::Run,
+        Self::Agent,
+        Self::Approval,
+        Self::Subscription,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::Form => "form",
+            Self::Run => "run",
+            Self::Agent => "agent",
+            Self::Approval => "approval",
+            Self::Subscription => "subscription",
+        }
+    }
+
+    /// The time between two that are sent; nothing is sent to subscriptions.
+    pub fn pace(self) -> Option<Duration> {
+        let in_a_second = match self {
+            Self::Webhook => 80,
+            Self::Form => 20,
+            Self::Run => 16,
+            Self::Agent => 5,
+            Self::Approval => 8,
+            Self::Subscription => return None,
+        };
+        Some(Duration::from_secs(1) / in_a_second)
+    }
+
+    /// The path that its runs call.
+    fn path(self) -> Option<&'static str> {
+        match self {
+            Self::Run => Some("/run"),
+            Self::Agent => Some("/notes"),
+            Self::Approval => Some("/approved"),
+            Self::Webhook | Self::Form | Self::Subscription => None,
+        }
+    }
+}
+
+/// A request that a run has sent.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    pub path: String,
+    pub key: String,
+    pub name: String,
+    pub at: Instant,
+}
+
+/// The name of a thing, where there is one in a text.
+pub fn name_in(text: &str) -> Option<&str> {
+    let from = text.find("item-")?;
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let length = text[from..]
+        .find(|c| !is_of_name(c))
+        .unwrap_or(text.len() - from);
+    Some(&text[from..from + length])
+}
+
+/// Counts what became of everything that was sent with names of this prefix, door by door.
+pub async fn count(
+    stack: &Stack,
+    prefix: &str,
+    sent: &HashMap<Door, Sent>,
+) -> Option<Vec<(Door, Counts)>> {
+    let stored = stack.stored(prefix).await?;
+    let arrivals = stack.arrivals(prefix);
+    let allowed = stack.allowed(prefix).await?;
+    let messages = stack.messages(prefix);
+    let empty = Sent::new();
+    let counted = Door::ALL.iter().map(|door| {
+        let sent = match door {
+            Door::Subscription => sent.get(&Door::Webhook),
+            door => sent.get(door),
+        };
+        let sent = sent.unwrap_or(&empty);
+        let mut again = 0;
+        let done = match door {
+            Door::Webhook => times(stored.signals.iter().cloned()),
+            Door::Form => {
+                let of_form = stored.runs.iter().filter(|name| name.contains("-form-"));
+                times(of_form.cloned())
+            }
+            Door::Subscription => {
+                let distinct: HashSet<_> = messages.iter().collect();
+                again = (messages.len() - distinct.len()) as u64;
+                times(distinct.into_iter().map(|(name, _)| name.clone()))
+            }
+            Door::Run | Door::Agent | Door::Approval => {
+                let of_door = arrivals
+                    .iter()
+                    .filter(|one| Some(&*one.path) == door.path());
+                let of_door: Vec<_> = of_door.map(|one| (&one.name, &one.key)).collect();
+                let distinct: HashSet<_> = of_door.iter().collect();
+                again = (of_door.len() - distinct.len()) as u64;
+                times(distinct.into_iter().map(|(name, _)| (*name).clone()))
+            }
+        };
+        let mut counts = Counts::of(sent, &done);
+        counts.again = again;
+        if *door == Door::Approval {
+            let early = arrivals.iter().filter(|one| {
+                Some(&*one.path) == door.path()
+                    && allowed.get(&one.name).is_none_or(|at| *at > one.at)
+            });
+            counts.unexpected += early.count() as u64;
+        }
+        (*door, counts)
+    });
+    Some(counted.collect())
+}
+
+fn times(names: impl Iterator<Item = String>) -> HashMap<String, u64> {
+    let mut times = HashMap::new();
+    for name in names {
+        *times.entry(name).or_default() += 1;
+    }
+    times
+}
+
+/// What is in the database.
+#[derive(Debug, Default)]
+pub struct Stored {
+    pub signals: Vec<String>,
+    pub runs: Vec<String>,
+}
+
+/// What an agent's model answers to a question: one note about what was submitted, then words.
+pub fn model(question: &Value) -> String {
+    let asked = question.to_string();
+    let is_told = question["messages"]
+        .as_array()
+        .is_some_and(|messages| messages.iter().any(|one| one["role"] == "tool"));
+    let name = name_in(&asked).unwrap_or("item-nobody");
+    let calls = [("note", serde_json::json!({ "text": name }))];
+    let calls: &[_] = if is_told { &[] } else { &calls };
+    letterbox_tests::model_answer("done", calls)
+}

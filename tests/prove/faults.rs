@@ -1,0 +1,285 @@
+//! Everything that is broken on purpose. Each fault says how often it could be seen to happen: an
+//! ended process, a cut connection, an alarm that was raised.
+
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use letterbox_tests::Proxy;
+
+use crate::{member::Member, stack::Stack};
+
+/// A way to do harm.
+pub struct Fault {
+    pub name: &'static str,
+    /// Does it once, and mends it; how often it happened.
+    pub run: for<'s> fn(&'s Stack) -> BoxFuture<'s, u64>,
+    /// How often it is done where there is time.
+    pub times: u32,
+}
+
+/// What no sender may notice.
+const UNNOTICED: &[&str] = &["all processes replaced one by one"];
+
+impl Fault {
+    /// Whether no sender may notice.
+    pub fn is_unnoticed(&self) -> bool {
+        UNNOTICED.contains(&self.name)
+    }
+}
+
+macro_rules! faults {
+    ($($name:literal => $run:expr;)+) => {
+        &[$(Fault {
+            name: $name,
+            run: |stack| Box::pin(async move {
+                let fired: u64 = $run(stack).await;
+                fired
+            }),
+            times: 3,
+        }),+]
+    };
+}
+
+/// All of them.
+pub static ALL: &[Fault] = faults! {
+    "gateway killed" => |stack| kill(stack, &stack.gateways);
+    "gateway frozen until its lease is over" => |stack| freeze(stack, &stack.gateways);
+    "worker killed" => |stack| kill(stack, &stack.workers);
+    "worker frozen until its lease is over" => |stack| freeze(stack, &stack.workers);
+    "desk killed" => |stack| kill(stack, std::slice::from_ref(&stack.desk));
+    "desk frozen" => |stack| freeze(stack, std::slice::from_ref(&stack.desk));
+    "all processes replaced one by one" => replace_all;
+    "RabbitMQ killed" => async |stack: &Stack| {
+        stack.broker.kill();
+        pause(1_500).await;
+        stack.broker.start_again();
+        1
+    };
+    "RabbitMQ frozen" => async |stack: &Stack| {
+        stack.broker.freeze();
+        pause(4_000).await;
+        stack.broker.thaw();
+        1
+    };
+    "RabbitMQ restarted in order" => async |stack: &Stack| {
+        stack.broker.stop();
+        stack.broker.start_again();
+        1
+    };
+    "PostgreSQL killed" => async |stack: &Stack| {
+        stack.database.kill();
+        pause(500).await;
+        stack.database.start_again();
+        1
+    };
+    "PostgreSQL frozen" => async |stack: &Stack| {
+        stack.database.freeze();
+        pause(4_000).await;
+        stack.database.thaw();
+        1
+    };
+    "PostgreSQL restarted in order" => async |stack: &Stack| {
+        stack.database.stop();
+        stack.database.start_again();
+        1
+    };
+    "RabbitMQ: connections cut" => |stack| network(stack, brokers, Proxy::cut, 500);
+    "RabbitMQ: connections half-open" => |stack| network(stack, brokers, Proxy::stall, 4_000);
+    "RabbitMQ: connections slow" => |stack| network(stack, brokers, delay, 3_000);
+    "RabbitMQ: nothing arrives there" =>
+        |stack| network(stack, brokers, Proxy::stall_to_server, 4_000);
+    "RabbitMQ: cut in the middle of a frame" => |stack| network(stack, brokers, Proxy::tear, 500);
+    "PostgreSQL: connections cut" => |stack| network(stack, databases, Proxy::cut, 500);
+    "PostgreSQL: connections half-open" => |stack| network(stack, databases, Proxy::stall, 4_000);
+    "PostgreSQL: connections slow" => |stack| network(stack, databases, delay, 3_000);
+    "PostgreSQL: nothing arrives there" =>
+        |stack| network(stack, databases, Proxy::stall_to_server, 4_000);
+    "PostgreSQL: cut in the middle of a frame" =>
+        |stack| network(stack, databases, Proxy::tear, 500);
+    "RabbitMQ: memory alarm" => |stack| alarm(
+        stack,
+        &["set_vm_memory_high_watermark", "absolute", "1MB"],
+        &["set_vm_memory_high_watermark", "0.4"],
+    );
+    "RabbitMQ: disk alarm" => |stack| alarm(
+        stack,
+        &["set_disk_free_limit", "100000GB"],
+        &["set_disk_free_limit", "50MB"],
+    );
+    "RabbitMQ: queues deleted" => delete_queues;
+    "PostgreSQL: all sessions ended" => |stack| end_sessions(stack);
+    "PostgreSQL: no connection left" => exhaust_connections;
+    "PostgreSQL: read-only" => read_only;
+    "PostgreSQL: tables locked" => lock_tables;
+};
+
+async fn pause(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
+
+/// One of these.
+fn any(members: &[Member]) -> &Member {
+    &members[fastrand::usize(..members.len())]
+}
+
+/// Kills one at some moment, and starts another one.
+async fn kill(stack: &Stack, members: &[Member]) -> u64 {
+    pause(fastrand::u64(..300)).await;
+    let member = any(members);
+    let is_killed = member.kill().await;
+    pause(300).await;
+    member.start(&stack.world).await;
+    is_killed.into()
+}
+
+/// Stops one, ends what it holds, and lets it go on as if nothing had happened.
+async fn freeze(stack: &Stack, members: &[Member]) -> u64 {
+    pause(fastrand::u64(..300)).await;
+    let member = any(members);
+    let is_frozen = member.freeze().await;
+    pause(1_000).await;
+    let is_over = stack.expire().await;
+    // Others take what was its own.
+    pause(1_500).await;
+    (member.thaw().await && is_frozen && is_over).into()
+}
+
+async fn replace_all(stack: &Stack) -> u64 {
+    let mut replaced = 0;
+    for member in stack.members() {
+        replaced += u64::from(member.replace(&stack.world).await);
+        while !member.is_ready().await {
+            pause(20).await;
+        }
+    }
+    replaced
+}
+
+fn brokers(member: &Member) -> &Proxy {
+    &member.to_broker
+}
+
+fn databases(member: &Member) -> &Proxy {
+    &member.to_database
+}
+
+fn delay(proxy: &Proxy) {
+    proxy.delay(Duration::from_millis(300));
+}
+
+/// Harms the connections of all processes to one server.
+async fn network(
+    stack: &Stack,
+    which: fn(&Member) -> &Proxy,
+    harm: fn(&Proxy),
+    milliseconds: u64,
+) -> u64 {
+    let harmed = || {
+        stack
+            .members()
+            .map(|member| which(member).harmed())
+            .sum::<u64>()
+    };
+    let before = harmed();
+    stack.members().map(which).for_each(harm);
+    pause(milliseconds).await;
+    stack.members().map(which).for_each(Proxy::pass);
+    harmed() - before
+}
+
+async fn alarm(stack: &Stack, raise: &[&str], clear: &[&str]) -> u64 {
+    stack.broker.ctl(raise);
+    let alarms = stack.broker.ctl(&["eval", "rabbit_alarm:get_alarms()."]);
+    pause(1_500).await;
+    stack.broker.ctl(clear);
+    alarms.contains("resource_limit").into()
+}
+
+/// Deletes queues that are empty at this moment: what is in one goes with it, whoever deletes it.
+async fn delete_queues(stack: &Stack) -> u64 {
+    let queues = ["letterbox.v1.webhooks", "letterbox.v1.forms"];
+    let deletions = queues.map(async |queue| {
+        for _ in 0..50 {
+            let connection = stack.world.broker().await;
+            let channel = connection.create_channel().await.unwrap();
+            let options = lapin::options::QueueDeleteOptions {
+                if_empty: true,
+                ..Default::default()
+            };
+            if channel.queue_delete(queue.into(), options).await.is_ok() {
+                return 1;
+            }
+        }
+        0
+    });
+    join_all(deletions).await.into_iter().sum()
+}
+
+/// The sessions of the processes.
+const END_SESSIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE application_name <> 'prove' AND backend_type = 'client backend'";
+
+async fn end_sessions(stack: &Stack) -> u64 {
+    let ended = stack.query(END_SESSIONS).await;
+    ended.map_or(0, |rows| rows[0].get::<_, i64>(0).unsigned_abs())
+}
+
+/// Takes every connection that there is, and those of the processes as well.
+async fn exhaust_connections(stack: &Stack) -> u64 {
+    let Some(administrator) = stack.client().await else {
+        return 0;
+    };
+    let (mut taken, mut is_full) = (Vec::new(), false);
+    for _ in 0..20 {
+        let connecting = (0..50).map(|_| stack.client());
+        let connected = join_all(connecting).await;
+        is_full = connected.iter().any(Option::is_none);
+        taken.extend(connected.into_iter().flatten());
+        if is_full {
+            break;
+        }
+    }
+    let ended = administrator.query(END_SESSIONS, &[]).await.is_ok();
+    // What has become free is taken, too.
+    taken.extend(
+        join_all((0..50).map(|_| stack.client()))
+            .await
+            .into_iter()
+            .flatten(),
+    );
+    pause(2_000).await;
+    (is_full && ended).into()
+}
+
+async fn read_only(stack: &Stack) -> u64 {
+    let is_set = stack
+        .sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        .await
+        && stack.sql("SELECT pg_reload_conf()").await;
+    pause(300).await;
+    end_sessions(stack).await;
+    let refused = !stack.sql("CREATE TABLE not_now ()").await;
+    pause(2_000).await;
+    let writable = "SET default_transaction_read_only = off;";
+    let Some(administrator) = stack.client().await else {
+        return 0;
+    };
+    for statement in [
+        writable,
+        "ALTER SYSTEM RESET default_transaction_read_only",
+        "SELECT pg_reload_conf()",
+    ] {
+        administrator.batch_execute(statement).await.unwrap();
+    }
+    pause(300).await;
+    end_sessions(stack).await;
+    (is_set && refused).into()
+}
+
+/// Locks what everybody writes to, for longer than a statement may take.
+async fn lock_tables(stack: &Stack) -> u64 {
+    let locked =
+        "BEGIN; LOCK TABLE webhook_deliveries, form_submissions, open_batches, signals, runs,
+        active_runs IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT";
+    stack.sql(locked).await.into()
+}

@@ -1,0 +1,57 @@
+//! The evidence: what was accepted while everything around it broke, and what became of it.
+//!
+//! Each fault happens under load at every door. Afterwards all that was sent is compared with all
+//! that came out, in the words of RabbitMQ's own suite: a line for each door. A fault that did not
+//! fire shows nothing, and fails. `deploy/prove` starts this.
+
+mod arguments;
+mod doors;
+mod faults;
+mod ledger;
+mod load;
+mod member;
+mod stack;
+mod steps;
+mod trial;
+
+use std::{process::ExitCode, time::Instant};
+
+use arguments::Arguments;
+use clap::Parser;
+use ledger::Ledger;
+use stack::Stack;
+use trial::Trial;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.check {
+        return ExitCode::SUCCESS;
+    }
+    fastrand::seed(arguments.seed);
+    let began = Instant::now();
+    let stack = Stack::start().await;
+    println!("{}", stack.versions().await);
+    println!("seed {}\n", arguments.seed);
+    let mut ledger = Ledger::default();
+    ledger.print_head();
+    for fault in faults::ALL
+        .iter()
+        .filter(|fault| arguments.wants(fault.name))
+    {
+        for _ in 0..arguments.rounds() {
+            let trial = Trial::of_fault(&stack, fault, arguments.is_short).await;
+            ledger.note(trial);
+        }
+    }
+    let mut is_whole = ledger.print_sum();
+    if arguments.wants_steps() {
+        is_whole &= steps::print(&stack, &arguments).await;
+    }
+    println!("\n{} s", began.elapsed().as_secs());
+    match is_whole {
+        true => println!("Everything looks good!"),
+        false => println!("Something is lost, done twice, or was not shown: see the lines with !"),
+    }
+    ExitCode::from(u8::from(!is_whole))
+}

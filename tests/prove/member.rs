@@ -1,0 +1,157 @@
+//! A process of the stack, at one address for good: killed, frozen, replaced, and cut off from its
+//! servers.
+
+use std::net::TcpListener;
+
+use letterbox_tests::{Process, Proxy, World};
+use tokio::sync::Mutex;
+
+/// A gateway, a worker or the desk.
+pub struct Member {
+    program: &'static str,
+    /// Where it listens for senders or people.
+    pub url: String,
+    settings: Vec<(&'static str, String)>,
+    pub to_database: Proxy,
+    pub to_broker: Proxy,
+    process: Mutex<Option<Process>>,
+    /// Its fail points, from its next start on.
+    armed: Mutex<String>,
+    /// How often a fail point was passed by its former processes.
+    passed: Mutex<u64>,
+}
+
+impl Member {
+    pub async fn new(program: &'static str, world: &World) -> Self {
+        // Free a moment ago, and its own from now on.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let to_database = Proxy::before(&world.database_url).await;
+        let to_broker = Proxy::before(&world.amqp_url).await;
+        let url = format!("http://{address}");
+        let listen = match program {
+            "letterbox-desk" => "LETTERBOX_DESK_LISTEN",
+            _ => "LETTERBOX_LISTEN",
+        };
+        let settings = vec![
+            (listen, address),
+            ("LETTERBOX_DESK_URL", url.clone()),
+            ("DATABASE_URL", to_database.url.clone()),
+            ("AMQP_URL", to_broker.url.clone()),
+            ("LETTERBOX_LOG", "info".to_owned()),
+        ];
+        Self {
+            program,
+            url,
+            settings,
+            to_database,
+            to_broker,
+            process: Mutex::default(),
+            armed: Mutex::default(),
+            passed: Mutex::default(),
+        }
+    }
+
+    /// Starts it, unless it runs.
+    pub async fn start(&self, world: &World) {
+        let mut process = self.process.lock().await;
+        if let Some(running) = process.as_mut() {
+            if !running.has_ended() {
+                return;
+            }
+            *self.passed.lock().await += passed(running);
+        }
+        let armed = self.armed.lock().await;
+        let mut settings: Vec<_> = self
+            .settings
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        settings.push(("FAILPOINTS", &armed));
+        *process = Some(world.start(self.program, &settings));
+    }
+
+    /// Waits until it is ready, for as long as `patience` says.
+    pub async fn is_ready(&self) -> bool {
+        match self.process.lock().await.as_ref() {
+            Some(process) => process.is_whole().await,
+            None => false,
+        }
+    }
+
+    pub async fn pid(&self) -> Option<u32> {
+        let mut process = self.process.lock().await;
+        let running = process.as_mut()?;
+        (!running.has_ended()).then(|| running.pid())
+    }
+
+    /// Ends it as a crash would; whether it ran.
+    pub async fn kill(&self) -> bool {
+        let mut process = self.process.lock().await;
+        let Some(running) = process.as_mut() else {
+            return false;
+        };
+        let is_running = !running.has_ended();
+        if is_running {
+            running.kill().await;
+        }
+        is_running
+    }
+
+    /// Stops it in order, and starts its successor. Whether it ended well.
+    pub async fn replace(&self, world: &World) -> bool {
+        let ended = match self.process.lock().await.as_mut() {
+            Some(running) => {
+                running.terminate();
+                running.ended().await.success()
+            }
+            None => false,
+        };
+        self.start(world).await;
+        ended
+    }
+
+    pub async fn freeze(&self) -> bool {
+        self.signal("-STOP").await
+    }
+
+    pub async fn thaw(&self) -> bool {
+        self.signal("-CONT").await
+    }
+
+    async fn signal(&self, name: &str) -> bool {
+        let Some(pid) = self.pid().await else {
+            return false;
+        };
+        let sent = std::process::Command::new("kill")
+            .args([name, &pid.to_string()])
+            .status();
+        sent.is_ok_and(|status| status.success())
+    }
+
+    /// Arms fail points for its next start, or disarms them where there are none.
+    pub async fn arm(&self, points: &str) {
+        points.clone_into(&mut *self.armed.lock().await);
+    }
+
+    /// How often armed fail points were passed so far.
+    pub async fn passed(&self) -> u64 {
+        let process = self.process.lock().await;
+        *self.passed.lock().await + process.as_ref().map_or(0, passed)
+    }
+
+    /// What it has logged since it was started.
+    pub async fn log(&self) -> String {
+        self.process
+            .lock()
+            .await
+            .as_ref()
+            .map(Process::log)
+            .unwrap_or_default()
+    }
+}
+
+fn passed(process: &Process) -> u64 {
+    process.log().matches(r#""message":"fail point""#).count() as u64
+}

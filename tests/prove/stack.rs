@@ -1,0 +1,388 @@
+//! The whole stack: two gateways, two workers and the desk on servers of their own, each reached
+//! through a proxy of each process's own; and those who send, act and read.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions};
+use letterbox_database::{Role, connect_once};
+use letterbox_operator::migrate;
+use letterbox_tests::{
+    Peer, PrivateBroker, PrivateDatabase, Received, Reply, Visitor, World, agent, definition_with,
+    form_token_of, post, sign_in_link,
+};
+use serde_json::json;
+
+use crate::{
+    doors::{Arrival, Door, Stored, model, name_in},
+    load::Doors,
+    member::Member,
+};
+
+/// The queue of the subscription.
+const QUEUE: &str = "prove";
+/// Forms of each door: each may be submitted so often.
+const FORMS: usize = 8;
+/// How long everything may take to be well again.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Ends every lease, as time would.
+const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp();
+    UPDATE open_batches SET lease_until = clock_timestamp();
+    UPDATE subscriptions SET leased_until = clock_timestamp() WHERE leased_by IS NOT NULL";
+/// What is still under way.
+const UNDER_WAY: &str = "SELECT (SELECT count(*) FROM active_runs)
+    + (SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL)";
+
+/// Everything.
+pub struct Stack {
+    pub world: World,
+    pub broker: PrivateBroker,
+    pub database: PrivateDatabase,
+    pub gateways: [Member; 2],
+    pub workers: [Member; 2],
+    pub desk: Member,
+    pub doors: Arc<Doors>,
+    _peer: Peer,
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    /// Names and ids of the messages of the subscription.
+    messages: Arc<Mutex<Vec<(String, String)>>>,
+    /// When each question was first answered.
+    answered: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Stack {
+    pub async fn start() -> Self {
+        let (database, broker) = (PrivateDatabase::start(""), PrivateBroker::start(""));
+        migrate(&database.url().parse().unwrap()).await.unwrap();
+        let world = World::on(database.url(), broker.url()).await;
+        let [gateways, workers] = [
+            new_pair("letterbox-gateway", &world).await,
+            new_pair("letterbox-worker", &world).await,
+        ];
+        let desk = Member::new("letterbox-desk", &world).await;
+        let arrivals = Arc::<Mutex<Vec<Arrival>>>::default();
+        let peer = Peer::start(script(arrivals.clone())).await;
+        let (doors, owner) = set_up(&world, &gateways, &peer).await;
+        let stack = Self {
+            messages: read_messages(world.amqp_url.clone()),
+            world,
+            broker,
+            database,
+            gateways,
+            workers,
+            desk,
+            doors: Arc::new(doors),
+            _peer: peer,
+            arrivals,
+            answered: Arc::default(),
+        };
+        stack.heal().await;
+        let link = sign_in_link(&stack.world, &stack.desk.url, owner);
+        let approver = Visitor::signed_in(&stack.desk.url, &link).await;
+        tokio::spawn(approve(approver, stack.answered.clone()));
+        stack
+    }
+
+    /// Every process.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.gateways
+            .iter()
+            .chain(&self.workers)
+            .chain([&self.desk])
+    }
+
+    /// Starts what has ended, lets everything pass, and waits until all is well.
+    ///
+    /// # Panics
+    /// When it does not get well.
+    pub async fn heal(&self) {
+        for member in self.members() {
+            member.to_database.pass();
+            member.to_broker.pass();
+            member.start(&self.world).await;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for member in self.members() {
+            while !member.is_ready().await {
+                if Instant::now() > deadline {
+                    panic!("{} does not get well:\n{}", member.url, member.log().await);
+                }
+                // One that ended by itself, as a supervisor would do.
+                member.start(&self.world).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// Rows of a query; `None` where the database does not answer.
+    pub async fn query(&self, sql: &str) -> Option<Vec<tokio_postgres::Row>> {
+        let client = self.client().await?;
+        client.query(sql, &[]).await.ok()
+    }
+
+    /// A session of the administrator.
+    pub async fn client(&self) -> Option<tokio_postgres::Client> {
+        let target = self.world.database_url.parse().unwrap();
+        connect_once(&target, Role::Login, "prove").await.ok()
+    }
+
+    /// Runs statements; whether the database took them.
+    pub async fn sql(&self, statements: &str) -> bool {
+        match self.client().await {
+            Some(client) => client.batch_execute(statements).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Ends all leases: what would take a minute happens now.
+    pub async fn expire(&self) -> bool {
+        self.sql(EXPIRE).await
+    }
+
+    /// Whether nothing is under way any more.
+    pub async fn is_at_rest(&self) -> bool {
+        let rows = self.query(UNDER_WAY).await;
+        rows.is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
+    }
+
+    /// What has become signals and runs, by name.
+    pub async fn stored(&self, prefix: &str) -> Option<Stored> {
+        let names = |rows: Vec<tokio_postgres::Row>| {
+            let names = rows.iter().filter_map(|row| {
+                let text: String = row.get(0);
+                name_in(&text).map(str::to_owned)
+            });
+            names.collect()
+        };
+        let of = |column, table| {
+            format!(
+                "SELECT convert_from({column}, 'UTF8') FROM {table} WHERE position('{prefix}-'::bytea
+                    IN {column}) > 0"
+            )
+        };
+        Some(Stored {
+            signals: names(self.query(&of("body", "signals")).await?),
+            runs: names(self.query(&of("input", "runs")).await?),
+        })
+    }
+
+    /// When a person first allowed what was submitted under each name.
+    pub async fn allowed(&self, prefix: &str) -> Option<HashMap<String, Instant>> {
+        let approvals = format!(
+            "SELECT approval_id::text, convert_from(input, 'UTF8') FROM approvals JOIN runs r
+             USING (workspace_id, run_id) WHERE position('{prefix}-'::bytea IN r.input) > 0"
+        );
+        let rows = self.query(&approvals).await?;
+        let answered = self.answered.lock().unwrap();
+        let allowed = rows.iter().filter_map(|row| {
+            let (id, input): (String, String) = (row.get(0), row.get(1));
+            Some((name_in(&input)?.to_owned(), *answered.get(&id)?))
+        });
+        Some(allowed.collect())
+    }
+
+    /// The requests that runs have sent for names of this prefix.
+    pub fn arrivals(&self, prefix: &str) -> Vec<Arrival> {
+        let prefix = format!("{prefix}-");
+        let arrivals = self.arrivals.lock().unwrap();
+        let of_prefix = arrivals.iter().filter(|one| one.name.starts_with(&prefix));
+        of_prefix.cloned().collect()
+    }
+
+    /// Names and ids of the messages that came out.
+    pub fn messages(&self, prefix: &str) -> Vec<(String, String)> {
+        let prefix = format!("{prefix}-");
+        let messages = self.messages.lock().unwrap();
+        let of_prefix = messages
+            .iter()
+            .filter(|(name, _)| name.starts_with(&prefix));
+        of_prefix.cloned().collect()
+    }
+
+    /// What runs, and on what.
+    pub async fn versions(&self) -> String {
+        let rows = self.query("SHOW server_version").await.unwrap();
+        let postgres: String = rows[0].get(0);
+        let rabbitmq = self.broker.ctl(&["version"]);
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        format!("PostgreSQL {postgres}, RabbitMQ {rabbitmq}, {cores} cores")
+    }
+}
+
+async fn new_pair(program: &'static str, world: &World) -> [Member; 2] {
+    [
+        Member::new(program, world).await,
+        Member::new(program, world).await,
+    ]
+}
+
+/// Webhook, forms and subscription of one workspace.
+async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, String) {
+    gateways[0].start(world).await;
+    let first = world.gateway().await;
+    let webhook = world.webhook(&first).await;
+    let workspace = webhook.address.workspace;
+    let subscribe = format!("signal subscribe --workspace {workspace} --queue {QUEUE}");
+    world.order_with(&[("AMQP_URL", &world.amqp_url)], subscribe);
+    let operator = world.operator().await;
+    let user = operator
+        .create_user("prover@example.com", "Prover")
+        .await
+        .unwrap()
+        .user_id;
+    let owner = letterbox_common::states::MemberRole::Owner;
+    operator
+        .set_member(workspace, user, owner, false)
+        .await
+        .unwrap();
+    let policy = json!({"rules": [
+        {"when": {"account": "asked"}, "decision": "approve"},
+        {"when": {"steered_by": "ai.agent"}, "decision": "allow"},
+    ], "default": "allow"});
+    operator
+        .set_policy(workspace, &policy.to_string())
+        .await
+        .unwrap();
+    for account in ["crm", "asked"] {
+        world.connect(workspace, user, account, &peer.url).await;
+    }
+    let mut approved = post("approved");
+    approved["account"] = json!("asked");
+    let actions = [
+        (Door::Form, json!([])),
+        (Door::Run, json!([post("run")])),
+        (Door::Agent, json!([agent()])),
+        (Door::Approval, json!([approved])),
+    ];
+    let mut forms = HashMap::new();
+    for (door, actions) in actions {
+        let of_door: &mut Vec<_> = forms.entry(door).or_default();
+        for _ in 0..FORMS {
+            let definition = definition_with(actions.clone());
+            let form = world.form_of(&first, workspace, user, &definition).await;
+            let at = gateways.iter().map(|gateway| form.behind(&gateway.url));
+            of_door.push(at.collect());
+        }
+    }
+    let webhooks = gateways
+        .iter()
+        .map(|gateway| webhook.behind(&gateway.url))
+        .collect();
+    (Doors { webhooks, forms }, user.to_string())
+}
+
+/// What runs call: keeps what arrives, and answers as a model and as tools would.
+fn script(
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
+    move |request, _| {
+        if request.target == letterbox_tests::CHAT {
+            return Reply::With(200, Vec::new(), model(&request.json()));
+        }
+        if let Some(name) = name_in(&request.body) {
+            arrivals.lock().unwrap().push(Arrival {
+                path: request.target.clone(),
+                key: request
+                    .header("idempotency-key")
+                    .unwrap_or_default()
+                    .to_owned(),
+                name: name.to_owned(),
+                at: Instant::now(),
+            });
+        }
+        Reply::With(200, Vec::new(), r#"{"done":true}"#.to_owned())
+    }
+}
+
+/// Reads the queue of the subscription for good, whatever becomes of the broker.
+fn read_messages(url: String) -> Arc<Mutex<Vec<(String, String)>>> {
+    let messages = Arc::<Mutex<Vec<(String, String)>>>::default();
+    let kept = messages.clone();
+    tokio::spawn(async move {
+        loop {
+            // Whatever ends it, it begins again: what was not acknowledged comes again.
+            let _ = read_on(&url, &kept).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    messages
+}
+
+async fn read_on(url: &str, kept: &Mutex<Vec<(String, String)>>) -> lapin::Result<()> {
+    let runtime = async_rs::Runtime::tokio_current();
+    let connecting =
+        lapin::Connection::connect_with_runtime(url, Default::default(), runtime).await?;
+    let channel = connecting.create_channel().await?;
+    let mut deliveries = channel
+        .basic_consume(
+            QUEUE.into(),
+            "reader".into(),
+            BasicConsumeOptions::default(),
+            Default::default(),
+        )
+        .await?;
+    while let Some(delivery) = deliveries.next().await {
+        let delivery = delivery?;
+        let id = delivery
+            .properties
+            .message_id()
+            .as_ref()
+            .map(ToString::to_string);
+        let body = String::from_utf8_lossy(&delivery.data).into_owned();
+        if let Some(name) = name_in(&body) {
+            let message = (name.to_owned(), id.unwrap_or_default());
+            kept.lock().unwrap().push(message);
+        }
+        delivery.ack(BasicAckOptions::default()).await?;
+    }
+    Ok(())
+}
+
+/// Says yes to everything that is asked at the desk, and remembers since when.
+async fn approve(approver: Visitor, answered: Arc<Mutex<HashMap<String, Instant>>>) {
+    loop {
+        // The desk may be away: then a person tries again.
+        let _ = answer_all(&approver, &answered).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn answer_all(
+    approver: &Visitor,
+    answered: &Mutex<HashMap<String, Instant>>,
+) -> reqwest::Result<()> {
+    let page = approver
+        .try_get("/")
+        .await?
+        .error_for_status()?
+        .text()
+        .await?;
+    const QUESTION: &str = r#"name="question" value=""#;
+    let ids = page
+        .split(QUESTION)
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next());
+    let ids: HashSet<&str> = ids.collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let token = form_token_of(&page);
+    let mut form = vec![
+        ("form_token", token),
+        ("answer", "approve"),
+        ("reason", "seen"),
+    ];
+    {
+        let mut answered = answered.lock().unwrap();
+        for id in ids {
+            form.push(("question", id));
+            answered.entry(id.to_owned()).or_insert_with(Instant::now);
+        }
+    }
+    approver.try_send("/questions", &form).await?;
+    Ok(())
+}

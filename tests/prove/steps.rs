@@ -1,0 +1,153 @@
+//! Every step of the protocols, and a crash, an error and a long wait before and after it: a table
+//! of what was lost and what was done twice.
+
+use crate::{
+    arguments::Arguments,
+    ledger::Entry,
+    member::Member,
+    stack::Stack,
+    trial::{settle, under_load},
+};
+
+/// How a step fails.
+const WAYS: [&str; 3] = ["crash", "error", "slow"];
+/// How many times a step is passed before it fails, at most, and how often it fails then.
+const FIRST: u32 = 12;
+const OFTEN: u32 = 3;
+
+/// A part of a protocol, and who takes it.
+struct Step {
+    part: &'static str,
+    name: &'static str,
+    who: fn(&Stack) -> &[Member],
+}
+
+macro_rules! steps {
+    ($($part:literal: $($name:literal)+ of $who:ident;)+) => {
+        &[$($(Step {
+            part: $part,
+            name: $name,
+            who: |stack| &stack.$who,
+        }),+),+]
+    };
+}
+
+/// The parts that are taken only while gateways do not reach the broker, or after that.
+const SPILLS: &[&str] = &["spill", "relay"];
+
+static STEPS: &[Step] = steps! {
+    "claim": "statement.claim_new_deliveries" "statement.claim_new_submissions" of gateways;
+    "publish": "publish.webhooks" "publish.forms" of gateways;
+    "settle": "statement.close_batches" of gateways;
+    "answer": "answer" of gateways;
+    "spill": "statement.spill_batches" of gateways;
+    "relay": "statement.take_spilled" "publish.webhooks" "statement.close_spilled" of workers;
+    "apply": "statement.store_signals" "statement.record_runs" of workers;
+    "acknowledge": "acknowledge" of workers;
+    "take": "statement.take_runs" of workers;
+    "begin": "statement.begin_attempts" of workers;
+    "send": "request" of workers;
+    "record": "statement.write_steps" of workers;
+    "subscribe": "statement.take_subscriptions" "publish.signals" "statement.move_cursor"
+        of workers;
+};
+
+/// Tries all of them, and prints the table; whether every cell is a good one.
+pub async fn print(stack: &Stack, arguments: &Arguments) -> bool {
+    println!(
+        "\n  {:<12}{:<44}{:<26}{:<26}{}",
+        "part", "step", WAYS[0], WAYS[1], WAYS[2]
+    );
+    let mut is_good = true;
+    for step in STEPS.iter().filter(|step| arguments.wants(step.name)) {
+        for side in ["before", "after"] {
+            // Nothing comes between an answer and its end.
+            if step.name == "answer" && side == "after" {
+                continue;
+            }
+            let point = format!("{}.{side}", step.name);
+            let mut cells = Vec::new();
+            let mut complaints = Vec::new();
+            for way in WAYS {
+                let entry = try_step(stack, step, &point, way).await;
+                is_good &= entry.is_good();
+                cells.push(cell(&entry));
+                complaints.extend(
+                    entry
+                        .complaints
+                        .into_iter()
+                        .map(|why| format!("{way}: {why}")),
+                );
+            }
+            let [crash, error, slow] = &cells[..] else {
+                unreachable!("three ways")
+            };
+            println!("  {:<12}{point:<44}{crash:<26}{error:<26}{slow}", step.part);
+            complaints.iter().for_each(|why| println!("! {why}"));
+        }
+    }
+    is_good
+}
+
+fn cell(entry: &Entry) -> String {
+    let sum = entry.sum();
+    let mark = if entry.is_good() { "" } else { "! " };
+    let (lost, doubled) = (sum.lost, sum.duplicated + sum.unexpected);
+    format!("{mark}{lost} lost {doubled} doubled ({})", entry.fired)
+}
+
+async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
+    let members = (step.who)(stack);
+    let first = fastrand::u32(1..=FIRST);
+    let fails = match way {
+        // One process a crash; its successor crashes as well, and the third one lives.
+        "crash" => format!("{point}={first}*off->1*return(crash)"),
+        way => format!("{point}={first}*off->{OFTEN}*return({way})->off"),
+    };
+    let before: u64 = passed(members).await;
+    for member in members {
+        member.arm(&fails).await;
+        member.replace(&stack.world).await;
+    }
+    stack.heal().await;
+    let (outcome, prefix, ()) = under_load(stack, async || {
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(15);
+        if SPILLS.contains(&step.part) {
+            stack
+                .gateways
+                .iter()
+                .for_each(|gateway| gateway.to_broker.cut());
+            tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+            if step.part == "relay" {
+                stack
+                    .gateways
+                    .iter()
+                    .for_each(|gateway| gateway.to_broker.pass());
+            }
+        }
+        while passed(members).await == before && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        for member in members {
+            member.arm("").await;
+        }
+    })
+    .await;
+    let mut entry = settle(stack, point, &prefix, &outcome).await;
+    entry.fired = passed(members).await - before;
+    if entry.fired == 0 {
+        entry.complaints.push("the step was not passed".to_owned());
+    }
+    for member in members {
+        member.replace(&stack.world).await;
+    }
+    entry
+}
+
+async fn passed(members: &[Member]) -> u64 {
+    let mut all = 0;
+    for member in members {
+        all += member.passed().await;
+    }
+    all
+}

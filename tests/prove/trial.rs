@@ -1,0 +1,114 @@
+//! A trial: one fault under load, and what became of everything that was sent meanwhile.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    doors::{self, Door},
+    faults::Fault,
+    ledger::{Counts, Entry},
+    load::{Load, Outcome},
+    stack::Stack,
+};
+
+/// How long things may be under way after everything is well again.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// After how long nobody waits for a lease to end by itself.
+const LEASES_END: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How many things are accepted before and after the fault.
+const AROUND: usize = 60;
+
+/// Tries things.
+pub struct Trial;
+
+impl Trial {
+    /// What comes of a fault under load.
+    pub async fn of_fault(stack: &Stack, fault: &Fault, is_short: bool) -> Entry {
+        let times = if is_short { 1 } else { fault.times };
+        let (outcome, prefix, fired) = under_load(stack, async || {
+            let mut fired = 0;
+            for _ in 0..times {
+                fired += (fault.run)(stack).await;
+                stack.heal().await;
+            }
+            fired
+        })
+        .await;
+        let mut entry = settle(stack, fault.name, &prefix, &outcome).await;
+        entry.fired = fired;
+        if fired == 0 {
+            entry.complaints.push("the fault did not fire".to_owned());
+        }
+        let unaccepted = entry.sum().attempts - entry.sum().acknowledged;
+        if fault.is_unnoticed() && unaccepted + outcome.refused > 0 {
+            let refused = outcome.refused;
+            let complaint = format!("{unaccepted} were not accepted, {refused} refused at first");
+            entry.complaints.push(complaint);
+        }
+        entry
+    }
+}
+
+/// Sends at every door before, during and after `harm`.
+pub async fn under_load<T>(stack: &Stack, harm: impl AsyncFnOnce() -> T) -> (Outcome, String, T) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let prefix = format!("item-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    // What the rate limits are for is not what is shown here.
+    stack.sql("UPDATE rate_limits SET hits = '{}'").await;
+    let load = Load::start(&stack.doors, &prefix);
+    await_accepted(&load, AROUND).await;
+    let harmed = harm().await;
+    let before = load.accepted();
+    await_accepted(&load, before + AROUND).await;
+    (load.stop().await, prefix, harmed)
+}
+
+async fn await_accepted(load: &Load, wanted: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    while load.accepted() < wanted && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until everything that was sent has come to its end, and counts.
+pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome) -> Entry {
+    stack.heal().await;
+    let healed = Instant::now();
+    let mut expired = healed;
+    let mut counted: Vec<(Door, Counts)> = Vec::new();
+    let mut is_again = false;
+    while healed.elapsed() < PATIENCE {
+        if let Some(now) = doors::count(stack, prefix, &outcome.sent).await {
+            let is_done = now.iter().all(|(_, counts)| counts.lost == 0);
+            // Twice the same, at rest: nothing comes any more.
+            let is_same = now == counted;
+            counted = now;
+            if is_done && is_same && is_again && stack.is_at_rest().await {
+                break;
+            }
+            is_again = is_done && is_same;
+        }
+        if expired.elapsed() > LEASES_END {
+            stack.expire().await;
+            expired = Instant::now();
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let mut complaints = Vec::new();
+    if counted.is_empty() {
+        complaints.push("nothing could be counted".to_owned());
+    }
+    if !stack.is_at_rest().await {
+        complaints.push("something is still under way".to_owned());
+    }
+    Entry {
+        fault: fault.to_owned(),
+        counts: counted,
+        fired: 0,
+        silence_ms: outcome.silence.as_millis(),
+        complaints,
+    }
+}

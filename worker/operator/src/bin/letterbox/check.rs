@@ -1,0 +1,59 @@
+//! `letterbox check`: whether the data agree, and mending what does not.
+
+use clap::Args;
+use letterbox_broker::{AMQP_URL, BrokerTarget};
+use serde_json::json;
+
+use crate::{
+    Failure, Output,
+    confirm::ask,
+    doctor,
+    settings::{CliSettings, key_rings},
+};
+
+/// Compare what was accepted, stored, run and asked; exit code 1 for a failure, 3 for a warning
+#[derive(Args)]
+pub(crate) struct CheckCommand {
+    /// How far back accepted and stored things are compared one by one
+    #[arg(long, value_name = "N", default_value_t = 24,
+          value_parser = clap::value_parser!(u32).range(1..=8_760))]
+    hours: u32,
+    /// Mend what can be mended, after saying what that is
+    #[arg(long)]
+    repair: bool,
+    /// Do not ask
+    #[arg(long, requires = "repair")]
+    yes: bool,
+}
+
+pub(crate) async fn run(settings: &CliSettings, command: &CheckCommand) -> Result<Output, Failure> {
+    let operator = settings.operator().await?;
+    let broker = match AMQP_URL.read()? {
+        Some(_) => Some(BrokerTarget::from_environment()?),
+        None => None,
+    };
+    let keys = key_rings().ok();
+    let hours = f64::from(command.hours);
+    let found = operator
+        .check(hours, keys.as_ref(), broker.as_ref())
+        .await?;
+    if !command.repair {
+        return Ok(doctor::output(&found));
+    }
+    let wrong = found.iter().filter(|one| one.repairs);
+    let wrong: Vec<_> = wrong
+        .map(|one| format!("{}: {}", one.about, one.detail))
+        .collect();
+    if wrong.is_empty() {
+        return Ok(doctor::output(&found));
+    }
+    if !command.yes {
+        ask(format!("this would be mended:\n{}", wrong.join("\n")))?;
+    }
+    let mended = operator.repair().await?;
+    let mended = mended.into_iter().filter(|(_, count)| *count > 0);
+    let mended: serde_json::Map<_, _> = mended
+        .map(|(about, count)| (about.to_owned(), json!(count)))
+        .collect();
+    Ok(Output::one(&json!({ "mended": mended })))
+}

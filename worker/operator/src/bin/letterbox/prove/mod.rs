@@ -1,0 +1,168 @@
+//! `letterbox prove`: sends numbered events to any intake of webhooks while somebody does harm to
+//! it, and compares what was acknowledged with what came out.
+
+mod came_out;
+mod ledger;
+mod sending;
+
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use tokio::{process::Command, time::sleep};
+use url::Url;
+
+use self::{
+    came_out::{CameOut, Source},
+    ledger::{Ledger, Numbers},
+    sending::{Pace, Sent},
+};
+use crate::{Failure, Output, output, send::Signing};
+
+/// How often it is looked whether everything has come out.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long nothing new may come before what has come twice is counted.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Send numbered, signed events while something breaks, and say what became of them; exit code 3
+/// if something was lost or done twice
+#[derive(Args)]
+pub(crate) struct ProveCommand {
+    /// The intake: Letterbox's or anybody's
+    url: Url,
+    #[command(flatten)]
+    signing: Signing,
+    /// Events in a second
+    #[arg(long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// How long to send
+    #[arg(long, value_name = "S", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=7_200))]
+    seconds: u32,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    concurrency: u32,
+    /// How often an event is sent that is not acknowledged
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    tries: u32,
+    /// A command that does harm, for the shell; it may mend it as well
+    #[arg(long, value_name = "CMD")]
+    fault: Option<String>,
+    /// Time between two calls of it
+    #[arg(long, value_name = "S", default_value_t = 5, requires = "fault",
+          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    fault_seconds: u32,
+    #[command(flatten)]
+    came_out: CameOutFrom,
+    /// How long to wait for what has not come out yet
+    #[arg(long, value_name = "S", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    wait: u32,
+}
+
+/// Where it is seen what came out.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct CameOutFrom {
+    /// Listen on this address: what the intake posts there has come out
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<std::net::SocketAddr>,
+    /// Read this queue of AMQP_URL, and take its messages out
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Read this file, in which each line is an event that has come out
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) async fn run(command: ProveCommand) -> Result<Output, Failure> {
+    let signer = command.signing.signer()?;
+    let numbers = Numbers::new();
+    let came_out = CameOut::of(&numbers);
+    let from = command.came_out;
+    let source = Source::open(from.listen, from.queue, from.file, &came_out).await?;
+    let pace = Pace {
+        rate: command.rate,
+        seconds: command.seconds,
+        concurrency: command.concurrency,
+        tries: command.tries,
+    };
+    let every = Duration::from_secs(command.fault_seconds.into());
+    let mut faults = Faults::default();
+    let sent = {
+        let sending = sending::send_all(&command.url, &signer, &numbers, pace);
+        tokio::select! {
+            sent = sending => sent?,
+            never = faults.do_harm(command.fault.as_deref(), every) => match never {},
+        }
+    };
+    let wait = Duration::from_secs(command.wait.into());
+    await_all(&sent, &came_out, &source, wait).await?;
+    let ledger = Ledger::of(&sent, &came_out.arrivals(), &faults);
+    Ok(Output::Status {
+        text: ledger.text(),
+        value: output::value(&ledger),
+        code: if ledger.is_good() { 0 } else { output::LOOK },
+    })
+}
+
+/// Waits until all that was acknowledged has come out and nothing comes any more.
+async fn await_all(
+    sent: &Sent,
+    came_out: &CameOut,
+    source: &Source,
+    wait: Duration,
+) -> Result<(), Failure> {
+    let (began, mut changed, mut count) = (Instant::now(), Instant::now(), 0);
+    while began.elapsed() < wait {
+        source.look_again(came_out)?;
+        let arrived = came_out.arrivals();
+        if arrived.len() != count {
+            (changed, count) = (Instant::now(), arrived.len());
+        }
+        if sent.is_all_in(&arrived) && changed.elapsed() > QUIET {
+            return Ok(());
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// What the command that does harm has done.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+}
+
+impl Faults {
+    /// Calls the command again and again.
+    async fn do_harm(
+        &mut self,
+        command: Option<&str>,
+        every: Duration,
+    ) -> std::convert::Infallible {
+        let Some(command) = command else {
+            return std::future::pending().await;
+        };
+        loop {
+            sleep(every).await;
+            let called = Command::new("sh")
+                .args(["-c", command])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .status()
+                .await;
+            match called {
+                Ok(status) if status.success() => self.done += 1,
+                _ => self.failed += 1,
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Sends the events, at a steady pace, each until it is acknowledged or given up.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use url::Url;
+
+use super::ledger::Numbers;
+use crate::send::{PostError, Signer, client};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// How fast, how long, and how often again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) rate: u32,
+    pub(super) seconds: u32,
+    pub(super) concurrency: u32,
+    pub(super) tries: u32,
+}
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    /// Every number, and whether it was acknowledged.
+    pub(super) events: BTreeMap<u64, bool>,
+    /// Requests, those that repeat an event as well.
+    pub(super) requests: u64,
+    /// The longest time in which nothing was acknowledged.
+    pub(super) silence: Duration,
+}
+
+impl Sent {
+    /// Whether all that was acknowledged is among these.
+    pub(super) fn is_all_in(&self, arrived: &[u64]) -> bool {
+        let arrived: std::collections::HashSet<_> = arrived.iter().collect();
+        let mut acknowledged = self.events.iter().filter(|(_, is)| **is);
+        acknowledged.all(|(number, _)| arrived.contains(number))
+    }
+}
+
+/// What the requests of one run share.
+struct Shared {
+    http: reqwest::Client,
+    url: Url,
+    sent: Mutex<Sent>,
+    last: Mutex<Instant>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends everything, and waits for the last answer.
+///
+/// # Errors
+/// When there is no HTTP client to be had.
+pub(super) async fn send_all(
+    url: &Url,
+    signer: &Signer,
+    numbers: &Numbers,
+    pace: Pace,
+) -> Result<Sent, PostError> {
+    let shared = Arc::new(Shared {
+        http: client(PATIENCE)?,
+        url: url.clone(),
+        sent: Mutex::default(),
+        last: Mutex::new(Instant::now()),
+    });
+    let places = Arc::new(Semaphore::new(pace.concurrency as usize));
+    let mut ticks = interval(Duration::from_secs(1) / pace.rate);
+    // What an intake has not taken in time is not made up for: it would be a flood.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (began, length) = (Instant::now(), Duration::from_secs(pace.seconds.into()));
+    let mut sending = JoinSet::new();
+    let mut number = 0;
+    while began.elapsed() < length {
+        ticks.tick().await;
+        let Ok(place) = places.clone().acquire_owned().await else {
+            break;
+        };
+        number += 1;
+        let (name, shared) = (numbers.name(number), shared.clone());
+        let body = format!(r#"{{"type":"letterbox.prove","eventId":"{name}"}}"#);
+        let signed = signer.sign(body.as_bytes(), &name);
+        sending.spawn(async move {
+            send(&shared, number, &body, &signed.headers, pace.tries).await;
+            drop(place);
+        });
+        while sending.try_join_next().is_some() {}
+    }
+    while sending.join_next().await.is_some() {}
+    note_silence(&shared);
+    let sent = std::mem::take(&mut *lock(&shared.sent));
+    Ok(sent)
+}
+
+async fn send(shared: &Shared, number: u64, body: &str, headers: &[(String, String)], tries: u32) {
+    let (mut pause, mut is_acknowledged) = (PAUSE, false);
+    for attempt in 0..tries {
+        if attempt > 0 {
+            sleep(pause).await;
+            pause = MAX_PAUSE.min(pause * 2);
+        }
+        let mut request = shared.http.post(shared.url.clone()).body(body.to_owned());
+        request = request.header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        lock(&shared.sent).requests += 1;
+        let answer = request.send().await.map(|answer| answer.status());
+        if answer.is_ok_and(|status| status.is_success()) {
+            is_acknowledged = true;
+            note_silence(shared);
+            break;
+        }
+    }
+    lock(&shared.sent).events.insert(number, is_acknowledged);
+}
+
+fn note_silence(shared: &Shared) {
+    let silence = std::mem::replace(&mut *lock(&shared.last), Instant::now()).elapsed();
+    let mut sent = lock(&shared.sent);
+    sent.silence = sent.silence.max(silence);
+}

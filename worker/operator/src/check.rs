@@ -1,0 +1,329 @@
+//! Whether the data agree: what was claimed, what waits, what was stored, what runs and what is
+//! asked. Looks only, and mends what can be mended where that is ordered.
+
+use letterbox_broker::{BrokerTarget, queue_lengths, topology::DEAD_LETTERS_QUEUE};
+use letterbox_database::{Statement, from_row, statements};
+
+use crate::{Finding, KeyRings, Operator, OperatorError, PROGRAM, Verdict};
+
+/// What was accepted this long ago should have been processed.
+const LATE_SECONDS: f64 = 60.0;
+
+/// The time in an id, as seconds since 1970.
+macro_rules! seconds_of {
+    ($id:literal) => {
+        concat!(
+            "(('x' || left(translate(",
+            $id,
+            "::text, '-', ''), 12))::bit(48)::bigint / 1000.0)::float8"
+        )
+    };
+}
+
+/// Claims of the last hours that are settled, and of which nothing was stored.
+macro_rules! unprocessed {
+    ($claims:literal, $id:literal, $stored:literal, $key:literal) => {
+        concat!(
+            "
+SELECT count(*) AS count, extract(epoch FROM clock_timestamp())::float8 - min(",
+            seconds_of!($id),
+            ") AS oldest_seconds
+FROM ",
+            $claims,
+            " c
+WHERE ",
+            seconds_of!($id),
+            " > extract(epoch FROM clock_timestamp())::float8 - $1::float8 * 3600
+  AND NOT EXISTS (SELECT FROM ",
+            $stored,
+            " s WHERE s.workspace_id = c.workspace_id AND s.",
+            $key,
+            " = c.",
+            $id,
+            ")
+  AND NOT EXISTS (SELECT FROM open_batches o
+                  WHERE o.batch_id = c.batch_id AND o.spilled_at IS NULL)"
+        )
+    };
+}
+
+statements! {
+    /// Deliveries that were accepted and are no signal yet.
+    UNPROCESSED_DELIVERIES = check_deliveries
+        unprocessed!("webhook_deliveries", "delivery_id", "signals", "signal_id");
+
+    /// Submissions that were accepted and are no run yet.
+    UNPROCESSED_SUBMISSIONS = check_submissions
+        unprocessed!("form_submissions", "submission_id", "runs", "run_id");
+
+    /// Batches that were claimed, and of which nobody knows whether they were published.
+    OPEN = check_open_batches "
+SELECT count(*) AS count,
+       extract(epoch FROM clock_timestamp() - min(lease_until))::float8 AS oldest_seconds
+FROM open_batches WHERE spilled_at IS NULL AND lease_until < clock_timestamp()";
+
+    /// Messages that wait for the broker.
+    SPILLED = check_spill "
+SELECT count(*) AS count,
+       extract(epoch FROM clock_timestamp() - min(spilled_at))::float8 AS oldest_seconds
+FROM open_batches WHERE spilled_at IS NOT NULL";
+
+    /// Bodies that have become more than one signal of a webhook.
+    DOUBLED_SIGNALS = check_doubled_signals "
+SELECT count(*) AS count, NULL::float8 AS oldest_seconds FROM (
+    SELECT FROM signals s JOIN webhooks w USING (workspace_id, webhook_id)
+    WHERE s.received_at > clock_timestamp() - $1::float8 * interval '1 hour'
+      AND s.body IS NOT NULL AND w.same_by = 'body'
+    GROUP BY s.workspace_id, s.webhook_id, sha256(s.body) HAVING count(*) > 1) AS doubled";
+
+    /// Runs that are not over, and that no worker will ever take.
+    STRAY_RUNS = check_stray_runs "
+SELECT count(*) AS count,
+       extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
+FROM stray_runs()";
+
+    /// Takes up stray runs.
+    MEND_STRAY_RUNS = take_up_stray_runs "SELECT take_up_stray_runs() AS mended";
+
+    /// Runs that workers take although they are over.
+    FINISHED_RUNS = check_finished_runs "
+SELECT count(*) AS count, NULL::float8 AS oldest_seconds
+FROM active_runs a JOIN runs r USING (workspace_id, run_id) WHERE r.finished_at IS NOT NULL";
+
+    /// Leaves them alone.
+    MEND_FINISHED_RUNS = let_finished_runs_go "SELECT let_finished_runs_go() AS mended";
+
+    /// Questions about runs that are over.
+    IDLE_QUESTIONS = check_idle_questions "
+SELECT count(*) AS count,
+       extract(epoch FROM clock_timestamp() - min(q.created_at))::float8 AS oldest_seconds
+FROM approvals q JOIN runs r USING (workspace_id, run_id)
+WHERE q.state = 'pending' AND r.finished_at IS NOT NULL";
+
+    /// Withdraws them.
+    MEND_IDLE_QUESTIONS = withdraw_idle_questions "SELECT withdraw_idle_questions() AS mended";
+
+    /// Subscriptions whose cursor is beyond every signal: they would leave out what comes next.
+    CURSORS_AHEAD = check_cursors "
+SELECT count(*) AS count, NULL::float8 AS oldest_seconds
+FROM subscriptions WHERE position > settled_position()";
+}
+
+/// Something that is counted.
+struct Count {
+    count: i64,
+    oldest_seconds: Option<f64>,
+}
+
+from_row!(Count {
+    count,
+    oldest_seconds
+});
+
+/// What is looked at, how bad it is, and what mends it.
+struct Look {
+    about: &'static str,
+    statement: &'static Statement,
+    verdict: Verdict,
+    /// Younger ones are under way.
+    from_seconds: f64,
+    what: &'static str,
+    mend: &'static str,
+    repair: Option<&'static Statement>,
+    /// Whether it looks back so many hours only.
+    is_recent: bool,
+}
+
+static LOOKS: &[Look] = &[
+    Look {
+        about: "deliveries",
+        statement: &UNPROCESSED_DELIVERIES,
+        verdict: Verdict::Warning,
+        from_seconds: LATE_SECONDS,
+        what: "accepted, and no signal yet",
+        mend: "letterbox status: they wait in a queue, in the spill or among the dead letters; \
+               where all of these are empty, they are lost",
+        repair: None,
+        is_recent: true,
+    },
+    Look {
+        about: "submissions",
+        statement: &UNPROCESSED_SUBMISSIONS,
+        verdict: Verdict::Warning,
+        from_seconds: LATE_SECONDS,
+        what: "accepted, and no run yet",
+        mend: "as for deliveries",
+        repair: None,
+        is_recent: true,
+    },
+    Look {
+        about: "claims",
+        statement: &OPEN,
+        verdict: Verdict::Fine,
+        from_seconds: 0.0,
+        what: "batches were claimed and perhaps not published; their senders were not told 2xx, \
+               and take them over when they try again",
+        mend: "",
+        repair: None,
+        is_recent: false,
+    },
+    Look {
+        about: "spill",
+        statement: &SPILLED,
+        verdict: Verdict::Warning,
+        from_seconds: LATE_SECONDS,
+        what: "messages wait for the broker",
+        mend: "letterbox status: the broker or the workers are away",
+        repair: None,
+        is_recent: false,
+    },
+    Look {
+        about: "signals",
+        statement: &DOUBLED_SIGNALS,
+        verdict: Verdict::Failure,
+        from_seconds: 0.0,
+        what: "bodies have become more than one signal",
+        mend: "tell those who read signals: compare body_sha256; please report this as a bug",
+        repair: None,
+        is_recent: true,
+    },
+    Look {
+        about: "runs",
+        statement: &STRAY_RUNS,
+        verdict: Verdict::Failure,
+        from_seconds: 0.0,
+        what: "are not over, and no worker will take them",
+        mend: "letterbox check --repair: workers take them up where they are",
+        repair: Some(&MEND_STRAY_RUNS),
+        is_recent: false,
+    },
+    Look {
+        about: "finished runs",
+        statement: &FINISHED_RUNS,
+        verdict: Verdict::Failure,
+        from_seconds: 0.0,
+        what: "are over, and taken by workers all the same",
+        mend: "letterbox check --repair: they are left alone",
+        repair: Some(&MEND_FINISHED_RUNS),
+        is_recent: false,
+    },
+    Look {
+        about: "approvals",
+        statement: &IDLE_QUESTIONS,
+        verdict: Verdict::Warning,
+        from_seconds: 0.0,
+        what: "wait for an answer about a run that is over",
+        mend: "letterbox check --repair: they are withdrawn",
+        repair: Some(&MEND_IDLE_QUESTIONS),
+        is_recent: false,
+    },
+    Look {
+        about: "subscriptions",
+        statement: &CURSORS_AHEAD,
+        verdict: Verdict::Failure,
+        from_seconds: 0.0,
+        what: "are ahead of every signal, as after a restore of an older database",
+        mend: "letterbox signal rewind, for each that letterbox signal subscriptions shows",
+        repair: None,
+        is_recent: false,
+    },
+];
+
+impl Operator {
+    /// Compares what is stored, of the last `hours` where everything would take too long; with
+    /// `keys`, opens every sealed value, and with a broker, looks at its queues. Changes nothing.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn check(
+        &self,
+        hours: f64,
+        keys: Option<&KeyRings>,
+        broker: Option<&BrokerTarget>,
+    ) -> Result<Vec<Finding>, OperatorError> {
+        let mut found = Vec::new();
+        for look in LOOKS {
+            found.push(look.found(&self.counted(look, hours).await?));
+        }
+        found.push(match keys {
+            None => Finding::unseen("secrets", "set the sealing keys to open all of them"),
+            Some(keys) => secrets(&self.closed_values(keys).await?),
+        });
+        found.push(match broker {
+            None => Finding::unseen("queues", "set AMQP_URL"),
+            Some(broker) => queues(broker).await?,
+        });
+        Ok(found)
+    }
+
+    /// Mends what can be mended, and says how many of each.
+    ///
+    /// # Errors
+    /// When the database can't be asked. What was mended until then stays so.
+    pub async fn repair(&self) -> Result<Vec<(&'static str, i64)>, OperatorError> {
+        let mut mended = Vec::new();
+        for look in LOOKS {
+            let Some(statement) = look.repair else {
+                continue;
+            };
+            let row = self.database.query_one(statement, &[]).await?;
+            mended.push((look.about, row.try_get("mended")?));
+        }
+        Ok(mended)
+    }
+
+    async fn counted(&self, look: &Look, hours: f64) -> Result<Count, OperatorError> {
+        let counting = match look.is_recent {
+            true => self.database.fetch_one(look.statement, &[&hours]).await,
+            false => self.database.fetch_one(look.statement, &[]).await,
+        };
+        Ok(counting?)
+    }
+}
+
+impl Look {
+    fn found(&self, count: &Count) -> Finding {
+        let is_late = count
+            .oldest_seconds
+            .is_none_or(|age| age >= self.from_seconds);
+        let is_fine = count.count == 0 || !is_late;
+        let age = count.oldest_seconds.unwrap_or_default();
+        let detail = match count.count {
+            0 => "all agree".to_owned(),
+            many if age > 0.0 => format!("{many} {}, the oldest for {age:.0} s", self.what),
+            many => format!("{many} {}", self.what),
+        };
+        Finding {
+            repairs: !is_fine && self.repair.is_some(),
+            ..Finding::new(self.about, is_fine, self.verdict, detail, self.mend)
+        }
+    }
+}
+
+fn secrets(closed: &[String]) -> Finding {
+    let detail = match closed.len() {
+        0 => "all open".to_owned(),
+        many => format!("{many} do not open: {}", closed[..many.min(5)].join(", ")),
+    };
+    let mend = "name the key that sealed them beside the others; where it is lost: letterbox \
+                webhook set-secret, letterbox account rotate";
+    let is_fine = closed.is_empty();
+    Finding::new("secrets", is_fine, Verdict::Failure, detail, mend)
+}
+
+async fn queues(broker: &BrokerTarget) -> Result<Finding, OperatorError> {
+    let lengths = queue_lengths(broker, PROGRAM, 1).await?;
+    let waiting: u64 = lengths.iter().map(|one| u64::from(one.ready)).sum();
+    let is_dead = |one: &&letterbox_broker::QueueLength| one.queue == DEAD_LETTERS_QUEUE;
+    let dead = lengths.iter().find(is_dead).map_or(0, |one| one.ready);
+    let waiting = waiting - u64::from(dead);
+    let detail = format!("{waiting} messages wait, {dead} are dead letters");
+    let mend = "letterbox dead-letters list, then redrive or discard";
+    Ok(Finding::new(
+        "queues",
+        dead == 0,
+        Verdict::Warning,
+        detail,
+        mend,
+    ))
+}
