@@ -111,6 +111,9 @@ pub static ALL: &[Fault] = faults! {
     "PostgreSQL: no connection left" => exhaust_connections;
     "PostgreSQL: read-only" => read_only;
     "PostgreSQL: tables locked" => lock_tables;
+    "PostgreSQL: disk full" => fill_disk;
+    "PostgreSQL: clock set forth" => |stack| set_clock(stack, 3_600);
+    "PostgreSQL: clock set back" => |stack| set_clock(stack, -3_600);
 };
 
 async fn pause(milliseconds: u64) {
@@ -198,21 +201,23 @@ async fn alarm(stack: &Stack, raise: &[&str], clear: &[&str]) -> u64 {
 /// Deletes queues that are empty at this moment: what is in one goes with it, whoever deletes it.
 async fn delete_queues(stack: &Stack) -> u64 {
     let queues = ["letterbox.v1.webhooks", "letterbox.v1.forms"];
-    let deletions = queues.map(async |queue| {
-        for _ in 0..50 {
-            let connection = stack.world.broker().await;
-            let channel = connection.create_channel().await.unwrap();
-            let options = lapin::options::QueueDeleteOptions {
-                if_empty: true,
-                ..Default::default()
-            };
-            if channel.queue_delete(queue.into(), options).await.is_ok() {
-                return 1;
+    let gateways = || stack.gateways.iter().map(brokers);
+    gateways().for_each(Proxy::cut);
+    let mut deleted = 0;
+    for _ in 0..20 {
+        let listing = ["list_queues", "--no-table-headers", "name", "messages"];
+        let lengths = stack.broker.ctl(&listing);
+        let is_empty = |queue: &str| lengths.lines().any(|line| line == format!("{queue}\t0"));
+        if queues.iter().all(|queue| is_empty(queue)) {
+            for queue in queues {
+                stack.broker.ctl(&["delete_queue", queue]);
+                deleted += 1;
             }
+            break;
         }
-        0
-    });
-    join_all(deletions).await.into_iter().sum()
+    }
+    gateways().for_each(Proxy::pass);
+    deleted
 }
 
 /// The sessions of the processes.
@@ -282,4 +287,33 @@ async fn lock_tables(stack: &Stack) -> u64 {
         "BEGIN; LOCK TABLE webhook_deliveries, form_submissions, open_batches, signals, runs,
         active_runs IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT";
     stack.sql(locked).await.into()
+}
+
+async fn fill_disk(stack: &Stack) -> u64 {
+    let is_full = stack.disk.fill();
+    let much = "CREATE TABLE too_much AS SELECT generate_series(1, 1000000)";
+    let refuses = !stack.sql(much).await;
+    pause(2_500).await;
+    stack.disk.empty();
+    // It may have stopped, as it does when its log does not fit.
+    stack.database.start_again();
+    stack.sql("DROP TABLE IF EXISTS too_much").await;
+    (is_full && refuses).into()
+}
+
+/// Sets the clock of the database by an hour, and then right again.
+async fn set_clock(stack: &Stack, seconds: i64) -> u64 {
+    let apart = async || {
+        let clock = "SELECT extract(epoch FROM clock_timestamp())::float8";
+        let asked = stack.query(clock).await?;
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().ok()?;
+        Some(asked[0].get::<_, f64>(0) - now.as_secs_f64())
+    };
+    let is_set = stack.clock.set(seconds);
+    pause(2_500).await;
+    let differed = apart().await;
+    let differed = differed.is_some_and(|apart| (apart - seconds as f64).abs() < 60.0);
+    stack.clock.set(0);
+    pause(1_500).await;
+    (is_set && differed).into()
 }

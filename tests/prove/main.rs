@@ -5,6 +5,8 @@
 //! fire shows nothing, and fails. `deploy/prove` starts this.
 
 mod arguments;
+mod clock;
+mod disk;
 mod doors;
 mod faults;
 mod ledger;

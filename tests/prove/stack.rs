@@ -18,6 +18,8 @@ use letterbox_tests::{
 use serde_json::json;
 
 use crate::{
+    clock::Clock,
+    disk::Disk,
     doors::{Arrival, Door, Stored, model, name_in},
     load::Doors,
     member::Member,
@@ -25,8 +27,8 @@ use crate::{
 
 /// The queue of the subscription.
 const QUEUE: &str = "prove";
-/// Forms of each door: each may be submitted so often.
-const FORMS: usize = 8;
+/// Forms of each door for one submission in a second: each may be submitted so often.
+const FORMS: usize = 3;
 /// How long everything may take to be well again.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Ends every lease, as time would.
@@ -45,6 +47,8 @@ pub struct Stack {
     pub gateways: [Member; 2],
     pub workers: [Member; 2],
     pub desk: Member,
+    pub disk: Disk,
+    pub clock: Clock,
     pub doors: Arc<Doors>,
     _peer: Peer,
     arrivals: Arc<Mutex<Vec<Arrival>>>,
@@ -56,7 +60,14 @@ pub struct Stack {
 
 impl Stack {
     pub async fn start() -> Self {
-        let (database, broker) = (PrivateDatabase::start(""), PrivateBroker::start(""));
+        let (disk, clock) = (Disk::new(), Clock::new());
+        let environment = clock.environment();
+        let environment: Vec<_> = environment
+            .iter()
+            .map(|(name, value)| (*name, &**value))
+            .collect();
+        let database = PrivateDatabase::start_in(&disk.folder, &environment);
+        let broker = PrivateBroker::start("");
         migrate(&database.url().parse().unwrap()).await.unwrap();
         let world = World::on(database.url(), broker.url()).await;
         let [gateways, workers] = [
@@ -75,6 +86,8 @@ impl Stack {
             gateways,
             workers,
             desk,
+            disk,
+            clock,
             doors: Arc::new(doors),
             _peer: peer,
             arrivals,
@@ -261,7 +274,9 @@ async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, S
     let mut forms = HashMap::new();
     for (door, actions) in actions {
         let of_door: &mut Vec<_> = forms.entry(door).or_default();
-        for _ in 0..FORMS {
+        let in_a_second = door.pace().map_or(0.0, |pace| 1.0 / pace.as_secs_f64());
+        // One more, so that each comes to every gateway.
+        for _ in 0..(in_a_second.ceil() as usize * FORMS) | 1 {
             let definition = definition_with(actions.clone());
             let form = world.form_of(&first, workspace, user, &definition).await;
             let at = gateways.iter().map(|gateway| form.behind(&gateway.url));

@@ -1,6 +1,10 @@
 //! The servers that all tests share, and private ones for tests that break their server.
 
-use std::{path::PathBuf, process::Command, sync::OnceLock};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
 
 use uuid::Uuid;
 
@@ -52,25 +56,31 @@ fn script(name: &str) -> PathBuf {
 struct Private {
     script: PathBuf,
     folder: PathBuf,
-    last_verb: &'static str,
+    /// For the script, whenever it runs.
+    settings: Vec<(String, String)>,
 }
 
 impl Private {
-    fn new(kind: &str, last_verb: &'static str) -> Self {
-        let folder = folder().join(format!("{kind}-{}", Uuid::new_v4().simple()));
-        Self {
+    fn new(kind: &str, parent: &Path, settings: &[(&str, &str)]) -> Self {
+        let settings = settings.iter();
+        let private = Self {
             script: script(kind),
-            folder,
-            last_verb,
-        }
+            folder: parent.join(format!("{kind}-{}", Uuid::new_v4().simple())),
+            settings: settings
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+        };
+        private.run("start", &[]);
+        private
     }
 
-    fn run(&self, verb: &str, arguments: &[&str], settings: &[(&str, &str)]) -> String {
+    fn run(&self, verb: &str, arguments: &[&str]) -> String {
+        let settings = self.settings.iter();
         let output = Command::new(&self.script)
             .arg(verb)
             .arg(&self.folder)
             .args(arguments)
-            .envs(settings.iter().copied())
+            .envs(settings.map(|(name, value)| (name, value)))
             .stdin(std::process::Stdio::null())
             .output()
             .expect("the script runs");
@@ -84,7 +94,7 @@ impl Private {
 
     /// Sends a signal to the server and all of its processes.
     fn signal(&self, name: &str) {
-        let pid = self.run("pid", &[], &[]);
+        let pid = self.run("pid", &[]);
         // The children first: they would end with their parent, in order.
         let children = Command::new("pkill").args([name, "-P", &pid]).status();
         children.expect("pkill runs");
@@ -96,7 +106,7 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         let _ = Command::new(&self.script)
-            .arg(self.last_verb)
+            .arg("delete")
             .arg(&self.folder)
             .status();
     }
@@ -108,22 +118,21 @@ pub struct PrivateBroker(Private);
 impl PrivateBroker {
     /// `settings` are lines for rabbitmq.conf.
     pub fn start(settings: &str) -> Self {
-        let private = Private::new("rabbitmq", "delete");
-        private.run("start", &[], &[("LETTERBOX_RABBITMQ_SETTINGS", settings)]);
-        Self(private)
+        let settings = [("LETTERBOX_RABBITMQ_SETTINGS", settings)];
+        Self(Private::new("rabbitmq", &folder(), &settings))
     }
 
     pub fn start_again(&self) {
-        self.0.run("start", &[], &[]);
+        self.0.run("start", &[]);
     }
 
     pub fn url(&self) -> String {
-        self.0.run("url", &[], &[])
+        self.0.run("url", &[])
     }
 
     /// The answer of `rabbitmqctl`.
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        self.0.run("ctl", arguments, &[])
+        self.0.run("ctl", arguments)
     }
 
     /// Ends the node as a crash would.
@@ -141,7 +150,7 @@ impl PrivateBroker {
 
     /// Stops it in order.
     pub fn stop(&self) {
-        self.0.run("stop", &[], &[]);
+        self.0.run("stop", &[]);
     }
 }
 
@@ -151,17 +160,20 @@ pub struct PrivateDatabase(Private);
 impl PrivateDatabase {
     /// `options` are for the server's command line.
     pub fn start(options: &str) -> Self {
-        let private = Private::new("postgres", "delete");
-        private.run("start", &[], &[("LETTERBOX_POSTGRES_OPTIONS", options)]);
-        Self(private)
+        Self::start_in(&folder(), &[("LETTERBOX_POSTGRES_OPTIONS", options)])
+    }
+
+    /// In this folder, with variables of its environment.
+    pub fn start_in(parent: &Path, environment: &[(&str, &str)]) -> Self {
+        Self(Private::new("postgres", parent, environment))
     }
 
     pub fn start_again(&self) {
-        self.0.run("start", &[], &[]);
+        self.0.run("start", &[]);
     }
 
     pub fn url(&self) -> String {
-        self.0.run("url", &[], &[])
+        self.0.run("url", &[])
     }
 
     /// Ends it as a crash would.
@@ -179,6 +191,6 @@ impl PrivateDatabase {
 
     /// Stops it in order.
     pub fn stop(&self) {
-        self.0.run("stop", &[], &[]);
+        self.0.run("stop", &[]);
     }
 }

@@ -1,0 +1,50 @@
+//! A small disk for the database, which can be filled.
+
+use std::{fs, io::Write, path::PathBuf, process::Command};
+
+use letterbox_tests::folder;
+
+/// Room for everything that is sent here, and not for much more.
+const SIZE: &str = "size=1500m";
+
+/// A disk in memory; the folder itself where nothing may be mounted.
+pub struct Disk {
+    pub folder: PathBuf,
+    is_small: bool,
+}
+
+impl Disk {
+    pub fn new() -> Self {
+        let folder = folder().join("disk");
+        fs::create_dir_all(&folder).unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", SIZE, "tmpfs"])
+            .arg(&folder)
+            .output();
+        Self {
+            folder,
+            is_small: mount.is_ok_and(|mount| mount.status.success()),
+        }
+    }
+
+    /// Fills it; whether nothing fits any more.
+    pub fn fill(&self) -> bool {
+        if !self.is_small {
+            return false;
+        }
+        let mut ballast = fs::File::create(self.ballast()).unwrap();
+        let piece = vec![0; 1 << 20];
+        while ballast.write_all(&piece).is_ok() {}
+        // What is less than a piece.
+        while ballast.write_all(&[0; 4096]).is_ok() {}
+        true
+    }
+
+    pub fn empty(&self) {
+        let _ = fs::remove_file(self.ballast());
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.folder.join("ballast")
+    }
+}
