@@ -300,6 +300,7 @@ CREATE TABLE processes (
     trouble    text,
     key_id     text NOT NULL,
     public_key bytea NOT NULL CHECK (octet_length(public_key) = 32),
+    settings   jsonb NOT NULL CHECK (length(settings::text) <= 20000),
     seen_at    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE processes IS 'The gateways and workers that are alive';
@@ -312,10 +313,11 @@ COMMENT ON COLUMN processes.trouble IS
 COMMENT ON COLUMN processes.key_id IS 'The first of its sealing keys';
 COMMENT ON COLUMN processes.public_key IS
     'The public half of that: what others seal to it, the process opens';
+COMMENT ON COLUMN processes.settings IS 'Its settings by name; no secret is one of them';
 COMMENT ON COLUMN processes.seen_at IS 'When it last said so; more than half a minute ago: dead';
 
 CREATE FUNCTION tell_presence(id uuid, own_program text, own_name text, ready boolean, why text,
-    key text, public bytea)
+    key text, public bytea, told jsonb)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     IF own_program NOT IN ('gateway', 'worker')
@@ -334,9 +336,10 @@ BEGIN
         IF (SELECT count(*) FROM processes WHERE program = own_program) >= 1000 THEN
             RAISE EXCEPTION 'too many processes' USING ERRCODE = 'program_limit_exceeded';
         END IF;
-        INSERT INTO processes (process_id, program, name, is_ready, trouble, key_id, public_key)
+        INSERT INTO processes (process_id, program, name, is_ready, trouble, key_id, public_key,
+            settings)
         VALUES (id, own_program, left(own_name, 300), ready, left(why, 1000), left(key, 32),
-            public);
+            public, told);
     END IF;
 END
 $$;

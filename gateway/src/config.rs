@@ -10,7 +10,7 @@ use letterbox_common::{
         client_address::TrustedProxies,
         networks::Networks,
         secret_setting::{SecretSetting, help},
-        settings::{ProcessSettings, SettingError, milliseconds, seconds},
+        settings::{ProcessSettings, SettingError, ToldSettings, milliseconds, seconds},
     },
     sealing::{KeyRing, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
@@ -162,6 +162,8 @@ pub(crate) struct Config {
     pub shutdown_timeout: Duration,
     /// The name by which this process identifies itself to its servers: `letterbox-gateway@host`.
     pub name: String,
+    /// What it tells others of its settings.
+    pub told: ToldSettings,
 }
 
 /// The secrets that this process reads.
@@ -172,7 +174,10 @@ impl Config {
     ///
     /// # Errors
     /// Names the first invalid setting.
-    pub(crate) fn from_settings(settings: &GatewaySettings) -> Result<Self, SettingError> {
+    pub(crate) fn from_settings(
+        settings: &GatewaySettings,
+        told: ToldSettings,
+    ) -> Result<Self, SettingError> {
         if settings.publish_timeout >= settings.claim_lease {
             return Err(SettingError::new(
                 "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS",
@@ -223,6 +228,7 @@ impl Config {
             },
             shutdown_timeout: settings.process.shutdown_timeout,
             name,
+            told,
         })
     }
 }

@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use letterbox_common::process::{self, admin, logging, shutdown};
+use letterbox_common::process::{
+    self, admin, logging,
+    settings::{ToldSettings, parse},
+    shutdown,
+};
 
 use crate::{
     all_metrics,
@@ -17,12 +20,14 @@ const PROGRAM: &str = "letterbox-gateway";
 /// start.
 #[tokio::main]
 pub async fn main() -> ExitCode {
-    process::exit_code(PROGRAM, start(GatewaySettings::parse()).await)
+    process::exit_code(PROGRAM, start(parse()).await)
 }
 
-async fn start(settings: GatewaySettings) -> Result<(), Box<dyn std::error::Error>> {
+async fn start(
+    (settings, told): (GatewaySettings, ToldSettings),
+) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings)?;
+    let config = Config::from_settings(&settings, told)?;
     let traces = letterbox_traces::start(PROGRAM)?;
     let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
     let sockets = Sockets::bind(settings.listen, settings.admin_listen).await?;

@@ -96,6 +96,7 @@ pub(crate) async fn run(
         Program::Gateway,
         config.name.clone(),
         config.keys.recipient(),
+        config.told.clone(),
         readiness.clone(),
         stop.clone(),
     ));

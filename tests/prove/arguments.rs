@@ -7,7 +7,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(bin_name = "deploy/prove")]
 pub struct Arguments {
-    /// Each fault once, and no steps: about four minutes
+    /// Most faults once, and no steps: about four minutes
     #[arg(long = "short", conflicts_with = "is_full")]
     pub is_short: bool,
 

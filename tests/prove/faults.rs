@@ -20,7 +20,23 @@ pub struct Fault {
 /// What no sender may notice.
 const UNNOTICED: &[&str] = &["all processes replaced one by one"];
 
+/// What resembles another fault, and is left out where there is little time.
+const RESEMBLES: &[&str] = &[
+    "desk frozen",
+    "RabbitMQ restarted in order",
+    "RabbitMQ: nothing arrives there",
+    "RabbitMQ: disk alarm",
+    "PostgreSQL: nothing arrives there",
+    "PostgreSQL: connections slow",
+    "PostgreSQL: clock set back",
+];
+
 impl Fault {
+    /// Whether it is done where there is little time.
+    pub fn is_of_short(&self) -> bool {
+        !RESEMBLES.contains(&self.name)
+    }
+
     /// Whether no sender may notice.
     pub fn is_unnoticed(&self) -> bool {
         UNNOTICED.contains(&self.name)
@@ -107,7 +123,7 @@ pub static ALL: &[Fault] = faults! {
         &["set_disk_free_limit", "50MB"],
     );
     "RabbitMQ: queues deleted" => delete_queues;
-    "PostgreSQL: all sessions ended" => |stack| end_sessions(stack);
+    "PostgreSQL: all sessions ended" => end_sessions;
     "PostgreSQL: no connection left" => exhaust_connections;
     "PostgreSQL: read-only" => read_only;
     "PostgreSQL: tables locked" => lock_tables;

@@ -37,10 +37,10 @@ async fn main() -> ExitCode {
     println!("seed {}\n", arguments.seed);
     let mut ledger = Ledger::default();
     ledger.print_head();
-    for fault in faults::ALL
-        .iter()
-        .filter(|fault| arguments.wants(fault.name))
-    {
+    let wanted = faults::ALL.iter().filter(|fault| {
+        arguments.wants(fault.name) && (fault.is_of_short() || !arguments.is_short)
+    });
+    for fault in wanted {
         for _ in 0..arguments.rounds() {
             let trial = Trial::of_fault(&stack, fault, arguments.is_short).await;
             ledger.note(trial);

@@ -9,6 +9,7 @@ use std::{
 
 use futures_util::StreamExt;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions};
+use letterbox_broker::topology::DEAD_LETTERS_QUEUE;
 use letterbox_database::{Role, connect_once};
 use letterbox_operator::migrate;
 use letterbox_tests::{
@@ -31,6 +32,8 @@ const QUEUE: &str = "prove";
 const FORMS: usize = 3;
 /// How long everything may take to be well again.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long dead letters may take.
+const DEAD_LETTERS_WITHIN: Duration = Duration::from_secs(20);
 /// Ends every lease, as time would.
 const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp();
     UPDATE open_batches SET lease_until = clock_timestamp();
@@ -173,8 +176,8 @@ impl Stack {
         };
         let of = |column, table| {
             format!(
-                "SELECT convert_from({column}, 'UTF8') FROM {table} WHERE position('{prefix}-'::bytea
-                    IN {column}) > 0"
+                "SELECT convert_from({column}, 'UTF8') FROM {table}
+                 WHERE position('{prefix}-'::bytea IN {column}) > 0"
             )
         };
         Some(Stored {
@@ -214,6 +217,42 @@ impl Stack {
             .iter()
             .filter(|(name, _)| name.starts_with(&prefix));
         of_prefix.cloned().collect()
+    }
+
+    /// Publishes messages that no worker can read.
+    pub async fn publish_unreadable(&self, count: usize) {
+        for number in 0..count {
+            let properties = lapin::BasicProperties::default();
+            let message = letterbox_broker::Message {
+                exchange: letterbox_broker::topology::EXCHANGE,
+                routing_key: "webhooks".into(),
+                properties: properties.with_message_id(format!("unreadable {number}").into()),
+                body: "{}".into(),
+            };
+            self.world.publish_unclaimed(message).await;
+        }
+    }
+
+    /// Takes all dead letters away, once there are so many, or no more come; how many differ.
+    pub async fn take_dead_letters(&self, expected: usize) -> usize {
+        let mut ids = HashSet::new();
+        let deadline = Instant::now() + DEAD_LETTERS_WITHIN;
+        while ids.len() < expected && Instant::now() < deadline {
+            match self.world.take_message(DEAD_LETTERS_QUEUE).await {
+                Some(letter) => {
+                    ids.extend(
+                        letter
+                            .properties
+                            .message_id()
+                            .as_ref()
+                            .map(ToString::to_string),
+                    );
+                }
+                None => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+        while self.world.take_message(DEAD_LETTERS_QUEUE).await.is_some() {}
+        ids.len()
     }
 
     /// What runs, and on what.

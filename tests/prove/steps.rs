@@ -1,6 +1,10 @@
 //! Every step of the protocols, and a crash, an error and a long wait before and after it: a table
 //! of what was lost and what was done twice.
 
+use std::time::{Duration, Instant};
+
+use letterbox_tests::Proxy;
+
 use crate::{
     arguments::Arguments,
     ledger::Entry,
@@ -14,6 +18,13 @@ const WAYS: [&str; 3] = ["crash", "error", "slow"];
 /// How many times a step is passed before it fails, at most, and how often it fails then.
 const FIRST: u32 = 12;
 const OFTEN: u32 = 3;
+/// Messages that nobody can read, where they are dead-lettered.
+const UNREADABLE: usize = 20;
+/// How long a step may take to be passed.
+const PATIENCE: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long gateways do not reach the broker, so that something is spilled.
+const OUTAGE: Duration = Duration::from_millis(1_500);
 
 /// A part of a protocol, and who takes it.
 struct Step {
@@ -44,6 +55,7 @@ static STEPS: &[Step] = steps! {
     "relay": "statement.take_spilled" "publish.webhooks" "statement.close_spilled" of workers;
     "apply": "statement.store_signals" "statement.record_runs" of workers;
     "acknowledge": "acknowledge" of workers;
+    "dead-letter": "publish.letterbox.v1.webhooks" of workers;
     "take": "statement.take_runs" of workers;
     "begin": "statement.begin_attempts" of workers;
     "send": "request" of workers;
@@ -110,36 +122,41 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
         member.replace(&stack.world).await;
     }
     stack.heal().await;
-    let (outcome, prefix, ()) = under_load(stack, async || {
-        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(15);
+    let (outcome, prefix, ()) = under_load(stack, 0, async || {
         if SPILLS.contains(&step.part) {
-            stack
-                .gateways
-                .iter()
-                .for_each(|gateway| gateway.to_broker.cut());
-            tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+            let gateways = || stack.gateways.iter().map(|gateway| &gateway.to_broker);
+            gateways().for_each(Proxy::cut);
+            tokio::time::sleep(OUTAGE).await;
             if step.part == "relay" {
-                stack
-                    .gateways
-                    .iter()
-                    .for_each(|gateway| gateway.to_broker.pass());
+                gateways().for_each(Proxy::pass);
             }
         }
-        while passed(members).await == before && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        if step.part == "dead-letter" {
+            stack.publish_unreadable(UNREADABLE).await;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while passed(members).await == before && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_EVERY).await;
         }
         for member in members {
             member.arm("").await;
         }
+        stack.heal().await;
     })
     .await;
     let mut entry = settle(stack, point, &prefix, &outcome).await;
     entry.fired = passed(members).await - before;
+    if step.part == "dead-letter" {
+        let dead = stack.take_dead_letters(UNREADABLE).await;
+        if dead != UNREADABLE {
+            let lost = UNREADABLE - dead;
+            entry
+                .complaints
+                .push(format!("{lost} dead letters are lost"));
+        }
+    }
     if entry.fired == 0 {
         entry.complaints.push("the step was not passed".to_owned());
-    }
-    for member in members {
-        member.replace(&stack.world).await;
     }
     entry
 }

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LEASES_END: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many things are accepted before and after the fault.
-const AROUND: usize = 60;
+pub const AROUND: usize = 60;
 
 /// Tries things.
 pub struct Trial;
@@ -28,7 +28,7 @@ impl Trial {
     /// What comes of a fault under load.
     pub async fn of_fault(stack: &Stack, fault: &Fault, is_short: bool) -> Entry {
         let times = if is_short { 1 } else { fault.times };
-        let (outcome, prefix, fired) = under_load(stack, async || {
+        let (outcome, prefix, fired) = under_load(stack, AROUND, async || {
             let mut fired = 0;
             for _ in 0..times {
                 fired += (fault.run)(stack).await;
@@ -53,16 +53,20 @@ impl Trial {
 }
 
 /// Sends at every door before, during and after `harm`.
-pub async fn under_load<T>(stack: &Stack, harm: impl AsyncFnOnce() -> T) -> (Outcome, String, T) {
+pub async fn under_load<T>(
+    stack: &Stack,
+    before: usize,
+    harm: impl AsyncFnOnce() -> T,
+) -> (Outcome, String, T) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let prefix = format!("item-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     // What the rate limits are for is not what is shown here.
     stack.sql("UPDATE rate_limits SET hits = '{}'").await;
     let load = Load::start(&stack.doors, &prefix);
-    await_accepted(&load, AROUND).await;
+    await_accepted(&load, before).await;
     let harmed = harm().await;
-    let before = load.accepted();
-    await_accepted(&load, before + AROUND).await;
+    let accepted = load.accepted();
+    await_accepted(&load, accepted + AROUND).await;
     (load.stop().await, prefix, harmed)
 }
 

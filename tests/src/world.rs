@@ -126,6 +126,14 @@ impl World {
         }
     }
 
+    /// The same database, with another broker under one login for all processes.
+    pub async fn with_broker(mut self, amqp_url: String) -> Self {
+        let over = self._over.take();
+        let mut world = Self::on(self.database_url, amqp_url).await;
+        world._over = over;
+        world
+    }
+
     /// Another connection to the database, under a role.
     pub async fn session(&self, role: Role) -> tokio_postgres::Client {
         connect_once(&self.database_url.parse().unwrap(), role, "test")

@@ -27,7 +27,6 @@ async fn what_is_wrong_is_found_with_its_mend() {
         ("AMQP_URL", world.amqp_url.as_str()),
         ("LETTERBOX_DASHBOARD_URL", dashboard),
     ];
-    let audited = world.count("SELECT count(*) FROM audit_log").await;
     let (code, found) = examine(&world, &settings);
     assert_eq!(code, 1, "nothing runs yet");
     // The servers of the tests need not survive a crash.
@@ -39,7 +38,7 @@ async fn what_is_wrong_is_found_with_its_mend() {
         assert!(known.contains(&one["verdict"].as_str().unwrap()));
         assert_eq!(one["mend"].is_null(), one["verdict"] == "fine", "{one}");
     }
-    let (_gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
     eventually("processes and queues are fine", async || {
         let (_, found) = examine(&world, &settings);
         let about = ["gateways", "workers", "queues"];
@@ -52,12 +51,41 @@ async fn what_is_wrong_is_found_with_its_mend() {
         "synchronous_commit",
         "clock",
         "subscriptions",
+        "settings",
+        "pools",
+        "proxies",
+        "policies",
         "broker alarms",
         "queue types",
+        "queue arguments",
         "queue members",
     ] {
         assert_eq!(verdict(&found, about), "fine", "{about}: {found:#}");
     }
+    // Processes that disagree, a proxy that nobody believes, and a policy that makes all wait.
+    let https = ("LETTERBOX_BASE_URL", "https://letterbox.example.com");
+    let _other = world
+        .gateway_with(&[https, ("LETTERBOX_TRUSTED_PROXIES", "")])
+        .await;
+    let form = world.form(&gateway).await;
+    let operator = world.operator().await;
+    let asking = r#"{"rules": [], "default": "approve"}"#;
+    operator.set_policy(form.workspace, asking).await.unwrap();
+    let audited = world.count("SELECT count(*) FROM audit_log").await;
+    let base = gateway.public_url();
+    let here = [&settings[..], &[("LETTERBOX_BASE_URL", base.as_str())]].concat();
+    let (_, found) = examine(&world, &here);
+    for about in ["settings", "proxies", "policies"] {
+        assert_eq!(verdict(&found, about), "warning", "{about}: {found:#}");
+    }
+    assert_eq!(verdict(&found, "base URL"), "fine");
+    let all = found.as_array().unwrap().iter();
+    let differing = all.clone().find(|one| one["about"] == "settings").unwrap();
+    let differing = differing["detail"].as_str().unwrap();
+    assert!(
+        differing.contains("LETTERBOX_BASE_URL: ") && !differing.contains("LISTEN"),
+        "{differing}"
+    );
     // A transaction that was forgotten.
     let holding = world.session(letterbox_database::Role::Login).await;
     let begun = "BEGIN; SELECT pg_current_xact_id()";

@@ -164,6 +164,7 @@ fn http_is_at_the_edge() {
         "worker/desk/src/rooms/sign_in.rs",
         "common/traces/src/export.rs",
         "bin/letterbox/receive.rs",
+        "bin/letterbox/prove/",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
     // The error envelope is HTTP, too: services return errors of their own.
@@ -172,6 +173,7 @@ fn http_is_at_the_edge() {
         "worker/src/egress/",
         "worker/desk/src/oidc.rs",
         "bin/letterbox/send.rs",
+        "bin/letterbox/prove/sending.rs",
         "bin/letterbox/dashboard.rs",
         "gateway/senders/",
     ];

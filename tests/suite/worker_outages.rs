@@ -44,8 +44,7 @@ fn deliveries(address: WebhookAddress, number: usize) -> Message {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_that_nobody_takes_holds_up_nothing() {
     let broker = PrivateBroker::start("");
-    let mut world = World::new().await;
-    world = World::on(world.database_url, broker.url()).await;
+    let world = World::new().await.with_broker(broker.url()).await;
     let gateway = world.gateway().await;
     let webhook = world.webhook(&gateway).await;
     let poison = Message {

@@ -8,7 +8,7 @@ use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     process::{
         secret_setting::{SecretSetting, help},
-        settings::{ProcessSettings, SettingError, milliseconds, seconds},
+        settings::{ProcessSettings, SettingError, ToldSettings, milliseconds, seconds},
     },
     sealing::{ACCOUNT_KEYS, KeyRing, SEALING_KEYS, SealedColumn, key_ring},
 };
@@ -166,6 +166,8 @@ pub(crate) struct Config {
     pub shutdown_timeout: Duration,
     /// Name of this process as its servers see it: `letterbox-worker@host`.
     pub name: String,
+    /// What it tells others of its settings.
+    pub told: ToldSettings,
 }
 
 /// The secrets that this process needs.
@@ -182,7 +184,10 @@ impl Config {
     ///
     /// # Errors
     /// Names the first invalid setting.
-    pub(crate) fn from_settings(settings: &WorkerSettings) -> Result<Self, SettingError> {
+    pub(crate) fn from_settings(
+        settings: &WorkerSettings,
+        told: ToldSettings,
+    ) -> Result<Self, SettingError> {
         let lease = settings.run_lease;
         if lease < MIN_LEASE {
             let problem = format!(
@@ -235,6 +240,7 @@ impl Config {
             },
             shutdown_timeout,
             name,
+            told,
         })
     }
 }

@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use letterbox_common::process::{self, admin, bind, logging, shutdown};
+use letterbox_common::process::{
+    self, admin, bind, logging,
+    settings::{ToldSettings, parse},
+    shutdown,
+};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -16,7 +19,7 @@ const PROGRAM: &str = "letterbox-worker";
 
 /// Runs the worker. Exits with 1 if it can't start and with 2 if a setting is wrong.
 pub fn main() -> ExitCode {
-    let settings = WorkerSettings::parse();
+    let settings = parse();
     let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
         let ended = runtime.block_on(start(settings));
         // Don't wait for a template that is still rendering on a blocking thread.
@@ -26,9 +29,11 @@ pub fn main() -> ExitCode {
     process::exit_code(PROGRAM, ended)
 }
 
-async fn start(settings: WorkerSettings) -> Result<(), Box<dyn std::error::Error>> {
+async fn start(
+    (settings, told): (WorkerSettings, ToldSettings),
+) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings)?;
+    let config = Config::from_settings(&settings, told)?;
     let traces = letterbox_traces::start(PROGRAM)?;
     let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
     let socket = bind("admin", settings.admin_listen).await?;

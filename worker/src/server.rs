@@ -66,6 +66,7 @@ pub(crate) async fn run(
         Program::Worker,
         config.name.clone(),
         config.keys.recipient(),
+        config.told.clone(),
         readiness.clone(),
         stop.clone(),
     ));

@@ -211,6 +211,25 @@ pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> 
     }
 }
 
+/// The arguments that a queue of ours is declared with, as text; none for another queue.
+#[must_use]
+pub fn declared_arguments(queue: &str) -> Vec<(String, String)> {
+    let declared = match queue {
+        DEAD_LETTERS_QUEUE => lasting_arguments(),
+        queue if queue.starts_with(EXCHANGE) => work_arguments(),
+        _ => FieldTable::default(),
+    };
+    let declared = declared.inner().iter().map(|(name, value)| {
+        let value = match value {
+            AMQPValue::LongString(text) => text.to_string(),
+            AMQPValue::LongLongInt(number) => number.to_string(),
+            other => format!("{other:?}"),
+        };
+        (name.to_string(), value)
+    });
+    declared.collect()
+}
+
 /// A full queue refuses messages instead of dropping them; dead letters stay in their queue until
 /// the dead-letter queue has them.
 fn work_arguments() -> FieldTable {

@@ -4,7 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use letterbox_common::{process::readiness::Readiness, sealing::Recipient, states::Program};
+use letterbox_common::{
+    process::{readiness::Readiness, settings::ToldSettings},
+    sealing::Recipient,
+    states::Program,
+};
 use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -26,6 +30,7 @@ pub async fn tell(
     program: Program,
     name: String,
     recipient: Recipient,
+    settings: ToldSettings,
     readiness: Readiness,
     stop: CancellationToken,
 ) {
@@ -34,6 +39,7 @@ pub async fn tell(
         program,
         name,
         recipient,
+        settings: serde_json::json!(settings),
         is_ready: false,
         trouble: None,
     };
@@ -75,6 +81,7 @@ struct Present {
     program: Program,
     name: String,
     recipient: Recipient,
+    settings: serde_json::Value,
     is_ready: bool,
     trouble: Option<String>,
 }
@@ -83,10 +90,10 @@ impl Call for Present {
     type Output = ();
 
     async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
-        let statement = "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7)";
+        let statement = "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7, $8)";
         let statement = client.prepare_cached(statement).await?;
         let (key_id, public_key) = (self.recipient.key_id(), self.recipient.to_bytes());
-        let parameters: [&(dyn ToSql + Sync); 7] = [
+        let parameters: [&(dyn ToSql + Sync); 8] = [
             &self.id,
             &self.program,
             &self.name,
@@ -94,6 +101,7 @@ impl Call for Present {
             &self.trouble,
             &key_id,
             &public_key,
+            &self.settings,
         ];
         client.query(&statement, &parameters).await?;
         Ok(())

@@ -1,9 +1,9 @@
 //! Building blocks of the settings: their error, durations with a unit, and the settings that all
 //! processes share.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, ffi::OsStr, fmt, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 
 /// A setting is missing or invalid. Never quotes a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +55,26 @@ pub enum LogFormat {
     Json,
     /// For people
     Text,
+}
+
+/// The settings of a process by their variables. None is a secret: those are no flags.
+pub type ToldSettings = BTreeMap<String, String>;
+
+/// Parses the settings of a process, and gives them as they are told to others, too. Exits with 2
+/// if one can't be parsed.
+#[must_use]
+pub fn parse<S: Parser>() -> (S, ToldSettings) {
+    let command = S::command();
+    let matches = command.clone().get_matches();
+    let told = command.get_arguments().filter_map(|argument| {
+        let name = argument.get_env()?.to_string_lossy().into_owned();
+        let values = matches.get_raw(argument.get_id().as_str())?;
+        let values: Vec<_> = values.map(OsStr::to_string_lossy).collect();
+        Some((name, values.join(",")))
+    });
+    let told = told.collect();
+    let settings = S::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    (settings, told)
 }
 
 /// Settings of every long-running process.

@@ -73,7 +73,7 @@ FROM open_batches WHERE spilled_at IS NOT NULL";
 SELECT count(*) AS count, NULL::float8 AS oldest_seconds FROM (
     SELECT FROM signals s JOIN webhooks w USING (workspace_id, webhook_id)
     WHERE s.received_at > clock_timestamp() - $1::float8 * interval '1 hour'
-      AND s.body IS NOT NULL AND w.same_by = 'body'
+      AND s.body IS NOT NULL AND NOT w.same_by_id
     GROUP BY s.workspace_id, s.webhook_id, sha256(s.body) HAVING count(*) > 1) AS doubled";
 
     /// Runs that are not over, and that no worker will ever take.

@@ -296,8 +296,12 @@ impl Operator {
                 let page = self.sealed_values(column, after).await?;
                 let Some(last) = page.last() else { break };
                 after = Some(last.key());
-                let opened = page.iter().map(|value| reseal(keys, column, value));
-                closed.extend(opened.filter_map(|one| one.err().map(|why| why.to_string())));
+                for value in &page {
+                    if let Err(error) = keys.open(value.place(), &value.value) {
+                        let (table, name, id) = (column.table(), column.name(), value.id());
+                        closed.push(format!("{table}.{name} of {id}: {error}"));
+                    }
+                }
             }
         }
         Ok(closed)

@@ -13,11 +13,13 @@ use uuid::Uuid;
 
 statements! {
     /// Leases subscriptions that have something to publish, and that no worker has, for $3 seconds.
+    /// What was set further ahead than it can be is from before the clock was set back.
     TAKE_SUBSCRIPTIONS = take_subscriptions "
 WITH due AS (
     SELECT s.workspace_id, s.subscription_id FROM subscriptions s
-    WHERE s.paused_at IS NULL AND s.due_at <= clock_timestamp()
-      AND (s.leased_until IS NULL OR s.leased_until < clock_timestamp())
+    WHERE s.paused_at IS NULL
+      AND lease_is_over(s.due_at, 30)
+      AND (s.leased_until IS NULL OR lease_is_over(s.leased_until, $3))
       AND EXISTS (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
           AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
           AND g.position < (SELECT settled_position()))

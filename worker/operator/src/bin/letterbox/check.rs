@@ -2,6 +2,10 @@
 
 use clap::Args;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
+use letterbox_common::{
+    process::secret_setting::SecretSetting,
+    sealing::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS},
+};
 use serde_json::json;
 
 use crate::{
@@ -32,7 +36,16 @@ pub(crate) async fn run(settings: &CliSettings, command: &CheckCommand) -> Resul
         Some(_) => Some(BrokerTarget::from_environment()?),
         None => None,
     };
-    let keys = key_rings().ok();
+    let is_named = [&WEBHOOK_KEYS, &ACCOUNT_KEYS, &SEALING_KEYS];
+    let is_named = is_named.map(SecretSetting::read).into_iter();
+    let keys = match is_named
+        .collect::<Result<Vec<_>, _>>()?
+        .iter()
+        .any(Option::is_some)
+    {
+        true => Some(key_rings()?),
+        false => None,
+    };
     let hours = f64::from(command.hours);
     let found = operator
         .check(hours, keys.as_ref(), broker.as_ref())

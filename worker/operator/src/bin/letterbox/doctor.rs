@@ -1,16 +1,23 @@
 //! `letterbox doctor`: what may be wrong with an installation, and what mends it.
 
+use std::time::Duration;
+
 use letterbox_broker::{AMQP_URL, BrokerTarget};
-use letterbox_operator::{Finding, Operator, Verdict, examine_broker};
+use letterbox_operator::{Finding, Verdict, examine_broker};
 
 use crate::{
     Failure, Output,
     dashboard::{Dashboard, DashboardError},
     output,
-    settings::DASHBOARD_URL,
+    send::{PostError, client, describe},
+    settings::{CliSettings, DASHBOARD_URL},
 };
 
-pub(crate) async fn run(operator: &Operator) -> Result<Output, Failure> {
+/// How long the base URL may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(settings: &CliSettings) -> Result<Output, Failure> {
+    let operator = settings.operator().await?;
     let broker = match AMQP_URL.read()? {
         Some(_) => Some(BrokerTarget::from_environment()?),
         None => None,
@@ -19,6 +26,7 @@ pub(crate) async fn run(operator: &Operator) -> Result<Output, Failure> {
     if broker.is_some() && DASHBOARD_URL.read()?.is_some() {
         found.extend(ask_dashboard(&Dashboard::from_environment()?).await?);
     }
+    found.push(ask_base_url(settings.addresses.base()).await?);
     Ok(output(&found))
 }
 
@@ -40,7 +48,31 @@ async fn ask_dashboard(dashboard: &Dashboard) -> Result<Vec<Finding>, DashboardE
     let nodes = dashboard.read("nodes").await?;
     let queues = dashboard.read_of_host("queues").await?;
     let users = dashboard.read("users").await?;
-    Ok(examine_broker(&nodes, &queues, &users))
+    let flags = dashboard.read("feature-flags").await?;
+    Ok(examine_broker(&nodes, &queues, &users, &flags))
+}
+
+/// Whether a gateway answers at the base URL, as it answers whoever has no token.
+async fn ask_base_url(base: &str) -> Result<Finding, PostError> {
+    let url = format!("{base}/public/workflow-forms/forms?token=none");
+    let asked = client(TIMEOUT)?.get(url).send().await;
+    let answered = match asked {
+        Ok(answer) => answer.text().await.map_err(|error| describe(&error)),
+        Err(error) => Err(describe(&error)),
+    };
+    let unknown = "workflow_public_form_unavailable";
+    let is_gateway = answered.as_ref().is_ok_and(|text| text.contains(unknown));
+    Ok(Finding::new(
+        "base URL",
+        is_gateway,
+        Verdict::Warning,
+        match answered {
+            _ if is_gateway => "a gateway answers there".to_owned(),
+            Ok(_) => "something answers there that is no gateway".to_owned(),
+            Err(error) => error,
+        },
+        "set LETTERBOX_BASE_URL to where senders reach the gateways, or mend the way there",
+    ))
 }
 
 /// One line for each, the worst first; what is wrong with its mend.

@@ -247,7 +247,7 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Status(command) => {
             status::run(&settings.operator().await?, &command, settings.json).await
         }
-        Command::Doctor => doctor::run(&settings.operator().await?).await,
+        Command::Doctor => doctor::run(settings).await,
         Command::Check(command) => check::run(settings, &command).await,
         Command::Ready { url } => ready::run(&url).await,
         Command::Signal(command) => {

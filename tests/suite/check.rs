@@ -1,0 +1,116 @@
+//! The check: finds data that do not agree, and mends what can be mended, after saying what.
+
+use letterbox_tests::{Peer, Reply, Scene, World, post};
+use serde_json::Value;
+
+const MINUTES_AGO: &str =
+    "SELECT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    - 300000), 12, '0') || '7000800000000000beef')::uuid";
+
+fn check(world: &World, settings: &[(&str, &str)], more: &str) -> (i32, Value) {
+    let command = format!("check --json {more}");
+    let output = world.letterbox_with(settings, command.trim_end());
+    let told = String::from_utf8(output.stdout).unwrap();
+    let value = serde_json::from_str(&told)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code().unwrap(), value)
+}
+
+fn one<'f>(found: &'f Value, about: &str) -> &'f Value {
+    let mut all = found.as_array().unwrap().iter();
+    let one = all.find(|one| one["about"] == about);
+    one.unwrap_or_else(|| panic!("nothing about {about}: {found:#}"))
+}
+
+/// A key that has sealed nothing.
+fn other_key() -> String {
+    [(); 2]
+        .map(|()| uuid::Uuid::new_v4().simple().to_string())
+        .concat()
+}
+
+/// All that is wrong, by what it is about.
+fn wrong(found: &Value) -> Vec<&str> {
+    let all = found.as_array().unwrap().iter();
+    let wrong = all.filter(|one| one["verdict"] != "fine");
+    wrong.map(|one| one["about"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_agree_is_found_and_mended() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, serde_json::json!([post("one")])).await;
+    let world = &scene.world;
+    let settings = [("AMQP_URL", world.amqp_url.as_str())];
+    let webhook = world.webhook(&scene.gateway).await;
+    webhook.send("[1]").await;
+    world.await_signals(1).await;
+    scene.form.assert_accepts("done").await;
+    world.await_state("succeeded", 1).await;
+    let question = scene.ask().await;
+    let (code, found) = check(world, &settings, "");
+    assert_eq!((code, wrong(&found)), (0, vec![]), "{found:#}");
+
+    // Nothing of this can happen while the program is right.
+    let sql = async |statements: &str| world.database.batch_execute(statements).await.unwrap();
+    sql(
+        "INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, body,
+            received_at)
+        SELECT workspace_id, gen_random_uuid(), webhook_id, kind, generic_reason, body, received_at
+        FROM signals",
+    )
+    .await;
+    sql(&format!(
+        "INSERT INTO webhook_deliveries SELECT 0, '{}', gen_random_uuid(), gen_random_uuid(),
+            ({MINUTES_AGO}), filled, NULL FROM claim_halves WHERE source = 'deliveries'",
+        webhook.address.workspace
+    ))
+    .await;
+    sql("DELETE FROM active_runs").await;
+    let finished = "INSERT INTO active_runs (workspace_id, run_id, state, due_at)
+        SELECT workspace_id, run_id, 'scheduled', 'infinity' FROM runs
+        WHERE finished_at IS NOT NULL";
+    sql(finished).await;
+    let (code, found) = check(world, &settings, "");
+    assert_eq!(code, 1);
+    let expected = ["deliveries", "signals", "runs", "finished runs"];
+    assert_eq!(wrong(&found), expected, "{found:#}");
+    for (about, count) in expected.into_iter().zip([1, 1, 1, 1]) {
+        let detail = one(&found, about)["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&count.to_string()), "{about}: {detail}");
+    }
+
+    // It says what it would do, and does it when that is wanted.
+    let unasked = world.letterbox_with(&settings, "check --repair");
+    assert_eq!(unasked.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&unasked.stderr).into_owned();
+    assert!(told.contains("runs: 1 are not over"), "{told}");
+    assert!(!told.contains("signals"), "what can't be mended: {told}");
+    let (code, mended) = check(world, &settings, "--repair --yes");
+    assert_eq!(code, 0);
+    assert_eq!(
+        mended["mended"],
+        serde_json::json!({"runs": 1, "finished runs": 1})
+    );
+    let (_, found) = check(world, &settings, "");
+    assert_eq!(wrong(&found), ["deliveries", "signals"], "{found:#}");
+    world
+        .operator()
+        .await
+        .approve(question.approval_id, scene.form.owner)
+        .await
+        .unwrap();
+    world.await_state("succeeded", 2).await;
+
+    // Keys that open nothing, and no broker.
+    let other = format!("test:{}", other_key());
+    let keys = [("LETTERBOX_WEBHOOK_KEYS", other.as_str())];
+    let (code, found) = check(world, &keys, "");
+    assert_eq!(code, 1);
+    let closed = one(&found, "secrets")["detail"].as_str().unwrap();
+    assert!(
+        closed.starts_with('1') && closed.contains("webhooks"),
+        "{closed}"
+    );
+    assert_eq!(one(&found, "queues")["detail"], "not looked at");
+}

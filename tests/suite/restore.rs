@@ -1,0 +1,212 @@
+//! Restores, by the steps of deploy/README.md: a database that is older than what RabbitMQ holds,
+//! and a RabbitMQ that is older than the database.
+
+use std::process::Command;
+
+use letterbox_tests::{Form, Peer, Process, Reply, Servers, Webhook, World, folder, post};
+use serde_json::json;
+
+const DEAD_LETTERS: &str = letterbox_broker::topology::DEAD_LETTERS_QUEUE;
+
+/// The name of a world's database.
+fn name(world: &World) -> &str {
+    world.database_url.rsplit('/').next().unwrap()
+}
+
+/// Runs one of PostgreSQL's programs.
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {told}");
+}
+
+fn dump(world: &World) -> String {
+    let file = folder().join(format!("{}.dump", name(world)));
+    let file = file.display().to_string();
+    run(
+        "pg_dump",
+        &["--format=custom", "--file", &file, &world.database_url],
+    );
+    file
+}
+
+/// Puts a dump in the place of the database. Whatever has a session there loses it.
+async fn restore(world: &World, dump: &str) {
+    let servers = Servers::shared();
+    let target = servers.database_url.parse().unwrap();
+    let login = letterbox_database::Role::Login;
+    let admin = letterbox_database::connect_once(&target, login, "test")
+        .await
+        .unwrap();
+    let name = name(world);
+    for order in [
+        format!("DROP DATABASE {name} WITH (FORCE)"),
+        format!("CREATE DATABASE {name} OWNER letterbox TEMPLATE template0"),
+    ] {
+        admin.batch_execute(&order).await.unwrap();
+    }
+    run(
+        "pg_restore",
+        &["--exit-on-error", "--dbname", &world.database_url, dump],
+    );
+    world.order("migrate");
+}
+
+async fn count(world: &World, what: &str) -> i64 {
+    let session = world.session(letterbox_database::Role::Login).await;
+    session.query_one(what, &[]).await.unwrap().get(0)
+}
+
+async fn await_count(world: &World, what: &str, expected: i64) {
+    letterbox_tests::eventually(what, async || count(world, what).await >= expected).await;
+    assert_eq!(count(world, what).await, expected, "{what}");
+}
+
+const SIGNALS: &str = "SELECT count(*) FROM signals";
+const DONE: &str = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
+
+async fn stop(mut process: Process) {
+    process.terminate();
+    assert!(process.ended().await.success());
+}
+
+/// Everything that the database knew is there again; what RabbitMQ holds is taken on an operator's
+/// word; what was lost is told by the check, and is accepted when its sender sends it again if it
+/// was claimed after the backup.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_database_takes_what_the_broker_holds() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let webhook = world.webhook(&gateway).await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("act")]))
+        .await;
+    webhook.send("[\"before\"]").await;
+    form.assert_accepts("before").await;
+    world.await_signals(1).await;
+    world.await_state("succeeded", 1).await;
+    let backup = dump(&world);
+
+    webhook.send("[\"after\"]").await;
+    form.assert_accepts("after").await;
+    world.await_signals(2).await;
+    world.await_state("succeeded", 2).await;
+    // Of these, RabbitMQ holds the only copy that will be left.
+    stop(worker).await;
+    webhook.send("[\"queued\"]").await;
+    form.assert_accepts("queued").await;
+    stop(gateway).await;
+    restore(&world, &backup).await;
+    assert_eq!(
+        (count(&world, SIGNALS).await, count(&world, DONE).await),
+        (1, 1)
+    );
+
+    // The runbook's order: hold, workers, dead letters, release, gateways.
+    world.order("workspace hold all");
+    let worker = world.worker().await;
+    let broker = [("AMQP_URL", world.amqp_url.as_str())];
+    world.await_messages(DEAD_LETTERS, 2).await;
+    let listed = world.order_with(&broker, "dead-letters list --reason unclaimed");
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    let redriven = world.order_with(&broker, "dead-letters redrive --unclaimed");
+    assert_eq!(redriven, json!({"redriven": 2, "left": 0}));
+    await_count(&world, SIGNALS, 2).await;
+    assert_eq!(count(&world, DONE).await, 1, "held");
+    world.order("workspace release all");
+    await_count(&world, DONE, 2).await;
+    let gateway = world.gateway().await;
+    let (webhook, form) = (webhook.at(&gateway), form.at(&gateway));
+    assert_repeats(&webhook, &form).await;
+    // What came after the backup was forgotten: its sender's repeat is the first.
+    assert!(webhook.send("[\"after\"]").await.is_first());
+    form.assert_accepts("after").await;
+    await_count(&world, SIGNALS, 3).await;
+    await_count(&world, DONE, 3).await;
+    let acted = peer.await_received(4).await;
+    let again = acted.iter().filter(|one| one.body == acted[1].body);
+    assert_eq!(again.count(), 1, "a run of its own, under a key of its own");
+    let settings = [("AMQP_URL", world.amqp_url.as_str())];
+    let checked = world.order_with(&settings, "check");
+    let fine = |about: &str| {
+        let mut all = checked.as_array().unwrap().iter();
+        all.any(|one| one["about"] == about && one["verdict"] == "fine")
+    };
+    assert!(
+        ["deliveries", "submissions", "runs"]
+            .iter()
+            .all(|about| fine(about)),
+        "{checked:#}"
+    );
+    stop(worker).await;
+}
+
+/// What was in the queue when it was redriven is known, and so is what was there before.
+async fn assert_repeats(webhook: &Webhook, form: &Form) {
+    for body in ["[\"before\"]", "[\"queued\"]"] {
+        assert!(webhook.send(body).await.is_duplicate(), "{body}");
+    }
+    for key in ["before", "queued"] {
+        form.assert_accepts(key).await;
+    }
+}
+
+/// Messages that were processed come again, and change nothing; what a broker has lost is told by
+/// the check, and by nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
+    webhook.send("[\"twice\"]").await;
+    form.assert_accepts("twice").await;
+    let mut held = Vec::new();
+    for queue in ["letterbox.v1.webhooks", "letterbox.v1.forms"] {
+        world.await_messages(queue, 1).await;
+        held.push((queue, world.take_message(queue).await.unwrap()));
+    }
+    // A snapshot of the broker holds them; they are there twice more.
+    for _ in 0..2 {
+        for (queue, delivery) in &held {
+            let message = letterbox_broker::Message {
+                exchange: letterbox_broker::topology::EXCHANGE,
+                routing_key: queue.rsplit('.').next().unwrap().to_owned(),
+                properties: delivery.properties.clone(),
+                body: delivery.data.clone().into(),
+            };
+            world.publish_unclaimed(message).await;
+        }
+    }
+    let worker = world.worker().await;
+    world.await_signals(1).await;
+    world.await_runs(1).await;
+    world.await_messages("letterbox.v1.webhooks", 0).await;
+    assert_eq!((world.signals().await, world.runs().await), (1, 1));
+
+    // The broker comes back empty: what it held is nowhere, as senders can't know.
+    stop(worker).await;
+    webhook.send("[\"lost\"]").await;
+    world.await_messages("letterbox.v1.webhooks", 1).await;
+    world.take_message("letterbox.v1.webhooks").await.unwrap();
+    let minutes_ago = "UPDATE webhook_deliveries SET delivery_id =
+        overlay(delivery_id::text PLACING left(lpad(to_hex((extract(epoch FROM clock_timestamp())
+            * 1000)::bigint - 300000), 12, '0'), 8) FROM 1 FOR 8)::uuid
+        WHERE NOT EXISTS (SELECT FROM signals s WHERE s.signal_id = delivery_id)";
+    assert_eq!(world.database.execute(minutes_ago, &[]).await.unwrap(), 1);
+    let _worker = world.worker().await;
+    assert!(
+        webhook.send("[\"lost\"]").await.is_duplicate(),
+        "accepted is accepted"
+    );
+    let checked = world.letterbox_with(&[("AMQP_URL", &world.amqp_url)], "check --json");
+    let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    let mut all = checked.as_array().unwrap().iter();
+    let lost = all.find(|one| one["about"] == "deliveries").unwrap();
+    assert_eq!(lost["verdict"], "warning", "{checked:#}");
+    let detail = lost["detail"].as_str().unwrap();
+    assert!(
+        detail.starts_with("1 accepted, and no signal yet"),
+        "{detail}"
+    );
+}

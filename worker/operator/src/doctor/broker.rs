@@ -1,0 +1,177 @@
+//! The broker, by what its dashboard says: alarms, limits, queues and their arguments, feature
+//! flags and users.
+
+use std::collections::BTreeSet;
+
+use letterbox_broker::topology::declared_arguments;
+use serde_json::Value;
+
+use super::{Finding, Verdict};
+
+/// Less than this is the broker's default, at which it is out of space before it stops taking.
+const MIN_DISK_LIMIT: f64 = 1e9;
+
+/// Judges what the broker's dashboard says of its nodes, its queues of ours, and its users: the
+/// answers of its API to `nodes`, `queues/VHOST`, `users` and `feature-flags`.
+#[must_use]
+pub fn examine_broker(nodes: &Value, queues: &Value, users: &Value, flags: &Value) -> Vec<Finding> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let nodes = list(nodes);
+    let ours = list(queues).into_iter().filter(|queue| {
+        let name = queue["name"].as_str();
+        name.is_some_and(|name| name.starts_with("letterbox.v1."))
+    });
+    let mut found = examine_nodes(&nodes);
+    found.extend(examine_queues(&ours.collect::<Vec<_>>(), nodes.len()));
+    let off = list(flags)
+        .into_iter()
+        .filter(|flag| flag["state"] == "disabled");
+    let off = off.filter_map(|flag| Some(flag["name"].as_str()?.to_owned()));
+    found.push(Finding::of_list(
+        "feature flags",
+        &off.collect::<Vec<_>>(),
+        Verdict::Warning,
+        "all are on",
+        "rabbitmqctl enable_feature_flag all: the next version of RabbitMQ may need them",
+    ));
+    let has_guest = list(users).iter().any(|user| user["name"] == "guest");
+    found.push(Finding::new(
+        "default user",
+        !has_guest,
+        Verdict::Warning,
+        match has_guest {
+            true => "the user guest exists".to_owned(),
+            false => "there is no user guest".to_owned(),
+        },
+        "rabbitmqctl delete_user guest",
+    ));
+    found
+}
+
+fn examine_nodes(nodes: &[Value]) -> Vec<Finding> {
+    let is_set = |node: &Value, alarm: &str| node[alarm].as_bool() == Some(true);
+    let alarmed = nodes
+        .iter()
+        .filter(|node| is_set(node, "mem_alarm") || is_set(node, "disk_free_alarm"));
+    let alarmed = alarmed.count();
+    let limit = |node: &Value| node["disk_free_limit"].as_f64().unwrap_or(f64::MAX);
+    let limits = nodes.iter().map(limit).fold(f64::MAX, f64::min);
+    vec![
+        Finding::new(
+            "broker alarms",
+            alarmed == 0,
+            Verdict::Failure,
+            format!("{alarmed} of {} nodes block publishing", nodes.len()),
+            "free memory or disk on those nodes; signals and forms are spilled meanwhile",
+        ),
+        Finding::new(
+            "broker disk limit",
+            limits >= MIN_DISK_LIMIT,
+            Verdict::Warning,
+            format!("it stops taking messages at {:.0} MB free", limits / 1e6),
+            "rabbitmqctl set_disk_free_limit 2GB, and disk_free_limit.absolute in its settings",
+        ),
+    ]
+}
+
+/// Whether they are as they are declared, and have as many members as the cluster offers.
+fn examine_queues(ours: &[Value], nodes: usize) -> Vec<Finding> {
+    let names = |chosen: &dyn Fn(&Value) -> bool| -> Vec<String> {
+        let chosen = ours.iter().filter(|queue| chosen(queue));
+        let names = chosen.map(|queue| queue["name"].as_str().unwrap_or_default().to_owned());
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let other = names(&|queue| queue["type"] != "quorum");
+    let wanted = nodes.min(3);
+    let few = names(&|queue| queue["members"].as_array().map_or(0, Vec::len) < wanted);
+    let differs = names(&|queue| {
+        let declared = declared_arguments(queue["name"].as_str().unwrap_or_default());
+        let is_same = |(name, value): (String, String)| {
+            let told = &queue["arguments"][name];
+            told.as_str().map_or_else(|| told.to_string(), str::to_owned) == value
+        };
+        !declared.into_iter().all(is_same)
+    });
+    vec![
+        Finding::of_list(
+            "queue types",
+            &other,
+            Verdict::Failure,
+            "all are quorum queues",
+            "empty and delete them, then letterbox migrate",
+        ),
+        Finding::of_list(
+            "queue arguments",
+            &differs,
+            Verdict::Failure,
+            "as they are declared",
+            "empty and delete them, then letterbox migrate",
+        ),
+        Finding::of_list(
+            "queue members",
+            &few,
+            Verdict::Warning,
+            &format!("each has {wanted} or more"),
+            "rabbitmq-queues grow NODE all, for each node without",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn verdicts([nodes, queues, users, flags]: [&Value; 4]) -> Vec<(&'static str, Verdict)> {
+        let found = examine_broker(nodes, queues, users, flags);
+        assert!(
+            found
+                .iter()
+                .all(|one| (one.verdict == Verdict::Fine) == one.mend.is_none())
+        );
+        found.iter().map(|one| (one.about, one.verdict)).collect()
+    }
+
+    #[test]
+    fn a_cluster_is_judged_by_what_its_dashboard_says() {
+        let node = |alarm: bool, limit: f64| {
+            let mem_alarm = false;
+            json!({"mem_alarm": mem_alarm, "disk_free_alarm": alarm, "disk_free_limit": limit})
+        };
+        let queue = |kind: &str, members: &[&str]| {
+            let name = "letterbox.v1.forms";
+            let arguments: serde_json::Map<_, _> = declared_arguments(name)
+                .into_iter()
+                .map(|(name, value)| (name, json!(value)))
+                .collect();
+            json!({"name": name, "type": kind, "members": members, "arguments": arguments})
+        };
+        let flags = json!([{"name": "quorum_queue", "state": "enabled"}]);
+        let nodes = json!([node(false, 2e9), node(false, 2e9), node(false, 2e9)]);
+        let good = json!([queue("quorum", &["a", "b", "c"]), {"name": "other", "type": "classic"}]);
+        let fine = verdicts([&nodes, &good, &json!([{"name": "admin"}]), &flags]);
+        assert!(
+            fine.iter().all(|(_, verdict)| *verdict == Verdict::Fine),
+            "{fine:?}"
+        );
+        let mut other = queue("classic", &["a"]);
+        other["arguments"]["x-delivery-limit"] = json!(20);
+        let bad = verdicts([
+            &json!([node(true, 5e7), node(false, 2e9)]),
+            &json!([other]),
+            &json!([{"name": "guest"}]),
+            &json!([{"name": "stream_queue", "state": "disabled"}]),
+        ]);
+        let expected = [
+            ("broker alarms", Verdict::Failure),
+            ("broker disk limit", Verdict::Warning),
+            ("queue types", Verdict::Failure),
+            ("queue arguments", Verdict::Failure),
+            ("queue members", Verdict::Warning),
+            ("feature flags", Verdict::Warning),
+            ("default user", Verdict::Warning),
+        ];
+        assert_eq!(bad, expected);
+    }
+}
