@@ -239,19 +239,26 @@ COMMENT ON FUNCTION stop_search IS
     'null when there are no more';
 -- What letterbox check finds and mends. None of it can happen while the program is right.
 
-CREATE FUNCTION stray_runs() RETURNS SETOF runs
+CREATE FUNCTION stray_runs()
+    RETURNS TABLE (workspace_id uuid, run_id uuid, is_cancelled boolean, created_at timestamptz)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT r.* FROM runs r
+    SELECT r.workspace_id, r.run_id, r.cancel_reason IS NOT NULL, r.created_at
+    FROM runs r
+    JOIN workflows w ON w.workspace_id = r.workspace_id AND w.workflow_id = r.workflow_id
+        AND w.state <> 'deleted'
     WHERE r.state IN ('queued', 'running', 'waiting_approval')
       AND NOT EXISTS (SELECT FROM active_runs a
                       WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id)
 $$;
-COMMENT ON FUNCTION stray_runs IS 'Runs that are not over and that no worker can take';
+COMMENT ON FUNCTION stray_runs IS
+    'Runs that are not over and that no worker can take. Those of deleted workflows are left out: '
+    'their workspace may be being emptied';
 
 CREATE FUNCTION take_up_stray_runs() RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH taken_up AS (
-        INSERT INTO active_runs (workspace_id, run_id) SELECT workspace_id, run_id FROM stray_runs()
+        INSERT INTO active_runs (workspace_id, run_id, is_cancelled)
+        SELECT workspace_id, run_id, is_cancelled FROM stray_runs()
         ON CONFLICT DO NOTHING RETURNING 1
     )
     SELECT count(*) FROM taken_up
@@ -324,6 +331,10 @@ BEGIN
         OR NOT pg_has_role(session_user, 'letterbox_' || own_program, 'MEMBER') THEN
         RAISE EXCEPTION 'this login is not that of such a process'
             USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF told IS DISTINCT FROM (SELECT jsonb_object_agg(left(one.name, 100), left(one.value, 1000))
+                              FROM jsonb_each_text(told) AS one (name, value)) THEN
+        RAISE EXCEPTION 'settings are short texts' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     UPDATE processes SET is_ready = ready, trouble = left(why, 1000), seen_at = clock_timestamp()
     WHERE process_id = id AND program = own_program;

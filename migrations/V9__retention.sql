@@ -206,4 +206,4 @@ CREATE TRIGGER forget_values BEFORE UPDATE OF input ON runs
 
 GRANT SELECT ON stored_bytes TO letterbox_gateway, letterbox_operator;
 GRANT SELECT, INSERT, DELETE, UPDATE (bytes) ON stored_bytes TO letterbox_worker;
-GRANT SELECT ON erased_runs TO letterbox_worker;
+GRANT SELECT ON erased_runs TO letterbox_worker, letterbox_operator;

@@ -1,23 +1,24 @@
 //! Fail points: steps at which a test build can be told to crash, to fail or to be slow, by the
 //! variable `FAILPOINTS` (`statement.claim_deliveries.after=5*off->1*return(crash)`, as the crate
 //! `fail` reads it). Every statement, publish, acknowledgement and request passes one before and
-//! one after. Without the feature `fail-points`, which only the tests turn on, they are nothing.
+//! one after. They are nothing in release builds, and without the feature `fail-points`, which only
+//! the tests turn on.
 
 /// Passes a step, whose name has these parts; whether it has to fail, as if the other side had not
 /// answered.
-#[cfg(feature = "fail-points")]
+#[cfg(all(feature = "fail-points", debug_assertions))]
 pub async fn fails(step: &[&str]) -> bool {
     armed::pass(step).await
 }
 
 /// Passes a step: nothing.
-#[cfg(not(feature = "fail-points"))]
+#[cfg(not(all(feature = "fail-points", debug_assertions)))]
 #[expect(clippy::unused_async, reason = "as it is where it does something")]
 pub async fn fails(_: &[&str]) -> bool {
     false
 }
 
-#[cfg(feature = "fail-points")]
+#[cfg(all(feature = "fail-points", debug_assertions))]
 mod armed {
     use std::{sync::LazyLock, time::Duration};
 

@@ -3,7 +3,8 @@
 use clap::Parser;
 
 /// Breaks gateways, workers, the desk, RabbitMQ, PostgreSQL and the connections between them under
-/// load, and prints what became of everything that was sent, on private servers of this machine
+/// load, and prints what became of everything that was sent, on private servers of this machine:
+/// every fault three times, then every step of the protocols, in about half an hour
 #[derive(Debug, Parser)]
 #[command(bin_name = "deploy/prove")]
 pub struct Arguments {
@@ -11,11 +12,11 @@ pub struct Arguments {
     #[arg(long = "short", conflicts_with = "is_full")]
     pub is_short: bool,
 
-    /// Each fault three times, longer, and every step of the protocols: about an hour
+    /// Every fault nine times, then every step
     #[arg(long = "full")]
     pub is_full: bool,
 
-    /// Where and when things break; the same number breaks the same
+    /// Which processes break, and at which moments; the same number chooses the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -37,10 +38,5 @@ impl Arguments {
     /// How often each fault is tried.
     pub fn rounds(&self) -> u32 {
         if self.is_full { 3 } else { 1 }
-    }
-
-    /// Whether the steps of the protocols are tried one by one.
-    pub fn wants_steps(&self) -> bool {
-        !self.is_short
     }
 }

@@ -134,6 +134,15 @@ pub async fn count(
         };
         let mut counts = Counts::of(sent, &done);
         counts.again = again;
+        // What has no key or id is known to nobody who gets it twice.
+        let of_door = arrivals
+            .iter()
+            .filter(|one| Some(&*one.path) == door.path());
+        let unnamed = match door {
+            Door::Subscription => messages.iter().filter(|(_, id)| id.is_empty()).count(),
+            _ => of_door.filter(|one| one.key.is_empty()).count(),
+        };
+        counts.unexpected += unnamed as u64;
         if *door == Door::Approval {
             let early = arrivals.iter().filter(|one| {
                 Some(&*one.path) == door.path()

@@ -11,7 +11,7 @@ use crate::{member::Member, stack::Stack};
 /// A way to do harm.
 pub struct Fault {
     pub name: &'static str,
-    /// Does it once, and mends it; how often it happened.
+    /// Does it once, and puts it right; how often it happened.
     pub run: for<'s> fn(&'s Stack) -> BoxFuture<'s, u64>,
     /// How often it is done where there is time.
     pub times: u32,
@@ -68,36 +68,42 @@ pub static ALL: &[Fault] = faults! {
     "RabbitMQ killed" => async |stack: &Stack| {
         stack.broker.kill();
         pause(1_500).await;
+        let is_away = !answers(&stack.world.amqp_url).await;
         stack.broker.start_again();
-        1
+        is_away.into()
     };
     "RabbitMQ frozen" => async |stack: &Stack| {
         stack.broker.freeze();
         pause(4_000).await;
+        let is_frozen = stack.broker.is_frozen();
         stack.broker.thaw();
-        1
+        is_frozen.into()
     };
     "RabbitMQ restarted in order" => async |stack: &Stack| {
         stack.broker.stop();
+        let is_away = !answers(&stack.world.amqp_url).await;
         stack.broker.start_again();
-        1
+        is_away.into()
     };
     "PostgreSQL killed" => async |stack: &Stack| {
         stack.database.kill();
         pause(500).await;
+        let is_away = !answers(&stack.world.database_url).await;
         stack.database.start_again();
-        1
+        is_away.into()
     };
     "PostgreSQL frozen" => async |stack: &Stack| {
         stack.database.freeze();
         pause(4_000).await;
+        let is_frozen = stack.database.is_frozen();
         stack.database.thaw();
-        1
+        is_frozen.into()
     };
     "PostgreSQL restarted in order" => async |stack: &Stack| {
         stack.database.stop();
+        let is_away = !answers(&stack.world.database_url).await;
         stack.database.start_again();
-        1
+        is_away.into()
     };
     "RabbitMQ: connections cut" => |stack| network(stack, brokers, Proxy::cut, 500);
     "RabbitMQ: connections half-open" => |stack| network(stack, brokers, Proxy::stall, 4_000);
@@ -128,12 +134,19 @@ pub static ALL: &[Fault] = faults! {
     "PostgreSQL: read-only" => read_only;
     "PostgreSQL: tables locked" => lock_tables;
     "PostgreSQL: disk full" => fill_disk;
-    "PostgreSQL: clock set forth" => |stack| set_clock(stack, 3_600);
+    "PostgreSQL: clock set forward" => |stack| set_clock(stack, 3_600);
     "PostgreSQL: clock set back" => |stack| set_clock(stack, -3_600);
 };
 
 async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
+
+/// Whether a server takes connections.
+async fn answers(url: &str) -> bool {
+    let url: url::Url = url.parse().unwrap();
+    let address = (url.host_str().unwrap(), url.port().unwrap());
+    tokio::net::TcpStream::connect(address).await.is_ok()
 }
 
 /// One of these.
@@ -217,22 +230,35 @@ async fn alarm(stack: &Stack, raise: &[&str], clear: &[&str]) -> u64 {
 /// Deletes queues that are empty at this moment: what is in one goes with it, whoever deletes it.
 async fn delete_queues(stack: &Stack) -> u64 {
     let queues = ["letterbox.v1.webhooks", "letterbox.v1.forms"];
-    let gateways = || stack.gateways.iter().map(brokers);
-    gateways().for_each(Proxy::cut);
-    let mut deleted = 0;
-    for _ in 0..20 {
+    let are_empty = || {
         let listing = ["list_queues", "--no-table-headers", "name", "messages"];
         let lengths = stack.broker.ctl(&listing);
         let is_empty = |queue: &str| lengths.lines().any(|line| line == format!("{queue}\t0"));
-        if queues.iter().all(|queue| is_empty(queue)) {
+        queues.iter().all(|queue| is_empty(queue))
+    };
+    let cut = |members: &[Member]| members.iter().map(brokers).for_each(Proxy::cut);
+    cut(&stack.gateways);
+    let mut deleted = 0;
+    for _ in 0..20 {
+        if !are_empty() {
+            continue;
+        }
+        // Nobody publishes what was spilled meanwhile.
+        cut(&stack.workers);
+        if are_empty() {
             for queue in queues {
-                stack.broker.ctl(&["delete_queue", queue]);
-                deleted += 1;
+                deleted += u64::from(
+                    stack
+                        .broker
+                        .ctl(&["delete_queue", queue])
+                        .contains("deleted"),
+                );
             }
             break;
         }
+        stack.workers.iter().map(brokers).for_each(Proxy::pass);
     }
-    gateways().for_each(Proxy::pass);
+    stack.members().map(brokers).for_each(Proxy::pass);
     deleted
 }
 
@@ -279,7 +305,7 @@ async fn read_only(stack: &Stack) -> u64 {
         && stack.sql("SELECT pg_reload_conf()").await;
     pause(300).await;
     end_sessions(stack).await;
-    let refused = !stack.sql("CREATE TABLE not_now ()").await;
+    let refused = stack.is_refused("CREATE TABLE not_now ()", "25006").await;
     pause(2_000).await;
     let writable = "SET default_transaction_read_only = off;";
     let Some(administrator) = stack.client().await else {
@@ -308,7 +334,9 @@ async fn lock_tables(stack: &Stack) -> u64 {
 async fn fill_disk(stack: &Stack) -> u64 {
     let is_full = stack.disk.fill();
     let much = "CREATE TABLE too_much AS SELECT generate_series(1, 1000000)";
-    let refuses = !stack.sql(much).await;
+    // No space, or it has stopped for lack of it.
+    let refuses =
+        stack.is_refused(much, "53100").await || !answers(&stack.world.database_url).await;
     pause(2_500).await;
     stack.disk.empty();
     // It may have stopped, as it does when its log does not fit.

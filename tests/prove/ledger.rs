@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::doors::Door;
+use crate::{
+    doors::{self, Door},
+    stack::Stack,
+};
 
 /// What was sent at one door, by the name that each thing carries, and whether it was accepted.
 pub type Sent = HashMap<String, bool>;
@@ -57,9 +60,9 @@ impl Counts {
         self.again += other.again;
     }
 
-    /// Whether nothing is lost, doubled or unexpected.
+    /// Whether something was accepted, and nothing is lost, doubled or unexpected.
     pub fn is_good(&self) -> bool {
-        self.lost + self.duplicated + self.unexpected == 0
+        self.acknowledged > 0 && self.lost + self.duplicated + self.unexpected == 0
     }
 
     fn cells(&self) -> String {
@@ -84,6 +87,9 @@ impl Counts {
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     pub fault: String,
+    /// What the names of all that was sent begin with.
+    pub prefix: String,
+    pub sent: HashMap<Door, Sent>,
     pub counts: Vec<(Door, Counts)>,
     /// How often the fault happened, as far as it could be seen.
     pub fired: u64,
@@ -146,6 +152,26 @@ impl Ledger {
         self.entries.push(entry);
     }
 
+    /// Counts everything once more: something may have been done again long after its fault.
+    pub async fn count_again(&mut self, stack: &Stack) {
+        for entry in &mut self.entries {
+            let counts = doors::count(stack, &entry.prefix, &entry.sent).await;
+            for ((door, before), (_, now)) in entry.counts.iter().zip(counts.unwrap_or_default()) {
+                let same = Counts {
+                    again: before.again,
+                    ..now
+                };
+                if same != *before {
+                    let (fault, door) = (&entry.fault, door.name());
+                    println!("! {fault}, {door}: counted again, it is {now:?}");
+                    entry
+                        .complaints
+                        .push("counted again, it differs".to_owned());
+                }
+            }
+        }
+    }
+
     /// Prints the sum of all; whether all are good.
     pub fn print_sum(&self) -> bool {
         println!();
@@ -169,6 +195,11 @@ impl Ledger {
             silence.unwrap_or_default()
         );
         self.entries.iter().all(Entry::is_good)
+    }
+
+    /// Whether anything was tried.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 }
 

@@ -22,7 +22,6 @@ use arguments::Arguments;
 use clap::Parser;
 use ledger::Ledger;
 use stack::Stack;
-use trial::Trial;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -42,14 +41,16 @@ async fn main() -> ExitCode {
     });
     for fault in wanted {
         for _ in 0..arguments.rounds() {
-            let trial = Trial::of_fault(&stack, fault, arguments.is_short).await;
+            let trial = trial::of_fault(&stack, fault, arguments.is_short).await;
             ledger.note(trial);
         }
     }
-    let mut is_whole = ledger.print_sum();
-    if arguments.wants_steps() {
-        is_whole &= steps::print(&stack, &arguments).await;
-    }
+    let steps = match arguments.is_short {
+        true => None,
+        false => steps::print(&stack, &arguments).await,
+    };
+    ledger.count_again(&stack).await;
+    let is_whole = ledger.print_sum() && steps.unwrap_or(!ledger.is_empty());
     println!("\n{} s", began.elapsed().as_secs());
     match is_whole {
         true => println!("Everything looks good!"),

@@ -72,7 +72,7 @@ impl Member {
         *process = Some(world.start(self.program, &settings));
     }
 
-    /// Waits until it is ready, for as long as `patience` says.
+    /// Whether it is ready and does without nothing.
     pub async fn is_ready(&self) -> bool {
         match self.process.lock().await.as_ref() {
             Some(process) => process.is_whole().await,

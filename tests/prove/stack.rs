@@ -154,6 +154,16 @@ impl Stack {
         }
     }
 
+    /// Whether the database refuses a statement with this code.
+    pub async fn is_refused(&self, statement: &str, code: &str) -> bool {
+        let Some(client) = self.client().await else {
+            return false;
+        };
+        let refused = client.batch_execute(statement).await.err();
+        let told = refused.and_then(|error| Some(error.code()?.code().to_owned()));
+        told.as_deref() == Some(code)
+    }
+
     /// Ends all leases: what would take a minute happens now.
     pub async fn expire(&self) -> bool {
         self.sql(EXPIRE).await
@@ -190,7 +200,8 @@ impl Stack {
     pub async fn allowed(&self, prefix: &str) -> Option<HashMap<String, Instant>> {
         let approvals = format!(
             "SELECT approval_id::text, convert_from(input, 'UTF8') FROM approvals JOIN runs r
-             USING (workspace_id, run_id) WHERE position('{prefix}-'::bytea IN r.input) > 0"
+             USING (workspace_id, run_id)
+             WHERE approvals.state = 'approved' AND position('{prefix}-'::bytea IN r.input) > 0"
         );
         let rows = self.query(&approvals).await?;
         let answered = self.answered.lock().unwrap();

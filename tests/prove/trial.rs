@@ -19,60 +19,58 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LEASES_END: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many things are accepted before and after the fault.
-pub const AROUND: usize = 60;
+const AROUND: usize = 60;
 
-/// Tries things.
-pub struct Trial;
-
-impl Trial {
-    /// What comes of a fault under load.
-    pub async fn of_fault(stack: &Stack, fault: &Fault, is_short: bool) -> Entry {
-        let times = if is_short { 1 } else { fault.times };
-        let (outcome, prefix, fired) = under_load(stack, AROUND, async || {
-            let mut fired = 0;
-            for _ in 0..times {
-                fired += (fault.run)(stack).await;
-                stack.heal().await;
-            }
-            fired
-        })
-        .await;
-        let mut entry = settle(stack, fault.name, &prefix, &outcome).await;
-        entry.fired = fired;
-        if fired == 0 {
-            entry.complaints.push("the fault did not fire".to_owned());
+/// What comes of a fault under load.
+pub async fn of_fault(stack: &Stack, fault: &Fault, is_short: bool) -> Entry {
+    let times = if is_short { 1 } else { fault.times };
+    let (outcome, prefix, fired) = under_load(stack, async || {
+        let (mut fired, mut missed) = (0, 0);
+        for _ in 0..times {
+            let seen = (fault.run)(stack).await;
+            fired += seen;
+            missed += u32::from(seen == 0);
+            stack.heal().await;
         }
-        let unaccepted = entry.sum().attempts - entry.sum().acknowledged;
-        if fault.is_unnoticed() && unaccepted + outcome.refused > 0 {
-            let refused = outcome.refused;
-            let complaint = format!("{unaccepted} were not accepted, {refused} refused at first");
-            entry.complaints.push(complaint);
-        }
-        entry
+        (fired, missed)
+    })
+    .await;
+    let (fired, missed) = fired;
+    let mut entry = settle(stack, fault.name, &prefix, &outcome).await;
+    entry.fired = fired;
+    if missed > 0 {
+        let complaint = format!("{missed} of {times} times the fault did not fire");
+        entry.complaints.push(complaint);
     }
+    let unaccepted = entry.sum().attempts - entry.sum().acknowledged;
+    if fault.is_unnoticed() && unaccepted + outcome.refused > 0 {
+        let refused = outcome.refused;
+        let complaint = format!("{unaccepted} were not accepted, {refused} refused at first");
+        entry.complaints.push(complaint);
+    }
+    entry
 }
 
 /// Sends at every door before, during and after `harm`.
-pub async fn under_load<T>(
-    stack: &Stack,
-    before: usize,
-    harm: impl AsyncFnOnce() -> T,
-) -> (Outcome, String, T) {
+pub async fn under_load<T>(stack: &Stack, harm: impl AsyncFnOnce() -> T) -> (Outcome, String, T) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let prefix = format!("item-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     // What the rate limits are for is not what is shown here.
     stack.sql("UPDATE rate_limits SET hits = '{}'").await;
     let load = Load::start(&stack.doors, &prefix);
-    await_accepted(&load, before).await;
+    await_accepted(&load, AROUND).await;
     let harmed = harm().await;
     let accepted = load.accepted();
     await_accepted(&load, accepted + AROUND).await;
     (load.stop().await, prefix, harmed)
 }
 
+/// # Panics
+/// When nobody is let in any more.
 async fn await_accepted(load: &Load, wanted: usize) {
     let deadline = Instant::now() + PATIENCE;
-    while load.accepted() < wanted && Instant::now() < deadline {
+    while load.accepted() < wanted {
+        assert!(Instant::now() < deadline, "nothing is accepted any more");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -110,6 +108,8 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
     }
     Entry {
         fault: fault.to_owned(),
+        prefix: prefix.to_owned(),
+        sent: outcome.sent.clone(),
         counts: counted,
         fired: 0,
         silence_ms: outcome.silence.as_millis(),

@@ -158,7 +158,8 @@ async fn pump(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if *weather.modes.borrow() != Mode::Pass {
+        let mode = *weather.modes.borrow();
+        if mode != Mode::Pass && (mode != Mode::StallToServer || stalls.contains(&mode)) {
             weather.note();
         }
         let flowing = weather.modes.wait_for(|mode| !stalls.contains(mode));

@@ -101,6 +101,13 @@ impl Private {
         let parent = Command::new("kill").args([name, &pid]).status();
         assert!(parent.expect("kill runs").success());
     }
+
+    /// Whether the server is stopped by a signal.
+    fn is_frozen(&self) -> bool {
+        let status = format!("/proc/{}/status", self.run("pid", &[]));
+        let status = std::fs::read_to_string(status).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:\tT"))
+    }
 }
 
 impl Drop for Private {
@@ -144,6 +151,10 @@ impl PrivateBroker {
         self.0.signal("-STOP");
     }
 
+    pub fn is_frozen(&self) -> bool {
+        self.0.is_frozen()
+    }
+
     pub fn thaw(&self) {
         self.0.signal("-CONT");
     }
@@ -183,6 +194,10 @@ impl PrivateDatabase {
 
     pub fn freeze(&self) {
         self.0.signal("-STOP");
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.0.is_frozen()
     }
 
     pub fn thaw(&self) {

@@ -12,6 +12,7 @@ mod broker_outages;
 mod browser;
 mod chart;
 mod check;
+mod claim_states;
 mod closed_sets;
 mod command_line;
 mod connections;

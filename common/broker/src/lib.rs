@@ -24,7 +24,7 @@ pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::{BrokerError, close_channel, with_timeout};
 pub use message::{MalformedMessage, Message, MessageType, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};
-pub use reading::read_queue;
+pub use reading::{ReadMessage, read_queue};
 pub use settings::{AMQP_URL, BrokerTarget};
 pub use subscription::{
     NotPublished, Published, SignalChannel, SignalMessage, declare_subscription, end_subscription,

@@ -242,17 +242,24 @@ impl Database {
             return Err(error);
         }
         let began = Instant::now();
-        let mut result = Err(DatabaseError::timed_out(name, self.time_limit));
-        if !fails(&["statement", name, "before"]).await {
-            let calling = self.run_with_retries(call);
-            match tokio::time::timeout(self.time_limit, calling).await {
-                Ok(answer) => result = answer,
-                Err(_) => self.silence.note_failure(began),
+        let timed_out = || Err(DatabaseError::timed_out(name, self.time_limit));
+        let calling = async {
+            if fails(&["statement", name, "before"]).await {
+                return timed_out();
             }
-            if result.is_ok() && fails(&["statement", name, "after"]).await {
-                result = Err(DatabaseError::timed_out(name, self.time_limit));
+            let answer = self.run_with_retries(call).await?;
+            match fails(&["statement", name, "after"]).await {
+                true => timed_out(),
+                false => Ok(answer),
             }
-        }
+        };
+        let result = match tokio::time::timeout(self.time_limit, calling).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.silence.note_failure(began);
+                timed_out()
+            }
+        };
         metrics::STATEMENT_DURATION.record([name], began.elapsed());
         if let Err(error) = &result {
             metrics::STATEMENT_FAILURES.add([name, error.fault.as_str()], 1);

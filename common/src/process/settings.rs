@@ -60,6 +60,9 @@ pub enum LogFormat {
 /// The settings of a process by their variables. None is a secret: those are no flags.
 pub type ToldSettings = BTreeMap<String, String>;
 
+/// Characters of a setting that are told.
+const MAX_TOLD: usize = 500;
+
 /// Parses the settings of a process, and gives them as they are told to others, too. Exits with 2
 /// if one can't be parsed.
 #[must_use]
@@ -68,9 +71,13 @@ pub fn parse<S: Parser>() -> (S, ToldSettings) {
     let matches = command.clone().get_matches();
     let told = command.get_arguments().filter_map(|argument| {
         let name = argument.get_env()?.to_string_lossy().into_owned();
-        let values = matches.get_raw(argument.get_id().as_str())?;
+        // What is not set is told, too: others may have set it.
+        let values = matches
+            .get_raw(argument.get_id().as_str())
+            .into_iter()
+            .flatten();
         let values: Vec<_> = values.map(OsStr::to_string_lossy).collect();
-        Some((name, values.join(",")))
+        Some((name, values.join(",").chars().take(MAX_TOLD).collect()))
     });
     let told = told.collect();
     let settings = S::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

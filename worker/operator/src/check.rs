@@ -1,14 +1,18 @@
 //! Whether the data agree: what was claimed, what waits, what was stored, what runs and what is
 //! asked. Looks only, and mends what can be mended where that is ordered.
 
-use letterbox_broker::{BrokerTarget, queue_lengths, topology::DEAD_LETTERS_QUEUE};
-use letterbox_database::{Statement, from_row, statements};
+use std::time::Duration;
 
-use crate::{Finding, KeyRings, Operator, OperatorError, PROGRAM, Verdict};
+use letterbox_broker::{BrokerTarget, QueueLength, topology::DEAD_LETTERS_QUEUE};
+use letterbox_database::{Database, Statement, from_row, statements};
+
+use crate::{Finding, KeyRings, Operator, OperatorError, Verdict};
 
 /// What was accepted this long ago should have been processed.
 const LATE_SECONDS: f64 = 60.0;
 
+/// After how long what is not fine is counted again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The time in an id, as seconds since 1970.
 macro_rules! seconds_of {
     ($id:literal) => {
@@ -20,9 +24,10 @@ macro_rules! seconds_of {
     };
 }
 
-/// Claims of the last hours that are settled, and of which nothing was stored.
+/// Claims of the last hours that are settled, and of which nothing was stored, in workspaces whose
+/// doors are not all closed: those may be being deleted.
 macro_rules! unprocessed {
-    ($claims:literal, $id:literal, $stored:literal, $key:literal) => {
+    ($claims:literal, $id:literal, $stored:literal, $door:literal) => {
         concat!(
             "
 SELECT count(*) AS count, extract(epoch FROM clock_timestamp())::float8 - min(",
@@ -34,12 +39,11 @@ FROM ",
 WHERE ",
             seconds_of!($id),
             " > extract(epoch FROM clock_timestamp())::float8 - $1::float8 * 3600
-  AND NOT EXISTS (SELECT FROM ",
+  AND NOT EXISTS (",
             $stored,
-            " s WHERE s.workspace_id = c.workspace_id AND s.",
-            $key,
-            " = c.",
-            $id,
+            ")
+  AND EXISTS (",
+            $door,
             ")
   AND NOT EXISTS (SELECT FROM open_batches o
                   WHERE o.batch_id = c.batch_id AND o.spilled_at IS NULL)"
@@ -49,12 +53,21 @@ WHERE ",
 
 statements! {
     /// Deliveries that were accepted and are no signal yet.
-    UNPROCESSED_DELIVERIES = check_deliveries
-        unprocessed!("webhook_deliveries", "delivery_id", "signals", "signal_id");
+    UNPROCESSED_DELIVERIES = check_deliveries unprocessed!("webhook_deliveries", "delivery_id",
+        "SELECT FROM signals s
+         WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.delivery_id",
+        "SELECT FROM webhooks w
+         WHERE w.workspace_id = c.workspace_id AND w.deleted_at IS NULL");
 
-    /// Submissions that were accepted and are no run yet.
-    UNPROCESSED_SUBMISSIONS = check_submissions
-        unprocessed!("form_submissions", "submission_id", "runs", "run_id");
+    /// Submissions that were accepted and are no run yet, nor one that retention has deleted.
+    UNPROCESSED_SUBMISSIONS = check_submissions unprocessed!("form_submissions", "submission_id",
+        "SELECT FROM runs r
+         WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id
+         UNION ALL
+         SELECT FROM erased_runs e
+         WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id",
+        "SELECT FROM workflows w
+         WHERE w.workspace_id = c.workspace_id AND w.state <> 'deleted'");
 
     /// Batches that were claimed, and of which nobody knows whether they were published.
     OPEN = check_open_batches "
@@ -68,13 +81,14 @@ SELECT count(*) AS count,
        extract(epoch FROM clock_timestamp() - min(spilled_at))::float8 AS oldest_seconds
 FROM open_batches WHERE spilled_at IS NOT NULL";
 
-    /// Bodies that have become more than one signal of a webhook.
+    /// Bodies that have become more than one signal of a webhook, or of those that it has replaced.
     DOUBLED_SIGNALS = check_doubled_signals "
 SELECT count(*) AS count, NULL::float8 AS oldest_seconds FROM (
     SELECT FROM signals s JOIN webhooks w USING (workspace_id, webhook_id)
     WHERE s.received_at > clock_timestamp() - $1::float8 * interval '1 hour'
       AND s.body IS NOT NULL AND NOT w.same_by_id
-    GROUP BY s.workspace_id, s.webhook_id, sha256(s.body) HAVING count(*) > 1) AS doubled";
+    GROUP BY s.workspace_id, coalesce(w.memory_id, w.webhook_id), sha256(s.body)
+    HAVING count(*) > 1) AS doubled";
 
     /// Runs that are not over, and that no worker will ever take.
     STRAY_RUNS = check_stray_runs "
@@ -243,7 +257,7 @@ impl Operator {
     ) -> Result<Vec<Finding>, OperatorError> {
         let mut found = Vec::new();
         for look in LOOKS {
-            found.push(look.found(&self.counted(look, hours).await?));
+            found.push(self.look(look, hours).await);
         }
         found.push(match keys {
             None => Finding::unseen("secrets", "set the sealing keys to open all of them"),
@@ -251,7 +265,7 @@ impl Operator {
         });
         found.push(match broker {
             None => Finding::unseen("queues", "set AMQP_URL"),
-            Some(broker) => queues(broker).await?,
+            Some(broker) => queues(&self.queue_lengths(broker).await),
         });
         Ok(found)
     }
@@ -260,24 +274,52 @@ impl Operator {
     ///
     /// # Errors
     /// When the database can't be asked. What was mended until then stays so.
-    pub async fn repair(&self) -> Result<Vec<(&'static str, i64)>, OperatorError> {
+    pub async fn repair(&self) -> Result<Vec<Finding>, OperatorError> {
         let mut mended = Vec::new();
         for look in LOOKS {
             let Some(statement) = look.repair else {
                 continue;
             };
-            let row = self.database.query_one(statement, &[]).await?;
-            mended.push((look.about, row.try_get("mended")?));
+            let row = self.patient().query_one(statement, &[]).await?;
+            let count: i64 = row.try_get("mended")?;
+            if count > 0 {
+                let detail = format!("{count} mended");
+                mended.push(Finding::new(look.about, true, Verdict::Fine, detail, ""));
+            }
         }
         Ok(mended)
     }
 
-    async fn counted(&self, look: &Look, hours: f64) -> Result<Count, OperatorError> {
+    /// A look may take longer than what processes ask.
+    fn patient(&self) -> Database {
+        self.database
+            .saying([("statement_timeout", "25s".to_owned())])
+    }
+
+    /// What is wrong for a moment only is not: whatever is not fine is counted twice.
+    async fn look(&self, look: &Look, hours: f64) -> Finding {
+        let mut found = self.look_once(look, hours).await;
+        if found.verdict != Verdict::Fine {
+            tokio::time::sleep(AGAIN).await;
+            found = self.look_once(look, hours).await;
+        }
+        found
+    }
+
+    async fn look_once(&self, look: &Look, hours: f64) -> Finding {
+        let database = self.patient();
         let counting = match look.is_recent {
-            true => self.database.fetch_one(look.statement, &[&hours]).await,
-            false => self.database.fetch_one(look.statement, &[]).await,
+            true => database.fetch_one(look.statement, &[&hours]).await,
+            false => database.fetch_one(look.statement, &[]).await,
         };
-        Ok(counting?)
+        match counting {
+            Ok(count) => look.found(&count),
+            Err(error) => {
+                let detail = format!("not looked at: {error}");
+                let mend = "fewer --hours, where it took too long";
+                Finding::new(look.about, false, Verdict::Warning, detail, mend)
+            }
+        }
     }
 }
 
@@ -311,19 +353,20 @@ fn secrets(closed: &[String]) -> Finding {
     Finding::new("secrets", is_fine, Verdict::Failure, detail, mend)
 }
 
-async fn queues(broker: &BrokerTarget) -> Result<Finding, OperatorError> {
-    let lengths = queue_lengths(broker, PROGRAM, 1).await?;
-    let waiting: u64 = lengths.iter().map(|one| u64::from(one.ready)).sum();
-    let is_dead = |one: &&letterbox_broker::QueueLength| one.queue == DEAD_LETTERS_QUEUE;
-    let dead = lengths.iter().find(is_dead).map_or(0, |one| one.ready);
-    let waiting = waiting - u64::from(dead);
+fn queues(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
+    let lengths = match lengths {
+        Ok(lengths) => lengths,
+        Err(error) => {
+            let mend = "letterbox doctor";
+            return Finding::new("queues", false, Verdict::Failure, error.clone(), mend);
+        }
+    };
+    let (dead, waiting): (Vec<_>, Vec<_>) = lengths
+        .iter()
+        .partition(|one| one.queue == DEAD_LETTERS_QUEUE);
+    let sum = |queues: &[&QueueLength]| queues.iter().map(|one| u64::from(one.ready)).sum::<u64>();
+    let (dead, waiting) = (sum(&dead), sum(&waiting));
     let detail = format!("{waiting} messages wait, {dead} are dead letters");
     let mend = "letterbox dead-letters list, then redrive or discard";
-    Ok(Finding::new(
-        "queues",
-        dead == 0,
-        Verdict::Warning,
-        detail,
-        mend,
-    ))
+    Finding::new("queues", dead == 0, Verdict::Warning, detail, mend)
 }

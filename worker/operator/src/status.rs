@@ -339,15 +339,13 @@ impl Operator {
         ];
         let mut backlog = Vec::new();
         if let Some(broker) = broker {
-            let (queues,): (i32,) = self.database.fetch_one(&QUEUES, &[]).await?;
-            let queues = u16::try_from(queues).unwrap_or(1);
-            let lengths = queue_lengths(broker, PROGRAM, queues).await;
+            let lengths = self.queue_lengths(broker).await;
             parts.push(Part {
                 part: "broker",
                 is_ready: lengths.is_ok(),
                 detail: match &lengths {
                     Ok(_) => "answers".to_owned(),
-                    Err(error) => error.to_string(),
+                    Err(error) => error.clone(),
                 },
             });
             for length in lengths.iter().flatten() {
@@ -369,6 +367,18 @@ impl Operator {
             behind,
             held: self.database.fetch_all(&HELD, &[]).await?,
         })
+    }
+
+    /// The length of every queue that there is, or why it can't be told.
+    pub(crate) async fn queue_lengths(
+        &self,
+        broker: &BrokerTarget,
+    ) -> Result<Vec<QueueLength>, String> {
+        let queues = self.database.fetch_one::<(i32,)>(&QUEUES, &[]).await;
+        let (queues,) = queues.map_err(|error| error.to_string())?;
+        let queues = u16::try_from(queues).unwrap_or(1);
+        let lengths = queue_lengths(broker, PROGRAM, queues).await;
+        lengths.map_err(|error| error.to_string())
     }
 
     /// Everything that waits in the database.

@@ -88,7 +88,9 @@ fn examine_queues(ours: &[Value], nodes: usize) -> Vec<Finding> {
         let declared = declared_arguments(queue["name"].as_str().unwrap_or_default());
         let is_same = |(name, value): (String, String)| {
             let told = &queue["arguments"][name];
-            told.as_str().map_or_else(|| told.to_string(), str::to_owned) == value
+            told.as_str()
+                .map_or_else(|| told.to_string(), str::to_owned)
+                == value
         };
         !declared.into_iter().all(is_same)
     });

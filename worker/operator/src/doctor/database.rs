@@ -47,7 +47,7 @@ ORDER BY r.rolname";
 
     /// Settings in which living processes differ: what each should agree on.
     DIFFERING = doctor_differing "
-SELECT name, string_agg(DISTINCT value, ' or ') AS values FROM (
+SELECT name, string_agg(DISTINCT left(value, 100), ' or ') AS values FROM (
     SELECT s.key AS name, s.value FROM processes p, jsonb_each_text(p.settings) AS s
     WHERE p.seen_at > now() - interval '30 seconds' AND s.key NOT LIKE '%LISTEN'
       AND s.key NOT IN ('LETTERBOX_LOG', 'LETTERBOX_LOG_FORMAT', 'LETTERBOX_DATABASE_POOL_SIZE',
@@ -55,12 +55,13 @@ SELECT name, string_agg(DISTINCT value, ' or ') AS values FROM (
     UNION ALL
     SELECT 'the first key of each ' || program, key_id FROM processes
     WHERE seen_at > now() - interval '30 seconds') AS told (name, value)
-GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name";
+GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
 
     /// The connections that living processes may open, and whether a proxy is before gateways that
     /// believe none.
     TOLD = doctor_told "
-SELECT coalesce(sum((settings ->> 'LETTERBOX_DATABASE_POOL_SIZE')::integer), 0) AS pools,
+SELECT coalesce(sum(substring(settings ->> 'LETTERBOX_DATABASE_POOL_SIZE'
+           FROM '^[0-9]{1,5}$')::integer), 0) AS pools,
        coalesce(bool_or(program = 'gateway' AND settings ->> 'LETTERBOX_BASE_URL' LIKE 'https:%'
            AND settings ->> 'LETTERBOX_TRUSTED_PROXIES' = ''), false) AS is_unproxied
 FROM processes WHERE seen_at > now() - interval '30 seconds'";
@@ -68,10 +69,10 @@ FROM processes WHERE seen_at > now() - interval '30 seconds'";
     /// Workspaces whose policy lets no action go on by itself.
     WAITING_POLICIES = doctor_policies "
 SELECT w.name FROM workspaces w
-JOIN LATERAL (SELECT p.policy::jsonb AS policy FROM policies p
+JOIN LATERAL (SELECT p.policy::json AS policy FROM policies p
               WHERE p.workspace_id = w.workspace_id ORDER BY p.version DESC LIMIT 1) AS latest
     ON latest.policy ->> 'default' <> 'allow'
-WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(latest.policy -> 'rules') AS rule
+WHERE NOT EXISTS (SELECT FROM json_array_elements(latest.policy -> 'rules') AS rule
                   WHERE rule ->> 'decision' = 'allow')
 ORDER BY w.name LIMIT 20";
 }

@@ -5,12 +5,12 @@
 mod broker;
 mod database;
 
-use letterbox_broker::{BrokerTarget, QueueLength, queue_lengths, topology::DEAD_LETTERS_QUEUE};
+use letterbox_broker::{BrokerTarget, QueueLength, topology::DEAD_LETTERS_QUEUE};
 use serde::Serialize;
 
 pub use self::broker::examine_broker;
 pub(crate) use self::database::STATEMENTS;
-use crate::{Operator, OperatorError, PROGRAM};
+use crate::{Operator, OperatorError};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -121,11 +121,7 @@ impl Operator {
             "letterbox status says why",
         ));
         match broker {
-            Some(broker) => found.push(queues(
-                &queue_lengths(broker, PROGRAM, 1)
-                    .await
-                    .map_err(|error| error.to_string()),
-            )),
+            Some(broker) => found.push(queues(&self.queue_lengths(broker).await)),
             None => found.push(Finding::unseen("queues", "set AMQP_URL")),
         }
         Ok(found)

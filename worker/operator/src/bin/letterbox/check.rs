@@ -1,18 +1,16 @@
 //! `letterbox check`: whether the data agree, and mending what does not.
 
-use clap::Args;
-use letterbox_broker::{AMQP_URL, BrokerTarget};
-use letterbox_common::{
-    process::secret_setting::SecretSetting,
-    sealing::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS},
-};
-use serde_json::json;
-
 use crate::{
     Failure, Output,
     confirm::ask,
     doctor,
     settings::{CliSettings, key_rings},
+};
+use clap::Args;
+use letterbox_broker::{AMQP_URL, BrokerTarget};
+use letterbox_common::{
+    process::secret_setting::SecretSetting,
+    sealing::{ACCOUNT_KEYS, SEALING_KEYS, WEBHOOK_KEYS},
 };
 
 /// Compare what was accepted, stored, run and asked; exit code 1 for a failure, 3 for a warning
@@ -64,9 +62,9 @@ pub(crate) async fn run(settings: &CliSettings, command: &CheckCommand) -> Resul
         ask(format!("this would be mended:\n{}", wrong.join("\n")))?;
     }
     let mended = operator.repair().await?;
-    let mended = mended.into_iter().filter(|(_, count)| *count > 0);
-    let mended: serde_json::Map<_, _> = mended
-        .map(|(about, count)| (about.to_owned(), json!(count)))
-        .collect();
-    Ok(Output::one(&json!({ "mended": mended })))
+    let mut found = operator
+        .check(hours, keys.as_ref(), broker.as_ref())
+        .await?;
+    found.extend(mended);
+    Ok(doctor::output(&found))
 }

@@ -1,6 +1,7 @@
 //! What has come out: at an address where the intake posts it, in a queue, or in a file.
 
 use std::{
+    collections::HashSet,
     convert::Infallible,
     net::SocketAddr,
     path::PathBuf,
@@ -9,9 +10,11 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+};
 use hyper_util::rt::TokioIo;
-use letterbox_broker::{BrokerTarget, has_queue, read_queue};
+use letterbox_broker::{BrokerTarget, ReadMessage, has_queue, read_queue};
 use letterbox_operator::OperatorError;
 use tokio::net::TcpListener;
 
@@ -27,14 +30,20 @@ const NAME: &str = "letterbox prove";
 #[derive(Clone)]
 pub(super) struct CameOut {
     numbers: Numbers,
+    /// Whether messages with one id are one.
+    same_by_id: bool,
     arrivals: Arc<Mutex<Vec<u64>>>,
+    /// The ids of the messages that were read.
+    read: Arc<Mutex<HashSet<Vec<u8>>>>,
 }
 
 impl CameOut {
-    pub(super) fn of(numbers: &Numbers) -> Self {
+    pub(super) fn of(numbers: &Numbers, same_by_id: bool) -> Self {
         Self {
+            same_by_id,
             numbers: numbers.clone(),
             arrivals: Arc::default(),
+            read: Arc::default(),
         }
     }
 
@@ -42,13 +51,20 @@ impl CameOut {
         self.lock().clone()
     }
 
-    /// Notes what a text names; where it may have been read before, only what is new.
-    fn note(&self, text: &str, may_be_known: bool) {
-        let mut arrivals = self.lock();
-        for number in self.numbers.found_in(text) {
-            if !may_be_known || !arrivals.contains(&number) {
-                arrivals.push(number);
-            }
+    fn note(&self, text: &str) {
+        self.lock().extend(self.numbers.found_in(text));
+    }
+
+    /// Notes a message, unless it is one that comes again because its acknowledgement was lost.
+    fn note_message(&self, message: &ReadMessage<'_>) {
+        let id = message.id.unwrap_or(message.body).to_vec();
+        let is_new = self
+            .read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id);
+        if is_new || !(message.is_again || self.same_by_id) {
+            self.note(&String::from_utf8_lossy(message.body));
         }
     }
 
@@ -88,10 +104,10 @@ impl Source {
                 return Err(Failure::NoQueue(queue));
             }
             tokio::spawn(async move {
-                let note = |body: &[u8], may_be_known| {
-                    came_out.note(&String::from_utf8_lossy(body), may_be_known);
-                };
-                read_queue(&target, NAME, &queue, note).await;
+                read_queue(&target, NAME, &queue, |message| {
+                    came_out.note_message(&message)
+                })
+                .await;
             });
         }
         Ok(file.map_or(Self::Comes, Self::File))
@@ -106,7 +122,9 @@ impl Source {
             let bytes = file::read(path)?;
             let text = String::from_utf8_lossy(&bytes);
             came_out.lock().clear();
-            text.lines().for_each(|line| came_out.note(line, false));
+            // The last line may not be whole yet.
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            whole.lines().for_each(|line| came_out.note(line));
         }
         Ok(())
     }
@@ -132,8 +150,12 @@ async fn take(
     came_out: &CameOut,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    came_out.note(&String::from_utf8_lossy(&body), false);
+    let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
+        let mut refused = Response::new(Full::default());
+        *refused.status_mut() = StatusCode::BAD_REQUEST;
+        return Ok(refused);
+    };
+    came_out.note(&String::from_utf8_lossy(&body));
     Ok(Response::new(Full::new(Bytes::from_static(
         br#"{"ok":true}"#,
     ))))

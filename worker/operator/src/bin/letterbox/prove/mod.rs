@@ -13,6 +13,7 @@ use std::{
 
 use clap::Args;
 use tokio::{process::Command, time::sleep};
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::{
@@ -24,8 +25,6 @@ use crate::{Failure, Output, output, send::Signing};
 
 /// How often it is looked whether everything has come out.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long nothing new may come before what has come twice is counted.
-const QUIET: Duration = Duration::from_secs(2);
 
 /// Send numbered, signed events while something breaks, and say what became of them; exit code 3
 /// if something was lost or done twice
@@ -48,7 +47,7 @@ pub(crate) struct ProveCommand {
           value_parser = clap::value_parser!(u32).range(1..=1_024))]
     concurrency: u32,
     /// How often an event is sent that is not acknowledged
-    #[arg(long, value_name = "N", default_value_t = 3,
+    #[arg(long, value_name = "N", default_value_t = 9,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     tries: u32,
     /// A command that does harm, for the shell; it may mend it as well
@@ -60,6 +59,14 @@ pub(crate) struct ProveCommand {
     fault_seconds: u32,
     #[command(flatten)]
     came_out: CameOutFrom,
+    /// Count messages of the queue that have one id once, as readers do who know them by it
+    #[arg(long, requires = "queue")]
+    same_by_id: bool,
+    /// How long nothing may come out any more before it is counted: longer than what breaks takes
+    /// to be tried again
+    #[arg(long, value_name = "S", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    quiet: u32,
     /// How long to wait for what has not come out yet
     #[arg(long, value_name = "S", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=3_600))]
@@ -84,7 +91,7 @@ pub(crate) struct CameOutFrom {
 pub(crate) async fn run(command: ProveCommand) -> Result<Output, Failure> {
     let signer = command.signing.signer()?;
     let numbers = Numbers::new();
-    let came_out = CameOut::of(&numbers);
+    let came_out = CameOut::of(&numbers, command.same_by_id);
     let from = command.came_out;
     let source = Source::open(from.listen, from.queue, from.file, &came_out).await?;
     let pace = Pace {
@@ -95,20 +102,25 @@ pub(crate) async fn run(command: ProveCommand) -> Result<Output, Failure> {
     };
     let every = Duration::from_secs(command.fault_seconds.into());
     let mut faults = Faults::default();
-    let sent = {
-        let sending = sending::send_all(&command.url, &signer, &numbers, pace);
-        tokio::select! {
-            sent = sending => sent?,
-            never = faults.do_harm(command.fault.as_deref(), every) => match never {},
-        }
+    let stop = CancellationToken::new();
+    let sending = async {
+        let sent = sending::send_all(&command.url, &signer, &numbers, pace).await;
+        stop.cancel();
+        sent
     };
-    let wait = Duration::from_secs(command.wait.into());
-    await_all(&sent, &came_out, &source, wait).await?;
+    let harming = faults.do_harm(command.fault.as_deref(), every, &stop);
+    let (sent, ()) = tokio::join!(sending, harming);
+    let sent = sent?;
+    let [wait, quiet] =
+        [command.wait, command.quiet].map(|seconds| Duration::from_secs(seconds.into()));
+    await_all(&sent, &came_out, &source, wait, quiet).await?;
     let ledger = Ledger::of(&sent, &came_out.arrivals(), &faults);
+    // A fault that did not happen shows nothing.
+    let is_good = ledger.is_good() && (command.fault.is_none() || faults.done > 0);
     Ok(Output::Status {
         text: ledger.text(),
         value: output::value(&ledger),
-        code: if ledger.is_good() { 0 } else { output::LOOK },
+        code: if is_good { 0 } else { output::LOOK },
     })
 }
 
@@ -118,6 +130,7 @@ async fn await_all(
     came_out: &CameOut,
     source: &Source,
     wait: Duration,
+    quiet: Duration,
 ) -> Result<(), Failure> {
     let (began, mut changed, mut count) = (Instant::now(), Instant::now(), 0);
     while began.elapsed() < wait {
@@ -126,7 +139,7 @@ async fn await_all(
         if arrived.len() != count {
             (changed, count) = (Instant::now(), arrived.len());
         }
-        if sent.is_all_in(&arrived) && changed.elapsed() > QUIET {
+        if sent.is_all_in(&arrived) && changed.elapsed() > quiet {
             return Ok(());
         }
         sleep(LOOK_EVERY).await;
@@ -142,17 +155,10 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Calls the command again and again.
-    async fn do_harm(
-        &mut self,
-        command: Option<&str>,
-        every: Duration,
-    ) -> std::convert::Infallible {
-        let Some(command) = command else {
-            return std::future::pending().await;
-        };
-        loop {
-            sleep(every).await;
+    /// Calls the command again and again until `stop`, the last time to its end.
+    async fn do_harm(&mut self, command: Option<&str>, every: Duration, stop: &CancellationToken) {
+        let Some(command) = command else { return };
+        while stop.run_until_cancelled(sleep(every)).await.is_some() {
             let called = Command::new("sh")
                 .args(["-c", command])
                 .stdin(Stdio::null())
