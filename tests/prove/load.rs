@@ -3,10 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -34,8 +31,8 @@ pub struct Doors {
 struct Record {
     sent: Mutex<HashMap<Door, Sent>>,
     accepted: Mutex<Vec<Instant>>,
-    /// Requests that a gateway has taken, and did not accept.
-    refused: AtomicU64,
+    /// How requests ended that a gateway has taken, and did not accept.
+    refused: Mutex<Vec<String>>,
 }
 
 /// The load of one trial.
@@ -51,7 +48,8 @@ pub struct Outcome {
     pub sent: HashMap<Door, Sent>,
     /// The longest time without an accepted request.
     pub silence: Duration,
-    pub refused: u64,
+    /// How requests ended that a gateway has taken, and did not accept.
+    pub refused: Vec<String>,
 }
 
 impl Load {
@@ -103,7 +101,7 @@ impl Load {
         Outcome {
             sent: self.record.sent.lock().unwrap().clone(),
             silence: gaps.max().unwrap_or_default(),
-            refused: self.record.refused.load(Ordering::Relaxed),
+            refused: self.record.refused.lock().unwrap().clone(),
         }
     }
 }
@@ -132,8 +130,10 @@ async fn send(doors: Arc<Doors>, door: Door, name: String, number: usize, record
             }
             // A balancer asks the other one, and nobody notices.
             Err(error) if error.is_connect() => {}
-            _ => {
-                record.refused.fetch_add(1, Ordering::Relaxed);
+            answer => {
+                let ended =
+                    answer.map_or_else(|why| format!("{why:?}"), |one| one.status().to_string());
+                record.refused.lock().unwrap().push(ended);
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -43,10 +43,15 @@ pub async fn of_fault(stack: &Stack, fault: &Fault, is_short: bool) -> Entry {
         entry.complaints.push(complaint);
     }
     let unaccepted = entry.sum().attempts - entry.sum().acknowledged;
-    if fault.is_unnoticed() && unaccepted + outcome.refused > 0 {
-        let refused = outcome.refused;
-        let complaint = format!("{unaccepted} were not accepted, {refused} refused at first");
+    if fault.is_unnoticed() && unaccepted > 0 {
+        let complaint = format!("{unaccepted} were not accepted");
         entry.complaints.push(complaint);
+    }
+    if fault.is_unnoticed() {
+        let refused = outcome.refused.iter();
+        entry
+            .complaints
+            .extend(refused.map(|how| format!("a request was not accepted: {how}")));
     }
     entry
 }
