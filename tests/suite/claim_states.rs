@@ -1,5 +1,5 @@
 //! Claims on a real database against a plain model: several gateways claim, publish, crash and take
-//! over in any order that comes to proptest's mind, and each answer is the one that the model gives.
+//! over in any order that proptest thinks of, and each answer is the one that the model gives.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

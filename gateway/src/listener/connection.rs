@@ -21,7 +21,7 @@ use bytes::Bytes;
 use hyper::{
     Request,
     body::Incoming,
-    header::CONNECTION,
+    header::{CONNECTION, HeaderValue},
     rt::{Sleep, Timer},
     server::conn::http1,
     service::service_fn,
@@ -43,6 +43,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take to read any part of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a quiet connection stays open after the stop: a request that is on its way is answered,
+/// and its peer told to use the connection no more.
+const PARTING: Duration = Duration::from_millis(300);
 /// How often a connection is checked for being quiet, being stopped, or waiting too long for a
 /// head.
 const LOOK: Duration = Duration::from_millis(200);
@@ -87,11 +90,14 @@ async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; H
     let mut first = [0; HTTP2.len()];
     let peeking = stream.get_ref().peek(&mut first);
     let peeking = tokio::time::timeout(IDLE_TIMEOUT, peeking);
+    let stopped = async {
+        stop.cancelled().await;
+        tokio::time::sleep(PARTING).await;
+    };
     let length = tokio::select! {
-        // Who has sent something before the stop is answered.
         biased;
         peeked = peeking => peeked.ok()?.ok()?,
-        () = stop.cancelled() => return None,
+        () = stopped => return None,
     };
     (length > 0).then_some(first)
 }
@@ -109,9 +115,10 @@ async fn serve_until_quiet(
     let service = service_fn(|request| {
         let (gateway, activity) = (gateway.clone(), activity.clone());
         // Boxed, because a request in progress is large, and idle connections need no room for it.
-        Box::pin(
-            async move { Ok::<_, Infallible>(respond(&gateway, peer, request, &activity).await) },
-        )
+        Box::pin(async move {
+            let answering = respond(&gateway, peer, request, &activity, stop);
+            Ok::<_, Infallible>(answering.await)
+        })
     });
     let observed = ObservedStream {
         unread,
@@ -125,22 +132,16 @@ async fn serve_until_quiet(
         .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(ErrorEnvelopeStream::new(observed)), service);
-    let mut is_ending = false;
     let outcome = loop {
         tokio::select! {
             outcome = &mut connection => break outcome,
-            () = tokio::time::sleep(LOOK) => {
-                if stop.is_cancelled() {
-                    // Only once: a second call would cut off a body that is being discarded.
-                    if !std::mem::replace(&mut is_ending, true) {
-                        Pin::new(&mut connection).graceful_shutdown();
-                    }
-                } else if activity.is_quiet() {
-                    let parts = connection.into_parts();
-                    let stream = parts.io.into_inner().into_inner().stream;
-                    // Copied, because a slice would keep the whole buffer alive.
-                    return Some((stream, Bytes::copy_from_slice(&parts.read_buf)));
-                }
+            // After the stop, too, the answer to the next request ends the connection, or silence:
+            // closing it now could cross a request that is on its way.
+            () = tokio::time::sleep(LOOK) => if activity.is_quiet() {
+                let parts = connection.into_parts();
+                let stream = parts.io.into_inner().into_inner().stream;
+                // Copied, because a slice would keep the whole buffer alive.
+                return Some((stream, Bytes::copy_from_slice(&parts.read_buf)));
             }
         }
     };
@@ -187,9 +188,14 @@ async fn respond(
     peer: IpAddr,
     request: Request<Incoming>,
     activity: &Arc<Activity>,
+    stop: &CancellationToken,
 ) -> Response {
     let in_progress = activity.begin();
-    let answer = router::respond(gateway, peer, request).await;
+    let mut answer = router::respond(gateway, peer, request).await;
+    if stop.is_cancelled() {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
     // An answer that closes the connection may leave a body unread.
     if !answer.headers().contains_key(CONNECTION) {
         in_progress.answered();
