@@ -30,10 +30,11 @@ as_caller() { (umask "$CALLER_UMASK" && "$@"); }
 
 # as_user USER COMMAND…: runs it as that user if this is root, otherwise as the current user.
 as_user() { (exec_as "$@"); }
-# The same, in place of this shell.
+# The same, in place of this shell; in the network namespace LETTERBOX_NETNS, if that is set.
 exec_as() {
     local prefix=()
-    [ "$(id -u)" != 0 ] || prefix=(setpriv --reuid="$1" --regid="$(id -g "$1")" --clear-groups)
+    [ -z "${LETTERBOX_NETNS:-}" ] || prefix=(ip netns exec "$LETTERBOX_NETNS")
+    [ "$(id -u)" != 0 ] || prefix+=(setpriv --reuid="$1" --regid="$(id -g "$1")" --clear-groups)
     exec "${prefix[@]}" "${@:2}"
 }
 

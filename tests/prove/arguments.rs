@@ -16,6 +16,10 @@ pub struct Arguments {
     #[arg(long = "full")]
     pub is_full: bool,
 
+    /// Faults in random order for so many minutes, and what grows meanwhile
+    #[arg(long = "soak", value_name = "MINUTES", conflicts_with_all = ["is_short", "is_full"])]
+    pub soak: Option<u64>,
+
     /// Which processes break, and at which moments; the same number chooses the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -33,6 +37,11 @@ impl Arguments {
     /// Whether something of this name is asked for.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|word| name.contains(word))
+    }
+
+    /// MiB of the database's disk: for all that is sent, and not much more.
+    pub fn disk(&self) -> u32 {
+        if self.soak.is_some() { 6_000 } else { 1_500 }
     }
 
     /// How often each fault is tried.

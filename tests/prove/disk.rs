@@ -4,9 +4,6 @@ use std::{fs, io::Write, path::PathBuf, process::Command};
 
 use letterbox_tests::folder;
 
-/// Room for everything that is sent here, and not for much more.
-const SIZE: &str = "size=1500m";
-
 /// A disk in memory; the folder itself where nothing may be mounted.
 pub struct Disk {
     pub folder: PathBuf,
@@ -14,11 +11,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    pub fn new() -> Self {
+    /// With room for so many MiB.
+    pub fn new(size: u32) -> Self {
         let folder = folder().join("disk");
         fs::create_dir_all(&folder).unwrap();
         let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", SIZE, "tmpfs"])
+            .args(["-t", "tmpfs", "-o", &format!("size={size}m"), "tmpfs"])
             .arg(&folder)
             .output();
         Self {

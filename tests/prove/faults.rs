@@ -37,6 +37,16 @@ impl Fault {
         !RESEMBLES.contains(&self.name)
     }
 
+    /// Whether it is a process of ours that ends.
+    pub fn ends_processes(&self) -> bool {
+        ["killed", "replaced"]
+            .iter()
+            .any(|word| self.name.contains(word))
+            && !["RabbitMQ", "PostgreSQL"]
+                .iter()
+                .any(|server| self.name.starts_with(server))
+    }
+
     /// Whether no sender may notice.
     pub fn is_unnoticed(&self) -> bool {
         UNNOTICED.contains(&self.name)

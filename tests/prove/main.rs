@@ -12,6 +12,7 @@ mod faults;
 mod ledger;
 mod load;
 mod member;
+mod soak;
 mod stack;
 mod steps;
 mod trial;
@@ -31,21 +32,17 @@ async fn main() -> ExitCode {
     }
     fastrand::seed(arguments.seed);
     let began = Instant::now();
-    let stack = Stack::start().await;
+    let stack = Stack::start(arguments.disk()).await;
     println!("{}", stack.versions().await);
     println!("seed {}\n", arguments.seed);
     let mut ledger = Ledger::default();
     ledger.print_head();
-    let wanted = faults::ALL.iter().filter(|fault| {
-        arguments.wants(fault.name) && (fault.is_of_short() || !arguments.is_short)
-    });
-    for fault in wanted {
-        for _ in 0..arguments.rounds() {
-            let trial = trial::of_fault(&stack, fault, arguments.is_short).await;
-            ledger.note(trial);
-        }
+    if let Some(minutes) = arguments.soak {
+        soak::run(&stack, &mut ledger, minutes).await;
+    } else {
+        for_each_fault(&stack, &mut ledger, &arguments).await;
     }
-    let steps = match arguments.is_short {
+    let steps = match arguments.is_short || arguments.soak.is_some() {
         true => None,
         false => steps::print(&stack, &arguments).await,
     };
@@ -57,4 +54,16 @@ async fn main() -> ExitCode {
         false => println!("Something is lost, done twice, or was not shown: see the lines with !"),
     }
     ExitCode::from(u8::from(!is_whole))
+}
+
+/// Each fault that is asked for, as often as it is asked for.
+async fn for_each_fault(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments) {
+    let wanted = faults::ALL.iter().filter(|fault| {
+        arguments.wants(fault.name) && (fault.is_of_short() || !arguments.is_short)
+    });
+    for fault in wanted {
+        for _ in 0..arguments.rounds() {
+            ledger.note(trial::of_fault(stack, fault, arguments.is_short).await);
+        }
+    }
 }

@@ -62,8 +62,9 @@ pub struct Stack {
 }
 
 impl Stack {
-    pub async fn start() -> Self {
-        let (disk, clock) = (Disk::new(), Clock::new());
+    /// With a disk of so many MiB for the database.
+    pub async fn start(disk: u32) -> Self {
+        let (disk, clock) = (Disk::new(disk), Clock::new());
         let environment = clock.environment();
         let environment: Vec<_> = environment
             .iter()
