@@ -20,6 +20,11 @@ pub struct Arguments {
     #[arg(long = "soak", value_name = "MINUTES", conflicts_with_all = ["is_short", "is_full"])]
     pub soak: Option<u64>,
 
+    /// The faults of a cluster instead: three RabbitMQ nodes in network namespaces, and a PostgreSQL
+    /// with a synchronous standby; as root only
+    #[arg(long = "cluster", conflicts_with = "soak")]
+    pub is_cluster: bool,
+
     /// Which processes break, and at which moments; the same number chooses the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -28,7 +33,12 @@ pub struct Arguments {
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     pub only: Vec<String>,
 
-    /// Only say whether these arguments are right
+    /// On the servers of another release of Debian, in a folder of its own: trixie has RabbitMQ 4.0
+    /// and PostgreSQL 17; as root only
+    #[arg(long, value_name = "SUITE")]
+    pub debian: Option<String>,
+
+    /// Only say whether these arguments are right, and which Debian is asked for
     #[arg(long, hide = true)]
     pub check: bool,
 }

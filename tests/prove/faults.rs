@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use letterbox_tests::Proxy;
+use letterbox_tests::{PrivateServer, Proxy};
 
-use crate::{member::Member, stack::Stack};
+use crate::{member::Member, servers::answers, stack::Stack, way::Way};
 
 /// A way to do harm.
 pub struct Fault {
@@ -66,7 +66,9 @@ macro_rules! faults {
     };
 }
 
-/// All of them.
+pub(crate) use faults;
+
+/// All of them that need no cluster.
 pub static ALL: &[Fault] = faults! {
     "gateway killed" => |stack| kill(stack, &stack.gateways);
     "gateway frozen until its lease is over" => |stack| freeze(stack, &stack.gateways);
@@ -75,46 +77,12 @@ pub static ALL: &[Fault] = faults! {
     "desk killed" => |stack| kill(stack, std::slice::from_ref(&stack.desk));
     "desk frozen" => |stack| freeze(stack, std::slice::from_ref(&stack.desk));
     "all processes replaced one by one" => replace_all;
-    "RabbitMQ killed" => async |stack: &Stack| {
-        stack.broker.kill();
-        pause(1_500).await;
-        let is_away = !answers(&stack.world.amqp_url).await;
-        stack.broker.start_again();
-        is_away.into()
-    };
-    "RabbitMQ frozen" => async |stack: &Stack| {
-        stack.broker.freeze();
-        pause(4_000).await;
-        let is_frozen = stack.broker.is_frozen();
-        stack.broker.thaw();
-        is_frozen.into()
-    };
-    "RabbitMQ restarted in order" => async |stack: &Stack| {
-        stack.broker.stop();
-        let is_away = !answers(&stack.world.amqp_url).await;
-        stack.broker.start_again();
-        is_away.into()
-    };
-    "PostgreSQL killed" => async |stack: &Stack| {
-        stack.database.kill();
-        pause(500).await;
-        let is_away = !answers(&stack.world.database_url).await;
-        stack.database.start_again();
-        is_away.into()
-    };
-    "PostgreSQL frozen" => async |stack: &Stack| {
-        stack.database.freeze();
-        pause(4_000).await;
-        let is_frozen = stack.database.is_frozen();
-        stack.database.thaw();
-        is_frozen.into()
-    };
-    "PostgreSQL restarted in order" => async |stack: &Stack| {
-        stack.database.stop();
-        let is_away = !answers(&stack.world.database_url).await;
-        stack.database.start_again();
-        is_away.into()
-    };
+    "RabbitMQ killed" => |stack| kill_server(stack, broker, 1_500);
+    "RabbitMQ frozen" => |stack| freeze_server(stack, broker);
+    "RabbitMQ restarted in order" => |stack| restart_server(stack, broker);
+    "PostgreSQL killed" => |stack| kill_server(stack, primary, 500);
+    "PostgreSQL frozen" => |stack| freeze_server(stack, primary);
+    "PostgreSQL restarted in order" => |stack| restart_server(stack, primary);
     "RabbitMQ: connections cut" => |stack| network(stack, brokers, Proxy::cut, 500);
     "RabbitMQ: connections half-open" => |stack| network(stack, brokers, Proxy::stall, 4_000);
     "RabbitMQ: connections slow" => |stack| network(stack, brokers, delay, 3_000);
@@ -148,15 +116,42 @@ pub static ALL: &[Fault] = faults! {
     "PostgreSQL: clock set back" => |stack| set_clock(stack, -3_600);
 };
 
-async fn pause(milliseconds: u64) {
+pub async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// Whether a server takes connections.
-async fn answers(url: &str) -> bool {
-    let url: url::Url = url.parse().unwrap();
-    let address = (url.host_str().unwrap(), url.port().unwrap());
-    tokio::net::TcpStream::connect(address).await.is_ok()
+fn broker(stack: &Stack) -> &PrivateServer {
+    stack.servers.broker()
+}
+
+fn primary(stack: &Stack) -> &PrivateServer {
+    stack.servers.primary()
+}
+
+async fn kill_server(stack: &Stack, which: fn(&Stack) -> &PrivateServer, milliseconds: u64) -> u64 {
+    let server = which(stack);
+    server.kill();
+    pause(milliseconds).await;
+    let is_away = !answers(&server.url()).await;
+    server.start_again();
+    is_away.into()
+}
+
+async fn freeze_server(stack: &Stack, which: fn(&Stack) -> &PrivateServer) -> u64 {
+    let server = which(stack);
+    server.freeze();
+    pause(4_000).await;
+    let is_frozen = server.is_frozen();
+    server.thaw();
+    is_frozen.into()
+}
+
+async fn restart_server(stack: &Stack, which: fn(&Stack) -> &PrivateServer) -> u64 {
+    let server = which(stack);
+    server.stop();
+    let is_away = !answers(&server.url()).await;
+    server.start_again();
+    is_away.into()
 }
 
 /// One of these.
@@ -197,11 +192,11 @@ async fn replace_all(stack: &Stack) -> u64 {
     replaced
 }
 
-fn brokers(member: &Member) -> &Proxy {
+fn brokers(member: &Member) -> &Way {
     &member.to_broker
 }
 
-fn databases(member: &Member) -> &Proxy {
+fn databases(member: &Member) -> &Way {
     &member.to_database
 }
 
@@ -212,7 +207,7 @@ fn delay(proxy: &Proxy) {
 /// Harms the connections of all processes to one server.
 async fn network(
     stack: &Stack,
-    which: fn(&Member) -> &Proxy,
+    which: fn(&Member) -> &Way,
     harm: fn(&Proxy),
     milliseconds: u64,
 ) -> u64 {
@@ -223,52 +218,54 @@ async fn network(
             .sum::<u64>()
     };
     let before = harmed();
-    stack.members().map(which).for_each(harm);
+    stack.members().for_each(|one| which(one).each(harm));
     pause(milliseconds).await;
-    stack.members().map(which).for_each(Proxy::pass);
+    stack.members().for_each(|one| which(one).each(Proxy::pass));
     harmed() - before
 }
 
 async fn alarm(stack: &Stack, raise: &[&str], clear: &[&str]) -> u64 {
-    stack.broker.ctl(raise);
-    let alarms = stack.broker.ctl(&["eval", "rabbit_alarm:get_alarms()."]);
+    stack.servers.broker().ctl(raise);
+    let alarms = stack
+        .servers
+        .broker()
+        .ctl(&["eval", "rabbit_alarm:get_alarms()."]);
     pause(1_500).await;
-    stack.broker.ctl(clear);
+    stack.servers.broker().ctl(clear);
     alarms.contains("resource_limit").into()
 }
 
 /// Deletes queues that are empty at this moment: what is in one goes with it, whoever deletes it.
 async fn delete_queues(stack: &Stack) -> u64 {
     let queues = ["letterbox.v1.webhooks", "letterbox.v1.forms"];
-    let are_empty = || {
-        let listing = ["list_queues", "--no-table-headers", "name", "messages"];
-        let lengths = stack.broker.ctl(&listing);
-        let is_empty = |queue: &str| lengths.lines().any(|line| line == format!("{queue}\t0"));
-        queues.iter().all(|queue| is_empty(queue))
+    let each = |members: &[Member], change: fn(&Proxy)| {
+        members.iter().for_each(|one| one.to_broker.each(change));
     };
-    let cut = |members: &[Member]| members.iter().map(brokers).for_each(Proxy::cut);
-    cut(&stack.gateways);
+    each(&stack.gateways, Proxy::cut);
     let mut deleted = 0;
     for _ in 0..20 {
-        if !are_empty() {
-            continue;
+        // What the workers have in hand is ready again when they are gone, and nobody publishes
+        // what was spilled meanwhile.
+        each(&stack.workers, Proxy::cut);
+        let mut waiting = 0;
+        for queue in queues {
+            while stack.world.consumers(queue).await > 0 {
+                pause(50).await;
+            }
+            waiting += stack.world.messages(queue).await;
         }
-        // Nobody publishes what was spilled meanwhile.
-        cut(&stack.workers);
-        if are_empty() {
+        if waiting == 0 {
             for queue in queues {
-                deleted += u64::from(
-                    stack
-                        .broker
-                        .ctl(&["delete_queue", queue])
-                        .contains("deleted"),
-                );
+                let answer = stack.servers.broker().ctl(&["delete_queue", queue]);
+                deleted += u64::from(answer.contains("deleted"));
             }
             break;
         }
-        stack.workers.iter().map(brokers).for_each(Proxy::pass);
+        each(&stack.workers, Proxy::pass);
+        pause(500).await;
     }
-    stack.members().map(brokers).for_each(Proxy::pass);
+    each(&stack.gateways, Proxy::pass);
+    each(&stack.workers, Proxy::pass);
     deleted
 }
 
@@ -338,19 +335,25 @@ async fn lock_tables(stack: &Stack) -> u64 {
     let locked =
         "BEGIN; LOCK TABLE webhook_deliveries, form_submissions, open_batches, signals, runs,
         active_runs IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT";
-    stack.sql(locked).await.into()
+    // One that meets a deadlock is given up, and tried again.
+    for _ in 0..5 {
+        if stack.sql(locked).await {
+            return 1;
+        }
+    }
+    0
 }
 
 async fn fill_disk(stack: &Stack) -> u64 {
-    let is_full = stack.disk.fill();
+    let is_full = stack.servers.disk.fill();
     let much = "CREATE TABLE too_much AS SELECT generate_series(1, 1000000)";
     // No space, or it has stopped for lack of it.
     let refuses =
-        stack.is_refused(much, "53100").await || !answers(&stack.world.database_url).await;
+        stack.is_refused(much, "53100").await || !answers(&stack.servers.primary().url()).await;
     pause(2_500).await;
-    stack.disk.empty();
+    stack.servers.disk.empty();
     // It may have stopped, as it does when its log does not fit.
-    stack.database.start_again();
+    stack.servers.primary().start_again();
     stack.sql("DROP TABLE IF EXISTS too_much").await;
     (is_full && refuses).into()
 }
@@ -363,11 +366,11 @@ async fn set_clock(stack: &Stack, seconds: i64) -> u64 {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().ok()?;
         Some(asked[0].get::<_, f64>(0) - now.as_secs_f64())
     };
-    let is_set = stack.clock.set(seconds);
+    let is_set = stack.servers.clock.set(seconds);
     pause(2_500).await;
     let differed = apart().await;
     let differed = differed.is_some_and(|apart| (apart - seconds as f64).abs() < 60.0);
-    stack.clock.set(0);
+    stack.servers.clock.set(0);
     pause(1_500).await;
     (is_set && differed).into()
 }

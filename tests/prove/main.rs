@@ -6,33 +6,47 @@
 
 mod arguments;
 mod clock;
+mod cluster;
 mod disk;
 mod doors;
 mod faults;
 mod ledger;
 mod load;
 mod member;
+mod network;
+mod servers;
 mod soak;
 mod stack;
 mod steps;
+mod tokens;
 mod trial;
+mod way;
 
 use std::{process::ExitCode, time::Instant};
 
 use arguments::Arguments;
 use clap::Parser;
 use ledger::Ledger;
+use servers::Servers;
 use stack::Stack;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.check {
+        arguments
+            .debian
+            .iter()
+            .for_each(|suite| println!("{suite}"));
         return ExitCode::SUCCESS;
     }
     fastrand::seed(arguments.seed);
     let began = Instant::now();
-    let stack = Stack::start(arguments.disk()).await;
+    let servers = match arguments.is_cluster {
+        true => Servers::cluster(arguments.disk()).await,
+        false => Servers::alone(arguments.disk()),
+    };
+    let stack = Stack::start(servers).await;
     println!("{}", stack.versions().await);
     println!("seed {}\n", arguments.seed);
     let mut ledger = Ledger::default();
@@ -42,7 +56,7 @@ async fn main() -> ExitCode {
     } else {
         for_each_fault(&stack, &mut ledger, &arguments).await;
     }
-    let steps = match arguments.is_short || arguments.soak.is_some() {
+    let steps = match arguments.is_short || arguments.is_cluster || arguments.soak.is_some() {
         true => None,
         false => steps::print(&stack, &arguments).await,
     };
@@ -58,7 +72,11 @@ async fn main() -> ExitCode {
 
 /// Each fault that is asked for, as often as it is asked for.
 async fn for_each_fault(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments) {
-    let wanted = faults::ALL.iter().filter(|fault| {
+    let all = match arguments.is_cluster {
+        true => cluster::FAULTS,
+        false => faults::ALL,
+    };
+    let wanted = all.iter().filter(|fault| {
         arguments.wants(fault.name) && (fault.is_of_short() || !arguments.is_short)
     });
     for fault in wanted {

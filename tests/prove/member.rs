@@ -3,8 +3,10 @@
 
 use std::net::TcpListener;
 
-use letterbox_tests::{Process, Proxy, World};
+use letterbox_tests::{Process, World};
 use tokio::sync::Mutex;
+
+use crate::way::Way;
 
 /// A gateway, a worker or the desk.
 pub struct Member {
@@ -12,8 +14,8 @@ pub struct Member {
     /// Where it listens for senders or people.
     pub url: String,
     settings: Vec<(&'static str, String)>,
-    pub to_database: Proxy,
-    pub to_broker: Proxy,
+    pub to_database: Way,
+    pub to_broker: Way,
     process: Mutex<Option<Process>>,
     /// Its fail points, from its next start on.
     armed: Mutex<String>,
@@ -27,8 +29,8 @@ impl Member {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let to_database = Proxy::before(&world.database_url).await;
-        let to_broker = Proxy::before(&world.amqp_url).await;
+        let to_database = Way::to(&world.database_url).await;
+        let to_broker = Way::to(&world.amqp_url).await;
         let url = format!("http://{address}");
         let listen = match program {
             "letterbox-desk" => "LETTERBOX_DESK_LISTEN",

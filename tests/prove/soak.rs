@@ -56,7 +56,10 @@ async fn look(stack: &Stack, after: Duration) -> String {
     for member in stack.members() {
         line += &format!("  {}", footprint(member).await);
     }
-    let broker = stack.broker.ctl(&["eval", "erlang:memory(total)."]);
+    let broker = stack
+        .servers
+        .broker()
+        .ctl(&["eval", "erlang:memory(total)."]);
     line += &format!("  {:.0}", broker.parse().unwrap_or(f64::NAN) / MIB);
     for query in [DATABASE, PASSING] {
         let rows = stack.query(query).await;

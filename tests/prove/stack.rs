@@ -7,23 +7,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::StreamExt;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions};
-use letterbox_broker::topology::DEAD_LETTERS_QUEUE;
+use letterbox_broker::{ReadMessage, read_queue, topology::DEAD_LETTERS_QUEUE};
+use letterbox_common::sealing::{KeyRing, Secret};
 use letterbox_database::{Role, connect_once};
-use letterbox_operator::migrate;
+use letterbox_operator::{NewGrant, migrate};
 use letterbox_tests::{
-    Peer, PrivateBroker, PrivateDatabase, Received, Reply, Visitor, World, agent, definition_with,
-    form_token_of, post, sign_in_link,
+    Peer, Proxy, Received, Reply, Visitor, World, agent, definition_with, form_token_of, post,
+    sign_in_link,
 };
 use serde_json::json;
 
 use crate::{
-    clock::Clock,
-    disk::Disk,
     doors::{Arrival, Door, Stored, model, name_in},
     load::Doors,
     member::Member,
+    servers::Servers,
+    tokens::{self, Tokens},
 };
 
 /// The queue of the subscription.
@@ -37,7 +36,8 @@ const DEAD_LETTERS_WITHIN: Duration = Duration::from_secs(20);
 /// Ends every lease, as time would.
 const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp();
     UPDATE open_batches SET lease_until = clock_timestamp();
-    UPDATE subscriptions SET leased_until = clock_timestamp() WHERE leased_by IS NOT NULL";
+    UPDATE subscriptions SET leased_until = clock_timestamp() WHERE leased_by IS NOT NULL;
+    UPDATE grants SET taken_until = clock_timestamp() WHERE taken_until IS NOT NULL";
 /// What is still under way.
 const UNDER_WAY: &str = "SELECT (SELECT count(*) FROM active_runs)
     + (SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL)";
@@ -45,13 +45,10 @@ const UNDER_WAY: &str = "SELECT (SELECT count(*) FROM active_runs)
 /// Everything.
 pub struct Stack {
     pub world: World,
-    pub broker: PrivateBroker,
-    pub database: PrivateDatabase,
+    pub servers: Servers,
     pub gateways: [Member; 2],
     pub workers: [Member; 2],
     pub desk: Member,
-    pub disk: Disk,
-    pub clock: Clock,
     pub doors: Arc<Doors>,
     _peer: Peer,
     arrivals: Arc<Mutex<Vec<Arrival>>>,
@@ -62,18 +59,11 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// With a disk of so many MiB for the database.
-    pub async fn start(disk: u32) -> Self {
-        let (disk, clock) = (Disk::new(disk), Clock::new());
-        let environment = clock.environment();
-        let environment: Vec<_> = environment
-            .iter()
-            .map(|(name, value)| (*name, &**value))
-            .collect();
-        let database = PrivateDatabase::start_in(&disk.folder, &environment);
-        let broker = PrivateBroker::start("");
-        migrate(&database.url().parse().unwrap()).await.unwrap();
-        let world = World::on(database.url(), broker.url()).await;
+    /// On these servers, which are empty.
+    pub async fn start(servers: Servers) -> Self {
+        let (database_url, amqp_url) = (servers.database_url(), servers.amqp_url());
+        migrate(&database_url.parse().unwrap()).await.unwrap();
+        let world = World::on(database_url, amqp_url).await;
         let [gateways, workers] = [
             new_pair("letterbox-gateway", &world).await,
             new_pair("letterbox-worker", &world).await,
@@ -83,15 +73,12 @@ impl Stack {
         let peer = Peer::start(script(arrivals.clone())).await;
         let (doors, owner) = set_up(&world, &gateways, &peer).await;
         let stack = Self {
-            messages: read_messages(world.amqp_url.clone()),
+            messages: read_messages(&world.amqp_url),
             world,
-            broker,
-            database,
+            servers,
             gateways,
             workers,
             desk,
-            disk,
-            clock,
             doors: Arc::new(doors),
             _peer: peer,
             arrivals,
@@ -118,8 +105,8 @@ impl Stack {
     /// When it does not get well.
     pub async fn heal(&self) {
         for member in self.members() {
-            member.to_database.pass();
-            member.to_broker.pass();
+            member.to_database.each(Proxy::pass);
+            member.to_broker.each(Proxy::pass);
             member.start(&self.world).await;
         }
         let deadline = Instant::now() + PATIENCE;
@@ -271,7 +258,7 @@ impl Stack {
     pub async fn versions(&self) -> String {
         let rows = self.query("SHOW server_version").await.unwrap();
         let postgres: String = rows[0].get(0);
-        let rabbitmq = self.broker.ctl(&["version"]);
+        let rabbitmq = self.servers.broker().ctl(&["version"]);
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         format!("PostgreSQL {postgres}, RabbitMQ {rabbitmq}, {cores} cores")
     }
@@ -311,9 +298,20 @@ async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, S
         .set_policy(workspace, &policy.to_string())
         .await
         .unwrap();
-    for account in ["crm", "asked"] {
-        world.connect(workspace, user, account, &peer.url).await;
-    }
+    world.connect(workspace, user, "asked", &peer.url).await;
+    let by_grant = NewGrant {
+        workspace,
+        user,
+        name: "crm".to_owned(),
+        base_url: peer.url.parse().unwrap(),
+        token_url: format!("{}{}", peer.url, tokens::PATH).parse().unwrap(),
+        authorize_url: None,
+        client_id: "prover".to_owned(),
+        client_secret: Some(Secret::new(b"prover-secret".to_vec())),
+        scope: None,
+    };
+    let keys = world.account_keys.parse::<KeyRing>().unwrap();
+    operator.connect_by_grant(&keys, &by_grant).await.unwrap();
     let mut approved = post("approved");
     approved["account"] = json!("asked");
     let actions = [
@@ -345,7 +343,15 @@ async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, S
 fn script(
     arrivals: Arc<Mutex<Vec<Arrival>>>,
 ) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
+    let tokens = Tokens::default();
     move |request, _| {
+        if request.target == tokens::PATH {
+            return tokens.give();
+        }
+        // Whoever was asked first has an account whose token lasts.
+        if request.target != "/approved" && !tokens.take(request) {
+            return Reply::With(401, Vec::new(), String::new());
+        }
         if request.target == letterbox_tests::CHAT {
             return Reply::With(200, Vec::new(), model(&request.json()));
         }
@@ -365,47 +371,20 @@ fn script(
 }
 
 /// Reads the queue of the subscription for good, whatever becomes of the broker.
-fn read_messages(url: String) -> Arc<Mutex<Vec<(String, String)>>> {
+fn read_messages(url: &str) -> Arc<Mutex<Vec<(String, String)>>> {
     let messages = Arc::<Mutex<Vec<(String, String)>>>::default();
-    let kept = messages.clone();
+    let (kept, target) = (messages.clone(), url.parse().unwrap());
     tokio::spawn(async move {
-        loop {
-            // Whatever ends it, it begins again: what was not acknowledged comes again.
-            let _ = read_on(&url, &kept).await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        let keep = |message: ReadMessage<'_>| {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            if let Some(name) = name_in(&text(message.body)) {
+                let id = message.id.map(text).unwrap_or_default();
+                kept.lock().unwrap().push((name.to_owned(), id));
+            }
+        };
+        read_queue(&target, "prove", QUEUE, keep).await
     });
     messages
-}
-
-async fn read_on(url: &str, kept: &Mutex<Vec<(String, String)>>) -> lapin::Result<()> {
-    let runtime = async_rs::Runtime::tokio_current();
-    let connecting =
-        lapin::Connection::connect_with_runtime(url, Default::default(), runtime).await?;
-    let channel = connecting.create_channel().await?;
-    let mut deliveries = channel
-        .basic_consume(
-            QUEUE.into(),
-            "reader".into(),
-            BasicConsumeOptions::default(),
-            Default::default(),
-        )
-        .await?;
-    while let Some(delivery) = deliveries.next().await {
-        let delivery = delivery?;
-        let id = delivery
-            .properties
-            .message_id()
-            .as_ref()
-            .map(ToString::to_string);
-        let body = String::from_utf8_lossy(&delivery.data).into_owned();
-        if let Some(name) = name_in(&body) {
-            let message = (name.to_owned(), id.unwrap_or_default());
-            kept.lock().unwrap().push(message);
-        }
-        delivery.ack(BasicAckOptions::default()).await?;
-    }
-    Ok(())
 }
 
 /// Says yes to everything that is asked at the desk, and remembers since when.

@@ -21,7 +21,7 @@ const OFTEN: u32 = 3;
 /// Messages that nobody can read, where they are dead-lettered.
 const UNREADABLE: usize = 20;
 /// How long a step may take to be passed.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long gateways do not reach the broker, so that something is spilled.
 const OUTAGE: Duration = Duration::from_millis(1_500);
@@ -60,6 +60,7 @@ static STEPS: &[Step] = steps! {
     "begin": "statement.begin_attempts" of workers;
     "send": "request" of workers;
     "record": "statement.write_steps" of workers;
+    "refresh": "statement.take_grants" "statement.keep_token" of workers;
     "subscribe": "statement.take_subscriptions" "publish.signals" "statement.move_cursor"
         of workers;
 };
@@ -111,8 +112,13 @@ fn cell(entry: &Entry) -> String {
 
 async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
     let members = (step.who)(stack);
-    // Each of two workers gets about half of the few that can't be read.
-    let most = if step.part == "dead-letter" { 4 } else { FIRST };
+    let most = match step.part {
+        // Each of two workers gets about half of the few that can't be read.
+        "dead-letter" => 4,
+        // One of two workers renews, every six seconds.
+        "refresh" => 1,
+        _ => FIRST,
+    };
     let first = fastrand::u32(1..=most);
     let fails = match way {
         // One process a crash; its successor crashes as well, and the third one lives.
@@ -128,10 +134,10 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
         }
         if SPILLS.contains(&step.part) {
             let gateways = || stack.gateways.iter().map(|gateway| &gateway.to_broker);
-            gateways().for_each(Proxy::cut);
+            gateways().for_each(|way| way.each(Proxy::cut));
             tokio::time::sleep(OUTAGE).await;
             if step.part == "relay" {
-                gateways().for_each(Proxy::pass);
+                gateways().for_each(|way| way.each(Proxy::pass));
             }
         }
         if step.part == "dead-letter" {

@@ -30,5 +30,5 @@ pub use proxy::{Front, Proxy};
 pub use scene::{CHAT, EXPIRE, Scene, asking, post, script};
 pub use schema::{problems_of_definition, problems_of_documents, problems_of_policy};
 pub use sender::{Answer, Webhook, http_client, raw, sign};
-pub use servers::{PrivateBroker, PrivateDatabase, Servers, folder};
+pub use servers::{PrivateBroker, PrivateDatabase, PrivateServer, Servers, folder};
 pub use world::{CREDENTIAL, World, eventually};

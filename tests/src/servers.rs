@@ -1,6 +1,7 @@
 //! The servers that all tests share, and private ones for tests that break their server.
 
 use std::{
+    ops::Deref,
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
@@ -53,43 +54,74 @@ fn script(name: &str) -> PathBuf {
 
 /// A server of one test's own, started by the same script that `deploy/up` uses, stopped when
 /// dropped.
-struct Private {
+pub struct PrivateServer {
     script: PathBuf,
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// For the script, whenever it runs.
-    settings: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
 }
 
-impl Private {
-    fn new(kind: &str, parent: &Path, settings: &[(&str, &str)]) -> Self {
-        let settings = settings.iter();
-        let private = Self {
+impl PrivateServer {
+    fn start(kind: &str, parent: &Path, environment: &[(&str, &str)]) -> Self {
+        let environment = environment.iter();
+        let server = Self {
             script: script(kind),
             folder: parent.join(format!("{kind}-{}", Uuid::new_v4().simple())),
-            settings: settings
+            environment: environment
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
         };
-        private.run("start", &[]);
-        private
+        server.run("start", &[]);
+        server
+    }
+
+    pub fn start_again(&self) {
+        self.run("start", &[]);
+    }
+
+    pub fn url(&self) -> String {
+        self.run("url", &[])
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&self) {
+        self.signal("-KILL");
+    }
+
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    /// Stops it in order.
+    pub fn stop(&self) {
+        self.run("stop", &[]);
     }
 
     fn run(&self, verb: &str, arguments: &[&str]) -> String {
-        let settings = self.settings.iter();
+        let answer = self.try_run(verb, arguments);
+        answer.unwrap_or_else(|error| panic!("{verb}: {error}"))
+    }
+
+    /// What the script prints, or its complaint.
+    fn try_run(&self, verb: &str, arguments: &[&str]) -> Result<String, String> {
+        let environment = self.environment.iter();
         let output = Command::new(&self.script)
             .arg(verb)
             .arg(&self.folder)
             .args(arguments)
-            .envs(settings.map(|(name, value)| (name, value)))
+            .envs(environment.map(|(name, value)| (name, value)))
             .stdin(std::process::Stdio::null())
             .output()
             .expect("the script runs");
-        assert!(
-            output.status.success(),
-            "{verb}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
     }
 
     /// Sends a signal to the server and all of its processes.
@@ -103,14 +135,14 @@ impl Private {
     }
 
     /// Whether the server is stopped by a signal.
-    fn is_frozen(&self) -> bool {
+    pub fn is_frozen(&self) -> bool {
         let status = format!("/proc/{}/status", self.run("pid", &[]));
         let status = std::fs::read_to_string(status).unwrap_or_default();
         status.lines().any(|line| line.starts_with("State:\tT"))
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivateServer {
     fn drop(&mut self) {
         let _ = Command::new(&self.script)
             .arg("delete")
@@ -120,53 +152,45 @@ impl Drop for Private {
 }
 
 /// A RabbitMQ node that a test may block, kill and start again.
-pub struct PrivateBroker(Private);
+pub struct PrivateBroker(PrivateServer);
 
 impl PrivateBroker {
     /// `settings` are lines for rabbitmq.conf.
     pub fn start(settings: &str) -> Self {
-        let settings = [("LETTERBOX_RABBITMQ_SETTINGS", settings)];
-        Self(Private::new("rabbitmq", &folder(), &settings))
+        Self::start_in(&folder(), &[("LETTERBOX_RABBITMQ_SETTINGS", settings)])
     }
 
-    pub fn start_again(&self) {
-        self.0.run("start", &[]);
-    }
-
-    pub fn url(&self) -> String {
-        self.0.run("url", &[])
+    /// In this folder, with variables for the script.
+    pub fn start_in(parent: &Path, environment: &[(&str, &str)]) -> Self {
+        Self(PrivateServer::start("rabbitmq", parent, environment))
     }
 
     /// The answer of `rabbitmqctl`.
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        self.0.run("ctl", arguments)
+        self.run("ctl", arguments)
     }
 
-    /// Ends the node as a crash would.
-    pub fn kill(&self) {
-        self.0.signal("-KILL");
+    /// The answer of `rabbitmq-queues`.
+    pub fn queues(&self, arguments: &[&str]) -> String {
+        self.run("queues", arguments)
     }
 
-    pub fn freeze(&self) {
-        self.0.signal("-STOP");
+    /// The answer of `rabbitmqctl` at a node that may be away.
+    pub fn try_ctl(&self, arguments: &[&str]) -> Option<String> {
+        self.try_run("ctl", arguments).ok()
     }
+}
 
-    pub fn is_frozen(&self) -> bool {
-        self.0.is_frozen()
-    }
+impl Deref for PrivateBroker {
+    type Target = PrivateServer;
 
-    pub fn thaw(&self) {
-        self.0.signal("-CONT");
-    }
-
-    /// Stops it in order.
-    pub fn stop(&self) {
-        self.0.run("stop", &[]);
+    fn deref(&self) -> &PrivateServer {
+        &self.0
     }
 }
 
 /// A PostgreSQL of its own.
-pub struct PrivateDatabase(Private);
+pub struct PrivateDatabase(PrivateServer);
 
 impl PrivateDatabase {
     /// `options` are for the server's command line.
@@ -176,36 +200,19 @@ impl PrivateDatabase {
 
     /// In this folder, with variables of its environment.
     pub fn start_in(parent: &Path, environment: &[(&str, &str)]) -> Self {
-        Self(Private::new("postgres", parent, environment))
+        Self(PrivateServer::start("postgres", parent, environment))
     }
 
-    pub fn start_again(&self) {
-        self.0.run("start", &[]);
+    /// Becomes a standby of another one, and forgets what it had.
+    pub fn follow(&self, primary: &Self) {
+        self.run("follow", &[&primary.folder.to_string_lossy()]);
     }
+}
 
-    pub fn url(&self) -> String {
-        self.0.run("url", &[])
-    }
+impl Deref for PrivateDatabase {
+    type Target = PrivateServer;
 
-    /// Ends it as a crash would.
-    pub fn kill(&self) {
-        self.0.signal("-KILL");
-    }
-
-    pub fn freeze(&self) {
-        self.0.signal("-STOP");
-    }
-
-    pub fn is_frozen(&self) -> bool {
-        self.0.is_frozen()
-    }
-
-    pub fn thaw(&self) {
-        self.0.signal("-CONT");
-    }
-
-    /// Stops it in order.
-    pub fn stop(&self) {
-        self.0.run("stop", &[]);
+    fn deref(&self) -> &PrivateServer {
+        &self.0
     }
 }

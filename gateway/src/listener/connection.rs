@@ -45,7 +45,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a quiet connection stays open after the stop: a request that is on its way is answered,
 /// and its peer told to use the connection no more.
-const PARTING: Duration = Duration::from_millis(300);
+const PARTING: Duration = Duration::from_secs(1);
 /// How often a connection is checked for being quiet, being stopped, or waiting too long for a
 /// head.
 const LOOK: Duration = Duration::from_millis(200);
