@@ -57,7 +57,9 @@ impl Network {
 
     fn remove(&self) {
         for host in 0..self.hosts {
-            ip(&format!("netns del {}", name(host)));
+            let name = name(host);
+            ip(&format!("link del {name}v"));
+            ip(&format!("netns del {name}"));
         }
         ip(&format!("link del {BRIDGE}"));
     }
