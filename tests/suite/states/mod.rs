@@ -3,6 +3,7 @@
 //!
 //! `LETTERBOX_TEST_STATES` sets how many orders of each model are tried.
 
+mod approvals;
 mod claims;
 mod runs;
 mod worker;
