@@ -5,6 +5,7 @@
 
 mod approvals;
 mod claims;
+mod limits;
 mod runs;
 mod worker;
 
