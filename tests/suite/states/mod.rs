@@ -6,6 +6,7 @@
 mod approvals;
 mod claims;
 mod limits;
+mod links;
 mod runs;
 mod worker;
 
