@@ -8,6 +8,7 @@ mod claims;
 mod limits;
 mod links;
 mod runs;
+mod sessions;
 mod worker;
 
 use letterbox_common::ids::{UserId, WorkspaceId};
