@@ -4,6 +4,7 @@
 //! `LETTERBOX_TEST_STATES` sets how many orders of each model are tried.
 
 mod approvals;
+mod ceilings;
 mod claims;
 mod limits;
 mod links;
