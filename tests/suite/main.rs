@@ -12,7 +12,6 @@ mod broker_outages;
 mod browser;
 mod chart;
 mod check;
-mod claim_states;
 mod closed_sets;
 mod command_line;
 mod connections;
@@ -86,6 +85,7 @@ mod soundness;
 
 mod source_tree;
 mod spam_defence;
+mod states;
 mod status;
 mod submission_once;
 mod subscriptions;

@@ -3,22 +3,21 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use letterbox_common::{ids::DeliveryId, webhook::WebhookAddress};
+use letterbox_common::{ids::DeliveryId, sealing::KeyRing, webhook::WebhookAddress};
 use letterbox_database::{Database, DatabaseSettings, Role};
 use letterbox_gateway::{
     claims::{Claims, DeliveryKey, Outcome},
     open_batches::{BatchId, Settlements},
 };
+use letterbox_operator::Operator;
 use letterbox_tests::World;
-use proptest::{collection::btree_set, prelude::*, test_runner::Config};
-use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
-use tokio::runtime::Runtime;
+use proptest::{collection::btree_set, prelude::*};
+use proptest_state_machine::ReferenceStateMachine;
 use tokio_util::sync::CancellationToken;
 
 const GATEWAYS: usize = 3;
 const BODIES: usize = 6;
-/// Longer than any of this takes: leases end when time is moved.
-const LEASE: Duration = Duration::from_secs(600);
+const LEASE: Duration = Duration::from_secs(super::LONG);
 
 /// What can happen.
 #[derive(Debug, Clone)]
@@ -185,9 +184,6 @@ impl ReferenceStateMachine for Model {
 
 /// The same on a database.
 struct Real {
-    runtime: Runtime,
-    world: World,
-    database: Database,
     address: WebhookAddress,
     gateways: Vec<(Claims, Arc<Settlements>)>,
     batches: Vec<BatchId>,
@@ -195,119 +191,120 @@ struct Real {
     ids: HashMap<usize, DeliveryId>,
 }
 
-impl Real {
-    fn gateway(database: &Database) -> (Claims, Arc<Settlements>) {
+struct Stage {
+    world: World,
+    database: Database,
+    operator: Operator,
+}
+
+impl Stage {
+    fn gateway(&self) -> (Claims, Arc<Settlements>) {
         let settlements = Arc::<Settlements>::default();
-        let claims = Claims::new(database.clone(), LEASE, settlements.clone());
+        let claims = Claims::new(self.database.clone(), LEASE, settlements.clone());
         (claims, settlements)
     }
+}
 
+impl Real {
     fn key(&self, body: usize) -> DeliveryKey {
         let body = format!("[{body}]");
         DeliveryKey::new(self.address, self.address.webhook, None, body.as_bytes())
     }
 
-    fn claim(&mut self, gateway: usize, bodies: &[usize]) -> Vec<(usize, Told)> {
+    async fn claim(&mut self, gateway: usize, bodies: &[usize]) -> Vec<(usize, Told)> {
         let batch = BatchId::generate();
         self.batches.push(batch);
         let wanted: Vec<_> = bodies.iter().map(|body| (self.key(*body), batch)).collect();
-        let claiming = self.gateways[gateway].0.claim(&wanted);
-        let answers = self.runtime.block_on(claiming).unwrap();
+        let answers = self.gateways[gateway].0.claim(&wanted).await.unwrap();
         let mut told = Vec::new();
         for body in bodies {
-            told.push((
-                *body,
-                match answers[&self.key(*body)] {
-                    Ok(id) => {
-                        let first = *self.ids.entry(*body).or_insert(id);
-                        assert_eq!(first, id, "the id of a body never changes");
-                        Told::Yours
-                    }
-                    Err(outcome) => Told::No(outcome),
-                },
-            ));
+            let answer = match answers[&self.key(*body)] {
+                Ok(id) => {
+                    let first = *self.ids.entry(*body).or_insert(id);
+                    assert_eq!(first, id, "the id of a body never changes");
+                    Told::Yours
+                }
+                Err(outcome) => Told::No(outcome),
+            };
+            told.push((*body, answer));
         }
         told
     }
-
-    fn sql(&self, statement: &str) {
-        let executing = self.world.database.batch_execute(statement);
-        self.runtime.block_on(executing).unwrap();
-    }
 }
 
-impl StateMachineTest for Real {
-    type SystemUnderTest = Self;
-    type Reference = Model;
+impl super::Real for Real {
+    type Model = Model;
+    type Stage = Stage;
 
-    fn init_test(_: &Model) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let (world, database, address) = runtime.block_on(async {
-            let world = World::new().await;
-            let gateway = world.gateway().await;
-            let address = world.webhook(&gateway).await.address;
-            let target = world.database_url.parse().unwrap();
-            let settings = DatabaseSettings {
-                database_pool_size: 2,
-            };
-            let database = Database::new(&target, &settings, Role::Gateway, "test").unwrap();
-            (world, database, address)
-        });
-        Self {
-            gateways: (0..GATEWAYS).map(|_| Self::gateway(&database)).collect(),
-            runtime,
+    async fn stage(world: World) -> Stage {
+        let target = world.database_url.parse().unwrap();
+        let settings = DatabaseSettings {
+            database_pool_size: 2,
+        };
+        Stage {
+            operator: world.operator().await,
+            database: Database::new(&target, &settings, Role::Gateway, "test").unwrap(),
             world,
-            database,
-            address,
+        }
+    }
+
+    async fn begin(stage: &Stage) -> Self {
+        let (workspace, _) = super::workspace(&stage.operator).await;
+        let keys: KeyRing = stage.world.webhook_keys.parse().unwrap();
+        let other = Default::default();
+        let creating = stage
+            .operator
+            .create_webhook(&keys, workspace, "tool", &other);
+        Self {
+            address: creating.await.unwrap().address,
+            gateways: (0..GATEWAYS).map(|_| stage.gateway()).collect(),
             batches: Vec::new(),
             ids: HashMap::new(),
         }
     }
 
-    fn apply(mut real: Self, model: &Model, event: Event) -> Self {
+    async fn apply(&mut self, stage: &Stage, model: &Model, event: Event) {
+        let sql = async |statement: &str| {
+            let executing = stage.world.database.batch_execute(statement);
+            executing.await.unwrap();
+        };
         match event {
             Event::Claim(gateway, bodies) => {
-                assert_eq!(real.claim(gateway, &bodies), model.told, "{model:#?}");
+                let told = self.claim(gateway, &bodies).await;
+                assert_eq!(told, model.told, "{model:#?}");
             }
             Event::Confirm(batch) => {
                 let of = model.batches[batch].of.expect("it is in hand");
-                real.gateways[of].1.confirm(real.batches[batch]);
+                self.gateways[of].1.confirm(self.batches[batch]);
             }
             Event::Write(gateway) => {
-                let settlements = real.gateways[gateway].1.clone();
+                let settlements = self.gateways[gateway].1.clone();
                 let stop = CancellationToken::new();
                 stop.cancel();
-                let writing = settlements.run(real.database.clone(), stop);
-                real.runtime.block_on(writing);
+                settlements.run(stage.database.clone(), stop).await;
             }
-            Event::Spill(batch) => real.sql(&format!(
-                "UPDATE open_batches SET spilled_at = now(), routing_key = 'webhooks',
-                 message_type = 'webhook.deliveries', entries = 1, body = '', length = 0,
-                 workspaces = '{{}}', shares = '{{}}' WHERE batch_id = {}",
-                real.batches[batch]
-            )),
+            Event::Spill(batch) => {
+                let spilled = format!(
+                    "UPDATE open_batches SET spilled_at = now(), routing_key = 'webhooks',
+                     message_type = 'webhook.deliveries', entries = 1, body = '', length = 0,
+                     workspaces = '{{}}', shares = '{{}}' WHERE batch_id = {}",
+                    self.batches[batch]
+                );
+                sql(&spilled).await;
+            }
             Event::Expire => {
-                real.sql("UPDATE open_batches SET lease_until = clock_timestamp()");
+                sql("UPDATE open_batches SET lease_until = clock_timestamp()").await;
             }
-            Event::Crash(gateway) => real.gateways[gateway] = Self::gateway(&real.database),
+            Event::Crash(gateway) => self.gateways[gateway] = stage.gateway(),
             Event::Delete => {
-                let operator = real.runtime.block_on(real.world.operator());
-                let deleting = operator.delete_webhook(real.address.webhook);
-                real.runtime.block_on(deleting).unwrap();
+                let deleting = stage.operator.delete_webhook(self.address.webhook);
+                deleting.await.unwrap();
             }
         }
-        real
     }
 }
 
-prop_state_machine! {
-    #![proptest_config(Config {
-        cases: 16,
-        max_shrink_iters: 200,
-        failure_persistence: None,
-        ..Config::default()
-    })]
-
-    #[test]
-    fn every_answer_is_the_models(sequential 1..60 => Real);
+#[test]
+fn every_answer_is_the_models() {
+    super::check::<Real>(60);
 }
