@@ -220,6 +220,34 @@ async fn a_refused_token_is_renewed_once() {
     assert_eq!(world.count(refused).await, 1);
 }
 
+/// A worker is held up and renews too late, twice within a minute: each time the account refuses a
+/// token that has ended, and runs wait for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_was_due_is_no_refused_credential() {
+    let world = World::new().await;
+    let server = Server::start(Duration::from_secs(3_600)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (form, _) = connected(&world, &gateway, &server).await;
+    form.assert_accepts("first").await;
+    world.await_state("succeeded", 1).await;
+    for number in 1..=2 {
+        // Another worker has the grant, and is slow.
+        let held = "UPDATE grants SET renew_at = now(), taken_until = now() + interval '1 hour'";
+        world.database.batch_execute(held).await.unwrap();
+        server.granted(|granted| granted.tokens.clear());
+        form.assert_accepts(&format!("late {number}")).await;
+        let waits = "SELECT count(*) FROM connected_accounts WHERE waits_for = 'token'";
+        eventually("its runs wait for a token", async || {
+            world.count(waits).await == 1
+        })
+        .await;
+        let over = "UPDATE grants SET taken_until = NULL";
+        world.database.batch_execute(over).await.unwrap();
+        world.await_state("succeeded", 1 + number).await;
+    }
+    assert_eq!(server.granted(|granted| granted.given), 3);
+}
+
 /// What gives the next token may work once only: what an exchange gave is kept when others have
 /// taken the grant since, and when its worker is told to stop meanwhile.
 #[tokio::test(flavor = "multi_thread")]
