@@ -173,7 +173,7 @@ impl super::Real for Real {
             Event::NextDay => {
                 // Another day for each, so that none meets what is there.
                 self.days += 1;
-                let past = "UPDATE stored_bytes SET day = day - $1
+                let past = "UPDATE stored_bytes SET day = day - $1::integer
                     WHERE workspace_id = ANY ($2) AND day = (now() AT TIME ZONE 'UTC')::date";
                 let workspaces = self.workspaces.to_vec();
                 let database = &stage.world.database;
