@@ -9,7 +9,7 @@ use crate::source_tree::root;
 mod targets;
 
 /// Changes of the inputs of each target.
-const CHANGES: usize = 400;
+const CHANGES: usize = 300;
 /// The longest input that is made.
 const MAX_LENGTH: usize = 4_096;
 

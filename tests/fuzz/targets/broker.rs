@@ -54,17 +54,17 @@ fn assert_round_trip<E: Entry + Clone>(entries: &[(E, Bytes)], content: fn(E) ->
         assert_eq!(read.body, body);
         // Times are written to the millisecond.
         let (read, entry) = (read.content.clone().unwrap(), content(entry.clone()));
-        assert_eq!(in_milliseconds(read), in_milliseconds(entry));
+        assert_eq!(as_written(read), as_written(entry));
     }
 }
 
-fn in_milliseconds(mut content: Content) -> (i64, Content) {
+fn as_written(mut content: Content) -> (String, Content) {
     let receipt = match &mut content {
         Content::Delivery(delivery) => &mut delivery.receipt,
         Content::Submission(submission) => &mut submission.receipt,
     };
     let time = std::mem::take(&mut receipt.received_at);
-    (time.as_millisecond(), content)
+    (format!("{time:.3}"), content)
 }
 
 /// Whatever properties a message has, it becomes entries, and what is published of it again has

@@ -36,6 +36,8 @@ pub(super) fn http(input: &[u8]) {
     let Some((piece, input)) = input.split_first() else {
         return;
     };
+    // A head that never ends is answered or not, as its pieces come.
+    let input = &[input, b"\r\n\r\n"].concat();
     let (answers, taken) = served(input, input.len().max(1));
     for (request, body) in &taken {
         let all = |name| request.headers().get_all(name).iter().collect::<Vec<_>>();
@@ -81,23 +83,21 @@ fn served(input: &[u8], piece: usize) -> (String, Taken) {
 }
 
 /// The statuses of answers, each of which is as every answer of the service.
-fn statuses(answers: &str) -> Vec<&str> {
-    let answers = answers.split("HTTP/1.").skip(1);
-    let statuses = answers.filter_map(|answer| {
-        let status = &answer[2..5];
-        assert!(["100", "200", "400", "413", "414", "431"].contains(&status));
+fn statuses(answers: &str) -> Vec<u16> {
+    let answers = answers.replace("HTTP/1.0 ", "HTTP/1.1 ");
+    let answers = answers.split("HTTP/1.1 ").skip(1);
+    let statuses = answers.map(|answer| {
+        let status = answer[..3].parse().unwrap();
+        assert!([100, 200, 400, 413, 414, 431].contains(&status), "{answer}");
         let is_ours = answer.contains("\r\nx-content-type-options: nosniff\r\n");
-        assert!(is_ours || status == "100", "{answer}");
+        assert!(is_ours || status == 100, "{answer}");
         let has_envelope = answer.contains("\r\n\r\n{\"error\":{\"code\":\"");
-        assert!(has_envelope || status < "400" || answer.ends_with("\r\n\r\n"));
+        let has_no_body = answer.ends_with("\r\n\r\n");
+        assert!(has_envelope || status < 400 || has_no_body, "{answer}");
         // A length that is absurd is told from a long head only if it arrives in one piece.
-        match status {
-            "100" => None,
-            "431" => Some("413"),
-            status => Some(status),
-        }
+        if status == 431 { 413 } else { status }
     });
-    statuses.collect()
+    statuses.filter(|status| *status != 100).collect()
 }
 
 /// Whether the bytes are all there, in their order.
@@ -150,8 +150,10 @@ pub(super) fn submission(input: &[u8]) {
     let [seats] = json_object::find(payload.get(), ["seats"]).unwrap();
     let [kept] = json_object::find(valid, ["seats"]).unwrap();
     assert_eq!(seats.map(|it| it.get()), kept.map(|it| it.get()));
-    let said: Value = serde_json::from_str(payload.get()).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(valid).unwrap(), said);
+    // Of values under one name the last counts; the others may be numbers that no double holds.
+    if let Ok(said) = serde_json::from_str::<Value>(payload.get()) {
+        assert_eq!(serde_json::from_str::<Value>(valid).unwrap(), said);
+    }
     let again = validation::validate(&FORM, serde_json::from_str(valid).unwrap());
     assert_eq!(again.as_deref(), Ok(valid.as_bytes()));
     TemplateContext::of_run(valid, "run", "now").unwrap();

@@ -55,10 +55,14 @@ impl Stored {
     }
 
     fn written(&self) -> String {
-        let page = self.page.as_deref().unwrap_or("{}");
-        let following = self.on_failure.as_deref().unwrap_or("[]");
         let (form, actions) = (&self.form, &self.actions);
-        format!(r#"{{"form":{form},"page":{page},"actions":{actions},"on_failure":{following}}}"#)
+        let more = [("page", &self.page), ("on_failure", &self.on_failure)];
+        let more = more
+            .into_iter()
+            .filter_map(|(name, text)| Some((name, text.as_ref()?)));
+        let more = more.map(|(name, text)| format!(r#","{name}":{text}"#));
+        let more = more.collect::<String>();
+        format!(r#"{{"form":{form},"actions":{actions}{more}}}"#)
     }
 
     /// No text of the owner ends an element or an attribute, and the page is told the form.
