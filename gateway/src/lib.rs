@@ -13,6 +13,8 @@ mod cors;
 mod error;
 mod faults;
 mod form_page;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handlers;
 mod intake;
 mod json;

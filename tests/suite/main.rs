@@ -46,6 +46,7 @@ mod form_looks;
 mod form_numbers;
 mod form_once;
 mod form_page;
+mod fuzz_corpus;
 mod http_contract;
 mod imports;
 mod intake_model;

@@ -152,6 +152,7 @@ fn http_is_at_the_edge() {
         "gateway/src/intake/form.rs",
         "gateway/src/intake/content_type.rs",
         "gateway/src/form_page/",
+        "gateway/src/fuzzing.rs",
         "process/admin.rs",
         "process/client_address.rs",
         "worker/desk/src/server.rs",

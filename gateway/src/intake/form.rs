@@ -256,14 +256,14 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
 }
 
 /// The members of a submission, with types and lengths checked.
-struct Posted<'a> {
-    token: FormToken,
-    key: String,
-    payload: &'a RawValue,
+pub(crate) struct Posted<'a> {
+    pub(crate) token: FormToken,
+    pub(crate) key: String,
+    pub(crate) payload: &'a RawValue,
     proof: Option<&'a RawValue>,
 }
 
-fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Posted<'a>, Refusal> {
+pub(crate) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Posted<'a>, Refusal> {
     content_type::require_json(headers)?;
     let text = json::check(body).map_err(|error| Refusal::invalid_input(error.to_string()))?;
     let members = ["token", "idempotencyKey", "payload", "proof"];

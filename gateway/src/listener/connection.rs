@@ -125,13 +125,8 @@ async fn serve_until_quiet(
         stream,
         activity: activity.clone(),
     };
-    let mut connection = http1::Builder::new()
-        .timer(CoarseTimer)
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_header_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(ErrorEnvelopeStream::new(observed)), service);
+    let mut connection =
+        http().serve_connection(TokioIo::new(ErrorEnvelopeStream::new(observed)), service);
     let outcome = loop {
         tokio::select! {
             outcome = &mut connection => break outcome,
@@ -150,6 +145,17 @@ async fn serve_until_quiet(
         tracing::debug!(%error, "connection ended");
     }
     None
+}
+
+/// hyper, with every limit that it has for heads.
+pub(crate) fn http() -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(CoarseTimer)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(BUFFER_BYTES);
+    http
 }
 
 /// A timer for hyper that sets no real timers: the connection is polled every [`LOOK`] anyway, and

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::places::{Places, Slot};
+pub(crate) use self::{connection::http, unreadable::ErrorEnvelopeStream};
 use crate::state::Gateway;
 
 /// The pause after a failed accept (mostly for too many open files), doubled up to the maximum.

@@ -28,7 +28,7 @@ static ABSURD_LENGTH: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(b"1844674407370955161"));
 
 /// A stream that replaces hyper's bare refusals with error envelopes.
-pub(super) struct ErrorEnvelopeStream<S> {
+pub(crate) struct ErrorEnvelopeStream<S> {
     stream: S,
     /// Whether a length was announced for which hyper reports a head that is too large.
     absurd_length: bool,
@@ -37,7 +37,7 @@ pub(super) struct ErrorEnvelopeStream<S> {
 }
 
 impl<S> ErrorEnvelopeStream<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
             absurd_length: false,

@@ -6,6 +6,8 @@
 //! nothing here does. Nothing changes by reading: what changes is posted, from a page of the desk.
 
 mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod oauth;
 mod oidc;
 mod pages;

@@ -13,7 +13,7 @@ use letterbox_operator::Vouched;
 use openidconnect::{
     AuthenticationFlow, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
     HttpResponse, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    core::{CoreClient, CoreProviderMetadata, CoreResponseType},
+    core::{CoreClient, CoreIdToken, CoreIdTokenVerifier, CoreProviderMetadata, CoreResponseType},
 };
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
@@ -172,17 +172,7 @@ impl Oidc {
         let answer = answer.map_err(|error| OidcError::Refused(error.to_string()))?;
         let token = answer.extra_fields().id_token();
         let token = token.ok_or_else(|| untrue("no ID token".to_owned()))?;
-        let nonce = Nonce::new(nonce.to_owned());
-        let claims = token.claims(&client.id_token_verifier(), &nonce);
-        let claims = claims.map_err(|error| untrue(error.to_string()))?;
-        let email = claims
-            .email()
-            .filter(|_| claims.email_verified() == Some(true));
-        Ok(Vouched {
-            issuer: self.issuer.to_string(),
-            subject: claims.subject().to_string(),
-            email: email.map(|email| email.to_string()),
-        })
+        vouched(&self.issuer, token, &client.id_token_verifier(), nonce)
     }
 
     /// What the issuer says of itself.
@@ -205,6 +195,28 @@ impl Oidc {
         let http = self.http.clone();
         move |request| Box::pin(ask(http.clone(), request))
     }
+}
+
+/// Whom a token lets in, if it holds.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn vouched(
+    issuer: &IssuerUrl,
+    token: &CoreIdToken,
+    verifier: &CoreIdTokenVerifier<'_>,
+    nonce: &str,
+) -> Result<Vouched, OidcError> {
+    let claims = token.claims(verifier, &Nonce::new(nonce.to_owned()));
+    let claims = claims.map_err(|error| OidcError::Untrue(error.to_string()))?;
+    let email = claims
+        .email()
+        .filter(|_| claims.email_verified() == Some(true));
+    Ok(Vouched {
+        issuer: issuer.to_string(),
+        subject: claims.subject().to_string(),
+        email: email.map(|email| email.to_string()),
+    })
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<HttpResponse, reqwest::Error>> + Send>>;
