@@ -137,12 +137,15 @@ async fn post(lanes: Batcher<Lane<Posted>>, database: Database) {
                 database.tables().is_safe(key),
                 "{outcome:?} and not recorded: {key}"
             );
-            let again = lanes.ask(Posted::new(key)).await;
-            let is_told = matches!(
-                again,
-                Ok(Outcome::Duplicate | Outcome::Unavailable) | Err(_)
-            );
-            assert!(is_told, "{again:?} after {outcome:?}");
+            // Not always: it would close the batch.
+            if thread_rng().gen_bool(0.5) {
+                let again = lanes.ask(Posted::new(key)).await;
+                let is_told = matches!(
+                    again,
+                    Ok(Outcome::Duplicate | Outcome::Unavailable) | Err(_)
+                );
+                assert!(is_told, "{again:?} after {outcome:?}");
+            }
         }
         reach(match outcome {
             Outcome::First => "first",
