@@ -31,6 +31,8 @@ use Action::{
 use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
+use crate::model_steps::stands_for;
+
 const KEYS: usize = 2;
 /// The gateway of each lane: what one lane knows to be confirmed, the others of its gateway know,
 /// too.
@@ -193,6 +195,29 @@ enum Action {
     /// A worker that dies before its ack leaves the entry in the queue.
     Apply(Ids),
     Ack(Ids),
+}
+
+stands_for! {
+    Begin(_) | Gather(..) =>
+        "statement.claim_new_deliveries" "statement.claim_new_submissions"
+        "statement.take_over_deliveries" "statement.take_over_submissions";
+    Change => "statement.change_halves";
+    Remember(_) => "statement.begin_segment" "statement.extend_segment";
+    Carry(_) => "statement.extend_segment";
+    Clear(_) => "statement.empty_half";
+    Publish(_) => "publish.webhooks" "publish.forms";
+    Confirm(_) => "answer";
+    Spill(_) | SpillUnseen(_) => "statement.spill_batches";
+    Free(_) => "statement.end_leases" "statement.put_off_spilled";
+    Relay(..) => "statement.take_spilled";
+    Settle(..) => "statement.close_batches" "statement.close_spilled";
+    Apply(_) =>
+        "statement.store_signals" "statement.unclaimed_deliveries"
+        "statement.insert_native_signals" "statement.insert_generic_signals"
+        "statement.record_runs" "statement.unclaimed_submissions" "statement.insert_runs";
+    Ack(_) => "acknowledge";
+    // What others do, or do not.
+    Refuse(_) | TimeOut(_) | Die(_) | Crash(_) =>;
 }
 
 impl Action {

@@ -52,6 +52,7 @@ mod imports;
 mod intake_model;
 mod late_answers;
 mod memory;
+mod model_steps;
 mod moment;
 mod notices;
 mod numbers;

@@ -40,7 +40,7 @@ use RunState::{Abandoned, Over, Ready, Scheduled};
 use Stage::{Answered, Begun, Idle, Planned};
 use stateright::{Checker, Expectation, Model, Property};
 
-use crate::source_tree::read;
+use crate::{model_steps::stands_for, source_tree::read};
 
 /// Turns in a row that may record nothing.
 const MAX_IDLE: u8 = 2;
@@ -324,6 +324,27 @@ enum Action {
     Answer(bool),
     /// Retries the run; the flag tells whether its request is rendered for another account.
     Retry(bool),
+}
+
+stands_for! {
+    Take(_) => "statement.take_runs";
+    Load(_) => "statement.load_runs" "statement.action_records";
+    Begin(..) => "statement.begin_attempts";
+    Send(..) => "request";
+    Write(..) =>
+        "statement.write_steps" "statement.hold_runs" "statement.record_answers"
+        "statement.record_changes" "statement.close_questions" "statement.ask_approvals"
+        "statement.keep_turns" "statement.release_runs" "statement.wake_answered"
+        "statement.end_runs";
+    Due(_) => "statement.let_wait";
+    Cancel => "statement.cancel_runs";
+    Hold => "statement.hold";
+    ChangePolicy => "statement.set_policy";
+    Answer(_) => "statement.answer_approval";
+    Retry(_) => "statement.retry_runs";
+    Release => "statement.release";
+    // What time does, a fault, or a look.
+    Crash(_) | Forget | LeaseOver | Look(_) =>;
 }
 
 impl State {

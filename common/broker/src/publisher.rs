@@ -19,7 +19,7 @@
 use std::{
     pin::pin,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
@@ -27,7 +27,7 @@ use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
 use letterbox_common::{fail_point::fails, process::readiness::Component};
 use tokio::{
     sync::{oneshot, watch},
-    time::MissedTickBehavior,
+    time::{Instant, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
 

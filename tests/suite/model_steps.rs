@@ -1,0 +1,110 @@
+//! The models are held to the code by names: every transition says which steps it stands for, as the
+//! registries of statements and of fail points call them. A step that a model invents fails here,
+//! and so does one of the protocols that no model has.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    closed_sets::{declared_in, statements},
+    intake_model, run_model,
+    source_tree::read,
+};
+
+/// Says which steps each transition of a model stands for. The compiler finds one that is left out.
+macro_rules! stands_for {
+    ($($transition:pat => $($step:literal)*;)+) => {
+        const _: fn(&Action) = |transition| match transition { $($transition => (),)+ };
+        pub const STEPS: &[&str] = &[$($($step,)*)+];
+    };
+}
+pub(crate) use stands_for;
+
+/// The files whose statements are the protocols.
+const PROTOCOLS: [&str; 11] = [
+    "gateway/src/claims/store/statements.rs",
+    "gateway/src/open_batches/store.rs",
+    "worker/src/spill/store.rs",
+    "worker/src/claims/store.rs",
+    "worker/src/signals/store.rs",
+    "worker/src/runs/store.rs",
+    "worker/src/memory/store.rs",
+    "worker/src/executor/turns/store.rs",
+    "worker/src/executor/store/mod.rs",
+    "worker/src/executor/store/begin.rs",
+    "worker/src/executor/store/write.rs",
+];
+
+/// Steps in no model, after what they do instead.
+const BESIDE: &[(&str, &str)] = &[
+    (
+        "look, and change nothing",
+        "statement.find_deliveries statement.find_submissions statement.measure_spill
+         statement.measure_spill_shares statement.what_is_held statement.taken_by_others
+         statement.runs_by_time statement.ready_lanes statement.ready_runs
+         statement.memory_segments statement.memory_size statement.claim_halves
+         statement.read_delivery_claims statement.read_submission_claims statement.read_memory",
+    ),
+    (
+        "lock what the step after them writes",
+        "statement.lock_usage statement.lock_turns statement.lock_asked",
+    ),
+    (
+        "count and note, which decides nothing",
+        "statement.count_changed_deliveries statement.count_changed_repeats
+         statement.report_worker statement.forget_worker statement.note_failing",
+    ),
+    ("merge what is remembered", "statement.empty_segment"),
+    (
+        "bury what can't be read, and serve subscriptions",
+        "publish.letterbox.v1.webhooks statement.take_subscriptions publish.signals
+         statement.move_cursor",
+    ),
+];
+
+/// The fail points that are proven, `tests/prove/steps.rs`.
+fn proven() -> BTreeSet<String> {
+    let text = read("tests/prove/steps.rs");
+    let list = text.split("static STEPS").nth(1).unwrap();
+    let parts = list.split("\n};").next().unwrap().split(';');
+    let names = parts.filter_map(|part| Some(part.split_once("\": ")?.1));
+    let names = names.flat_map(|names| names.split('"').skip(1).step_by(2));
+    names.map(str::to_owned).collect()
+}
+
+fn modelled() -> BTreeSet<String> {
+    let steps = intake_model::STEPS.iter().chain(run_model::STEPS);
+    steps.map(|step| (*step).to_owned()).collect()
+}
+
+fn beside() -> BTreeSet<String> {
+    let steps = BESIDE
+        .iter()
+        .flat_map(|(_, steps)| steps.split_whitespace());
+    steps.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_step_of_a_model_is_one_of_the_code() {
+    let mut real = proven();
+    assert!(real.len() > 15, "{real:?}");
+    let registered = statements().into_iter();
+    real.extend(registered.map(|(_, one)| format!("statement.{}", one.name)));
+    let named = &modelled() | &beside();
+    let invented: Vec<_> = named.difference(&real).collect();
+    assert!(invented.is_empty(), "no such steps: {invented:?}");
+}
+
+#[test]
+fn every_step_of_the_protocols_is_in_a_model() {
+    let mut steps = proven();
+    for file in PROTOCOLS {
+        let names = declared_in(&read(file)).expect(file);
+        steps.extend(names.iter().map(|name| format!("statement.{name}")));
+    }
+    let (modelled, beside) = (modelled(), beside());
+    let both: Vec<_> = modelled.intersection(&beside).collect();
+    assert!(both.is_empty(), "in a model, and beside them: {both:?}");
+    let known = &modelled | &beside;
+    let missing: Vec<_> = steps.difference(&known).collect();
+    assert!(missing.is_empty(), "in no model: {missing:?}");
+}
