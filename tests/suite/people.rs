@@ -10,7 +10,7 @@ use letterbox_common::{
 };
 use letterbox_database::{Role, connect_once};
 use letterbox_operator::{Operator, Orderer, RunFilter};
-use letterbox_tests::{Peer, Reply, Scene, World, command_file, eventually, post};
+use letterbox_tests::{Peer, Reply, Scene, Webhook, World, command_file, eventually, post};
 use serde_json::{Value, json};
 
 const ADDRESS: &str = "192.0.2.7";
@@ -116,6 +116,23 @@ async fn the_rows_of_others_are_not_there() {
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, foreign) = (&scene.world, scene.form.workspace);
     let question = scene.ask().await.approval_id;
+    // Something of everything.
+    let webhook = world.webhook_in(&scene.gateway, foreign).await;
+    webhook.send_until_accepted("{}").await;
+    world.await_signals(1).await;
+    let forger = Webhook {
+        secret: "of somebody else".to_owned(),
+        ..webhook
+    };
+    assert_eq!(forger.send("{}").await.status, 401);
+    eventually("the refusal is noted", async || {
+        let noted = "SELECT count(*) FROM webhook_refusals";
+        world.count(noted).await == 1
+    })
+    .await;
+    let owner = scene.form.owner;
+    let granting = world.connect_by_grant(foreign, owner, "granted", &peer.url);
+    granting.await;
     let operator = world.operator().await;
     let own = operator
         .create_workspace("Own", None)
@@ -123,9 +140,12 @@ async fn the_rows_of_others_are_not_there() {
         .unwrap()
         .workspace_id;
     let eve = member(world, own, MemberRole::Owner).await;
-    let link = operator.make_sign_in_link(eve).await.unwrap().token;
-    let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
-    let session = hex::encode(session.unwrap().unwrap().hash());
+    let session_of = async |user| {
+        let link = operator.make_sign_in_link(user).await.unwrap().token;
+        let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
+        hex::encode(session.unwrap().unwrap().hash())
+    };
+    let session = session_of(eve).await;
 
     let desk = world.session(Role::Desk).await;
     let tables = "SELECT c.relname::text AS name, EXISTS (SELECT FROM pg_attribute a
@@ -158,6 +178,9 @@ async fn the_rows_of_others_are_not_there() {
             if is_tenants {
                 if let Some(seen) = rows(format!("workspace_id = '{foreign}'")).await {
                     assert_eq!(seen, 0, "{name} shows foreign rows");
+                    let there =
+                        format!("SELECT count(*) FROM {name} WHERE workspace_id = '{foreign}'");
+                    assert!(world.count(&there).await > 0, "{name} has none to show");
                     readable.insert(name.clone());
                 }
                 if let Some(seen) = rows("true".to_owned()).await {
@@ -217,6 +240,25 @@ async fn the_rows_of_others_are_not_there() {
         let code = called.unwrap_err().code().unwrap().code().to_owned();
         assert_eq!(code, "42501", "{order}");
     }
+    // What is set and not read asks no policy of reading.
+    let stranger = session_of(user(world, "stranger").await).await;
+    desk.batch_execute(&format!("SET letterbox.session = '{stranger}'"))
+        .await
+        .unwrap();
+    let changeable = "SELECT c.relname::text, a.attname::text
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+            AND a.attnum > 0 AND has_column_privilege(c.oid, a.attnum, 'UPDATE')";
+    let changeable = desk.query(changeable, &[]).await.unwrap();
+    assert!(!changeable.is_empty());
+    for row in changeable {
+        let (table, column): (String, String) = (row.get(0), row.get(1));
+        let change = format!("UPDATE {table} SET {column} = DEFAULT");
+        assert_eq!(desk.execute(&change, &[]).await.unwrap(), 0, "{change}");
+    }
+    desk.batch_execute(&format!("SET letterbox.session = '{session}'"))
+        .await
+        .unwrap();
     // Who may not answer holds up nobody, not even while a transaction lasts.
     let answering = format!("BEGIN; SELECT answer_approval('{question}', '{eve}', 'approved')");
     desk.batch_execute(&answering).await.unwrap();
