@@ -53,7 +53,8 @@ BEGIN
         finished_at = NULL
     WHERE workspace_id = tenant AND run_id = retried;
     -- A new key if all attempts were answered, because an answer might be repeated under the former
-    -- key. The request is rendered again if its account is gone.
+    -- key. The request is rendered again if its account is gone. An action is still retrying whose
+    -- attempt was answered after the run was over.
     WITH again AS (
         UPDATE run_actions a SET state = 'retrying', attempts = 0, retry_at = NULL,
             finished_at = NULL,
@@ -66,7 +67,7 @@ BEGIN
                       AND c.disconnected_at IS NULL)
                 THEN a.request END
         WHERE a.workspace_id = tenant AND a.run_id = retried
-            AND a.state IN ('failed', 'denied', 'cancelled') AND NOT a.is_told
+            AND a.state IN ('failed', 'denied', 'cancelled', 'retrying') AND NOT a.is_told
         RETURNING a.action_id, a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new
     )
     -- An approval covers what was sent under one key.

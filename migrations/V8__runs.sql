@@ -187,8 +187,8 @@ COMMENT ON COLUMN run_actions.action_id IS 'Its id in the release';
 COMMENT ON COLUMN run_actions.position IS 'Order in which the run reached its actions, from 1';
 COMMENT ON COLUMN run_actions.type IS 'Type of the action';
 COMMENT ON COLUMN run_actions.state IS
-    'running: begun, its outcome may be unknown; retrying: waits for its next attempt; waiting: '
-    'waits for its time';
+    'running: begun, its outcome may be unknown; retrying: waits for its next attempt, or for an '
+    'order to retry its run; waiting: waits for its time';
 COMMENT ON COLUMN run_actions.untrusted IS
     'data: text from a submitter is part of it; account: text from an account''s answer is; '
     'control: one of them steered the run here';

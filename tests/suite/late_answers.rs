@@ -5,6 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use letterbox_common::states::ActionState;
 use letterbox_database::Role;
+use letterbox_operator::CancelOutcome;
 use letterbox_tests::{EXPIRE, Peer, Proxy, Received, Reply, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -132,6 +133,70 @@ async fn a_late_failure_fails_the_run() {
     assert_eq!(why, "send: answered with status 422");
     assert_eq!(run.actions[0].state, ActionState::Failed);
     assert_eq!(peer.received().len(), 1);
+}
+
+/// The run is cancelled before the answer is recorded, which is 'not now'. Nothing was done:
+/// retried, the action begins anew, by another approval, under another key, with all its attempts,
+/// and without a pause.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_off_after_its_run_is_over_begins_anew() {
+    let world = World::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let script = move |_: &Received, before| match before {
+        0 => Reply::When(held.clone(), 429),
+        _ => Reply::Status(200),
+    };
+    let peer = Peer::start(script).await;
+    let database = Proxy::before(&world.database_url).await;
+    let gateway = world.gateway().await;
+    let worker = world
+        .worker_with(&[
+            ("DATABASE_URL", database.url.as_str()),
+            ("LETTERBOX_RETRY_MILLISECONDS", "3600000"),
+        ])
+        .await;
+    let form = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    let operator = world.operator().await;
+    let policy = json!({"rules": [], "default": "approve"}).to_string();
+    let setting = operator.set_policy(form.workspace, &policy);
+    setting.await.unwrap();
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+    let first = world.waiting(form.workspace).await.remove(0);
+    let approving = operator.approve(first.approval_id, form.owner);
+    approving.await.unwrap();
+    peer.await_received(1).await;
+    database.cut();
+    gate.add_permits(1);
+    eventually("answered while the database is away", async || {
+        worker.log().contains("a step is not recorded yet")
+    })
+    .await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    let outcome = operator.cancel_run(first.run_id).await.unwrap();
+    assert_eq!(outcome, CancelOutcome::Cancelled);
+    database.pass();
+    let known = "SELECT count(*) FROM run_actions WHERE answered = 1 AND unanswered = 0";
+    eventually("the answer is recorded", async || {
+        world.count(known).await == 1
+    })
+    .await;
+
+    operator.retry_run(first.run_id).await.unwrap();
+    world.await_state("waiting_approval", 1).await;
+    let second = world.waiting(form.workspace).await.remove(0);
+    assert_ne!(second.approval_id, first.approval_id);
+    let approving = operator.approve(second.approval_id, form.owner);
+    approving.await.unwrap();
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(2).await;
+    let keys = received.iter().map(|one| one.header("idempotency-key"));
+    let keys: HashSet<_> = keys.collect();
+    assert_eq!(keys.len(), 2, "sent under a new key");
+    assert_eq!(world.run_of(&form).await.actions[0].attempts, 1);
 }
 
 /// The answer to a commit is lost, and the step is written again. It counts once: what may have

@@ -158,7 +158,8 @@ struct ActionRow {
     answered: u8,
     unanswered: u8,
     key: u8,
-    /// Which rendering.
+    /// What would be sent: another rendering is another one, and so is what was sent once a retry
+    /// gives it a new key.
     request: u8,
     question: Question,
     /// The keys under which it may have been done, as bits, and how often it was.
@@ -604,13 +605,14 @@ impl Execution {
     /// `retry_run`
     fn retry(&self, s: &mut State, is_replaced: bool) {
         for action in &mut s.actions {
-            if !matches!(action.state, Failed | Denied | Cancelled) {
+            // Retrying is what was answered after the run was over.
+            if !matches!(action.state, Failed | Denied | Cancelled | Retrying) {
                 continue;
             }
             (action.state, action.kept) = (Retrying, Fresh);
             let is_known = action.unanswered == 0;
             action.key += u8::from(is_known || self.flaw == Flaw::NewKeyAlways);
-            let is_new = is_replaced && is_known;
+            let is_new = is_known && (is_replaced || action.begun > 0);
             action.request += u8::from(is_new);
             let is_kept = match action.question.state {
                 Unasked => true,
@@ -867,7 +869,7 @@ impl Model for Execution {
             sometimes("somebody looks at a former question", |_, s| {
                 s.shown.is_some_and(|shown| shown != s.look(shown.0))
             }),
-            sometimes("a request that is rendered again is approved", |_, s| {
+            sometimes("a request that is made anew is approved", |_, s| {
                 s.actions[0].question.state == Approved && s.actions[0].request > 0
             }),
             sometimes("an agent goes on after a denial", |_, s| {
@@ -978,7 +980,7 @@ const ORDERS: &str = "migrations/V10__operation.sql";
 
 /// What the steps of the model are in the code. Whoever renames or drops one of these looks here
 /// whether the model still says what the code does.
-const HELD_TO: [(&str, &str, &str); 32] = [
+const HELD_TO: [(&str, &str, &str); 34] = [
     ("Take", TURNS, "TAKE_RUNS"),
     (
         "Take",
@@ -1027,6 +1029,16 @@ const HELD_TO: [(&str, &str, &str); 32] = [
     ("Answer", RUNS, "FOR NO KEY UPDATE OF a"),
     ("Answer", RUNS, "NEW.approval_id := gen_random_uuid()"),
     ("Retry", ORDERS, "FUNCTION retry_run"),
+    (
+        "Retry",
+        ORDERS,
+        "a.state IN ('failed', 'denied', 'cancelled', 'retrying')",
+    ),
+    (
+        "Retry",
+        ORDERS,
+        "a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new",
+    ),
 ];
 
 #[test]

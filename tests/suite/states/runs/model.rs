@@ -220,8 +220,9 @@ impl Model {
         }
         self.rows.run = RunState::Queued;
         self.rows.active = Some(QUEUED);
+        // What is neither done nor under way begins anew, whenever its answer came.
         if let Some(action) = &mut self.rows.action
-            && matches!(action.state, ActionState::Failed | ActionState::Cancelled)
+            && !matches!(action.state, ActionState::Succeeded | ActionState::Running)
         {
             (action.state, action.attempts) = (ActionState::Retrying, 0);
             // What may have been done is sent under its key only.
