@@ -55,6 +55,10 @@ const BESIDE: &[(&str, &str)] = &[
     ),
     ("merge what is remembered", "statement.empty_segment"),
     (
+        "renew access tokens",
+        "statement.take_grants statement.keep_token",
+    ),
+    (
         "bury what can't be read, and serve subscriptions",
         "publish.letterbox.v1.webhooks statement.take_subscriptions publish.signals
          statement.move_cursor",
