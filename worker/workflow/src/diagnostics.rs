@@ -78,6 +78,15 @@ impl Diagnostics {
         members
     }
 
+    /// Requires a string.
+    pub(crate) fn string<'v>(&mut self, value: &'v Value, path: &str) -> Option<&'v str> {
+        let text = value.as_str();
+        if text.is_none() {
+            self.add(path, "must be a string");
+        }
+        text
+    }
+
     /// Requires a list.
     pub(crate) fn list<'v>(&mut self, value: Option<&'v Value>, path: &str) -> Option<&'v [Value]> {
         let values = value.and_then(Value::as_array);
@@ -119,7 +128,9 @@ impl Diagnostics {
             .get(name)
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if text.trim().is_empty() || text.chars().count() > max {
+        // U+FEFF is white space to JavaScript and to the JSON schemas.
+        let is_blank = |one: char| one.is_whitespace() || one == '\u{feff}';
+        if text.chars().all(is_blank) || text.chars().count() > max {
             self.add(
                 &format!("{path}.{name}"),
                 format_args!("must be a string of 1 to {max} characters, not blank"),

@@ -59,7 +59,12 @@ pub const POLICY_SCHEMA: &str = include_str!("../schemas/policy.json");
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Names the schema, for editors.
-    #[serde(rename = "$schema", skip_serializing, default)]
+    #[serde(
+        rename = "$schema",
+        skip_serializing,
+        default,
+        deserialize_with = "given"
+    )]
     schema: Option<String>,
     rules: Vec<Rule>,
     default: Decision,
@@ -523,6 +528,14 @@ mod tests {
     }
 
     #[test]
+    fn the_schema_has_every_steering() {
+        let schema: serde_json::Value = POLICY_SCHEMA.parse().unwrap();
+        let known = &schema["$defs"]["when"]["properties"]["steered_by"]["enum"];
+        let all = Steering::ALL.iter().map(|steering| steering.as_str());
+        assert_eq!(*known, all.collect::<serde_json::Value>());
+    }
+
+    #[test]
     fn a_policy_that_could_be_misread_is_refused() {
         for text in [
             "",
@@ -532,6 +545,7 @@ mod tests {
             r#"{"default":"allow"}"#,
             r#"{"rules":[],"default":"maybe"}"#,
             r#"{"rules":[],"default":"allow","more":1}"#,
+            r#"{"$schema":null,"rules":[],"default":"allow"}"#,
             r#"{"rules":[{"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"acount":"x"},"decision":"deny"}],"default":"allow"}"#,
             r#"{"rules":[{"when":{"method":"POST"},"decision":"deny"}],"default":"allow"}"#,

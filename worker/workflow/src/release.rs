@@ -83,6 +83,18 @@ mod tests {
         }
     }
 
+    /// The engine's lexer panics at this condition.
+    #[test]
+    fn what_the_engine_panics_at_loads_and_is_refused_at_the_check() {
+        let actions = r#"[{"id":"c","type":"condition","if":"form.n }} x"}]"#;
+        assert!(Release::load(actions, None).is_ok());
+        let form = r#"{"title":"T","fields":[
+            {"key":"n","label":"N","type":"number","required":true}]}"#;
+        let definition = format!(r#"{{"form":{form},"actions":{actions}}}"#);
+        let problems = crate::Definition::check(&definition).unwrap_err();
+        assert_eq!((problems.len(), &*problems[0].path), (1, "actions[0].if"));
+    }
+
     /// Checking takes time linear in the number of conditions, not in the number of paths through
     /// them.
     #[test]

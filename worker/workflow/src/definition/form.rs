@@ -113,6 +113,7 @@ mod tests {
             "required": true})
         };
         json!({
+            "$schema": "S",
             "form": {
                 "title": "T", "description": "D", "confirmationMessage": "C",
                 "fields": [field("a", "text"), field("b", "textarea"), field("c", "number"),
@@ -157,6 +158,7 @@ mod tests {
             ("/form/title", text(120), text(121)),
             ("/form/title", text(1), text(0)),
             ("/form/title", text(1), " ".into()),
+            ("/form/title", text(1), "\u{feff} ".into()),
             ("/form/description", text(500), text(501)),
             ("/form/confirmationMessage", text(500), text(501)),
             ("/form/confirmationMessage", text(1), Value::Null),
@@ -171,6 +173,8 @@ mod tests {
             ("/form/fields/0/required", false.into(), "true".into()),
             ("/form/fields/4/placeholder", text(500), text(501)),
             ("/actions", json!([]), json!({})),
+            ("/$schema", "x".into(), 5.into()),
+            ("/$schema", "x".into(), Value::Null),
         ] {
             assert_eq!(
                 problems(|v| *v.pointer_mut(path).unwrap() = good),

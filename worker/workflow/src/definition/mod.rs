@@ -61,9 +61,11 @@ impl Definition {
         };
         let mut value: Value = value;
         // Names the schema, for editors.
-        value
-            .as_object_mut()
-            .map(|members| members.remove("$schema"));
+        let members = value.as_object_mut();
+        let schema = members.and_then(|members| members.remove("$schema"));
+        if let Some(schema) = schema {
+            diagnostics.string(&schema, "$schema");
+        }
         let definition = diagnostics.object(&value, "the definition").map(|members| {
             diagnostics.only(
                 members,

@@ -4,7 +4,9 @@
 use std::{fmt, sync::LazyLock};
 
 use minijinja::{
-    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters, tests,
+    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters,
+    machinery::ast::{CallArg, Expr},
+    tests,
     value::ValueKind,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -84,6 +86,34 @@ fn build(escape: Escape) -> Environment<'static> {
         },
     );
     environment
+}
+
+/// Why a filter or a test fails whatever its values are; `None` for any other expression.
+pub(super) fn misuse(expression: &Expr<'_>) -> Option<String> {
+    let (name, arguments) = match expression {
+        Expr::Filter(filter) => (filter.name, &filter.args),
+        Expr::Test(test) => (test.name, &test.args),
+        _ => return None,
+    };
+    let is_plain = |argument: &CallArg<'_>| matches!(argument, CallArg::Pos(_));
+    if !arguments.iter().all(is_plain) {
+        return Some("must not name or unpack arguments".to_owned());
+    }
+    // Only the environment knows its filters, and only they know what they take. A 1 converts to
+    // the type of every argument.
+    let ones = vec![Value::from(1); 1 + arguments.len()];
+    let state = environment(Escape::None).empty_state();
+    let tried = match expression {
+        Expr::Filter(_) => state.apply_filter(name, &ones).map(drop),
+        _ => state.perform_test(name, &ones).map(drop),
+    };
+    match tried.err()?.kind() {
+        kind @ (ErrorKind::UnknownFilter
+        | ErrorKind::UnknownTest
+        | ErrorKind::MissingArgument
+        | ErrorKind::TooManyArguments) => Some(format!("{kind}: {name}")),
+        _ => None,
+    }
 }
 
 /// Whether a number is a multiple of another one. `false` for 0, for which the engine's own test

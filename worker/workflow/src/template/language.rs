@@ -11,6 +11,7 @@ use minijinja::{
 
 use super::{
     Variables,
+    environment::misuse,
     syntax::{Syntax, member, parts, variable},
 };
 use crate::diagnostics::Diagnostics;
@@ -22,8 +23,9 @@ const MAX_DEPTH: usize = 200;
 /// Filters whose result is a number or an error.
 const NUMERIC_FILTERS: [&str; 4] = ["abs", "float", "int", "round"];
 
-/// Refuses syntax outside the subset. Returns `false` if something was refused: the source must not
-/// be compiled then, because the engine evaluates constant expressions when it compiles them.
+/// Refuses syntax outside the subset, and filters and tests that can't work. Returns `false` if the
+/// syntax was refused: the source must not be compiled then, because the engine evaluates constant
+/// expressions when it compiles them.
 pub(super) fn check(
     diagnostics: &mut Diagnostics,
     path: &str,
@@ -67,7 +69,11 @@ pub(super) fn check(
         let problem = format_args!("must have at most {MAX_JOINS} of ~ and +");
         diagnostics.add(path, problem);
     }
-    diagnostics.len() == before
+    let is_allowed = diagnostics.len() == before;
+    for misuse in expressions().filter_map(misuse).collect::<BTreeSet<_>>() {
+        diagnostics.add(path, misuse);
+    }
+    is_allowed
 }
 
 fn is_join(expression: &Expr<'_>) -> bool {
@@ -115,6 +121,7 @@ fn is_number(expression: &Expr<'_>, variables: &Variables) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostics::texts;
 
     fn variables() -> Variables {
         let form = r#"{"title":"t","fields":[
@@ -164,6 +171,43 @@ mod tests {
         assert!(is_refused(&vec!["form.t"; 102].join(" ~ ")));
     }
 
+    /// Wherever it stands: the sample values need not come to it.
+    #[test]
+    fn filters_and_tests_that_can_not_work_are_refused() {
+        for (misused, problem) in [
+            ("form.n | nope", "unknown filter: nope"),
+            ("form.n | round | nope", "unknown filter: nope"),
+            ("form.n is nope", "unknown test: nope"),
+            ("form.n | round(1, 2)", "too many arguments: round"),
+            ("form.n | default(1, 2, 3)", "too many arguments: default"),
+            ("form.n is odd(2)", "too many arguments: odd"),
+            ("form.t is startingwith", "missing argument: startingwith"),
+            (
+                "form.n | default(value=1)",
+                "must not name or unpack arguments",
+            ),
+            (
+                "form.n is odd(*form.n)",
+                "must not name or unpack arguments",
+            ),
+        ] {
+            let refused = |source: &str| {
+                let mut diagnostics = Diagnostics::default();
+                let syntax = Syntax::of_template(source).unwrap();
+                assert!(check(&mut diagnostics, "it", &syntax, &variables()));
+                texts(diagnostics.into_list())
+            };
+            for source in [
+                format!("{{{{ {misused} }}}}"),
+                format!("{{{{ 1 if form.n else ({misused}) }}}}"),
+                format!("{{% if 1 %}}{{% elif actions.a.body.x[{misused}] %}}{{% endif %}}"),
+            ] {
+                assert_eq!(refused(&source), [format!("it: {problem}")], "{source}");
+            }
+        }
+        assert!(is_refused("form.n.upper()") && is_refused("range(form.n)"));
+    }
+
     #[test]
     fn what_people_write_is_not() {
         for source in [
@@ -175,6 +219,9 @@ mod tests {
             "form.n > 1 and form.t == \"it's * [all]\"",
             "form.t ~ ' and ' ~ form.t",
             "form.n is divisibleby(3)",
+            "form.n is divisibleby 3",
+            "form.t is startingwith('a') or form.t is not none",
+            "form.n | round(2) | string | trim('0')",
             "form.t | default('x', true) == 'x'",
         ] {
             assert!(!is_refused(source), "{source}");

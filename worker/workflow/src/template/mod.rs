@@ -177,7 +177,9 @@ impl Template {
         let inner = inner.strip_prefix(['-', '+']).unwrap_or(inner);
         let inner = inner.strip_suffix(['-', '+']).unwrap_or(inner);
         let others = ["{{", "}}", "{%", "{#"];
-        (!others.iter().any(|mark| inner.contains(mark))).then_some(inner)
+        // In `{{ form.n }}}` the last brace is text after the expression.
+        let is_more = others.iter().any(|mark| inner.contains(mark)) || inner.ends_with('}');
+        (!is_more).then_some(inner)
     }
 }
 
@@ -233,9 +235,11 @@ impl Condition {
     /// Whether it is true.
     ///
     /// # Errors
-    /// When the values can't be compared, or the evaluation takes too long.
+    /// When it is no expression, the values can't be compared, or the evaluation takes too long.
     pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
         let renderer = context.renderer();
+        // The engine panics at some of what this refuses.
+        Syntax::of_expression(&self.source)?;
         let compiled = environment(Escape::None).compile_expression(&self.source)?;
         let value = compiled.eval(context.value())?;
         renderer.spend(0)?;
@@ -382,6 +386,36 @@ mod tests {
         assert!(!diagnostics.is_empty());
         let long = "not ".repeat(60_000) + "form.n";
         assert!(!problems(&format!("{{{{ {long} }}}}")).is_empty());
+    }
+
+    /// The engine's lexer panics at what follows the braces.
+    #[test]
+    fn an_expression_does_not_end_in_braces() {
+        let context = TemplateContext::of_run("{}", "run", "now").unwrap();
+        for source in ["form.n }} x", "form.n }}", "form.n -}}{{ 1", "}}}"] {
+            let condition = Condition::new(source);
+            let mut diagnostics = Diagnostics::default();
+            condition.check(&mut diagnostics, "it", &Variables::default());
+            let problem = "syntax error: unexpected `}}` in an expression";
+            assert_eq!(texts(diagnostics.into_list()), [format!("it: {problem}")]);
+            assert_eq!(condition.holds(&context), Err(RenderError::new(problem)));
+        }
+    }
+
+    #[test]
+    fn a_brace_after_an_expression_is_text() {
+        let context = TemplateContext::of_run(r#"{"n": 1.50}"#, "run", "now").unwrap();
+        for (source, json) in [
+            ("{{ form.n }}", "1.50"),
+            ("{{ form.n }}}", "\"1.50}\""),
+            ("{{- form.n -}}}", "\"1.50}\""),
+            ("{{ form.n }}}}", "\"1.50}}\""),
+            ("{{ '}' }}", "\"}\""),
+        ] {
+            assert_eq!(problems(source), [""; 0], "{source}");
+            let given = Template::new(source).json(&context.renderer());
+            assert_eq!(given.as_deref(), Ok(json), "{source}");
+        }
     }
 
     /// A submitter may choose the divisor.

@@ -25,7 +25,7 @@ impl<'s> Syntax<'s> {
     /// # Errors
     /// When the engine can't parse it.
     pub(super) fn of_template(source: &'s str) -> Result<Self, Error> {
-        check_signs(source, false)?;
+        check_tokens(source, false)?;
         let parsed = machinery::parse(source, "<string>", Default::default(), Default::default())?;
         Ok(Self {
             statements: vec![parsed],
@@ -38,7 +38,7 @@ impl<'s> Syntax<'s> {
     /// # Errors
     /// When the engine can't parse it.
     pub(super) fn of_expression(source: &'s str) -> Result<Self, Error> {
-        check_signs(source, true)?;
+        check_tokens(source, true)?;
         Ok(Self {
             statements: Vec::new(),
             expression: Some(machinery::parse_expr(source)?),
@@ -85,15 +85,19 @@ impl<'s> Syntax<'s> {
     }
 }
 
-/// Refuses many consecutive signs: the engine's parser recurses for each.
-fn check_signs(source: &str, is_expression: bool) -> Result<(), Error> {
+/// Refuses many consecutive signs: the engine's parser recurses for each. Refuses `}}` after an
+/// expression, too: the engine's lexer panics at what follows.
+fn check_tokens(source: &str, is_expression: bool) -> Result<(), Error> {
     let (syntax, whitespace) = (Default::default(), Default::default());
     let mut in_a_row = 0;
     for token in machinery::tokenize(source, is_expression, syntax, whitespace) {
-        in_a_row = if matches!(token?.0, Token::Minus) {
-            in_a_row + 1
-        } else {
-            0
+        in_a_row = match token?.0 {
+            Token::Minus => in_a_row + 1,
+            Token::VariableEnd if is_expression => {
+                let problem = "unexpected `}}` in an expression";
+                return Err(Error::new(ErrorKind::SyntaxError, problem));
+            }
+            _ => 0,
         };
         if in_a_row > MAX_SIGNS {
             let problem = format!("more than {MAX_SIGNS} signs in a row");

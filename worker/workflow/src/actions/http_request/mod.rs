@@ -111,9 +111,8 @@ fn named_templates(
     };
     let mut templates = Vec::new();
     for (name, value) in given {
-        match value.as_str() {
-            Some(source) => templates.push((name.clone(), Template::new(source))),
-            None => diagnostics.add(&format!("{path}.{name}"), "must be a string"),
+        if let Some(source) = diagnostics.string(value, &format!("{path}.{name}")) {
+            templates.push((name.clone(), Template::new(source)));
         }
     }
     templates
