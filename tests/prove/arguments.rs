@@ -20,8 +20,8 @@ pub struct Arguments {
     #[arg(long = "soak", value_name = "MINUTES", conflicts_with_all = ["is_short", "is_full"])]
     pub soak: Option<u64>,
 
-    /// The faults of a cluster instead: three RabbitMQ nodes in network namespaces, and a PostgreSQL
-    /// with a synchronous standby; as root only
+    /// The faults of a cluster instead: three RabbitMQ nodes in network namespaces, and a
+    /// PostgreSQL with a synchronous standby; as root only
     #[arg(long = "cluster", conflicts_with = "soak")]
     pub is_cluster: bool,
 

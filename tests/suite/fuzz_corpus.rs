@@ -1,5 +1,5 @@
-//! The fuzz targets hold for their seeds and for some thousand changes of them, always the same: they
-//! and the seeds are up to date. `deploy/fuzz` searches.
+//! The fuzz targets hold for their seeds and for some thousand changes of them, always the same:
+//! they and the seeds are up to date. `deploy/fuzz` searches.
 
 use std::{collections::BTreeSet, fs, panic::catch_unwind};
 

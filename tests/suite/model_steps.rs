@@ -1,6 +1,6 @@
-//! The models are held to the code by names: every transition says which steps it stands for, as the
-//! registries of statements and of fail points call them. A step that a model invents fails here,
-//! and so does one of the protocols that no model has.
+//! The models are held to the code by names: every transition says which steps it stands for, as
+//! the registries of statements and of fail points call them. A step that a model invents fails
+//! here, and so does one of the protocols that no model has.
 
 use std::collections::BTreeSet;
 

@@ -26,8 +26,8 @@ static VERIFIER: LazyLock<CoreIdTokenVerifier<'static>> = LazyLock::new(|| {
     )
 });
 
-/// Nobody is let in by a token that is not signed. Apart from the signature, somebody is only by one
-/// that is of this issuer, for this desk, this sign-in and this moment, as the person whom it names;
+/// Nobody is let in by a token that is not signed. Apart from the signature, somebody is only by
+/// one of this issuer, for this desk, this sign-in and this moment, as the person whom it names;
 /// with an address only if it was verified. An input is a token, or the claims of one.
 pub(super) fn id_token(input: &[u8]) {
     let encoded = |part: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(part);
