@@ -19,11 +19,15 @@ use letterbox_common::{
 };
 use letterbox_database::Role;
 use letterbox_operator::Move;
-use letterbox_tests::{Form, Peer, Process, Proxy, Reply, World, eventually, payload, post};
+use letterbox_tests::{
+    Form, Peer, Process, Proxy, Reply, Servers, World, eventually, http_client, payload, post,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
+/// How deep headers nest that fill a frame.
+const DEEP: usize = 25_000;
 
 /// The logins of a gateway, in somebody else's hands.
 struct Intruder {
@@ -562,6 +566,30 @@ fn died_in_the_year_2100() -> AMQPValue {
     let death = death.map(|(name, value)| (ShortString::from(name), value));
     let death = AMQPValue::FieldTable(BTreeMap::from(death).into());
     AMQPValue::FieldArray(vec![death].into())
+}
+
+/// Headers that nest as deep as fits in a frame: workers and operators read them, and live.
+#[tokio::test]
+async fn headers_within_headers_end_nobody() {
+    let world = World::new().await;
+    let (gateway, mut worker) = (world.gateway().await, world.worker().await);
+    let webhook = world.webhook(&gateway).await;
+    let vhost = world.amqp_url.rsplit('/').next().unwrap();
+    let dashboard = &Servers::shared().dashboard_url;
+    let publish = format!("{dashboard}api/exchanges/{vhost}/letterbox.v1/publish");
+    let (open, close) = ("[".repeat(DEEP), "]".repeat(DEEP));
+    let message = format!(
+        r#"{{"properties": {{"headers": {{"x": {open}{close}}}}}, "routing_key": "webhooks",
+            "payload": "{{}}", "payload_encoding": "string"}}"#
+    );
+    let published = http_client().post(publish).body(message).send().await;
+    assert_eq!(published.unwrap().status(), 200);
+    assert!(webhook.send("1").await.is_first());
+    world.await_signals(1).await;
+    world.await_messages(DEAD_LETTERS, 1).await;
+    let letters = world.order_with(&[("AMQP_URL", &world.amqp_url)], "dead-letters list");
+    assert_eq!(letters.as_array().unwrap().len(), 1, "{letters}");
+    assert!(!worker.has_ended());
 }
 
 /// What was spilled can be neither removed nor rewritten by a gateway: not by closing it, freeing

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use letterbox_common::process::{
-    self, admin, bind, logging,
+    self, admin, bind,
+    deep_stacks::with_deep_stacks,
+    logging,
     settings::{ToldSettings, parse},
     shutdown,
 };
@@ -19,6 +21,10 @@ const PROGRAM: &str = "letterbox-worker";
 
 /// Runs the worker. Exits with 1 if it can't start and with 2 if a setting is wrong.
 pub fn main() -> ExitCode {
+    with_deep_stacks(run_worker)
+}
+
+fn run_worker() -> ExitCode {
     let settings = parse();
     let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
         let ended = runtime.block_on(start(settings));

@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod client_address;
+pub mod deep_stacks;
 pub mod logging;
 pub mod metrics;
 pub mod networks;

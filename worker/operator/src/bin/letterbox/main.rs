@@ -51,7 +51,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use examples::with_examples;
 use failure::{Failure, FailureKind};
-use letterbox_common::process::secret_setting::help;
+use letterbox_common::process::{deep_stacks::with_deep_stacks, secret_setting::help};
 use output::Output;
 use settings::{CliSettings, SECRETS};
 use url::Url;
@@ -165,7 +165,7 @@ enum Command {
 
 fn main() -> ExitCode {
     completion::answer(Cli::command);
-    carry_out()
+    with_deep_stacks(carry_out)
 }
 
 #[tokio::main(flavor = "current_thread")]
