@@ -7,7 +7,7 @@
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE stored_bytes (
-    workspace_id uuid NOT NULL,
+    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
     day          date NOT NULL,
     webhook_id   uuid,
     bytes        bigint NOT NULL,
@@ -206,4 +206,6 @@ CREATE TRIGGER forget_values BEFORE UPDATE OF input ON runs
 
 GRANT SELECT ON stored_bytes TO letterbox_gateway, letterbox_operator;
 GRANT SELECT, INSERT, DELETE, UPDATE (bytes) ON stored_bytes TO letterbox_worker;
+-- What a worker has counted of a workspace that is gone is dropped.
+GRANT SELECT (workspace_id) ON workspaces TO letterbox_worker;
 GRANT SELECT ON erased_runs TO letterbox_worker, letterbox_operator;

@@ -257,4 +257,12 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     world.order(other_delete);
     let named = "SELECT count(*) FROM users WHERE name <> 'deleted' OR email NOT LIKE '%.invalid'";
     assert_eq!(world.count(named).await, 0);
+    // What the worker has counted of them and not yet written.
+    let Scene {
+        world, mut worker, ..
+    } = scene;
+    worker.terminate();
+    worker.ended().await;
+    let counts = "SELECT count(*) FROM stored_bytes";
+    assert_eq!(world.count(counts).await, 0);
 }

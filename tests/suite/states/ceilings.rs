@@ -154,11 +154,16 @@ impl super::Real for Real {
         }
     }
 
-    async fn begin(_: &Stage) -> Self {
-        let id = |_| Uuid::new_v4();
+    async fn begin(stage: &Stage) -> Self {
+        let operator = stage.world.operator().await;
+        let mut workspaces = [Uuid::nil(); WORKSPACES];
+        for workspace in &mut workspaces {
+            let (made, _) = super::workspace(&operator).await;
+            *workspace = Uuid::from_bytes(*made.as_bytes());
+        }
         Self {
-            workspaces: std::array::from_fn(id),
-            webhooks: std::array::from_fn(|_| std::array::from_fn(id)),
+            workspaces,
+            webhooks: std::array::from_fn(|_| std::array::from_fn(|_| Uuid::new_v4())),
             days: 0,
         }
     }

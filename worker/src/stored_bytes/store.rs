@@ -6,11 +6,12 @@ use letterbox_database::{Database, DatabaseError, statements};
 use super::ByteCounts;
 
 statements! {
-    /// Adds to today's counts.
+    /// Adds to today's counts of the workspaces that are there.
     NOTE_STORED_BYTES = note_stored_bytes "
 INSERT INTO stored_bytes AS s (workspace_id, day, webhook_id, bytes)
 SELECT workspace_id, (now() AT TIME ZONE 'UTC')::date, webhook_id, bytes
 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS new (workspace_id, webhook_id, bytes)
+JOIN workspaces USING (workspace_id)
 ORDER BY workspace_id, webhook_id NULLS FIRST
 ON CONFLICT (workspace_id, day, webhook_id) DO UPDATE SET bytes = s.bytes + EXCLUDED.bytes";
 
