@@ -164,7 +164,8 @@ BEGIN
         FOR NO KEY UPDATE;
     SELECT g.grant_sealed IS NOT NULL OR g.authorize_url IS NULL,
         -- One that is to be renewed may well have ended: whoever renews it was held up.
-        (g.refused_at > clock_timestamp() - interval '1 minute') IS TRUE
+        (g.refused_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp())
+            IS TRUE
             AND (g.renew_at <= clock_timestamp()) IS NOT TRUE
     INTO can_renew, is_again FROM grants g
     WHERE g.workspace_id = tenant AND g.account_id = account FOR UPDATE;

@@ -35,7 +35,7 @@ pub struct Arguments {
 
     /// On the servers of another release of Debian, in a folder of its own: trixie has RabbitMQ 4.0
     /// and PostgreSQL 17; as root only
-    #[arg(long, value_name = "SUITE")]
+    #[arg(long, value_name = "SUITE", value_parser = suite)]
     pub debian: Option<String>,
 
     /// Only say whether these arguments are right, and which Debian is asked for
@@ -51,11 +51,22 @@ impl Arguments {
 
     /// MiB of the database's disk: for all that is sent, and not much more.
     pub fn disk(&self) -> u32 {
-        if self.soak.is_some() { 6_000 } else { 1_500 }
+        match (self.soak, self.is_cluster) {
+            (Some(_), _) => 6_000,
+            (None, true) => 3_000,
+            (None, false) => 1_500,
+        }
     }
 
     /// How often each fault is tried.
     pub fn rounds(&self) -> u32 {
         if self.is_full { 3 } else { 1 }
     }
+}
+
+/// The name of a release of Debian, which becomes that of a folder.
+fn suite(text: &str) -> Result<String, String> {
+    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase());
+    let name = is_word.then(|| text.to_owned());
+    name.ok_or_else(|| "releases of Debian have names like trixie".to_owned())
 }

@@ -93,16 +93,67 @@ pub fn name_in(text: &str) -> Option<&str> {
     Some(&text[from..from + length])
 }
 
-/// Counts what became of everything that was sent with names of this prefix, door by door.
-pub async fn count(
-    stack: &Stack,
-    prefix: &str,
-    sent: &HashMap<Door, Sent>,
-) -> Option<Vec<(Door, Counts)>> {
-    let stored = stack.stored(prefix).await?;
-    let arrivals = stack.arrivals(prefix);
-    let allowed = stack.allowed(prefix).await?;
-    let messages = stack.messages(prefix);
+/// Everything that came of what was sent with names of a prefix.
+#[derive(Debug, Default)]
+pub struct Found {
+    stored: Stored,
+    arrivals: Vec<Arrival>,
+    /// When a person allowed what has this name.
+    allowed: HashMap<String, Instant>,
+    messages: Vec<(String, String)>,
+}
+
+impl Found {
+    /// `None` while the database does not answer.
+    pub async fn of(stack: &Stack, prefix: &str) -> Option<Self> {
+        Some(Self {
+            stored: stack.stored(prefix).await?,
+            arrivals: stack.arrivals(prefix),
+            allowed: stack.allowed(prefix).await?,
+            messages: stack.messages(prefix),
+        })
+    }
+
+    /// All that ever came, by the prefixes of the trials.
+    pub async fn of_all(stack: &Stack) -> Option<HashMap<String, Self>> {
+        let all = Self::of(stack, "item").await?;
+        let mut found = HashMap::<_, Self>::new();
+        let of_trial = |name: &str| {
+            let end = name.match_indices('-').nth(1).map(|(end, _)| end);
+            name[..end.unwrap_or(name.len())].to_owned()
+        };
+        for name in all.stored.signals {
+            let of_trial: &mut Self = found.entry(of_trial(&name)).or_default();
+            of_trial.stored.signals.push(name);
+        }
+        for name in all.stored.runs {
+            let of_trial = found.entry(of_trial(&name)).or_default();
+            of_trial.stored.runs.push(name);
+        }
+        for arrival in all.arrivals {
+            let of_trial = found.entry(of_trial(&arrival.name)).or_default();
+            of_trial.arrivals.push(arrival);
+        }
+        for (name, at) in all.allowed {
+            let of_trial = found.entry(of_trial(&name)).or_default();
+            of_trial.allowed.insert(name, at);
+        }
+        for message in all.messages {
+            let of_trial = found.entry(of_trial(&message.0)).or_default();
+            of_trial.messages.push(message);
+        }
+        Some(found)
+    }
+}
+
+/// Counts what became of everything that was sent, door by door.
+pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
+    let Found {
+        stored,
+        arrivals,
+        allowed,
+        messages,
+    } = found;
     let empty = Sent::new();
     let counted = Door::ALL.iter().map(|door| {
         let sent = match door {
@@ -152,7 +203,7 @@ pub async fn count(
         }
         (*door, counts)
     });
-    Some(counted.collect())
+    counted.collect()
 }
 
 fn times(names: impl Iterator<Item = String>) -> HashMap<String, u64> {

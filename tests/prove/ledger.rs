@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    doors::{self, Door},
+    doors::{self, Door, Found},
     stack::Stack,
 };
 
@@ -152,11 +152,19 @@ impl Ledger {
         self.entries.push(entry);
     }
 
-    /// Counts everything once more: something may have been done again long after its fault.
-    pub async fn count_again(&mut self, stack: &Stack) {
+    /// Counts everything once more: something may have been done again long after its fault. Whether
+    /// it could be counted.
+    pub async fn count_again(&mut self, stack: &Stack) -> bool {
+        let Some(found) = Found::of_all(stack).await else {
+            println!("! nothing could be counted again");
+            return false;
+        };
         for entry in &mut self.entries {
-            let counts = doors::count(stack, &entry.prefix, &entry.sent).await;
-            for ((door, before), (_, now)) in entry.counts.iter().zip(counts.unwrap_or_default()) {
+            let counts = match found.get(&entry.prefix) {
+                Some(found) => doors::count(found, &entry.sent),
+                None => doors::count(&Found::default(), &entry.sent),
+            };
+            for ((door, before), (_, now)) in entry.counts.iter().zip(counts) {
                 let same = Counts {
                     again: before.again,
                     ..now
@@ -170,6 +178,7 @@ impl Ledger {
                 }
             }
         }
+        true
     }
 
     /// Prints the sum of all; whether all are good.

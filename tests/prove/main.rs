@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
     let mut ledger = Ledger::default();
     ledger.print_head();
     if let Some(minutes) = arguments.soak {
-        soak::run(&stack, &mut ledger, minutes).await;
+        soak::run(&stack, &mut ledger, &arguments, minutes).await;
     } else {
         for_each_fault(&stack, &mut ledger, &arguments).await;
     }
@@ -60,8 +60,8 @@ async fn main() -> ExitCode {
         true => None,
         false => steps::print(&stack, &arguments).await,
     };
-    ledger.count_again(&stack).await;
-    let is_whole = ledger.print_sum() && steps.unwrap_or(!ledger.is_empty());
+    let is_counted = ledger.count_again(&stack).await;
+    let is_whole = ledger.print_sum() && is_counted && steps.unwrap_or(!ledger.is_empty());
     println!("\n{} s", began.elapsed().as_secs());
     match is_whole {
         true => println!("Everything looks good!"),

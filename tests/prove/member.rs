@@ -19,8 +19,8 @@ pub struct Member {
     process: Mutex<Option<Process>>,
     /// Its fail points, from its next start on.
     armed: Mutex<String>,
-    /// How often a fail point was passed by its former processes.
-    passed: Mutex<u64>,
+    /// What its former processes have logged of what counts.
+    former: Mutex<Told>,
 }
 
 impl Member {
@@ -51,7 +51,7 @@ impl Member {
             to_broker,
             process: Mutex::default(),
             armed: Mutex::default(),
-            passed: Mutex::default(),
+            former: Mutex::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Member {
             if !running.has_ended() {
                 return;
             }
-            *self.passed.lock().await += passed(running);
+            self.former.lock().await.add(Told::by(running));
         }
         let armed = self.armed.lock().await;
         let mut settings: Vec<_> = self
@@ -139,8 +139,21 @@ impl Member {
 
     /// How often armed fail points were passed so far.
     pub async fn passed(&self) -> u64 {
+        self.told().await.passed
+    }
+
+    /// How often something in it has panicked so far.
+    pub async fn panicked(&self) -> u64 {
+        self.told().await.panicked
+    }
+
+    async fn told(&self) -> Told {
         let process = self.process.lock().await;
-        *self.passed.lock().await + process.as_ref().map_or(0, passed)
+        let mut told = *self.former.lock().await;
+        if let Some(running) = process.as_ref() {
+            told.add(Told::by(running));
+        }
+        told
     }
 
     /// What it has logged since it was started.
@@ -154,6 +167,25 @@ impl Member {
     }
 }
 
-fn passed(process: &Process) -> u64 {
-    process.log().matches(r#""message":"fail point""#).count() as u64
+/// What the logs of processes tell.
+#[derive(Default, Clone, Copy)]
+struct Told {
+    passed: u64,
+    panicked: u64,
+}
+
+impl Told {
+    fn by(process: &Process) -> Self {
+        let log = process.log();
+        let count = |text| log.matches(text).count() as u64;
+        Self {
+            passed: count(r#""message":"fail point""#),
+            panicked: count("panicked at"),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.panicked += other.panicked;
+    }
 }

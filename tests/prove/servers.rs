@@ -165,11 +165,21 @@ impl Servers {
     /// The standby takes over from a primary that is away for good; whether it has.
     pub async fn fail_over(&self) -> bool {
         let successor = self.standby();
-        let is_promoted = execute(successor, &["SELECT pg_promote()"]).await;
         // Who is left alone waits for nobody.
-        let goes_on = execute(successor, &ALONE).await;
-        self.primary.fetch_xor(1, Ordering::Relaxed);
-        is_promoted && goes_on
+        let orders = ["SELECT pg_promote()", ALONE[0], ALONE[1]];
+        let is_promoted = execute(successor, &orders).await
+            && count(successor, "SELECT (NOT pg_is_in_recovery())::int8").await == Some(1);
+        if is_promoted {
+            self.primary.fetch_xor(1, Ordering::Relaxed);
+        }
+        is_promoted
+    }
+
+    /// How many at the primary wait for the standby.
+    pub async fn held_up(&self) -> u64 {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        let waiting = count(self.primary(), waiting).await;
+        waiting.unwrap_or_default().unsigned_abs()
     }
 
     /// Makes a standby of what was a primary.
@@ -180,7 +190,7 @@ impl Servers {
 
     /// # Panics
     /// When there is no standby.
-    async fn await_standby(&self) {
+    pub async fn await_standby(&self) {
         assert!(execute(self.primary(), &SYNCHRONOUS).await);
         let deadline = Instant::now() + PATIENCE;
         while !self.is_followed().await {
@@ -190,12 +200,7 @@ impl Servers {
     }
 
     async fn is_followed(&self) -> bool {
-        let target = self.primary().url().parse().unwrap();
-        let Ok(client) = connect_once(&target, Role::Login, "prove").await else {
-            return false;
-        };
-        let followed = client.query_one(IS_FOLLOWED, &[]).await;
-        followed.is_ok_and(|row| row.get::<_, i64>(0) == 1)
+        count(self.primary(), IS_FOLLOWED).await == Some(1)
     }
 }
 
@@ -253,4 +258,11 @@ async fn execute(server: &PrivateServer, statements: &[&str]) -> bool {
         }
     }
     true
+}
+
+/// What a query at one server counts; `None` where it does not answer.
+async fn count(server: &PrivateServer, query: &str) -> Option<i64> {
+    let target = server.url().parse().unwrap();
+    let client = connect_once(&target, Role::Login, "prove").await.ok()?;
+    Some(client.query_one(query, &[]).await.ok()?.get(0))
 }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
+    arguments::Arguments,
     faults::{self, Fault},
     ledger::Ledger,
     member::Member,
@@ -24,7 +25,7 @@ const DATABASE: &str = "SELECT pg_database_size(current_database())";
 
 /// Faults in random order for so many minutes. In the second half no process is ended, so that what
 /// grows in one has time to be seen.
-pub async fn run(stack: &Stack, ledger: &mut Ledger, minutes: u64) {
+pub async fn run(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments, minutes: u64) {
     let whole = Duration::from_secs(60 * minutes);
     let began = Instant::now();
     let mut looked: Option<Instant> = None;
@@ -37,9 +38,12 @@ pub async fn run(stack: &Stack, ledger: &mut Ledger, minutes: u64) {
         let is_second_half = began.elapsed() > whole / 2;
         let possible: Vec<&Fault> = faults::ALL
             .iter()
+            .filter(|fault| arguments.wants(fault.name))
             .filter(|fault| !is_second_half || !fault.ends_processes())
             .collect();
-        let fault = possible[fastrand::usize(..possible.len())];
+        let Some(fault) = fastrand::choice(possible) else {
+            break;
+        };
         ledger.note(trial::of_fault(stack, fault, true).await);
     }
     looks.push(look(stack, began.elapsed()).await);

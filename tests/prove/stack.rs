@@ -3,7 +3,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -56,6 +59,8 @@ pub struct Stack {
     messages: Arc<Mutex<Vec<(String, String)>>>,
     /// When each question was first answered.
     answered: Arc<Mutex<HashMap<String, Instant>>>,
+    /// Panics that were told of.
+    panics: AtomicU64,
 }
 
 impl Stack {
@@ -83,6 +88,7 @@ impl Stack {
             _peer: peer,
             arrivals,
             answered: Arc::default(),
+            panics: AtomicU64::new(0),
         };
         stack.heal().await;
         let link = sign_in_link(&stack.world, &stack.desk.url, owner);
@@ -120,6 +126,15 @@ impl Stack {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
+    }
+
+    /// How often something has panicked since this was asked before.
+    pub async fn new_panics(&self) -> u64 {
+        let mut all = 0;
+        for member in self.members() {
+            all += member.panicked().await;
+        }
+        all - self.panics.swap(all, Ordering::Relaxed)
     }
 
     /// Rows of a query; `None` where the database does not answer.

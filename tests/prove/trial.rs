@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    doors::{self, Door},
+    doors::{self, Door, Found},
     faults::Fault,
     ledger::{Counts, Entry},
     load::{Load, Outcome},
@@ -88,7 +88,8 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
     let mut counted: Vec<(Door, Counts)> = Vec::new();
     let mut is_again = false;
     while healed.elapsed() < PATIENCE {
-        if let Some(now) = doors::count(stack, prefix, &outcome.sent).await {
+        if let Some(found) = Found::of(stack, prefix).await {
+            let now = doors::count(&found, &outcome.sent);
             let is_done = now.iter().all(|(_, counts)| counts.lost == 0);
             // Twice the same, at rest: nothing comes any more.
             let is_same = now == counted;
@@ -110,6 +111,10 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
     }
     if !stack.is_at_rest().await {
         complaints.push("something is still under way".to_owned());
+    }
+    let panics = stack.new_panics().await;
+    if panics > 0 {
+        complaints.push(format!("{panics} panics"));
     }
     Entry {
         fault: fault.to_owned(),

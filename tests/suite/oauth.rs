@@ -246,6 +246,13 @@ async fn a_token_that_was_due_is_no_refused_credential() {
         world.await_state("succeeded", 1 + number).await;
     }
     assert_eq!(server.granted(|granted| granted.given), 3);
+    // A clock that was ahead for a while has refused in the future, and renews then.
+    let ahead = "UPDATE grants SET refused_at = now() + interval '1 hour',
+        renew_at = now() + interval '2 hours'";
+    world.database.batch_execute(ahead).await.unwrap();
+    server.granted(|granted| granted.tokens.clear());
+    form.assert_accepts("ahead").await;
+    world.await_state("succeeded", 4).await;
 }
 
 /// What gives the next token may work once only: what an exchange gave is kept when others have

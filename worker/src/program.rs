@@ -4,12 +4,11 @@ use std::process::ExitCode;
 
 use letterbox_common::process::{
     self, admin, bind,
-    deep_stacks::with_deep_stacks,
+    deep_stacks::{runtime, with_deep_stacks},
     logging,
     settings::{ToldSettings, parse},
     shutdown,
 };
-use tokio::runtime::Runtime;
 
 use crate::{
     all_metrics,
@@ -26,7 +25,7 @@ pub fn main() -> ExitCode {
 
 fn run_worker() -> ExitCode {
     let settings = parse();
-    let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
+    let ended = runtime().map_err(Into::into).and_then(|runtime| {
         let ended = runtime.block_on(start(settings));
         // Don't wait for a template that is still rendering on a blocking thread.
         runtime.shutdown_background();
