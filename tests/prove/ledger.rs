@@ -152,8 +152,8 @@ impl Ledger {
         self.entries.push(entry);
     }
 
-    /// Counts everything once more: something may have been done again long after its fault. Whether
-    /// it could be counted.
+    /// Counts everything once more: something may have been done again long after its fault.
+    /// Whether it could be counted.
     pub async fn count_again(&mut self, stack: &Stack) -> bool {
         let Some(found) = Found::of_all(stack).await else {
             println!("! nothing could be counted again");

@@ -68,12 +68,14 @@ static STEPS: &[Step] = steps! {
 /// Tries those that are wanted, and prints the table; whether every cell is a good one. `None` if
 /// none is wanted.
 pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
+    let mut wanted = STEPS.iter().filter(|step| arguments.wants(step.name));
+    let first = wanted.next()?;
     println!(
         "\n  {:<12}{:<44}{:<26}{:<26}{}",
         "part", "step", WAYS[0], WAYS[1], WAYS[2]
     );
-    let mut is_good = None;
-    for step in STEPS.iter().filter(|step| arguments.wants(step.name)) {
+    let mut is_good = true;
+    for step in std::iter::once(first).chain(wanted) {
         for side in ["before", "after"] {
             // Nothing comes between an answer and its end.
             if step.name == "answer" && side == "after" {
@@ -84,7 +86,7 @@ pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
             let mut complaints = Vec::new();
             for way in WAYS {
                 let entry = try_step(stack, step, &point, way).await;
-                is_good = Some(is_good.unwrap_or(true) && entry.is_good());
+                is_good &= entry.is_good();
                 cells.push(cell(&entry));
                 complaints.extend(
                     entry
@@ -100,7 +102,7 @@ pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
             complaints.iter().for_each(|why| println!("! {why}"));
         }
     }
-    is_good
+    Some(is_good)
 }
 
 fn cell(entry: &Entry) -> String {

@@ -121,7 +121,7 @@ impl Database {
         let recorded = |tables: &mut Tables| {
             let is_open =
                 |batch: &BatchId| tables.open.get(batch).is_some_and(|row| !row.is_spilled);
-            let recorded = tables.claims.iter().filter(|(_, batch)| !is_open(*batch));
+            let recorded = tables.claims.iter().filter(|(_, batch)| !is_open(batch));
             recorded.map(|(key, _)| *key).collect()
         };
         self.run(recorded).await

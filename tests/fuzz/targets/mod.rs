@@ -11,8 +11,11 @@ mod template;
 mod webhook;
 mod workflow;
 
+/// Fails if what it holds of an input is not so.
+type Target = fn(&[u8]);
+
 /// Every target, by the name of its corpus in `tests/fuzz/corpus/`.
-pub const TARGETS: [(&str, fn(&[u8])); 12] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("ai_answer", workflow::ai_answer),
     ("definition", workflow::definition),
     ("entries", broker::entries),

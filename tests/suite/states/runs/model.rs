@@ -154,14 +154,13 @@ impl Model {
             action.unanswered = action.unanswered.saturating_sub(account.settled()).max(0);
         });
         let written = self.leave(turn, Some(account));
-        match &mut self.rows.active {
+        if let Some(active) = &mut self.rows.active
+            && !written.is_held
+            && counted.is_some()
+            && active.state == ActiveState::Scheduled
+        {
             // Who waits for the time of a retry need not.
-            Some(active) if !written.is_held && active.state == ActiveState::Scheduled => {
-                if counted.is_some() {
-                    (active.state, active.is_due) = (ActiveState::Ready, true);
-                }
-            }
-            _ => {}
+            (active.state, active.is_due) = (ActiveState::Ready, true);
         }
         Written {
             is_counted: counted.is_some(),
