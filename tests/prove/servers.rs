@@ -168,7 +168,7 @@ impl Servers {
         // Who is left alone waits for nobody.
         let orders = ["SELECT pg_promote()", ALONE[0], ALONE[1]];
         let is_promoted = execute(successor, &orders).await
-            && count(successor, "SELECT (NOT pg_is_in_recovery())::int8").await == Some(1);
+            && count(successor, "SELECT count(*) WHERE NOT pg_is_in_recovery()").await == Some(1);
         if is_promoted {
             self.primary.fetch_xor(1, Ordering::Relaxed);
         }
