@@ -51,17 +51,20 @@ async fn main() -> ExitCode {
     println!("seed {}\n", arguments.seed);
     let mut ledger = Ledger::default();
     ledger.print_head();
-    if let Some(minutes) = arguments.soak {
-        soak::run(&stack, &mut ledger, &arguments, minutes).await;
-    } else {
-        for_each_fault(&stack, &mut ledger, &arguments).await;
-    }
+    let is_level = match arguments.soak {
+        Some(minutes) => soak::run(&stack, &mut ledger, &arguments, minutes).await,
+        None => {
+            for_each_fault(&stack, &mut ledger, &arguments).await;
+            true
+        }
+    };
     let steps = match arguments.is_short || arguments.is_cluster || arguments.soak.is_some() {
         true => None,
         false => steps::print(&stack, &arguments).await,
     };
     let is_counted = ledger.count_again(&stack).await;
     let is_whole = ledger.print_sum() && is_counted && steps.unwrap_or(!ledger.is_empty());
+    let is_whole = is_whole && is_level;
     println!("\n{} s", began.elapsed().as_secs());
     match is_whole {
         true => println!("Everything looks good!"),

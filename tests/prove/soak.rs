@@ -1,7 +1,10 @@
 //! A long mixture of faults under load, and what grows meanwhile: memory and descriptors of the
 //! processes, memory of the broker, tables and indexes.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use crate::{
     arguments::Arguments,
@@ -13,7 +16,7 @@ use crate::{
 };
 
 /// How much time lies between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(10 * 60);
+const LOOK_EVERY: Duration = Duration::from_secs(5 * 60);
 /// Bytes of tables with their rows as they are and were, and of their indexes, the largest first.
 const RELATIONS: &str = "SELECT relname::text, n_live_tup, pg_table_size(relid),
     pg_indexes_size(relid) FROM pg_stat_user_tables
@@ -24,8 +27,8 @@ const PASSING: &str = "SELECT sum(pg_total_relation_size(relid))::int8 FROM pg_s
 const DATABASE: &str = "SELECT pg_database_size(current_database())";
 
 /// Faults in random order for so many minutes. In the second half no process is ended, so that what
-/// grows in one has time to be seen.
-pub async fn run(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments, minutes: u64) {
+/// grows in one has time to be seen. Whether nothing grew.
+pub async fn run(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments, minutes: u64) -> bool {
     let whole = Duration::from_secs(60 * minutes);
     let began = Instant::now();
     let mut looked: Option<Instant> = None;
@@ -33,7 +36,7 @@ pub async fn run(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments, minu
     while began.elapsed() < whole {
         if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             looked = Some(Instant::now());
-            looks.push(look(stack, began.elapsed()).await);
+            looks.push(Look::now(stack, began.elapsed()).await);
         }
         let is_second_half = began.elapsed() > whole / 2;
         let possible: Vec<&Fault> = faults::ALL
@@ -46,45 +49,114 @@ pub async fn run(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments, minu
         };
         ledger.note(trial::of_fault(stack, fault, true).await);
     }
-    looks.push(look(stack, began.elapsed()).await);
+    looks.push(Look::now(stack, began.elapsed()).await);
     println!("\nminute  gateways MiB (descriptors)  workers  desk  RabbitMQ  database  passing");
-    for look in looks {
+    for look in &looks {
         println!("{look}");
     }
     print_relations(stack).await;
+    looks.retain(|look| look.after > whole / 2);
+    is_level(&looks)
 }
 
-/// What everything takes at this moment, in MiB.
-async fn look(stack: &Stack, after: Duration) -> String {
-    let mut line = format!("{:>6}", after.as_secs() / 60);
-    for member in stack.members() {
-        line += &format!("  {}", footprint(member).await);
+/// Whether nothing that should stay level has grown, if the looks are enough to say so: whether the
+/// least of the later ones is about the least of the earlier ones.
+fn is_level(looks: &[Look]) -> bool {
+    let (earlier, later) = looks.split_at(looks.len() / 2);
+    if earlier.len() < 2 {
+        println!("\ntoo short to say whether anything grows");
+        return true;
     }
-    let broker = stack
-        .servers
-        .broker()
-        .ctl(&["eval", "erlang:memory(total)."]);
-    line += &format!("  {:.0}", broker.parse().unwrap_or(f64::NAN) / MIB);
-    for query in [DATABASE, PASSING] {
-        let rows = stack.query(query).await;
-        let bytes = rows.map_or(f64::NAN, |rows| rows[0].get::<_, i64>(0) as f64);
-        line += &format!("  {:.1}", bytes / MIB);
+    let floors = |looks: &[Look]| {
+        let lines = looks.iter().map(Look::level);
+        lines.reduce(|least, line| line.iter().zip(least).map(|(a, b)| a.min(b)).collect())
+    };
+    let grown = floors(earlier)
+        .zip(floors(later))
+        .map_or(0, |(before, after)| {
+            let pairs = before.into_iter().zip(after);
+            pairs
+                .filter(|(before, after)| *after > 1.25 * before + SLACK)
+                .count()
+        });
+    let mark = if grown == 0 { ' ' } else { '!' };
+    println!("\n{mark} {grown} of what should stay level grew in the second half");
+    grown == 0
+}
+
+/// What one moment takes; memory in MiB.
+struct Look {
+    after: Duration,
+    /// Of each process: resident memory, and open descriptors.
+    members: Vec<(f64, f64)>,
+    broker: f64,
+    database: f64,
+    passing: f64,
+}
+
+impl Look {
+    async fn now(stack: &Stack, after: Duration) -> Self {
+        let mut members = Vec::new();
+        for member in stack.members() {
+            members.push(footprint(member).await);
+        }
+        let broker = stack.servers.broker();
+        let memory = broker.ctl(&["eval", "erlang:memory(total)."]);
+        Self {
+            after,
+            members,
+            broker: memory.parse().unwrap_or(f64::NAN) / MIB,
+            database: size(stack, DATABASE).await,
+            passing: size(stack, PASSING).await,
+        }
     }
-    line
+
+    /// What should not grow: all but the database, which keeps what was sent.
+    fn level(&self) -> Vec<f64> {
+        let members = self
+            .members
+            .iter()
+            .flat_map(|(memory, open)| [*memory, *open]);
+        members.chain([self.broker, self.passing]).collect()
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{:>6}", self.after.as_secs() / 60)?;
+        for (memory, open) in &self.members {
+            write!(to, "  {memory:.1} ({open})")?;
+        }
+        let Self {
+            broker,
+            database,
+            passing,
+            ..
+        } = self;
+        write!(to, "  {broker:.0}  {database:.1}  {passing:.1}")
+    }
 }
 
 const MIB: f64 = (1_u64 << 20) as f64;
+/// How many MiB or descriptors may be added to a quarter more.
+const SLACK: f64 = 16.0;
+
+async fn size(stack: &Stack, query: &str) -> f64 {
+    let rows = stack.query(query).await;
+    rows.map_or(f64::NAN, |rows| rows[0].get::<_, i64>(0) as f64) / MIB
+}
 
 /// Resident memory in MiB, and open descriptors.
-async fn footprint(member: &Member) -> String {
+async fn footprint(member: &Member) -> (f64, f64) {
     let Some(pid) = member.pid().await else {
-        return "-".to_owned();
+        return (f64::NAN, f64::NAN);
     };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-    format!("{:.1} ({open})", kib.unwrap_or(f64::NAN) / 1024.0)
+    let open =
+        std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(f64::NAN, |open| open.count() as f64);
+    (kib.unwrap_or(f64::NAN) / 1024.0, open)
 }
 
 async fn print_relations(stack: &Stack) {
@@ -100,5 +172,28 @@ async fn print_relations(stack: &Stack) {
             table >> 10,
             indexes >> 10
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(memory: impl Fn(f64) -> f64) -> Vec<Look> {
+        let look = |at: u32| Look {
+            after: Duration::from_secs(u64::from(at)),
+            members: vec![(memory(f64::from(at)), 20.0)],
+            broker: 100.0,
+            database: 10.0 * f64::from(at),
+            passing: 8.0,
+        };
+        (0..12).map(look).collect()
+    }
+
+    #[test]
+    fn what_grows_is_told_from_what_comes_and_goes() {
+        assert!(is_level(&looks(|_| 30.0)));
+        assert!(is_level(&looks(|at| 30.0 + 40.0 * (at % 3.0))));
+        assert!(!is_level(&looks(|at| 30.0 + 6.0 * at)));
     }
 }
