@@ -4,20 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use letterbox_models::{intake, runs};
+
 use crate::{
     closed_sets::{declared_in, statements},
-    intake_model, run_model,
     source_tree::read,
 };
-
-/// Says which steps each transition of a model stands for. The compiler finds one that is left out.
-macro_rules! stands_for {
-    ($($transition:pat => $($step:literal)*;)+) => {
-        const _: fn(&Action) = |transition| match transition { $($transition => (),)+ };
-        pub const STEPS: &[&str] = &[$($($step,)*)+];
-    };
-}
-pub(crate) use stands_for;
 
 /// The files whose statements are the protocols.
 const PROTOCOLS: [&str; 11] = [
@@ -76,7 +68,7 @@ fn proven() -> BTreeSet<String> {
 }
 
 fn modelled() -> BTreeSet<String> {
-    let steps = intake_model::STEPS.iter().chain(run_model::STEPS);
+    let steps = intake::STEPS.iter().chain(runs::STEPS);
     steps.map(|step| (*step).to_owned()).collect()
 }
 
@@ -111,4 +103,86 @@ fn every_step_of_the_protocols_is_in_a_model() {
     let known = &modelled | &beside;
     let missing: Vec<_> = steps.difference(&known).collect();
     assert!(missing.is_empty(), "in no model: {missing:?}");
+}
+
+const TURNS: &str = "worker/src/executor/turns/store.rs";
+const PERMISSION: &str = "worker/src/executor/approvals.rs";
+const SEND: &str = "worker/src/executor/send.rs";
+const JUDGE: &str = "worker/src/executor/verdict.rs";
+const HELD: &str = "worker/src/executor/store/mod.rs";
+const LOAD: &str = "worker/src/executor/store/load.rs";
+const BEGIN: &str = "worker/src/executor/store/begin.rs";
+const WRITE: &str = "worker/src/executor/store/write.rs";
+const RUNS: &str = "migrations/V8__runs.sql";
+const ORDERS: &str = "migrations/V10__operation.sql";
+
+/// What the steps of the model of runs are in the code. Whoever renames or drops one of these looks
+/// there whether the model still says what the code does.
+const HELD_TO: [(&str, &str, &str); 34] = [
+    ("Take", TURNS, "TAKE_RUNS"),
+    (
+        "Take",
+        TURNS,
+        "idle_turns = idle_turns + 1,\n    turn = (random()",
+    ),
+    ("Load", LOAD, "LOAD_RUNS"),
+    ("Load", LOAD, "ACTION_RECORDS"),
+    ("Load", PERMISSION, "fn permission"),
+    (
+        "Forget",
+        TURNS,
+        "set_config('synchronous_commit', 'off', true)",
+    ),
+    ("Begin", BEGIN, "BEGIN_ATTEMPTS"),
+    ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
+    ("Begin", BEGIN, "held_workspaces"),
+    ("Begin", BEGIN, "i.policy_version = "),
+    ("Begin", BEGIN, "a.answered = EXCLUDED.answered"),
+    ("Send", SEND, "async fn exchange"),
+    ("Send", SEND, "asked.elapsed() < MARGIN"),
+    ("Send", JUDGE, "fn judge"),
+    ("Write", HELD, "HOLD_RUNS"),
+    ("Write", WRITE, "RECORD_ANSWERS"),
+    (
+        "Write",
+        WRITE,
+        "a.begun = i.attempt AND a.answered < i.attempt",
+    ),
+    ("Write", WRITE, "RECORD_CHANGES"),
+    (
+        "Write",
+        WRITE,
+        "WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered",
+    ),
+    ("Write", WRITE, "CLOSE_QUESTIONS"),
+    ("Write", WRITE, "ASK_APPROVALS"),
+    ("Write", WRITE, "KEEP_TURNS"),
+    ("Write", WRITE, "RELEASE_RUNS"),
+    ("Write", WRITE, "WAKE_ANSWERED"),
+    ("Write", WRITE, "END_RUNS"),
+    ("Write", RUNS, "FUNCTION end_runs"),
+    ("Cancel", ORDERS, "FUNCTION cancel_run"),
+    ("Release", ORDERS, "FUNCTION release_hold"),
+    ("Answer", RUNS, "FUNCTION answer_approval"),
+    ("Answer", RUNS, "FOR NO KEY UPDATE OF a"),
+    ("Answer", RUNS, "NEW.approval_id := gen_random_uuid()"),
+    ("Retry", ORDERS, "FUNCTION retry_run"),
+    (
+        "Retry",
+        ORDERS,
+        "a.state IN ('failed', 'denied', 'cancelled', 'retrying')",
+    ),
+    (
+        "Retry",
+        ORDERS,
+        "a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new",
+    ),
+];
+
+#[test]
+fn the_code_has_what_the_model_names() {
+    for (action, file, name) in HELD_TO {
+        let text = read(file);
+        assert!(text.contains(name), "{action}: {file} has no {name:?}");
+    }
 }

@@ -31,7 +31,7 @@ use Action::{
 use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::model_steps::stands_for;
+use crate::stands_for;
 
 const KEYS: usize = 2;
 /// The gateway of each lane: what one lane knows to be confirmed, the others of its gateway know,
@@ -613,8 +613,8 @@ const UNRECORDED: &str = "no settled key is unrecorded";
 const UNCLAIMED: &str = "no accepted event is unclaimed before it is applied";
 const STUCK: &str = "no key ends stuck";
 
-#[test]
-fn every_schedule_keeps_the_promises() {
+/// Goes through every schedule, and panics for one in which a promise is broken.
+pub fn check_every_schedule() {
     let threads = available_parallelism().map_or(1, NonZero::get);
     for (scope, floor) in [(ONE_KEY, 50_000), (TWO_KEYS, 100_000), (MOVED, 100_000)] {
         let flaw = Flaw::None;
@@ -645,8 +645,8 @@ fn steps_to_break(promise: &'static str, flaw: Flaw) -> usize {
     found.expect("the flaw goes unseen").into_actions().len()
 }
 
-#[test]
-fn every_flaw_breaks_a_promise() {
+/// Panics if one of the broken variants keeps its promise.
+pub fn check_every_flaw() {
     for (flaw, promise) in [
         (Flaw::AnswerBeforeConfirm, LOST),
         (Flaw::AnswerBeforeSpill, LOST),

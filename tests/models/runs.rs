@@ -40,7 +40,7 @@ use RunState::{Abandoned, Over, Ready, Scheduled};
 use Stage::{Answered, Begun, Idle, Planned};
 use stateright::{Checker, Expectation, Model, Property};
 
-use crate::{model_steps::stands_for, source_tree::read};
+use crate::stands_for;
 
 /// Turns in a row that may record nothing.
 const MAX_IDLE: u8 = 2;
@@ -894,8 +894,8 @@ const ONCE: &str = "what is answered in time is done once";
 const TOLD: &str = "no agent is told that a call failed which may be done";
 const STUCK: &str = "no run is stuck";
 
-#[test]
-fn every_schedule_keeps_the_promises() {
+/// Goes through every schedule, and panics for one in which a promise is broken.
+pub fn check_every_schedule() {
     let threads = available_parallelism().map_or(1, NonZero::get);
     let mut reached = BTreeSet::new();
     for scope in [ALLOWED, ASKED, CALL] {
@@ -934,8 +934,8 @@ fn steps_to_break(promise: &str, model: Execution) -> usize {
     steps
 }
 
-#[test]
-fn every_flaw_breaks_a_promise() {
+/// Panics if one of the broken variants keeps its promise.
+pub fn check_every_flaw() {
     for (flaw, promise, scope) in [
         (Flaw::AnswerNeedsTurn, KEPT, ALLOWED),
         (Flaw::AnswerCountsTwice, KEYS, ALLOWED),
@@ -964,87 +964,5 @@ fn every_flaw_breaks_a_promise() {
     ] {
         let steps = steps_to_break(promise, Execution { flaw, scope });
         println!("run model: {flaw:?}: {promise:?} does not hold after {steps} steps");
-    }
-}
-
-const TURNS: &str = "worker/src/executor/turns/store.rs";
-const PERMISSION: &str = "worker/src/executor/approvals.rs";
-const SEND: &str = "worker/src/executor/send.rs";
-const JUDGE: &str = "worker/src/executor/verdict.rs";
-const HELD: &str = "worker/src/executor/store/mod.rs";
-const LOAD: &str = "worker/src/executor/store/load.rs";
-const BEGIN: &str = "worker/src/executor/store/begin.rs";
-const WRITE: &str = "worker/src/executor/store/write.rs";
-const RUNS: &str = "migrations/V8__runs.sql";
-const ORDERS: &str = "migrations/V10__operation.sql";
-
-/// What the steps of the model are in the code. Whoever renames or drops one of these looks here
-/// whether the model still says what the code does.
-const HELD_TO: [(&str, &str, &str); 34] = [
-    ("Take", TURNS, "TAKE_RUNS"),
-    (
-        "Take",
-        TURNS,
-        "idle_turns = idle_turns + 1,\n    turn = (random()",
-    ),
-    ("Load", LOAD, "LOAD_RUNS"),
-    ("Load", LOAD, "ACTION_RECORDS"),
-    ("Load", PERMISSION, "fn permission"),
-    (
-        "Forget",
-        TURNS,
-        "set_config('synchronous_commit', 'off', true)",
-    ),
-    ("Begin", BEGIN, "BEGIN_ATTEMPTS"),
-    ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
-    ("Begin", BEGIN, "held_workspaces"),
-    ("Begin", BEGIN, "i.policy_version = "),
-    ("Begin", BEGIN, "a.answered = EXCLUDED.answered"),
-    ("Send", SEND, "async fn exchange"),
-    ("Send", SEND, "asked.elapsed() < MARGIN"),
-    ("Send", JUDGE, "fn judge"),
-    ("Write", HELD, "HOLD_RUNS"),
-    ("Write", WRITE, "RECORD_ANSWERS"),
-    (
-        "Write",
-        WRITE,
-        "a.begun = i.attempt AND a.answered < i.attempt",
-    ),
-    ("Write", WRITE, "RECORD_CHANGES"),
-    (
-        "Write",
-        WRITE,
-        "WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered",
-    ),
-    ("Write", WRITE, "CLOSE_QUESTIONS"),
-    ("Write", WRITE, "ASK_APPROVALS"),
-    ("Write", WRITE, "KEEP_TURNS"),
-    ("Write", WRITE, "RELEASE_RUNS"),
-    ("Write", WRITE, "WAKE_ANSWERED"),
-    ("Write", WRITE, "END_RUNS"),
-    ("Write", RUNS, "FUNCTION end_runs"),
-    ("Cancel", ORDERS, "FUNCTION cancel_run"),
-    ("Release", ORDERS, "FUNCTION release_hold"),
-    ("Answer", RUNS, "FUNCTION answer_approval"),
-    ("Answer", RUNS, "FOR NO KEY UPDATE OF a"),
-    ("Answer", RUNS, "NEW.approval_id := gen_random_uuid()"),
-    ("Retry", ORDERS, "FUNCTION retry_run"),
-    (
-        "Retry",
-        ORDERS,
-        "a.state IN ('failed', 'denied', 'cancelled', 'retrying')",
-    ),
-    (
-        "Retry",
-        ORDERS,
-        "a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new",
-    ),
-];
-
-#[test]
-fn the_code_has_what_the_model_names() {
-    for (action, file, name) in HELD_TO {
-        let text = read(file);
-        assert!(text.contains(name), "{action}: {file} has no {name:?}");
     }
 }
