@@ -27,6 +27,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
@@ -88,16 +89,18 @@ pub(super) async fn serve(
 /// Waits for the first bytes of the peer and returns them; `None` if none arrive in time.
 async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; HTTP2.len()]> {
     let mut first = [0; HTTP2.len()];
-    let peeking = stream.get_ref().peek(&mut first);
-    let peeking = tokio::time::timeout(IDLE_TIMEOUT, peeking);
-    let stopped = async {
-        stop.cancelled().await;
-        tokio::time::sleep(PARTING).await;
+    let over = async {
+        let stopped = async {
+            stop.cancelled().await;
+            tokio::time::sleep(PARTING).await;
+        };
+        let _ = tokio::time::timeout(IDLE_TIMEOUT, stopped).await;
     };
     let length = tokio::select! {
         biased;
-        peeked = peeking => peeked.ok()?.ok()?,
-        () = stopped => return None,
+        peeked = stream.get_ref().peek(&mut first) => peeked.ok()?,
+        // What has come meanwhile is answered: the system knows of it before the runtime does.
+        () = over => recv(stream.get_ref(), &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?.0,
     };
     (length > 0).then_some(first)
 }
