@@ -100,7 +100,10 @@ async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; H
         biased;
         peeked = stream.get_ref().peek(&mut first) => peeked.ok()?,
         // What has come meanwhile is answered: the system knows of it before the runtime does.
-        () = over => recv(stream.get_ref(), &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?.0,
+        () = over => {
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            recv(stream.get_ref(), &mut first, flags).ok()?.0
+        }
     };
     (length > 0).then_some(first)
 }
