@@ -36,7 +36,9 @@ pub async fn run(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments, minu
     while began.elapsed() < whole {
         if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             looked = Some(Instant::now());
-            looks.push(Look::now(stack, began.elapsed()).await);
+            let look = Look::now(stack, began.elapsed()).await;
+            println!("  after {look}");
+            looks.push(look);
         }
         let is_second_half = began.elapsed() > whole / 2;
         let possible: Vec<&Fault> = faults::ALL

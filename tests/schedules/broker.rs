@@ -37,8 +37,8 @@ pub struct Ledger {
     pub arrived: BTreeMap<String, usize>,
     pub acknowledged: BTreeSet<String>,
     pub refused: BTreeSet<String>,
-    /// Whether it answers nothing.
-    pub is_silent: bool,
+    /// The routing keys under which it answers nothing.
+    pub silent: Vec<&'static str>,
     /// How many more connections it will not take.
     pub refusing: u32,
     /// Connections that nobody has closed.
@@ -183,7 +183,7 @@ impl Channel {
     pub async fn basic_publish(
         &self,
         _: ShortString,
-        _: ShortString,
+        key: ShortString,
         options: BasicPublishOptions,
         _: &[u8],
         properties: BasicProperties,
@@ -207,14 +207,15 @@ impl Channel {
         let mut ledger = self.connection.server.ledger();
         *ledger.arrived.entry(id.to_string()).or_default() += 1;
         drop(ledger);
-        shuttle_tokio::spawn(self.clone().answer(number, id.to_string()));
+        shuttle_tokio::spawn(self.clone().answer(number, id.to_string(), key));
         Ok(PublisherConfirm(confirm))
     }
 
-    async fn answer(self, number: u64, id: String) {
+    async fn answer(self, number: u64, id: String, key: ShortString) {
         dawdle(6).await;
         let server = &self.connection.server;
-        let may_answer = self.connection.whole().is_ok() && !server.ledger().is_silent;
+        let is_silent = server.ledger().silent.contains(&key.as_str());
+        let may_answer = self.connection.whole().is_ok() && !is_silent;
         if !may_answer {
             // Where the connection is broken, who waits may hear of it.
             if self.connection.whole().is_err() && thread_rng().gen_ratio(1, 2) {

@@ -13,7 +13,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     BasicProperties, BrokerTarget, Message, PublishError, Publisher,
     broker::{Server, dawdle},
-    publisher, reach, supervise,
+    publisher,
+    publisher::SILENT_FOR,
+    reach, supervise,
+    time::Instant,
 };
 
 const CALLERS: usize = 3;
@@ -23,9 +26,13 @@ const NEVER: Duration = Duration::from_secs(600);
 const DEADLINE: Duration = Duration::from_secs(2);
 
 fn message(id: &str) -> Message {
+    message_to("webhooks", id)
+}
+
+fn message_to(key: &str, id: &str) -> Message {
     Message {
         exchange: "letterbox.v1",
-        routing_key: "webhooks".to_owned(),
+        routing_key: key.to_owned(),
         properties: BasicProperties::default().with_message_id(id.into()),
         body: Bytes::new(),
     }
@@ -78,6 +85,13 @@ impl Owner {
         while !self.publisher.is_open() {
             yield_now().await;
         }
+    }
+
+    /// Stops, and leaves no connection open.
+    async fn end(self) {
+        self.stop.cancel();
+        self.supervising.await.unwrap();
+        assert_eq!(self.server.open(), 0);
     }
 }
 
@@ -146,23 +160,27 @@ fn trouble(server: &Server) {
 }
 
 /// The broker falls silent and comes back: callers are told so by their deadlines, the connection
-/// is given up, and the next one publishes again.
+/// is given up, the next one is given twice the time, and the one after it publishes again.
 pub async fn a_silent_connection_is_given_up() {
     let owner = owner(2, DEADLINE);
     owner.open().await;
-    owner.server.ledger().is_silent = true;
+    owner.server.ledger().silent = vec!["webhooks"];
     let first = owner.server.ledger().connections();
-    let mut number = 0;
-    // What was answered to on the first connection stays unanswered: only another one helps.
-    while owner.server.ledger().connections() == first {
+    let (mut number, mut last_of_first) = (0, Instant::now());
+    // What was answered to on a silent connection stays unanswered: only another one helps.
+    while owner.server.ledger().connections() < first + 2 {
         number += 1;
         let id = format!("silent-{number}");
         let told = owner.publisher.publish(message(&id)).await;
         assert!(told.is_err(), "{id}");
         assert_true(&owner.server, &id, told);
+        if owner.server.ledger().connections() == first {
+            last_of_first = Instant::now();
+        }
         yield_now().await;
     }
-    owner.server.ledger().is_silent = false;
+    assert!(last_of_first.elapsed() >= 2 * SILENT_FOR);
+    owner.server.ledger().silent.clear();
     loop {
         number += 1;
         let id = format!("again-{number}");
@@ -173,7 +191,37 @@ pub async fn a_silent_connection_is_given_up() {
         }
         yield_now().await;
     }
-    owner.stop.cancel();
-    owner.supervising.await.unwrap();
-    assert_eq!(owner.server.open(), 0);
+    owner.end().await;
+}
+
+/// One queue is silent for long, and another one answers. The connection is given up only if all of
+/// this is late: if nothing was answered for as long as nobody may be silent.
+pub async fn a_silent_queue_costs_no_connection() {
+    let owner = owner(2, DEADLINE);
+    owner.open().await;
+    owner.server.ledger().silent = vec!["forms"];
+    let began = Instant::now();
+    // When the last message was sent that was answered.
+    let mut sent = began;
+    for number in 0.. {
+        let now = Instant::now();
+        let id = format!("other-{number}");
+        let told = owner.publisher.publish(message(&id)).await;
+        assert_true(&owner.server, &id, told);
+        if matches!(told, Ok(()) | Err(PublishError::Refused)) {
+            sent = now;
+        }
+        let silent = format!("silent-{number}");
+        let told = owner.publisher.publish(message_to("forms", &silent)).await;
+        assert!(told.is_err(), "{silent}");
+        if owner.server.ledger().connections() > 1 {
+            assert!(sent.elapsed() >= SILENT_FOR, "{id} was answered");
+            break;
+        }
+        if began.elapsed() > 4 * SILENT_FOR {
+            reach("kept");
+            break;
+        }
+    }
+    owner.end().await;
 }

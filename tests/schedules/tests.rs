@@ -18,6 +18,16 @@ fn a_silent_connection_is_given_up() {
 }
 
 #[test]
+fn a_silent_queue_costs_no_connection() {
+    let scenario = publisher_runs::a_silent_queue_costs_no_connection;
+    check(
+        schedules() / 10,
+        scenario,
+        &["confirmed", "refused", "kept"],
+    );
+}
+
+#[test]
 fn what_ends_begins_again_until_it_is_stopped() {
     let expected = ["failed", "cut off", "stopped"];
     let scenario = supervisor_runs::what_ends_begins_again_until_it_is_stopped;

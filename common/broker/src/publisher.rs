@@ -47,7 +47,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age from which a channel is replaced when the broker refuses a message on it.
 const REFUSING_FOR: Duration = Duration::from_secs(5);
 /// How long a message may be unconfirmed while nothing else is confirmed on its channel.
-const SILENT_FOR: Duration = Duration::from_secs(10);
+pub(crate) const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After how many sessions that ended so a session's patience no longer doubles: it is 40 s.
@@ -276,7 +276,7 @@ impl PublisherSession {
                 }
             };
             let used = channel.clone();
-            former.push(close_when_answered(used, unconfirmed, self.deadline));
+            former.push(self.close_when_answered(used, unconfirmed));
             if is_over {
                 while let Some(closed) = former.next().await {
                     let (): () = closed?;
@@ -285,6 +285,25 @@ impl PublisherSession {
             }
             channel = beside(&mut former, open_channel(connection)).await?;
         }
+    }
+
+    /// Closes a channel when no caller waits for a confirm on it: at the latest after the deadline.
+    async fn close_when_answered(
+        &self,
+        channel: Channel,
+        mut unconfirmed: FuturesUnordered<impl Future<Output = Answered>>,
+    ) -> Result<(), BrokerError> {
+        let answering = async {
+            while let Some(answered) = unconfirmed.next().await {
+                let _: Result<(), PublishError> = answered?;
+                self.note_answer(Instant::now());
+            }
+            Ok::<_, BrokerError>(())
+        };
+        let answered = tokio::time::timeout(self.deadline, answering).await;
+        answered.unwrap_or(Ok(()))?;
+        close_channel(&channel).await;
+        Ok(())
     }
 
     fn note_answer(&self, now: Instant) {
@@ -380,24 +399,6 @@ enum Ended<F> {
     Refusing(FuturesUnordered<F>),
     /// Nothing has come back on it for [`SILENT_FOR`].
     Silent(FuturesUnordered<F>),
-}
-
-/// Closes a channel when no caller waits for a confirm on it: at the latest after `deadline`.
-async fn close_when_answered(
-    channel: Channel,
-    mut unconfirmed: FuturesUnordered<impl Future<Output = Answered>>,
-    deadline: Duration,
-) -> Result<(), BrokerError> {
-    let answering = async {
-        while let Some(answered) = unconfirmed.next().await {
-            let _: Result<(), PublishError> = answered?;
-        }
-        Ok::<_, BrokerError>(())
-    };
-    let answered = tokio::time::timeout(deadline, answering).await;
-    answered.unwrap_or(Ok(()))?;
-    close_channel(&channel).await;
-    Ok(())
 }
 
 /// Carries the result of one publish to its caller.
