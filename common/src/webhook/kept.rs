@@ -271,6 +271,12 @@ mod tests {
         let long = "x".repeat(1_020);
         let headers = kept(&own, &[("x-long", &long), ("x-event", "made")]);
         assert_eq!(headers.unsigned.len(), 1, "there is no room for both");
+        assert_eq!(headers.length(), "x-event".len() + "made".len());
+        let event = "x-event".len() + "1".len();
+        for (long, length) in [(1_010, MAX_BYTES), (1_011, event)] {
+            let headers = kept(&own, &[("x-event", "1"), ("x-long", &"x".repeat(long))]);
+            assert_eq!(headers.length(), length);
+        }
         let twice = kept(&own, &[("x-event", "one"), ("x-event", "two")]);
         assert!(twice.is_empty() && kept(&own, &[("x-event", "\u{e9}")]).is_empty());
     }

@@ -208,7 +208,10 @@ fn the_default_is_as_it_was() {
 #[test]
 fn rules_that_could_be_passed_by_are_none() {
     let good = serde_json::json!({"header": "x-sign", "encoding": "hex", "signed": "{body}"});
-    assert!(Rules::parse(&good.to_string()).is_ok());
+    assert_eq!(
+        Rules::parse(&good.to_string()).unwrap().tolerance_seconds,
+        300
+    );
     for (member, value, problem) in [
         ("header", "x sign".into(), RulesError::Header("header")),
         (
@@ -231,6 +234,28 @@ fn rules_that_could_be_passed_by_are_none() {
         rules[member] = value;
         assert_eq!(Rules::parse(&rules.to_string()), Err(problem), "{rules}");
     }
+    // Pairs need keys that can be told apart.
+    for (separator, key, prefix, is_fine) in [
+        (Some(","), "t", "v1=", true),
+        (None, "t", "v1=", false),
+        (Some(","), "", "v1=", false),
+        (Some(","), "t=", "v1=", false),
+        (Some(","), "t,t", "v1=", false),
+        (Some(","), "t", "v1,", false),
+        (Some(" "), "t", "v1,", true),
+    ] {
+        let pairs = serde_json::json!({"header": "x-sign", "encoding": "hex", "separator": separator,
+            "timestamp_key": key, "prefix": prefix, "signed": "{timestamp}.{body}"});
+        let parsed = Rules::parse(&pairs.to_string());
+        let expected = Some(RulesError::Separator).filter(|_| !is_fine);
+        assert_eq!(parsed.err(), expected, "{pairs}");
+    }
+    let signed = |length: usize| {
+        let mut rules = good.clone();
+        rules["signed"] = format!("{}{{body}}", "x".repeat(length - "{body}".len())).into();
+        Rules::parse(&rules.to_string()).err()
+    };
+    assert_eq!((signed(200), signed(201)), (None, Some(RulesError::Body)));
     for text in [
         "",
         "{}",
@@ -343,4 +368,54 @@ fn an_old_time_is_told_from_a_malformed_header() {
         headers.insert("stripe-signature", value.parse().unwrap());
         assert_eq!(rules.complaint(&headers, 1_000), fault, "{value}");
     }
+}
+
+#[test]
+fn an_owner_is_told_what_is_wrong_with_a_signature() {
+    let rules = Scheme::Letterbox.rules().unwrap();
+    let (digits, others) = ("a".repeat(64), "g".repeat(64));
+    for (values, fault) in [
+        (vec![], DeliveryFault::Missing),
+        (vec![digits.clone(); 2], DeliveryFault::Repeated),
+        (vec![digits.clone()], DeliveryFault::Digest),
+        (vec![digits.to_uppercase()], DeliveryFault::UpperCase),
+        (vec![others], DeliveryFault::NotHex),
+        (vec![format!("sha256={digits}")], DeliveryFault::Prefix),
+        (vec![digits[1..].to_owned()], DeliveryFault::Length),
+        // As base64 ends.
+        (vec!["YQ==".to_owned()], DeliveryFault::Length),
+    ] {
+        let given: Vec<_> = values
+            .iter()
+            .map(|value| (SIGNATURE_HEADER, value.as_str()))
+            .collect();
+        assert_eq!(rules.complaint(&headers(&given), 0), fault, "{values:?}");
+    }
+    // Where the signature is written otherwise, nothing is guessed about it.
+    let given = [("x-hub-signature-256", digits.as_str())];
+    let complaint = Scheme::Github
+        .rules()
+        .unwrap()
+        .complaint(&headers(&given), 0);
+    assert_eq!(complaint, DeliveryFault::Scheme);
+}
+
+#[test]
+fn a_signature_that_is_given_twice_counts() {
+    let rules = Scheme::Stripe.rules().unwrap();
+    let key = rules.key(&Secret::new(b"whsec_test".to_vec())).unwrap();
+    let signed = rules.sign(&key, b"{}", 1_000, "");
+    let (name, value) = &signed.headers[0];
+    let again = value.split(',').next_back().unwrap();
+    let twice = format!("{value},{again}");
+    assert!(rules.verifies(&key, &headers(&[(name.as_str(), &twice)]), b"{}", 1_000));
+}
+
+#[test]
+fn the_id_of_a_message_is_that_of_its_header() {
+    let standard = Scheme::StandardWebhooks.rules().unwrap();
+    let given = headers(&[("webhook-id", "msg_1")]);
+    assert_eq!(standard.id(&given), Some("msg_1"));
+    assert_eq!(standard.id(&headers(&[])), None);
+    assert_eq!(Scheme::Github.rules().unwrap().id(&given), None);
 }
