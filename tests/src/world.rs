@@ -44,30 +44,34 @@ pub struct World {
     _over: Option<Over>,
 }
 
-/// Drops its database on the shared server when the world is over.
+/// Removes its database and its virtual host from the shared servers when the world is over.
 struct Over(String);
 
 impl Drop for Over {
     fn drop(&mut self) {
         // Beside the tests, one after the other: each waits for a checkpoint.
-        static DROPPING: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
+        static REMOVING: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
             let (sender, receiver) = mpsc::channel();
-            std::thread::spawn(move || drop_databases(&receiver));
+            std::thread::spawn(move || remove_worlds(&receiver));
             sender
         });
-        let _ = DROPPING.send(std::mem::take(&mut self.0));
+        let _ = REMOVING.send(std::mem::take(&mut self.0));
     }
 }
 
-fn drop_databases(names: &mpsc::Receiver<String>) {
+fn remove_worlds(names: &mpsc::Receiver<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime.unwrap().block_on(async {
-        let admin = connect(&Servers::shared().database_url).await;
+        let servers = Servers::shared();
+        let admin = connect(&servers.database_url).await;
         for name in names {
             let order = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
             let _ = admin.batch_execute(&order).await;
+            // The broker works for each queue that it has, whether or not anything is in it.
+            let vhost = format!("{}api/vhosts/{name}", servers.dashboard_url);
+            let _ = http_client().delete(vhost).send().await;
         }
     });
 }

@@ -244,8 +244,8 @@ fn rules_that_could_be_passed_by_are_none() {
         (Some(","), "t", "v1,", false),
         (Some(" "), "t", "v1,", true),
     ] {
-        let pairs = serde_json::json!({"header": "x-sign", "encoding": "hex", "separator": separator,
-            "timestamp_key": key, "prefix": prefix, "signed": "{timestamp}.{body}"});
+        let pairs = serde_json::json!({"header": "x-sign", "encoding": "hex", "prefix": prefix,
+            "signed": "{timestamp}.{body}", "separator": separator, "timestamp_key": key});
         let parsed = Rules::parse(&pairs.to_string());
         let expected = Some(RulesError::Separator).filter(|_| !is_fine);
         assert_eq!(parsed.err(), expected, "{pairs}");
