@@ -19,6 +19,7 @@ CREATE TABLE grants (
     handed_in            bigint NOT NULL DEFAULT 0,
     revision             bigint NOT NULL DEFAULT 0,
     renew_at             timestamptz,
+    planned_at           timestamptz NOT NULL DEFAULT now(),
     taken_until          timestamptz,
     refused_at           timestamptz,
     failures             integer NOT NULL DEFAULT 0,
@@ -46,6 +47,8 @@ COMMENT ON COLUMN grants.revision IS
     'Counts what people handed in and exchanges that began: what an earlier one fails with is void';
 COMMENT ON COLUMN grants.renew_at IS
     'When a worker gets the next token; null if nothing is to be done before this one is refused';
+COMMENT ON COLUMN grants.planned_at IS
+    'When renew_at was set: if that is in the future, the clock was set back since, and it is due';
 COMMENT ON COLUMN grants.taken_until IS
     'A worker exchanges it now, or has died; null if none does';
 COMMENT ON COLUMN grants.refused_at IS
@@ -53,6 +56,18 @@ COMMENT ON COLUMN grants.refused_at IS
 COMMENT ON COLUMN grants.failures IS 'Exchanges since the last token that ended without an answer';
 COMMENT ON COLUMN grants.error IS 'Why there is no new token; null if there is one';
 CREATE INDEX grants_due ON grants (renew_at) WHERE renew_at IS NOT NULL;
+CREATE INDEX grants_planned ON grants (planned_at) WHERE renew_at IS NOT NULL;
+
+-- Whoever began a moment later is ahead of now(), by less than five seconds.
+CREATE FUNCTION is_due(grants) RETURNS boolean LANGUAGE sql STABLE
+RETURN $1.renew_at <= now()
+    OR $1.renew_at IS NOT NULL AND $1.planned_at > now() + interval '5 seconds';
+COMMENT ON FUNCTION is_due IS 'Whether a token is to be got by this grant now';
+CREATE FUNCTION is_taken(grants) RETURNS boolean LANGUAGE sql STABLE
+RETURN ($1.taken_until BETWEEN now() AND now() + interval '65 seconds') IS TRUE;
+COMMENT ON FUNCTION is_taken IS
+    'Whether a worker exchanges this grant now: it has a minute, and more was given by a clock '
+    'that has been set back since';
 
 CREATE FUNCTION disconnect_ends_grant() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -75,12 +90,12 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
         -- Each workspace in turn, with ten at a time at most; what has failed comes after the rest.
         SELECT g.workspace_id, g.account_id, g.renew_at, g.failures > 0 AS has_failed,
             row_number() OVER (PARTITION BY g.workspace_id
-                ORDER BY (g.taken_until > now()) IS NOT TRUE, g.failures > 0, g.renew_at) AS turn
-        FROM grants g WHERE g.renew_at <= now()
+                ORDER BY NOT is_taken(g), g.failures > 0, g.renew_at) AS turn
+        FROM grants g WHERE is_due(g)
     ), due AS (
         SELECT g.workspace_id, g.account_id FROM turns t
         JOIN grants g ON g.workspace_id = t.workspace_id AND g.account_id = t.account_id
-        WHERE t.turn <= 10 AND g.renew_at <= now() AND (g.taken_until > now()) IS NOT TRUE
+        WHERE t.turn <= 10 AND is_due(g) AND NOT is_taken(g)
         ORDER BY t.has_failed, t.turn, t.renew_at LIMIT most FOR UPDATE OF g SKIP LOCKED
     ), taken AS (
         -- Whoever took it may have died: another one tries then.
@@ -107,7 +122,8 @@ BEGIN
     -- that have taken it since get nothing for it.
     UPDATE grants g SET failures = 0, error = NULL, taken_until = NULL, revision = g.revision + 1,
         grant_sealed = coalesce(next_grant, CASE WHEN NOT is_spent THEN g.grant_sealed END),
-        renew_at = clock_timestamp() + make_interval(secs => seconds)
+        renew_at = clock_timestamp() + make_interval(secs => seconds),
+        planned_at = clock_timestamp()
     WHERE g.workspace_id = tenant AND g.account_id = account
         AND (g.revision = of_revision OR g.grant_sealed = used_grant);
     IF FOUND THEN
@@ -134,7 +150,8 @@ BEGIN
         renew_at = CASE WHEN is_spent THEN NULL
             WHEN is_final THEN clock_timestamp() + interval '1 hour'
             ELSE clock_timestamp()
-                + least(interval '2 seconds' * 2 ^ least(g.failures, 10), interval '5 minutes') END
+                + least(interval '2 seconds' * 2 ^ least(g.failures, 10), interval '5 minutes') END,
+        planned_at = clock_timestamp()
     WHERE g.workspace_id = tenant AND g.account_id = account AND g.revision = of_revision
     RETURNING g.failures INTO failed;
     IF is_final THEN
@@ -166,7 +183,7 @@ BEGIN
         -- One that is to be renewed may well have ended: whoever renews it was held up.
         (g.refused_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp())
             IS TRUE
-            AND (g.renew_at <= clock_timestamp()) IS NOT TRUE
+            AND is_due(g) IS NOT TRUE
     INTO can_renew, is_again FROM grants g
     WHERE g.workspace_id = tenant AND g.account_id = account FOR UPDATE;
     IF can_renew IS NULL THEN
@@ -182,7 +199,7 @@ BEGIN
         AND a.credential_sealed = used AND a.waits_for IS NULL;
     IF FOUND AND can_renew THEN
         UPDATE grants g SET renew_at = least(g.renew_at, clock_timestamp()),
-            refused_at = clock_timestamp()
+            refused_at = clock_timestamp(), planned_at = clock_timestamp()
         WHERE g.workspace_id = tenant AND g.account_id = account;
     END IF;
     RETURN true;
@@ -207,7 +224,7 @@ BEGIN
     -- With another secret, an exchange that has begun may yet give the next grant.
     UPDATE grants g SET client_secret_sealed = coalesce(secret, g.client_secret_sealed),
         grant_sealed = coalesce(code, g.grant_sealed), handed_in = g.handed_in + 1,
-        revision = g.revision + 1, renew_at = now(), failures = 0, error = NULL,
+        revision = g.revision + 1, renew_at = now(), planned_at = now(), failures = 0, error = NULL,
         taken_until = CASE WHEN code IS NULL AND g.grant_sealed IS NOT NULL THEN g.taken_until END
     WHERE g.workspace_id = tenant AND g.account_id = account AND g.handed_in = since;
     IF FOUND THEN

@@ -232,7 +232,7 @@ async fn a_token_that_was_due_is_no_refused_credential() {
     world.await_state("succeeded", 1).await;
     for number in 1..=2 {
         // Another worker has the grant, and is slow.
-        let held = "UPDATE grants SET renew_at = now(), taken_until = now() + interval '1 hour'";
+        let held = "UPDATE grants SET renew_at = now(), taken_until = now() + interval '1 minute'";
         world.database.batch_execute(held).await.unwrap();
         server.granted(|granted| granted.tokens.clear());
         form.assert_accepts(&format!("late {number}")).await;
@@ -253,6 +253,14 @@ async fn a_token_that_was_due_is_no_refused_credential() {
     server.granted(|granted| granted.tokens.clear());
     form.assert_accepts("ahead").await;
     world.await_state("succeeded", 4).await;
+    // One that was to be renewed then is renewed now, whoever has taken it then.
+    let planned = "UPDATE grants SET planned_at = now() + interval '1 hour',
+        renew_at = now() + interval '2 hours', taken_until = now() + interval '1 hour'";
+    world.database.batch_execute(planned).await.unwrap();
+    eventually("renewed", async || {
+        server.granted(|granted| granted.given) == 5
+    })
+    .await;
 }
 
 /// What gives the next token may work once only: what an exchange gave is kept when others have
