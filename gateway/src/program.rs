@@ -30,7 +30,7 @@ async fn start(
     let config = Config::from_settings(&settings, told)?;
     let traces = letterbox_traces::start(PROGRAM)?;
     let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
-    let sockets = Sockets::bind(settings.listen, settings.admin_listen).await?;
+    let sockets = Sockets::bind(settings.listen, settings.admin_listen)?;
     run(config, sockets, metrics, shutdown::on_signal()?).await;
     traces.end().await;
     Ok(())

@@ -60,10 +60,10 @@ impl Sockets {
     ///
     /// # Errors
     /// Names the address that could not be bound.
-    pub(crate) async fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) fn bind(public: SocketAddr, admin: SocketAddr) -> std::io::Result<Self> {
         Ok(Self {
-            public: bind("public", public).await?,
-            admin: bind("admin", admin).await?,
+            public: bind("public", public)?,
+            admin: bind("admin", admin)?,
         })
     }
 }

@@ -41,7 +41,7 @@ async fn start(
     let config = Config::from_settings(&settings, told)?;
     let traces = letterbox_traces::start(PROGRAM)?;
     let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
-    let socket = bind("admin", settings.admin_listen).await?;
+    let socket = bind("admin", settings.admin_listen)?;
     run(config, socket, metrics, shutdown::on_signal()?).await;
     traces.end().await;
     Ok(())

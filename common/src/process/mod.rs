@@ -16,7 +16,10 @@ pub mod vital;
 
 use std::{error::Error, io, io::Write, net::SocketAddr, process::ExitCode};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// The most connections that the system holds until they are accepted: senders come all at once.
+pub const BACKLOG: u32 = 1_024;
 
 /// The name by which a process identifies itself to its servers: `program@host`.
 #[must_use]
@@ -28,11 +31,22 @@ pub fn name(program: &str) -> String {
 ///
 /// # Errors
 /// Names the address that could not be bound.
-pub async fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
+pub fn bind(socket: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
     let name = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-    let listener = TcpListener::bind(address).await.map_err(name)?;
+    let listener = listen(address).map_err(name)?;
     tracing::info!(socket, address = %listener.local_addr()?, "listening");
     Ok(listener)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // The successor of a process may listen while connections of the former are closing.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The exit code of a program that has ended. Writes its error to standard error.

@@ -5,10 +5,19 @@ mod connection;
 mod places;
 mod unreadable;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
+    sync::Arc,
+    time::Duration,
+};
 
-use futures_util::FutureExt;
-use tokio::net::{TcpListener, TcpStream};
+use letterbox_common::process::BACKLOG;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::OwnedSemaphorePermit,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::places::{Places, Slot};
@@ -18,9 +27,6 @@ use crate::state::Gateway;
 /// The pause after a failed accept (mostly for too many open files), doubled up to the maximum.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// The most connections that the system holds until they are accepted.
-const MAX_BACKLOG: usize = 1_024;
 
 /// A connection of a peer, and its place.
 type Accepted = (TcpStream, IpAddr, Slot);
@@ -70,11 +76,16 @@ impl Listener {
 
     /// Accepts what has connected already.
     pub(crate) fn accept_backlog(&self, connections: &Connections) {
-        for _ in 0..MAX_BACKLOG {
-            match self.accept().now_or_never() {
-                Some(Ok(Some(accepted))) => self.serve(accepted, connections),
-                Some(Ok(None)) => {}
-                Some(Err(_)) | None => return,
+        let backlog = match backlog(&self.socket) {
+            Ok(backlog) => backlog,
+            Err(error) => return tracing::warn!(%error, "accept failed"),
+        };
+        for connection in backlog {
+            let Some(free) = self.places.free_now() else {
+                return;
+            };
+            if let Some(accepted) = self.admit(free, connection) {
+                self.serve(accepted, connections);
             }
         }
     }
@@ -112,14 +123,58 @@ impl Listener {
 
     /// Accepts a connection after taking a place: further connections wait in the system's backlog
     /// and cost nothing here. `None` if the peer has its share already.
-    async fn accept(&self) -> std::io::Result<Option<Accepted>> {
+    async fn accept(&self) -> io::Result<Option<Accepted>> {
         let free = self.places.free().await?;
-        let (stream, peer) = self.socket.accept().await?;
-        let Some(place) = self.places.take(free, peer.ip(), &self.gateway.proxies) else {
-            return Ok(None);
-        };
+        Ok(self.admit(free, self.socket.accept().await?))
+    }
+
+    /// Gives a connection its place; `None` if the peer has its share already.
+    fn admit(
+        &self,
+        free: OwnedSemaphorePermit,
+        (stream, peer): (TcpStream, SocketAddr),
+    ) -> Option<Accepted> {
+        let place = self.places.take(free, peer.ip(), &self.gateway.proxies)?;
         // Fails only if the peer is gone already, which the first read reports.
         let _ = stream.set_nodelay(true);
-        Ok(Some((stream, peer.ip(), place)))
+        Some((stream, peer.ip(), place))
+    }
+}
+
+/// What has connected already. The system itself is asked: it knows of a connection before the
+/// runtime does.
+fn backlog(
+    socket: &TcpListener,
+) -> io::Result<impl Iterator<Item = (TcpStream, SocketAddr)> + use<>> {
+    let socket = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
+    let accept = move || {
+        let (stream, peer) = socket.accept()?;
+        stream.set_nonblocking(true)?;
+        Ok((TcpStream::from_std(stream)?, peer))
+    };
+    let accepted = std::iter::repeat_with(accept).take(BACKLOG as usize);
+    let accepted = accepted.take_while(|accepted: &io::Result<_>| {
+        let error = accepted.as_ref().err();
+        error.is_none_or(|error| error.kind() != io::ErrorKind::WouldBlock)
+    });
+    // One that has gone meanwhile is none.
+    Ok(accepted.flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than the runtime lets a task do at once, and none of them known to it.
+    #[tokio::test]
+    async fn who_has_connected_is_found_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let nobody = tokio::time::timeout(Duration::from_millis(1), listener.accept());
+        assert!(nobody.await.is_err());
+        let connected: Vec<_> = (0..100)
+            .map(|_| std::net::TcpStream::connect(address).unwrap())
+            .collect();
+        assert_eq!(backlog(&listener).unwrap().count(), connected.len());
     }
 }

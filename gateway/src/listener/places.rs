@@ -61,6 +61,11 @@ impl Places {
         free.map_err(std::io::Error::other)
     }
 
+    /// A free place, if there is one.
+    pub(super) fn free_now(&self) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().try_acquire_owned().ok()
+    }
+
     /// Assigns a free place to a peer; `None` if the peer has its share already.
     pub(super) fn take(
         &self,

@@ -23,8 +23,8 @@ async fn start(settings: DeskSettings) -> Result<(), Box<dyn std::error::Error>>
     logging::start(&settings.process)?;
     let config = Config::from_settings(&settings)?;
     let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
-    let public = bind("public", settings.listen).await?;
-    let admin = bind("admin", settings.admin_listen).await?;
+    let public = bind("public", settings.listen)?;
+    let admin = bind("admin", settings.admin_listen)?;
     run(config, public, admin, metrics, shutdown::on_signal()?).await;
     Ok(())
 }
