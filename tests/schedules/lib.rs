@@ -37,7 +37,7 @@ mod process_metrics;
     dead_code,
     reason = "whoever waits for a connection is no subject here"
 )]
-#[path = "../../common/broker/src/publisher.rs"]
+#[path = "../../common/broker/src/publisher/mod.rs"]
 mod publisher;
 
 #[path = "../../gateway/src/acceptance/group.rs"]

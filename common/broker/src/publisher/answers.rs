@@ -1,0 +1,64 @@
+//! Whether the broker still answers: on any channel of a session, and of the sessions before it.
+//!
+//! If nothing comes back on any channel, the session ends, and the next one goes to the next node.
+//! Where that does not help, as when a single queue is silent and nothing is sent to another,
+//! sessions end ever more seldom.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::BrokerError;
+
+/// How long a message may be unconfirmed while nothing else is confirmed on its channel.
+pub(crate) const SILENT_FOR: Duration = Duration::from_secs(10);
+/// After how many sessions that ended so a session's patience no longer doubles: it is 40 s.
+const MAX_DOUBLINGS: u32 = 2;
+
+/// What the broker has answered on all channels.
+pub(super) struct Answers(Mutex<State>);
+
+struct State {
+    last: Instant,
+    /// How many sessions have ended since, because nothing came back.
+    silent_sessions: u32,
+}
+
+impl Default for Answers {
+    /// As if it had answered just now.
+    fn default() -> Self {
+        Self(Mutex::new(State::answered(Instant::now())))
+    }
+}
+
+impl Answers {
+    /// Something has come back.
+    pub(super) fn note(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::answered(now);
+    }
+
+    /// Fails if nothing has come back for [`SILENT_FOR`], or for longer if former sessions ended
+    /// so: then this one is to end, too.
+    pub(super) fn expect(&self) -> Result<(), BrokerError> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let longer = 1 << state.silent_sessions.min(MAX_DOUBLINGS);
+        if state.last.elapsed() < SILENT_FOR * longer {
+            return Ok(());
+        }
+        state.last = Instant::now();
+        state.silent_sessions += 1;
+        Err(BrokerError::Ended("the broker confirms nothing".into()))
+    }
+}
+
+impl State {
+    fn answered(now: Instant) -> Self {
+        Self {
+            last: now,
+            silent_sessions: 0,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The channels of a session: what is published on one, and when it gives way to the next.
+//!
+//! A channel on which the broker refuses, or answers nothing, is replaced: a node that was frozen
+//! may leave one hanging. What it still owes is waited for beside its successor.
+//!
+//! Only an acknowledgement without a returned message counts. A returned message (the topology
+//! makes it impossible) can't be matched to its publish with certainty, so it fails everything in
+//! flight on the connection.
+
+use std::{pin::pin, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{ConfirmSender, Job, PublishError, PublisherSession, SILENT_FOR};
+use crate::{
+    BrokerError, Message,
+    error::{close_channel, with_timeout},
+    metrics,
+};
+
+/// Maximum number of unconfirmed messages on one channel.
+const UNCONFIRMED_MAX: usize = 2_048;
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The age from which a channel is replaced when the broker refuses a message on it.
+const REFUSING_FOR: Duration = Duration::from_secs(5);
+/// How often it is looked at whether anything comes back.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
+    let channel = with_timeout(OPEN_TIMEOUT, connection.create_channel()).await?;
+    let confirming = channel.confirm_select(ConfirmSelectOptions::default());
+    with_timeout(OPEN_TIMEOUT, confirming).await?;
+    Ok(channel)
+}
+
+impl PublisherSession {
+    /// Publishes on one channel after the other until the queue is closed and everything is
+    /// confirmed. A channel on which the broker has refused a message is replaced after a while,
+    /// because the broker keeps refusing on it even when the queue is below its limit again.
+    pub(super) async fn run_channels(
+        &self,
+        connection: &Connection,
+        mut channel: Channel,
+    ) -> Result<(), BrokerError> {
+        let _open = metrics::CHANNELS.hold();
+        // Waited for beside its successor: a silent queue must not hold up the others.
+        let mut former = FuturesUnordered::new();
+        loop {
+            let ended = beside(&mut former, self.run_channel(&channel)).await?;
+            let (is_over, unconfirmed) = match ended {
+                Ended::Closed(unconfirmed) => (true, unconfirmed),
+                Ended::Refusing(unconfirmed) => (false, unconfirmed),
+                Ended::Silent(unconfirmed) => {
+                    self.answers.expect()?;
+                    (false, unconfirmed)
+                }
+            };
+            let used = channel.clone();
+            former.push(self.close_when_answered(used, unconfirmed));
+            if is_over {
+                while let Some(closed) = former.next().await {
+                    let (): () = closed?;
+                }
+                return Ok(());
+            }
+            channel = beside(&mut former, open_channel(connection)).await?;
+        }
+    }
+
+    /// Closes a channel when no caller waits for a confirm on it: at the latest after the deadline.
+    async fn close_when_answered(
+        &self,
+        channel: Channel,
+        mut unconfirmed: FuturesUnordered<impl Future<Output = Answered>>,
+    ) -> Result<(), BrokerError> {
+        let answering = async {
+            while let Some(answered) = unconfirmed.next().await {
+                let _: Result<(), PublishError> = answered?;
+                self.answers.note(Instant::now());
+            }
+            Ok::<_, BrokerError>(())
+        };
+        let answered = tokio::time::timeout(self.deadline, answering).await;
+        answered.unwrap_or(Ok(()))?;
+        close_channel(&channel).await;
+        Ok(())
+    }
+
+    /// Publishes on one channel.
+    async fn run_channel(
+        &self,
+        channel: &Channel,
+    ) -> Result<Ended<impl Future<Output = Answered> + use<>>, BrokerError> {
+        let (opened, mut unconfirmed) = (Instant::now(), FuturesUnordered::new());
+        // How many looks in a row have found that the broker owes an answer on this channel. Counted,
+        // because a process that was held up has not read what came meanwhile.
+        let mut silent_looks = 0;
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // Confirms first: callers wait for them, and they make room for new messages.
+                biased;
+                Some(returned) = unconfirmed.next() => {
+                    let result: Result<(), PublishError> = returned?;
+                    silent_looks = 0;
+                    self.answers.note(Instant::now());
+                    // A full queue refuses everything: one new channel for each refusal would not
+                    // help.
+                    if result.is_err() && opened.elapsed() > REFUSING_FOR {
+                        return Ok(Ended::Refusing(unconfirmed));
+                    }
+                }
+                _ = look.tick() => {
+                    // A broker that blocks publishing says so, and confirms nothing meanwhile.
+                    if unconfirmed.is_empty() || !*self.open.borrow() {
+                        silent_looks = 0;
+                        continue;
+                    }
+                    silent_looks += 1;
+                    if LOOK_EVERY * silent_looks > SILENT_FOR {
+                        return Ok(Ended::Silent(unconfirmed));
+                    }
+                }
+                // At the limit, jobs stay in the queue: there other channels can take them.
+                job = self.jobs.recv(), if unconfirmed.len() < UNCONFIRMED_MAX => match job {
+                    Ok(job) => if let Some((pending, confirm)) = send(channel, job).await? {
+                        unconfirmed.push(forward(pending, confirm));
+                    },
+                    Err(_) => return Ok(Ended::Closed(unconfirmed)),
+                },
+            }
+        }
+    }
+}
+
+/// Waits for `main`, and meanwhile for what former channels still owe.
+async fn beside<T>(
+    former: &mut FuturesUnordered<impl Future<Output = Result<(), BrokerError>>>,
+    main: impl Future<Output = Result<T, BrokerError>>,
+) -> Result<T, BrokerError> {
+    let mut main = pin!(main);
+    loop {
+        tokio::select! {
+            done = &mut main => return done,
+            Some(closed) = former.next() => { let (): () = closed?; }
+        }
+    }
+}
+
+/// What the broker answered to one publish; an error ends the session.
+type Answered = Result<Result<(), PublishError>, BrokerError>;
+
+/// Why a channel is no longer used, and what is not confirmed on it yet.
+enum Ended<F> {
+    /// There is nothing more to publish.
+    Closed(FuturesUnordered<F>),
+    /// The broker has refused a message on it.
+    Refusing(FuturesUnordered<F>),
+    /// Nothing has come back on it for [`SILENT_FOR`].
+    Silent(FuturesUnordered<F>),
+}
+
+/// Writes one message to the connection, unless its caller has given up.
+async fn send(
+    channel: &Channel,
+    job: Job,
+) -> Result<Option<(PublisherConfirm, ConfirmSender)>, BrokerError> {
+    // Its caller has been given an error and has spilled the message or will try again.
+    if job.confirm.is_closed() {
+        return Ok(None);
+    }
+    let Message {
+        exchange,
+        routing_key,
+        properties,
+        body,
+    } = job.message;
+    // Otherwise the broker would acknowledge a message that it has no queue for.
+    let mandatory = BasicPublishOptions {
+        mandatory: true,
+        ..Default::default()
+    };
+    // On an error the sender is dropped, which its caller reads as `Lost`.
+    let pending = channel
+        .basic_publish(
+            exchange.into(),
+            routing_key.into(),
+            mandatory,
+            &body,
+            properties,
+        )
+        .await?;
+    Ok(Some((pending, job.confirm)))
+}
+
+/// Waits for one confirm and forwards it to its caller. An error ends the session, and everything
+/// in flight with it.
+async fn forward(pending: PublisherConfirm, confirm: ConfirmSender) -> Answered {
+    let result = match pending.await? {
+        Confirmation::Ack(None) => Ok(()),
+        Confirmation::Nack(None) => Err(PublishError::Refused),
+        // Whose message was returned is uncertain, so all that are in flight count as lost.
+        Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
+            return Err(BrokerError::Ended(
+                "a message was returned: there is no queue for it".into(),
+            ));
+        }
+        Confirmation::NotRequested => {
+            return Err(BrokerError::Ended("the channel does not confirm".into()));
+        }
+    };
+    // The caller may have given up; the message keeps its id, so a second publish is harmless.
+    let _ = confirm.send(result);
+    Ok(result)
+}
