@@ -1,6 +1,10 @@
 //! The database's clock, which can be set forth and back while it runs.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use letterbox_tests::folder;
 
@@ -35,6 +39,22 @@ impl Clock {
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("FAKETIME_CACHE_DURATION", "1".to_owned()),
         ]
+    }
+
+    /// Removes what killed processes have left of their clocks: the library ends a process that comes
+    /// to have the number of one of them.
+    pub fn sweep(&self) {
+        let Ok(left) = fs::read_dir("/dev/shm") else {
+            return;
+        };
+        for path in left.flatten().map(|left| left.path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let of = ["faketime_shm_", "sem.faketime_sem_"];
+            let pid = of.iter().find_map(|of| name.strip_prefix(of));
+            if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                let _ = fs::remove_file(&path);
+            }
+        }
     }
 
     /// Sets it so many seconds ahead of the machine's; whether that can be done.

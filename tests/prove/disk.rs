@@ -42,6 +42,17 @@ impl Disk {
         let _ = fs::remove_file(self.ballast());
     }
 
+    /// How many MiB are used of it; not a number if nobody can tell.
+    pub fn used(&self) -> f64 {
+        let mut df = Command::new("df");
+        let told = df.args(["-m", "--output=used"]).arg(&self.folder).output();
+        let told = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned());
+        let used = told
+            .ok()
+            .and_then(|told| told.lines().last()?.trim().parse().ok());
+        used.unwrap_or(f64::NAN)
+    }
+
     fn ballast(&self) -> PathBuf {
         self.folder.join("ballast")
     }

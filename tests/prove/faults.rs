@@ -1,7 +1,7 @@
 //! Everything that is broken on purpose. Each fault says how often it could be seen to happen: an
 //! ended process, a cut connection, an alarm that was raised.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
 use letterbox_tests::{PrivateServer, Proxy};
@@ -27,7 +27,10 @@ const RESEMBLES: &[&str] = &[
     "RabbitMQ: nothing arrives there",
     "RabbitMQ: disk alarm",
     "PostgreSQL: nothing arrives there",
+    "PostgreSQL: nothing comes back",
     "PostgreSQL: connections slow",
+    "senders: nothing comes back",
+    "accounts: connections cut",
     "PostgreSQL: clock set back",
 ];
 
@@ -88,6 +91,8 @@ pub static ALL: &[Fault] = faults! {
     "RabbitMQ: connections slow" => |stack| network(stack, brokers, delay, 3_000);
     "RabbitMQ: nothing arrives there" =>
         |stack| network(stack, brokers, Proxy::stall_to_server, 4_000);
+    "RabbitMQ: nothing comes back" =>
+        |stack| network(stack, brokers, Proxy::stall_to_client, 4_000);
     "RabbitMQ: cut in the middle of a frame" => |stack| network(stack, brokers, Proxy::tear, 500);
     "PostgreSQL: connections cut" => |stack| network(stack, databases, Proxy::cut, 500);
     "PostgreSQL: connections half-open" => |stack| network(stack, databases, Proxy::stall, 4_000);
@@ -96,6 +101,15 @@ pub static ALL: &[Fault] = faults! {
         |stack| network(stack, databases, Proxy::stall_to_server, 4_000);
     "PostgreSQL: cut in the middle of a frame" =>
         |stack| network(stack, databases, Proxy::tear, 500);
+    "PostgreSQL: nothing comes back" =>
+        |stack| network(stack, databases, Proxy::stall_to_client, 4_000);
+    "senders: connections cut" => |stack| from_senders(stack, Proxy::cut);
+    "senders: nothing comes back" => |stack| from_senders(stack, Proxy::stall_to_client);
+    "senders: cut in the middle" => |stack| from_senders(stack, Proxy::tear);
+    "accounts: connections cut" => |stack| network(stack, accounts, Proxy::cut, 1_000);
+    "accounts: nothing comes back" =>
+        |stack| network(stack, accounts, Proxy::stall_to_client, 3_000);
+    "accounts: cut in the middle" => |stack| network(stack, accounts, Proxy::tear, 1_000);
     "RabbitMQ: memory alarm" => |stack| alarm(
         stack,
         &["set_vm_memory_high_watermark", "absolute", "1MB"],
@@ -192,36 +206,51 @@ async fn replace_all(stack: &Stack) -> u64 {
     replaced
 }
 
-fn brokers(member: &Member) -> &Way {
-    &member.to_broker
+fn brokers(stack: &Stack) -> Vec<&Way> {
+    stack.members().map(|member| &member.to_broker).collect()
 }
 
-fn databases(member: &Member) -> &Way {
-    &member.to_database
+fn databases(stack: &Stack) -> Vec<&Way> {
+    stack.members().map(|member| &member.to_database).collect()
+}
+
+fn accounts(stack: &Stack) -> Vec<&Way> {
+    vec![&stack.to_accounts]
+}
+
+fn senders(stack: &Stack) -> Vec<&Way> {
+    let gateways = stack.gateways.iter();
+    gateways.map(|gateway| &gateway.from_senders).collect()
 }
 
 fn delay(proxy: &Proxy) {
     proxy.delay(Duration::from_millis(300));
 }
 
-/// Harms the connections of all processes to one server.
+/// Harms all connections of a kind.
 async fn network(
     stack: &Stack,
-    which: fn(&Member) -> &Way,
+    which: fn(&Stack) -> Vec<&Way>,
     harm: fn(&Proxy),
     milliseconds: u64,
 ) -> u64 {
-    let harmed = || {
-        stack
-            .members()
-            .map(|member| which(member).harmed())
-            .sum::<u64>()
-    };
+    let ways = which(stack);
+    let harmed = || ways.iter().map(|way| way.harmed()).sum::<u64>();
     let before = harmed();
-    stack.members().for_each(|one| which(one).each(harm));
+    ways.iter().for_each(|way| way.each(harm));
     pause(milliseconds).await;
-    stack.members().for_each(|one| which(one).each(Proxy::pass));
+    ways.iter().for_each(|way| way.each(Proxy::pass));
     harmed() - before
+}
+
+/// Harms the connections of senders, who come through the proxies meanwhile: otherwise they would
+/// not see that a gateway is away.
+async fn from_senders(stack: &Stack, harm: fn(&Proxy)) -> u64 {
+    stack.doors.are_harmed.store(true, Relaxed);
+    pause(500).await;
+    let harmed = network(stack, senders, harm, 1_500).await;
+    stack.doors.are_harmed.store(false, Relaxed);
+    harmed
 }
 
 async fn alarm(stack: &Stack, raise: &[&str], clear: &[&str]) -> u64 {
@@ -335,13 +364,7 @@ async fn lock_tables(stack: &Stack) -> u64 {
     let locked =
         "BEGIN; LOCK TABLE webhook_deliveries, form_submissions, open_batches, signals, runs,
         active_runs IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT";
-    // One that meets a deadlock is given up, and tried again.
-    for _ in 0..5 {
-        if stack.sql(locked).await {
-            return 1;
-        }
-    }
-    0
+    stack.sql_at_last(locked).await.into()
 }
 
 async fn fill_disk(stack: &Stack) -> u64 {

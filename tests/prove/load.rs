@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,11 +22,26 @@ const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Where things are sent: each door at each gateway.
+/// Where things are sent: each door at each gateway, and then at each through its proxy.
 pub struct Doors {
     pub webhooks: Vec<Webhook>,
-    /// Of each door several forms, each at every gateway.
+    /// Of each door several forms.
     pub forms: HashMap<Door, Vec<Vec<Form>>>,
+    /// Whether senders go through the proxies.
+    pub are_harmed: AtomicBool,
+}
+
+impl Doors {
+    /// One after the other, of those that are gone through now.
+    fn at<'a, T>(&self, places: &'a [T], number: usize) -> &'a T {
+        let (direct, through) = places.split_at(places.len() / 2);
+        let places = if self.are_harmed.load(Relaxed) {
+            through
+        } else {
+            direct
+        };
+        &places[number % places.len()]
+    }
 }
 
 /// What was sent so far.
@@ -113,13 +131,13 @@ async fn send(doors: Arc<Doors>, door: Door, name: String, number: usize, record
         let gateway = number + attempt;
         let request = match door {
             Door::Webhook => {
-                let webhook = &doors.webhooks[gateway % doors.webhooks.len()];
+                let webhook = doors.at(&doors.webhooks, gateway);
                 webhook.request(json!({ "name": name }).to_string())
             }
             _ => {
                 let forms = &doors.forms[&door];
                 let at = &forms[number % forms.len()];
-                submission(&at[gateway % at.len()], &name)
+                submission(doors.at(at, gateway), &name)
             }
         };
         match request.timeout(PATIENCE).send().await {

@@ -10,12 +10,14 @@ use crate::way::Way;
 
 /// A gateway, a worker or the desk.
 pub struct Member {
-    program: &'static str,
+    pub program: &'static str,
     /// Where it listens for senders or people.
     pub url: String,
     settings: Vec<(&'static str, String)>,
     pub to_database: Way,
     pub to_broker: Way,
+    /// Where senders come through who are to be harmed.
+    pub from_senders: Way,
     process: Mutex<Option<Process>>,
     /// Its fail points, from its next start on.
     armed: Mutex<String>,
@@ -32,6 +34,7 @@ impl Member {
         let to_database = Way::to(&world.database_url).await;
         let to_broker = Way::to(&world.amqp_url).await;
         let url = format!("http://{address}");
+        let from_senders = Way::to(&url).await;
         let listen = match program {
             "letterbox-desk" => "LETTERBOX_DESK_LISTEN",
             _ => "LETTERBOX_LISTEN",
@@ -49,6 +52,7 @@ impl Member {
             settings,
             to_database,
             to_broker,
+            from_senders,
             process: Mutex::default(),
             armed: Mutex::default(),
             former: Mutex::default(),

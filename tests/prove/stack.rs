@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -26,6 +26,7 @@ use crate::{
     member::Member,
     servers::Servers,
     tokens::{self, Tokens},
+    way::Way,
 };
 
 /// The queue of the subscription.
@@ -53,6 +54,8 @@ pub struct Stack {
     pub workers: [Member; 2],
     pub desk: Member,
     pub doors: Arc<Doors>,
+    /// To the accounts of all runs, and to the server of their tokens.
+    pub to_accounts: Way,
     _peer: Peer,
     arrivals: Arc<Mutex<Vec<Arrival>>>,
     /// Names and ids of the messages of the subscription.
@@ -76,7 +79,8 @@ impl Stack {
         let desk = Member::new("letterbox-desk", &world).await;
         let arrivals = Arc::<Mutex<Vec<Arrival>>>::default();
         let peer = Peer::start(script(arrivals.clone())).await;
-        let (doors, owner) = set_up(&world, &gateways, &peer).await;
+        let to_accounts = Way::to(&peer.url).await;
+        let (doors, owner) = set_up(&world, &gateways, &to_accounts.url).await;
         let stack = Self {
             messages: read_messages(&world.amqp_url),
             world,
@@ -85,6 +89,7 @@ impl Stack {
             workers,
             desk,
             doors: Arc::new(doors),
+            to_accounts,
             _peer: peer,
             arrivals,
             answered: Arc::default(),
@@ -110,9 +115,13 @@ impl Stack {
     /// # Panics
     /// When it does not get well.
     pub async fn heal(&self) {
+        self.servers.clock.sweep();
+        self.to_accounts.each(Proxy::pass);
+        self.doors.are_harmed.store(false, Ordering::Relaxed);
         for member in self.members() {
             member.to_database.each(Proxy::pass);
             member.to_broker.each(Proxy::pass);
+            member.from_senders.each(Proxy::pass);
             member.start(&self.world).await;
         }
         let deadline = Instant::now() + PATIENCE;
@@ -169,7 +178,17 @@ impl Stack {
 
     /// Ends all leases: what would take a minute happens now.
     pub async fn expire(&self) -> bool {
-        self.sql(EXPIRE).await
+        self.sql_at_last(EXPIRE).await
+    }
+
+    /// Runs statements that may meet a deadlock: then they are given up, and tried again.
+    pub async fn sql_at_last(&self, statements: &str) -> bool {
+        for _ in 0..5 {
+            if self.sql(statements).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether nothing is under way any more.
@@ -233,13 +252,13 @@ impl Stack {
         of_prefix.cloned().collect()
     }
 
-    /// Publishes messages that no worker can read.
+    /// Publishes messages that no worker can read, at the doors in turn.
     pub async fn publish_unreadable(&self, count: usize) {
-        for number in 0..count {
+        for (number, key) in ["webhooks", "forms"].iter().cycle().take(count).enumerate() {
             let properties = lapin::BasicProperties::default();
             let message = letterbox_broker::Message {
                 exchange: letterbox_broker::topology::EXCHANGE,
-                routing_key: "webhooks".into(),
+                routing_key: (*key).into(),
                 properties: properties.with_message_id(format!("unreadable {number}").into()),
                 body: "{}".into(),
             };
@@ -287,7 +306,7 @@ async fn new_pair(program: &'static str, world: &World) -> [Member; 2] {
 }
 
 /// Webhook, forms and subscription of one workspace.
-async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, String) {
+async fn set_up(world: &World, gateways: &[Member; 2], accounts: &str) -> (Doors, String) {
     gateways[0].start(world).await;
     let first = world.gateway().await;
     let webhook = world.webhook(&first).await;
@@ -313,13 +332,13 @@ async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, S
         .set_policy(workspace, &policy.to_string())
         .await
         .unwrap();
-    world.connect(workspace, user, "asked", &peer.url).await;
+    world.connect(workspace, user, "asked", accounts).await;
     let by_grant = NewGrant {
         workspace,
         user,
         name: "crm".to_owned(),
-        base_url: peer.url.parse().unwrap(),
-        token_url: format!("{}{}", peer.url, tokens::PATH).parse().unwrap(),
+        base_url: accounts.parse().unwrap(),
+        token_url: format!("{accounts}{}", tokens::PATH).parse().unwrap(),
         authorize_url: None,
         client_id: "prover".to_owned(),
         client_secret: Some(Secret::new(b"prover-secret".to_vec())),
@@ -335,6 +354,9 @@ async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, S
         (Door::Agent, json!([agent()])),
         (Door::Approval, json!([approved])),
     ];
+    let direct = gateways.iter().map(|gateway| &gateway.url);
+    let through = gateways.iter().map(|gateway| &gateway.from_senders.url);
+    let urls: Vec<_> = direct.chain(through).collect();
     let mut forms = HashMap::new();
     for (door, actions) in actions {
         let of_door: &mut Vec<_> = forms.entry(door).or_default();
@@ -343,15 +365,15 @@ async fn set_up(world: &World, gateways: &[Member; 2], peer: &Peer) -> (Doors, S
         for _ in 0..(in_a_second.ceil() as usize * FORMS) | 1 {
             let definition = definition_with(actions.clone());
             let form = world.form_of(&first, workspace, user, &definition).await;
-            let at = gateways.iter().map(|gateway| form.behind(&gateway.url));
-            of_door.push(at.collect());
+            of_door.push(urls.iter().map(|url| form.behind(url)).collect());
         }
     }
-    let webhooks = gateways
-        .iter()
-        .map(|gateway| webhook.behind(&gateway.url))
-        .collect();
-    (Doors { webhooks, forms }, user.to_string())
+    let doors = Doors {
+        webhooks: urls.iter().map(|url| webhook.behind(url)).collect(),
+        forms,
+        are_harmed: AtomicBool::new(false),
+    };
+    (doors, user.to_string())
 }
 
 /// What runs call: keeps what arrives, and answers as a model and as tools would.

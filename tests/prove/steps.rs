@@ -33,6 +33,18 @@ struct Step {
     who: fn(&Stack) -> &[Member],
 }
 
+impl Step {
+    /// Where it can fail: nothing comes before what arrives, or between an answer and its end, and
+    /// what comes after a commit comes after the whole statement.
+    fn sides(&self) -> &'static [&'static str] {
+        match self.part {
+            "receive" => &["after"],
+            "answer" | "commit" => &["before"],
+            _ => &["before", "after"],
+        }
+    }
+}
+
 macro_rules! steps {
     ($($part:literal: $($name:literal)+ of $who:ident;)+) => {
         &[$($(Step {
@@ -52,15 +64,19 @@ static STEPS: &[Step] = steps! {
     "settle": "statement.close_batches" of gateways;
     "answer": "answer" of gateways;
     "spill": "statement.spill_batches" of gateways;
-    "relay": "statement.take_spilled" "publish.webhooks" "statement.close_spilled" of workers;
+    "relay": "statement.take_spilled" "publish.webhooks" "publish.forms"
+        "statement.close_spilled" of workers;
+    "receive": "receive" of workers;
     "apply": "statement.store_signals" "statement.record_runs" of workers;
+    "commit": "commit.store_signals" "commit.record_runs" "commit.begin_attempts"
+        "commit.write_steps" of workers;
     "acknowledge": "acknowledge" of workers;
-    "dead-letter": "publish.letterbox.v1.webhooks" of workers;
+    "dead-letter": "publish.letterbox.v1.webhooks" "publish.letterbox.v1.forms" of workers;
     "take": "statement.take_runs" of workers;
     "begin": "statement.begin_attempts" of workers;
     "send": "request" of workers;
     "record": "statement.write_steps" of workers;
-    "refresh": "statement.take_grants" "statement.keep_token" of workers;
+    "refresh": "statement.take_grants" "exchange" "statement.keep_token" of workers;
     "subscribe": "statement.take_subscriptions" "publish.signals" "statement.move_cursor"
         of workers;
 };
@@ -76,11 +92,7 @@ pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
     );
     let mut is_good = true;
     for step in std::iter::once(first).chain(wanted) {
-        for side in ["before", "after"] {
-            // Nothing comes between an answer and its end.
-            if step.name == "answer" && side == "after" {
-                continue;
-            }
+        for side in step.sides() {
             let point = format!("{}.{side}", step.name);
             let mut cells = Vec::new();
             let mut complaints = Vec::new();

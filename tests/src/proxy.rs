@@ -25,6 +25,8 @@ enum Mode {
     Stall,
     /// What the client sends does not arrive; what the server sends does.
     StallToServer,
+    /// What the server sends does not arrive; what the client sends does.
+    StallToClient,
     /// Everything arrives, later.
     Delay(Duration),
     /// Connections are closed in the middle of what is said next.
@@ -110,6 +112,10 @@ impl Proxy {
         self.mode.send_replace(Mode::StallToServer);
     }
 
+    pub fn stall_to_client(&self) {
+        self.mode.send_replace(Mode::StallToClient);
+    }
+
     /// Lets everything arrive so much later.
     pub fn delay(&self, by: Duration) {
         self.mode.send_replace(Mode::Delay(by));
@@ -139,10 +145,8 @@ async fn carry(client: TcpStream, server: String, weather: Weather) {
     };
     let ((client_in, client_out), (server_in, server_out)) =
         (client.into_split(), server.into_split());
-    let stalls = [Mode::Stall, Mode::StallToServer];
-    let up = pump(client_in, server_out, weather.clone(), stalls);
-    let stalls = [Mode::Stall, Mode::Stall];
-    let down = pump(server_in, client_out, weather.clone(), stalls);
+    let up = pump(client_in, server_out, weather.clone(), Mode::StallToServer);
+    let down = pump(server_in, client_out, weather.clone(), Mode::StallToClient);
     tokio::select! {
         () = up => {}
         () = down => {}
@@ -154,15 +158,20 @@ async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut weather: Weather,
-    stalls: [Mode; 2],
+    one_way: Mode,
 ) {
+    let stalls = |mode: Mode| mode == Mode::Stall || mode == one_way;
+    let spares = |mode: Mode| match mode {
+        Mode::StallToServer | Mode::StallToClient => mode != one_way,
+        mode => mode == Mode::Pass,
+    };
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         let mode = *weather.modes.borrow();
-        if mode != Mode::Pass && (mode != Mode::StallToServer || stalls.contains(&mode)) {
+        if !spares(mode) {
             weather.note();
         }
-        let flowing = weather.modes.wait_for(|mode| !stalls.contains(mode));
+        let flowing = weather.modes.wait_for(|mode| !stalls(*mode));
         let Ok(mode) = flowing.await.map(|mode| *mode) else {
             return;
         };

@@ -71,7 +71,10 @@ fn remove_worlds(names: &mpsc::Receiver<String>) {
             let _ = admin.batch_execute(&order).await;
             // The broker works for each queue that it has, whether or not anything is in it.
             let vhost = format!("{}api/vhosts/{name}", servers.dashboard_url);
-            let _ = http_client().delete(vhost).send().await;
+            match http_client().delete(vhost).send().await {
+                Ok(answer) if answer.status().is_success() => {}
+                refused => eprintln!("a virtual host is left: {refused:?}"),
+            }
         }
     });
 }

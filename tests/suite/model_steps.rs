@@ -48,12 +48,17 @@ const BESIDE: &[(&str, &str)] = &[
     ("merge what is remembered", "statement.empty_segment"),
     (
         "renew access tokens",
-        "statement.take_grants statement.keep_token",
+        "statement.take_grants exchange statement.keep_token",
     ),
     (
         "bury what can't be read, and serve subscriptions",
-        "publish.letterbox.v1.webhooks statement.take_subscriptions publish.signals
-         statement.move_cursor",
+        "publish.letterbox.v1.webhooks publish.letterbox.v1.forms statement.take_subscriptions
+         publish.signals statement.move_cursor",
+    ),
+    (
+        "hand over what the next step changes, and undo a statement before it is committed",
+        "receive commit.store_signals commit.record_runs commit.begin_attempts
+         commit.write_steps",
     ),
 ];
 
@@ -117,7 +122,7 @@ const RUNS: &str = "migrations/V8__runs.sql";
 const ORDERS: &str = "migrations/V10__operation.sql";
 
 /// What the steps of the model of runs are in the code. Whoever renames or drops one of these looks
-/// there whether the model still says what the code does.
+/// in `models/runs.rs` whether the model still says what the code does.
 const HELD_TO: [(&str, &str, &str); 34] = [
     ("Take", TURNS, "TAKE_RUNS"),
     (

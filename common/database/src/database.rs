@@ -231,7 +231,7 @@ impl Database {
         name: &'static str,
         work: &W,
     ) -> Result<Option<W::Output>, DatabaseError> {
-        self.run(name, &InTransaction(work)).await
+        self.run(name, &InTransaction { name, work }).await
     }
 
     /// Runs a call with everything that all calls share: time limit, retries, latency, log line.
@@ -348,14 +348,20 @@ impl Call for Execute<'_> {
     }
 }
 
-struct InTransaction<'w, W>(&'w W);
+struct InTransaction<'w, W> {
+    name: &'static str,
+    work: &'w W,
+}
 
 impl<W: Work> Call for InTransaction<'_, W> {
     type Output = Option<W::Output>;
 
     async fn call(&self, session: Session<'_>) -> Result<Self::Output, DatabaseError> {
         let transaction = Transaction::begin(session).await?;
-        let output = self.0.run(&transaction).await?;
+        let output = self.work.run(&transaction).await?;
+        if fails(&["commit", self.name, "before"]).await {
+            return Err(DatabaseError::rolled_back(self.name));
+        }
         match &output {
             Some(_) => transaction.commit().await?,
             None => transaction.roll_back().await?,

@@ -70,7 +70,12 @@ impl QueueReader {
                     self.cancel().await?;
                 }
                 batch = self.deliveries.next() => return match batch {
-                    Some(batch) => Ok(Some(batch.into_iter().collect::<lapin::Result<_>>()?)),
+                    Some(batch) => {
+                        if fails(&["receive.after"]).await {
+                            return Err(BrokerError::Ended("a fail point".into()));
+                        }
+                        Ok(Some(batch.into_iter().collect::<lapin::Result<_>>()?))
+                    }
                     None if self.cancelled => Ok(None),
                     // The broker cancelled it because the queue was deleted: a new session has
                     // to declare the queue again.
