@@ -62,7 +62,8 @@ fn examine_nodes(nodes: &[Value]) -> Vec<Finding> {
             alarmed == 0,
             Verdict::Failure,
             format!("{alarmed} of {} nodes block publishing", nodes.len()),
-            "free memory or disk on those nodes; signals and forms are spilled meanwhile",
+            "rabbitmq-diagnostics alarms says where to free memory or disk; what is accepted is \
+             spilled meanwhile",
         ),
         Finding::new(
             "broker disk limit",
@@ -100,14 +101,14 @@ fn examine_queues(ours: &[Value], nodes: usize) -> Vec<Finding> {
             &other,
             Verdict::Failure,
             "all are quorum queues",
-            "empty and delete them, then letterbox migrate",
+            "rabbitmqctl delete_queue --if-empty NAME, then letterbox migrate",
         ),
         Finding::of_list(
             "queue arguments",
             &differs,
             Verdict::Failure,
             "as they are declared",
-            "empty and delete them, then letterbox migrate",
+            "rabbitmqctl delete_queue --if-empty NAME, then letterbox migrate",
         ),
         Finding::of_list(
             "queue members",

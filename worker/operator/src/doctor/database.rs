@@ -35,14 +35,17 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backe
     (SELECT pg_has_role(relowner, 'pg_read_all_stats', 'MEMBER') FROM pg_class
      WHERE oid = 'signals'::regclass) AS sees_sessions";
 
-    /// Logins that are connected and have the rights of more than one kind of process.
+    /// Logins that have the rights of more than one kind of process, or such that none needs;
+    /// superusers only if they are connected.
     MIGHTY_LOGINS = doctor_logins "
-SELECT r.rolname::text AS login, r.rolsuper AS is_superuser
-FROM pg_roles r
-WHERE r.oid IN (SELECT usesysid FROM pg_stat_activity WHERE datname = current_database())
-    AND (SELECT count(*) FROM pg_roles o WHERE o.rolname IN ('letterbox_gateway',
+SELECT r.rolname::text AS login, CASE WHEN r.rolsuper THEN 'superuser'
+    WHEN r.rolbypassrls THEN 'BYPASSRLS' WHEN r.rolcreaterole THEN 'CREATEROLE' END AS attribute
+FROM pg_roles r, LATERAL (SELECT count(*) FROM pg_roles o WHERE o.rolname IN ('letterbox_gateway',
         'letterbox_worker', 'letterbox_operator', 'letterbox_desk')
-        AND pg_has_role(r.oid, o.oid, 'MEMBER')) > 1
+        AND pg_has_role(r.oid, o.oid, 'MEMBER')) AS kinds
+WHERE r.rolcanlogin AND (NOT r.rolsuper OR r.oid IN (
+        SELECT usesysid FROM pg_stat_activity WHERE datname = current_database()))
+    AND (kinds.count > 1 OR kinds.count = 1 AND (r.rolbypassrls OR r.rolcreaterole))
 ORDER BY r.rolname";
 
     /// Settings in which living processes differ: what each should agree on.
@@ -111,13 +114,11 @@ from_row!(Sessions {
 
 struct MightyLogin {
     login: String,
-    is_superuser: bool,
+    /// What PostgreSQL calls a right that no process needs.
+    attribute: Option<String>,
 }
 
-from_row!(MightyLogin {
-    login,
-    is_superuser
-});
+from_row!(MightyLogin { login, attribute });
 
 struct Differing {
     name: String,
@@ -198,7 +199,7 @@ impl Operator {
                 &waiting,
                 Verdict::Warning,
                 "none makes every action wait",
-                "letterbox policy show of these workspaces: no action goes on by itself",
+                "letterbox policy set, with a rule that allows: no action goes on by itself",
             ),
         ])
     }
@@ -224,7 +225,7 @@ impl Durability {
                     "fsync is {}, full_page_writes {}",
                     self.fsync, self.full_page_writes
                 ),
-                "ALTER SYSTEM RESET fsync; ALTER SYSTEM RESET full_page_writes; SELECT \
+                "ALTER SYSTEM SET fsync = on; ALTER SYSTEM SET full_page_writes = on; SELECT \
                  pg_reload_conf()",
             ),
             Finding::new(
@@ -232,7 +233,7 @@ impl Durability {
                 self.synchronous_commit != "off",
                 Verdict::Failure,
                 self.synchronous_commit.clone(),
-                "ALTER SYSTEM RESET synchronous_commit; SELECT pg_reload_conf()",
+                "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()",
             ),
             Finding::new(
                 "clock",
@@ -264,8 +265,9 @@ impl Sessions {
                     "the oldest that writes is open for {:.0} s; {} are prepared",
                     self.open_seconds, self.prepared
                 ),
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity …, or ROLLBACK PREPARED: \
-                 signals wait for them",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid IS NOT \
+                 NULL AND xact_start < now() - interval '1 minute'; or ROLLBACK PREPARED: signals \
+                 wait for them",
             ),
             Finding::new(
                 "sessions",
@@ -282,9 +284,9 @@ impl Sessions {
 }
 
 fn logins(mighty: &[MightyLogin]) -> Finding {
-    let logins = mighty.iter().map(|one| match one.is_superuser {
-        true => format!("{} (superuser)", one.login),
-        false => one.login.clone(),
+    let logins = mighty.iter().map(|one| match &one.attribute {
+        Some(attribute) => format!("{} ({attribute})", one.login),
+        None => one.login.clone(),
     });
     let logins: Vec<_> = logins.collect();
     Finding::new(
@@ -293,10 +295,7 @@ fn logins(mighty: &[MightyLogin]) -> Finding {
         Verdict::Warning,
         match logins.len() {
             0 => "each has the rights of one kind of process".to_owned(),
-            _ => format!(
-                "rights of several kinds of processes: {}",
-                logins.join(", ")
-            ),
+            _ => format!("more rights than a process needs: {}", logins.join(", ")),
         },
         "give each process a login of its own: deploy/README.md, Logins",
     )

@@ -74,7 +74,8 @@ impl Finding {
     }
 
     /// Something that can't be looked at, for want of a setting.
-    pub(crate) fn unseen(about: &'static str, mend: &'static str) -> Self {
+    #[must_use]
+    pub fn unseen(about: &'static str, mend: &'static str) -> Self {
         Self::new(
             about,
             false,
@@ -151,14 +152,23 @@ fn queues(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
     let unread: Vec<_> = unread.map(|one| one.queue.as_str()).collect();
     if !unread.is_empty() {
         let detail = format!("no worker consumes {}", unread.join(", "));
-        return Finding::new(about, false, broken, detail, "start workers");
+        let mend = "systemctl start letterbox-worker, or as your workers are started";
+        return Finding::new(about, false, broken, detail, mend);
     }
+    let waiting: u32 = lengths
+        .iter()
+        .filter(|one| !is_dead(one))
+        .map(|one| one.ready)
+        .sum();
     let dead: u32 = lengths.iter().filter(is_dead).map(|one| one.ready).sum();
     Finding::new(
         about,
         dead == 0,
         Verdict::Warning,
-        format!("{} consumed, {dead} dead letters", lengths.len() - 1),
+        format!(
+            "{} consumed, {waiting} messages wait, {dead} dead letters",
+            lengths.len() - 1
+        ),
         "letterbox dead-letters list",
     )
 }

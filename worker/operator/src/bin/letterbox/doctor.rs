@@ -23,8 +23,15 @@ pub(crate) async fn run(settings: &CliSettings) -> Result<Output, Failure> {
         None => None,
     };
     let mut found = operator.doctor(broker.as_ref()).await?;
-    if broker.is_some() && DASHBOARD_URL.read()?.is_some() {
-        found.extend(ask_dashboard(&Dashboard::from_environment()?).await?);
+    match DASHBOARD_URL.read()? {
+        Some(_) if broker.is_some() => {
+            found.extend(ask_dashboard(&Dashboard::from_environment()?).await?);
+        }
+        _ => found.push(Finding::unseen(
+            "broker",
+            "set LETTERBOX_DASHBOARD_URL and AMQP_URL: only the dashboard tells of alarms, limits, \
+             members and users",
+        )),
     }
     found.push(ask_base_url(settings.addresses.base()).await?);
     Ok(output(&found))
