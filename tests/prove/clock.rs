@@ -41,8 +41,8 @@ impl Clock {
         ]
     }
 
-    /// Removes what killed processes have left of their clocks: the library ends a process that comes
-    /// to have the number of one of them.
+    /// Removes what killed processes have left of their clocks: the library ends a process that
+    /// comes to have the number of one of them.
     pub fn sweep(&self) {
         let Ok(left) = fs::read_dir("/dev/shm") else {
             return;

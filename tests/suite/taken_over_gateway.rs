@@ -569,8 +569,8 @@ fn died_in_the_year_2100() -> AMQPValue {
     AMQPValue::FieldArray(vec![death].into())
 }
 
-/// Headers that nest as deep as fits in a frame: workers and operators read them, and live. It takes
-/// the broker a second or two to encode one for whoever reads it.
+/// Headers that nest as deep as fits in a frame: workers and operators read them, and live. It
+/// takes the broker a second or two to encode one for whoever reads it.
 #[tokio::test]
 async fn headers_within_headers_end_nobody() {
     let world = World::new().await;

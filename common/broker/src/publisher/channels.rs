@@ -94,8 +94,8 @@ impl PublisherSession {
         channel: &Channel,
     ) -> Result<Ended<impl Future<Output = Answered> + use<>>, BrokerError> {
         let (opened, mut unconfirmed) = (Instant::now(), FuturesUnordered::new());
-        // How many looks in a row have found that the broker owes an answer on this channel. Counted,
-        // because a process that was held up has not read what came meanwhile.
+        // How many looks in a row have found that the broker owes an answer on this channel.
+        // Counted, because a process that was held up has not read what came meanwhile.
         let mut silent_looks = 0;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
