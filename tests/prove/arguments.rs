@@ -52,7 +52,7 @@ impl Arguments {
     /// MiB of the database's disk: for all that is sent, and not much more.
     pub fn disk(&self) -> u32 {
         match (self.soak, self.is_cluster) {
-            (Some(_), _) => 10_000,
+            (Some(_), _) => 6_000,
             (None, true) => 3_000,
             (None, false) => 1_500,
         }

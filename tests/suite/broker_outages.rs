@@ -1,7 +1,8 @@
 //! RabbitMQ away, blocked, crashed, or tampered with.
 
+use futures_util::future::join_all;
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
-use letterbox_tests::{PrivateBroker, Proxy, World, eventually};
+use letterbox_tests::{Answer, PrivateBroker, Proxy, World, eventually};
 
 const SPILLED: &str = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
 
@@ -330,9 +331,9 @@ async fn a_silent_queue_holds_up_no_spilled_message_of_another() {
     world.await_signals(1).await;
     let process = r#"whereis(list_to_atom("%2F_letterbox.v1.webhooks"))"#;
     broker.ctl(&["eval", &format!("sys:suspend({process}).")]);
-    for n in 0..20 {
-        assert!(webhook.send(n.to_string()).await.is_first());
-    }
+    let sending = (0..20).map(|n| webhook.send(n.to_string()));
+    let sent = join_all(sending).await;
+    assert!(sent.iter().all(Answer::is_first), "{sent:?}");
     // Sixty more, older than the one for the other queue.
     let more = "
         INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
