@@ -2,7 +2,7 @@
 
 use lapin::{
     Confirmation, Connection, ConnectionProperties,
-    options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions},
+    options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions},
 };
 use letterbox_broker::{Content, Message, decode};
 use letterbox_common::{KeyHash, ids::WorkspaceId};
@@ -135,6 +135,22 @@ impl World {
             .queue_declare(queue.into(), options, Default::default())
             .await
             .unwrap()
+    }
+
+    /// Gets the first message of a queue and returns it, so many times.
+    pub async fn return_message(&self, queue: &str, times: u32) {
+        let connection = self.broker().await;
+        let channel = connection.create_channel().await.unwrap();
+        for _ in 0..times {
+            let got = channel.basic_get(queue.into(), BasicGetOptions::default());
+            let message = got.await.unwrap().expect("a message is there").delivery;
+            let requeue = BasicNackOptions {
+                requeue: true,
+                ..Default::default()
+            };
+            message.nack(requeue).await.unwrap();
+        }
+        channel.close(200, "".into()).await.unwrap();
     }
 
     /// Takes one message out of a queue.

@@ -3,7 +3,9 @@
 
 use std::process::Command;
 
-use letterbox_tests::{Form, Peer, Process, Reply, Servers, Webhook, World, folder, post};
+use letterbox_tests::{
+    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, eventually, folder, post,
+};
 use serde_json::json;
 
 const DEAD_LETTERS: &str = letterbox_broker::topology::DEAD_LETTERS_QUEUE;
@@ -209,4 +211,76 @@ async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
         detail.starts_with("1 accepted, and no signal yet"),
         "{detail}"
     );
+}
+
+/// By the base backup and the archived log of deploy/README.md, a database comes to be as it was at
+/// a moment; what was received later is the first of its kind again.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a server of its own, and its log"]
+async fn a_moment_can_be_restored() {
+    let backup = folder().join(format!("backup-{}", uuid::Uuid::new_v4().simple()));
+    let steps = |steps: &str| {
+        let steps = steps.replace("/backup", &backup.display().to_string());
+        run("sh", &["-ec", &steps]);
+    };
+    steps("mkdir -p /backup/wal && chmod -R 777 /backup");
+    let archive = "test ! -f /backup/wal/%f && cp %p /backup/wal/%f";
+    let archive = archive.replace("/backup", &backup.display().to_string());
+    let options = format!("-c archive_mode=on -c archive_command='{archive}'");
+    let database = PrivateDatabase::start(&options);
+    let url = database.url();
+    letterbox_operator::migrate(&url.parse().unwrap())
+        .await
+        .unwrap();
+    let shared = World::new().await;
+    let world = World::on(url.clone(), shared.amqp_url.clone()).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let webhook = world.webhook(&gateway).await;
+    steps(&format!(
+        "pg_basebackup --dbname '{url}' --pgdata /backup/base --format tar --gzip --checkpoint fast"
+    ));
+    webhook.send("[\"before\"]").await;
+    world.await_signals(1).await;
+    let now = "SELECT clock_timestamp()::text";
+    let moment: String = world.database.query_one(now, &[]).await.unwrap().get(0);
+    webhook.send("[\"after\"]").await;
+    world.await_signals(2).await;
+    let end = "SELECT pg_walfile_name(pg_switch_wal())";
+    let end: String = world.database.query_one(end, &[]).await.unwrap().get(0);
+    let archived =
+        format!("SELECT count(*) FROM pg_stat_archiver WHERE last_archived_wal >= '{end}'");
+    eventually("archived", async || world.count(&archived).await == 1).await;
+    stop(worker).await;
+    stop(gateway).await;
+
+    database.stop();
+    let data = database.folder.join("home/data");
+    let (data, owner) = (
+        data.display(),
+        "$(stat -c %U:%G DATA)".replace("DATA", &data.display().to_string()),
+    );
+    steps(&format!(
+        "owner={owner}
+        rm -rf {data} && mkdir -m 700 {data}
+        tar -xzf /backup/base/base.tar.gz -C {data}
+        tar -xzf /backup/base/pg_wal.tar.gz -C {data}/pg_wal
+        cat >> {data}/postgresql.auto.conf <<'END'
+restore_command = 'cp /backup/wal/%f %p'
+recovery_target_time = '{moment}'
+recovery_target_action = 'promote'
+END
+        touch {data}/recovery.signal
+        chown -R $owner {data}"
+    ));
+    database.start_again();
+    let world = World::on(url, shared.amqp_url.clone()).await;
+    let promoted = "SELECT count(*) WHERE NOT pg_is_in_recovery()";
+    eventually("promoted", async || world.count(promoted).await == 1).await;
+    assert_eq!(world.signals().await, 1);
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let webhook = webhook.at(&gateway);
+    assert!(webhook.send("[\"before\"]").await.is_duplicate());
+    assert!(webhook.send("[\"after\"]").await.is_first());
+    world.await_signals(2).await;
+    std::fs::remove_dir_all(&backup).unwrap();
 }
