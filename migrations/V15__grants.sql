@@ -119,13 +119,14 @@ BEGIN
     PERFORM FROM connected_accounts a WHERE a.workspace_id = tenant AND a.account_id = account
         FOR NO KEY UPDATE;
     -- What was got for the grant that is there still is the only one that works from now on: others
-    -- that have taken it since get nothing for it.
+    -- that have taken it since get nothing for it, and may have said so.
     UPDATE grants g SET failures = 0, error = NULL, taken_until = NULL, revision = g.revision + 1,
         grant_sealed = coalesce(next_grant, CASE WHEN NOT is_spent THEN g.grant_sealed END),
         renew_at = clock_timestamp() + make_interval(secs => seconds),
         planned_at = clock_timestamp()
     WHERE g.workspace_id = tenant AND g.account_id = account
-        AND (g.revision = of_revision OR g.grant_sealed = used_grant);
+        AND (g.revision = of_revision OR g.grant_sealed = used_grant
+            OR g.grant_sealed IS NULL AND used_grant IS NOT NULL AND g.failures > 0);
     IF FOUND THEN
         UPDATE connected_accounts a SET credential_sealed = token, waits_for = NULL
         WHERE a.workspace_id = tenant AND a.account_id = account;

@@ -25,6 +25,7 @@ impl Clock {
         let file = (!library.is_empty()).then(|| folder().join("clock"));
         let clock = Self { file, library };
         clock.set(0);
+        clock.sweep();
         clock
     }
 

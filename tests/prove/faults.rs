@@ -92,7 +92,7 @@ pub static ALL: &[Fault] = faults! {
     "RabbitMQ: nothing arrives there" =>
         |stack| network(stack, brokers, Proxy::stall_to_server, 4_000);
     "RabbitMQ: nothing comes back" =>
-        |stack| network(stack, brokers, Proxy::stall_to_client, 4_000);
+        |stack| lose_answers(stack, brokers, 4_000);
     "RabbitMQ: cut in the middle of a frame" => |stack| network(stack, brokers, Proxy::tear, 500);
     "PostgreSQL: connections cut" => |stack| network(stack, databases, Proxy::cut, 500);
     "PostgreSQL: connections half-open" => |stack| network(stack, databases, Proxy::stall, 4_000);
@@ -102,13 +102,16 @@ pub static ALL: &[Fault] = faults! {
     "PostgreSQL: cut in the middle of a frame" =>
         |stack| network(stack, databases, Proxy::tear, 500);
     "PostgreSQL: nothing comes back" =>
-        |stack| network(stack, databases, Proxy::stall_to_client, 4_000);
-    "senders: connections cut" => |stack| from_senders(stack, Proxy::cut);
-    "senders: nothing comes back" => |stack| from_senders(stack, Proxy::stall_to_client);
-    "senders: cut in the middle" => |stack| from_senders(stack, Proxy::tear);
+        |stack| lose_answers(stack, databases, 4_000);
+    "senders: connections cut" =>
+        |stack| from_senders(stack, network(stack, senders, Proxy::cut, 1_500));
+    "senders: nothing comes back" =>
+        |stack| from_senders(stack, lose_answers(stack, senders, 1_500));
+    "senders: cut in the middle" =>
+        |stack| from_senders(stack, network(stack, senders, Proxy::tear, 1_500));
     "accounts: connections cut" => |stack| network(stack, accounts, Proxy::cut, 1_000);
     "accounts: nothing comes back" =>
-        |stack| network(stack, accounts, Proxy::stall_to_client, 3_000);
+        |stack| lose_answers(stack, accounts, 3_000);
     "accounts: cut in the middle" => |stack| network(stack, accounts, Proxy::tear, 1_000);
     "RabbitMQ: memory alarm" => |stack| alarm(
         stack,
@@ -227,8 +230,19 @@ fn delay(proxy: &Proxy) {
     proxy.delay(Duration::from_millis(300));
 }
 
-/// Harms all connections of a kind.
+/// Harms all connections of a kind, and lets everything pass again.
 async fn network(
+    stack: &Stack,
+    which: fn(&Stack) -> Vec<&Way>,
+    harm: fn(&Proxy),
+    milliseconds: u64,
+) -> u64 {
+    let harmed = network_until(stack, which, harm, milliseconds).await;
+    which(stack).iter().for_each(|way| way.each(Proxy::pass));
+    harmed
+}
+
+async fn network_until(
     stack: &Stack,
     which: fn(&Stack) -> Vec<&Way>,
     harm: fn(&Proxy),
@@ -239,16 +253,21 @@ async fn network(
     let before = harmed();
     ways.iter().for_each(|way| way.each(harm));
     pause(milliseconds).await;
-    ways.iter().for_each(|way| way.each(Proxy::pass));
     harmed() - before
+}
+
+/// Holds back what servers say, and loses it with the connections.
+async fn lose_answers(stack: &Stack, which: fn(&Stack) -> Vec<&Way>, milliseconds: u64) -> u64 {
+    let held = network_until(stack, which, Proxy::stall_to_client, milliseconds).await;
+    held + network(stack, which, Proxy::cut, 100).await
 }
 
 /// Harms the connections of senders, who come through the proxies meanwhile: otherwise they would
 /// not see that a gateway is away.
-async fn from_senders(stack: &Stack, harm: fn(&Proxy)) -> u64 {
+async fn from_senders(stack: &Stack, harm: impl Future<Output = u64>) -> u64 {
     stack.doors.are_harmed.store(true, Relaxed);
     pause(500).await;
-    let harmed = network(stack, senders, harm, 1_500).await;
+    let harmed = harm.await;
     stack.doors.are_harmed.store(false, Relaxed);
     harmed
 }

@@ -26,6 +26,7 @@ use std::{process::ExitCode, time::Instant};
 
 use arguments::Arguments;
 use clap::Parser;
+use faults::Fault;
 use ledger::Ledger;
 use servers::Servers;
 use stack::Stack;
@@ -33,6 +34,16 @@ use stack::Stack;
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let faults = match arguments.is_cluster {
+        true => cluster::FAULTS,
+        false => faults::ALL,
+    };
+    let names: Vec<_> = faults.iter().map(|fault| fault.name).collect();
+    let names: Vec<_> = names.into_iter().chain(steps::names()).collect();
+    if let Some(word) = arguments.unknown_word(&names) {
+        eprintln!("no fault, step or part has '{word}' in its name");
+        return ExitCode::FAILURE;
+    }
     if arguments.check {
         arguments
             .debian
@@ -54,7 +65,7 @@ async fn main() -> ExitCode {
     let is_level = match arguments.soak {
         Some(minutes) => soak::run(&stack, &mut ledger, &arguments, minutes).await,
         None => {
-            for_each_fault(&stack, &mut ledger, &arguments).await;
+            for_each_fault(&stack, &mut ledger, &arguments, faults).await;
             true
         }
     };
@@ -74,12 +85,13 @@ async fn main() -> ExitCode {
 }
 
 /// Each fault that is asked for, as often as it is asked for.
-async fn for_each_fault(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments) {
-    let all = match arguments.is_cluster {
-        true => cluster::FAULTS,
-        false => faults::ALL,
-    };
-    let wanted = all.iter().filter(|fault| {
+async fn for_each_fault(
+    stack: &Stack,
+    ledger: &mut Ledger,
+    arguments: &Arguments,
+    faults: &[Fault],
+) {
+    let wanted = faults.iter().filter(|fault| {
         arguments.wants(fault.name) && (fault.is_of_short() || !arguments.is_short)
     });
     for fault in wanted {

@@ -68,8 +68,8 @@ static STEPS: &[Step] = steps! {
         "statement.close_spilled" of workers;
     "receive": "receive" of workers;
     "apply": "statement.store_signals" "statement.record_runs" of workers;
-    "commit": "commit.store_signals" "commit.record_runs" "commit.begin_attempts"
-        "commit.write_steps" of workers;
+    "commit": "commit.store_signals" "commit.record_runs" "commit.take_runs"
+        "commit.begin_attempts" "commit.write_steps" of workers;
     "acknowledge": "acknowledge" of workers;
     "dead-letter": "publish.letterbox.v1.webhooks" "publish.letterbox.v1.forms" of workers;
     "take": "statement.take_runs" of workers;
@@ -81,10 +81,16 @@ static STEPS: &[Step] = steps! {
         of workers;
 };
 
+/// What steps are called.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    STEPS.iter().flat_map(|step| [step.part, step.name])
+}
+
 /// Tries those that are wanted, and prints the table; whether every cell is a good one. `None` if
 /// none is wanted.
 pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
-    let mut wanted = STEPS.iter().filter(|step| arguments.wants(step.name));
+    let wants = |step: &&Step| arguments.wants(step.name) || arguments.wants(step.part);
+    let mut wanted = STEPS.iter().filter(wants);
     let first = wanted.next()?;
     println!(
         "\n  {:<12}{:<44}{:<26}{:<26}{}",

@@ -14,7 +14,7 @@ use crate::{
     BasicProperties, BrokerTarget, Message, PublishError, Publisher,
     broker::{Server, dawdle},
     publisher,
-    publisher::SILENT_FOR,
+    publisher::answers::SILENT_FOR,
     reach, supervise,
     time::Instant,
 };

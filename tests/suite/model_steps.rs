@@ -57,8 +57,8 @@ const BESIDE: &[(&str, &str)] = &[
     ),
     (
         "hand over what the next step changes, and undo a statement before it is committed",
-        "receive commit.store_signals commit.record_runs commit.begin_attempts
-         commit.write_steps",
+        "receive commit.store_signals commit.record_runs commit.take_runs
+         commit.begin_attempts commit.write_steps",
     ),
 ];
 

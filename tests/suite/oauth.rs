@@ -309,6 +309,16 @@ async fn what_a_server_gave_is_kept() {
     assert!(!said("SELECT keep_failure($own, 2, 'invalid_grant', true, false)").await);
     assert!(!said("SELECT keep_token($own, 2, 'r0', 't0', 'r0', false, 0)").await);
     assert!(said("SELECT grant_sealed = 'r1' AND failures = 0 FROM grants").await);
+    // Somebody else was refused the code with which this token was got.
+    all("UPDATE grants SET grant_sealed = 'code'").await;
+    assert!(said("SELECT max(revision) = 4 FROM take_grants(9)").await);
+    all("UPDATE grants SET taken_until = now() + interval '1 hour'").await;
+    assert!(said("SELECT max(revision) = 5 FROM take_grants(9)").await);
+    assert!(said("SELECT keep_failure($own, 5, 'invalid_grant', true, true)").await);
+    assert!(said("SELECT grant_sealed IS NULL FROM grants").await);
+    assert!(said("SELECT keep_token($own, 4, 'code', 't1', 'r1', true, 0)").await);
+    assert!(said("SELECT grant_sealed = 'r1' AND failures = 0 FROM grants").await);
+    all("UPDATE grants SET revision = 3").await;
     // Another secret meanwhile: the answer counts, a refusal of the former one does not.
     assert!(said("SELECT max(revision) = 4 FROM take_grants(9)").await);
     assert!(said("SELECT hand_in($own, 0, 'another secret', NULL)").await);

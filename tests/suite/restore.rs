@@ -241,6 +241,8 @@ async fn a_moment_can_be_restored() {
     ));
     webhook.send("[\"before\"]").await;
     world.await_signals(1).await;
+    let open = "SELECT count(*) FROM open_batches";
+    eventually("settled", async || world.count(open).await == 0).await;
     let now = "SELECT clock_timestamp()::text";
     let moment: String = world.database.query_one(now, &[]).await.unwrap().get(0);
     webhook.send("[\"after\"]").await;

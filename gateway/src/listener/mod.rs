@@ -80,7 +80,12 @@ impl Listener {
             Ok(backlog) => backlog,
             Err(error) => return tracing::warn!(%error, "accept failed"),
         };
-        for connection in backlog {
+        for accepted in backlog {
+            let connection = match accepted {
+                Ok(connection) => connection,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return tracing::warn!(%error, "accept failed"),
+            };
             let Some(free) = self.places.free_now() else {
                 return;
             };
@@ -145,7 +150,7 @@ impl Listener {
 /// runtime does.
 fn backlog(
     socket: &TcpListener,
-) -> io::Result<impl Iterator<Item = (TcpStream, SocketAddr)> + use<>> {
+) -> io::Result<impl Iterator<Item = io::Result<(TcpStream, SocketAddr)>> + use<>> {
     let socket = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
     let accept = move || {
         let (stream, peer) = socket.accept()?;
@@ -153,12 +158,10 @@ fn backlog(
         Ok((TcpStream::from_std(stream)?, peer))
     };
     let accepted = std::iter::repeat_with(accept).take(BACKLOG as usize);
-    let accepted = accepted.take_while(|accepted: &io::Result<_>| {
+    Ok(accepted.take_while(|accepted: &io::Result<_>| {
         let error = accepted.as_ref().err();
         error.is_none_or(|error| error.kind() != io::ErrorKind::WouldBlock)
-    });
-    // One that has gone meanwhile is none.
-    Ok(accepted.flatten())
+    }))
 }
 
 #[cfg(test)]
@@ -175,6 +178,9 @@ mod tests {
         let connected: Vec<_> = (0..100)
             .map(|_| std::net::TcpStream::connect(address).unwrap())
             .collect();
-        assert_eq!(backlog(&listener).unwrap().count(), connected.len());
+        assert_eq!(
+            backlog(&listener).unwrap().flatten().count(),
+            connected.len()
+        );
     }
 }

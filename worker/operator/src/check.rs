@@ -24,8 +24,8 @@ macro_rules! seconds_of {
     };
 }
 
-/// Claims of the last hours that are settled, and of which nothing was stored, in workspaces whose
-/// doors are not all closed: those may be being deleted.
+/// Claims of the last hours that were published, and of which nothing was stored, in workspaces
+/// whose doors are not all closed: those may be being deleted.
 macro_rules! unprocessed {
     ($claims:literal, $id:literal, $stored:literal, $door:literal) => {
         concat!(
@@ -45,21 +45,21 @@ WHERE ",
   AND EXISTS (",
             $door,
             ")
-  AND NOT EXISTS (SELECT FROM open_batches o
-                  WHERE o.batch_id = c.batch_id AND o.spilled_at IS NULL)"
+  AND NOT EXISTS (SELECT FROM open_batches o WHERE o.batch_id = c.batch_id)"
         )
     };
 }
 
 statements! {
-    /// Deliveries that were accepted and are no signal yet.
+    /// Deliveries that were accepted, do not wait in the spill, and are no signal yet.
     UNPROCESSED_DELIVERIES = check_deliveries unprocessed!("webhook_deliveries", "delivery_id",
         "SELECT FROM signals s
          WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.delivery_id",
         "SELECT FROM webhooks w
          WHERE w.workspace_id = c.workspace_id AND w.deleted_at IS NULL");
 
-    /// Submissions that were accepted and are no run yet, nor one that retention has deleted.
+    /// Submissions that were accepted, do not wait in the spill, and are no run yet, nor one that
+    /// retention has deleted.
     UNPROCESSED_SUBMISSIONS = check_submissions unprocessed!("form_submissions", "submission_id",
         "SELECT FROM runs r
          WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id
@@ -148,6 +148,9 @@ struct Look {
     is_recent: bool,
 }
 
+const UNPROCESSED: &str = "letterbox status: they wait in a queue; letterbox dead-letters list: or \
+     among the dead letters; where both are empty, they are lost";
+
 static LOOKS: &[Look] = &[
     Look {
         about: "deliveries",
@@ -155,8 +158,7 @@ static LOOKS: &[Look] = &[
         verdict: Verdict::Warning,
         from_seconds: LATE_SECONDS,
         what: "accepted, and no signal yet",
-        mend: "letterbox status: they wait in a queue, in the spill or among the dead letters; \
-               where all of these are empty, they are lost",
+        mend: UNPROCESSED,
         repair: None,
         is_recent: true,
     },
@@ -166,7 +168,7 @@ static LOOKS: &[Look] = &[
         verdict: Verdict::Warning,
         from_seconds: LATE_SECONDS,
         what: "accepted, and no run yet",
-        mend: "as for deliveries",
+        mend: UNPROCESSED,
         repair: None,
         is_recent: true,
     },

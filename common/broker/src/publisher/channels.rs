@@ -11,9 +11,15 @@ use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior},
+};
 
-use super::{ConfirmSender, Job, PublishError, PublisherSession, SILENT_FOR};
+use super::{
+    answers::{Answers, SILENT_FOR},
+    job::{ConfirmSender, Job, PublishError},
+};
 use crate::{
     BrokerError, Message,
     error::{close_channel, with_timeout},
@@ -28,6 +34,16 @@ const REFUSING_FOR: Duration = Duration::from_secs(5);
 /// How often it is looked at whether anything comes back.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// What the channels of a publisher share.
+pub(super) struct Channels {
+    pub(super) jobs: async_channel::Receiver<Job>,
+    /// Whether messages are taken.
+    pub(super) open: watch::Sender<bool>,
+    /// How long one publish may take.
+    pub(super) deadline: Duration,
+    pub(super) answers: Answers,
+}
+
 pub(super) async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
     let channel = with_timeout(OPEN_TIMEOUT, connection.create_channel()).await?;
     let confirming = channel.confirm_select(ConfirmSelectOptions::default());
@@ -35,11 +51,11 @@ pub(super) async fn open_channel(connection: &Connection) -> Result<Channel, Bro
     Ok(channel)
 }
 
-impl PublisherSession {
+impl Channels {
     /// Publishes on one channel after the other until the queue is closed and everything is
     /// confirmed. A channel on which the broker has refused a message is replaced after a while,
     /// because the broker keeps refusing on it even when the queue is below its limit again.
-    pub(super) async fn run_channels(
+    pub(super) async fn run(
         &self,
         connection: &Connection,
         mut channel: Channel,

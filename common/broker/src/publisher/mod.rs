@@ -9,8 +9,9 @@
 //! A broker that blocks publishing, or whose connection ends, may confirm much later or never: then
 //! every waiting caller gets an error at once.
 
-mod answers;
+pub(crate) mod answers;
 mod channels;
+mod job;
 
 use std::time::Duration;
 
@@ -23,58 +24,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use answers::SILENT_FOR;
-
+pub use self::job::PublishError;
+use self::{
+    answers::Answers,
+    channels::{Channels, open_channel},
+    job::Job,
+};
 use crate::{BrokerError, Message, Session, connection::publishing_blocked, metrics};
-use answers::Answers;
-use channels::open_channel;
 
 /// Maximum number of messages that wait to be published; more are refused. Each caller has few
 /// messages, of bounded size.
 const QUEUE_LENGTH: usize = 1_024;
-
-/// Why a message is not known to be safe with the broker. After [`PublishError::TimedOut`] and
-/// [`PublishError::Lost`] it may be there nevertheless.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
-    /// There is no connection, or the broker blocks publishing. The message was not sent.
-    #[error("no broker connection takes messages now")]
-    Unavailable,
-    /// Too many messages wait to be published. The message was not sent.
-    #[error("too many messages wait to be published")]
-    Overloaded,
-    /// The broker answered with a negative acknowledgement.
-    #[error("the broker refused the message")]
-    Refused,
-    /// The broker may still take it: republish under the same id only.
-    #[error("no confirm in time")]
-    TimedOut,
-    /// The broker may have taken it: republish under the same id only.
-    #[error("the connection broke, or the broker blocked it, before the confirm")]
-    Lost,
-}
-
-impl PublishError {
-    /// The value of the metrics' label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Overloaded => "overloaded",
-            Self::Refused => "refused",
-            Self::TimedOut => "timed_out",
-            Self::Lost => "lost",
-        }
-    }
-}
-
-struct Job {
-    message: Message,
-    confirm: ConfirmSender,
-}
-
-/// Carries the result of one publish to its caller.
-type ConfirmSender = oneshot::Sender<Result<(), PublishError>>;
 
 /// Hands messages to the channels of a [`PublisherSession`]. Cheap to clone.
 #[derive(Clone)]
@@ -143,17 +103,15 @@ impl Publisher {
 /// The other end of a [`Publisher`]: confirm channels on one connection. Run it with
 /// [`super::supervise`].
 pub struct PublisherSession {
-    jobs: async_channel::Receiver<Job>,
-    open: watch::Sender<bool>,
-    channels: u16,
-    deadline: Duration,
-    answers: Answers,
+    channels: Channels,
+    /// How many of them.
+    count: u16,
 }
 
-/// Creates a publisher and the session that does its work, on `channels` channels. `deadline`
+/// Creates a publisher and the session that does its work, on `count` channels. `deadline`
 /// bounds one publish from hand-over to confirm.
 #[must_use]
-pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSession) {
+pub fn publisher(count: u16, deadline: Duration) -> (Publisher, PublisherSession) {
     let (sender, receiver) = async_channel::bounded(QUEUE_LENGTH);
     let (open, opened) = watch::channel(false);
     let publisher = Publisher {
@@ -161,13 +119,13 @@ pub fn publisher(channels: u16, deadline: Duration) -> (Publisher, PublisherSess
         open: opened,
         deadline,
     };
-    let session = PublisherSession {
+    let channels = Channels {
         jobs: receiver,
         open,
-        channels,
         deadline,
         answers: Answers::default(),
     };
+    let session = PublisherSession { channels, count };
     (publisher, session)
 }
 
@@ -178,23 +136,24 @@ impl Session for PublisherSession {
         component: &Component,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
+        let own = &self.channels;
         let mut channels = Vec::new();
-        for _ in 0..self.channels {
+        for _ in 0..self.count {
             let channel = open_channel(connection).await?;
-            channels.push(self.run_channels(connection, channel));
+            channels.push(own.run(connection, channel));
         }
         // However this ends, even if the supervisor drops it, no more messages are taken and every
         // waiting caller gets an answer.
-        let _closed = CloseOnDrop(self);
-        self.open.send_replace(true);
+        let _closed = CloseOnDrop(own);
+        own.open.send_replace(true);
         component.ready();
 
         let closing = async {
             stop.cancelled().await;
-            self.jobs.close();
+            own.jobs.close();
             // The channels see the closed queue, publish the rest of it, and end by themselves.
             // Later no caller waits any more.
-            tokio::time::sleep(self.deadline).await;
+            tokio::time::sleep(own.deadline).await;
         };
         tokio::select! {
             outcome = future::try_join_all(channels) => outcome.map(drop),
@@ -203,12 +162,12 @@ impl Session for PublisherSession {
     }
 
     fn blocked(&self, component: &Component, reason: Option<String>) {
-        self.open.send_replace(reason.is_none());
+        self.channels.open.send_replace(reason.is_none());
         publishing_blocked(component, reason);
     }
 }
 
-struct CloseOnDrop<'a>(&'a PublisherSession);
+struct CloseOnDrop<'a>(&'a Channels);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {

@@ -11,6 +11,11 @@ use super::{Finding, Verdict};
 /// Less than this is the broker's default, at which it is out of space before it stops taking.
 const MIN_DISK_LIMIT: f64 = 1e9;
 
+/// Mends a queue that is not as it is declared. RabbitMQ does not ask whether a quorum queue is
+/// empty.
+const OTHER_QUEUE: &str = "stop the gateways, and when it is empty: rabbitmqctl -p VHOST delete_queue \
+     NAME, then letterbox migrate";
+
 /// Judges what the broker's dashboard says of its nodes, its queues of ours, and its users: the
 /// answers of its API to `nodes`, `queues/VHOST`, `users` and `feature-flags`.
 #[must_use]
@@ -101,14 +106,14 @@ fn examine_queues(ours: &[Value], nodes: usize) -> Vec<Finding> {
             &other,
             Verdict::Failure,
             "all are quorum queues",
-            "rabbitmqctl delete_queue --if-empty NAME, then letterbox migrate",
+            OTHER_QUEUE,
         ),
         Finding::of_list(
             "queue arguments",
             &differs,
             Verdict::Failure,
             "as they are declared",
-            "rabbitmqctl delete_queue --if-empty NAME, then letterbox migrate",
+            OTHER_QUEUE,
         ),
         Finding::of_list(
             "queue members",

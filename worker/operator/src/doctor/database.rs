@@ -35,17 +35,18 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backe
     (SELECT pg_has_role(relowner, 'pg_read_all_stats', 'MEMBER') FROM pg_class
      WHERE oid = 'signals'::regclass) AS sees_sessions";
 
-    /// Logins that have the rights of more than one kind of process, or such that none needs;
-    /// superusers only if they are connected.
+    /// Logins that are connected and have the rights of more than one kind of process, and those of
+    /// one that have rights which none needs.
     MIGHTY_LOGINS = doctor_logins "
 SELECT r.rolname::text AS login, CASE WHEN r.rolsuper THEN 'superuser'
     WHEN r.rolbypassrls THEN 'BYPASSRLS' WHEN r.rolcreaterole THEN 'CREATEROLE' END AS attribute
 FROM pg_roles r, LATERAL (SELECT count(*) FROM pg_roles o WHERE o.rolname IN ('letterbox_gateway',
         'letterbox_worker', 'letterbox_operator', 'letterbox_desk')
         AND pg_has_role(r.oid, o.oid, 'MEMBER')) AS kinds
-WHERE r.rolcanlogin AND (NOT r.rolsuper OR r.oid IN (
+WHERE r.rolcanlogin AND (
+    kinds.count = 1 AND (r.rolbypassrls OR r.rolcreaterole)
+    OR kinds.count > 1 AND r.oid IN (
         SELECT usesysid FROM pg_stat_activity WHERE datname = current_database()))
-    AND (kinds.count > 1 OR kinds.count = 1 AND (r.rolbypassrls OR r.rolcreaterole))
 ORDER BY r.rolname";
 
     /// Settings in which living processes differ: what each should agree on.
@@ -266,8 +267,8 @@ impl Sessions {
                     self.open_seconds, self.prepared
                 ),
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid IS NOT \
-                 NULL AND xact_start < now() - interval '1 minute'; or ROLLBACK PREPARED: signals \
-                 wait for them",
+                 NULL AND datname = current_database() AND xact_start < now() - interval '1 \
+                 minute'; or ROLLBACK PREPARED: signals wait for them",
             ),
             Finding::new(
                 "sessions",
