@@ -55,8 +55,8 @@ impl Arguments {
         self.only.iter().find(is_unknown).map(String::as_str)
     }
 
-    /// MiB of the database's disk, which is in memory: for all that is sent, of which two hours take
-    /// some 3,000, and not much more, because it is filled.
+    /// MiB of the database's disk, which is in memory: for all that is sent (in two hours some
+    /// 3,000), and not much more, because it is filled.
     pub fn disk(&self) -> u32 {
         match (self.soak, self.is_cluster) {
             (Some(_), _) => 6_000,
