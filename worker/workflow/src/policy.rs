@@ -392,6 +392,71 @@ mod tests {
     }
 
     #[test]
+    fn what_an_agent_reads_needs_no_approval() {
+        let of = |action, method| {
+            let by_agent = steered(&[Steering::AiAgent]);
+            let facts = ActionFacts {
+                action,
+                method,
+                ..by_agent
+            };
+            Policy::default().decide(&facts).decision
+        };
+        let call = actions::TOOL_CALL.name;
+        assert_eq!(of(call, "POST"), Decision::Approve);
+        assert_eq!(of(call, READING), Decision::Allow);
+        assert_eq!(of("ai.condition", "POST"), Decision::Allow);
+    }
+
+    #[test]
+    fn a_rule_hides_what_it_covers_unless_that_lifts_the_safeguard() {
+        for (earlier, later, is_hidden) in [
+            (r#"{},"allow""#, r#"{"account":"crm"},"allow""#, true),
+            (r#"{},"allow""#, r#"{"account":"crm"},"deny""#, true),
+            (
+                r#"{},"allow""#,
+                r#"{"steered_by":"condition"},"allow""#,
+                true,
+            ),
+            (
+                r#"{},"allow""#,
+                r#"{"steered_by":"ai.agent"},"allow""#,
+                false,
+            ),
+            (r#"{},"allow""#, r#"{"steered_by":"ai.agent"},"deny""#, true),
+            (r#"{},"deny""#, r#"{"steered_by":"ai.agent"},"allow""#, true),
+            (
+                r#"{"steered_by":"ai.agent"},"allow""#,
+                r#"{"steered_by":"ai.agent","account":"crm"},"allow""#,
+                true,
+            ),
+            (
+                r#"{"untrusted":"control"},"deny""#,
+                r#"{"steered_by":"ai.agent"},"deny""#,
+                true,
+            ),
+            (
+                r#"{"untrusted":"data"},"deny""#,
+                r#"{"steered_by":"ai.agent"},"deny""#,
+                false,
+            ),
+        ] {
+            let rule = |rule: &str| {
+                let (when, decision) = rule.rsplit_once(',').unwrap();
+                format!(r#"{{"when":{when},"decision":{decision}}}"#)
+            };
+            let policy = format!(
+                r#"{{"rules":[{},{}],"default":"allow"}}"#,
+                rule(earlier),
+                rule(later)
+            );
+            let policy = Policy::parse(&policy).unwrap();
+            let useless = policy.useless_rules(&[("crm".into(), String::new())]);
+            assert_eq!(!useless.is_empty(), is_hidden, "{earlier} before {later}");
+        }
+    }
+
+    #[test]
     fn the_first_rule_that_matches_decides() {
         let policy = r#"{"rules":[
             {"when":{"action":"ai.condition"},"decision":"deny"},
