@@ -6,7 +6,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
 };
 
-use letterbox_tests::{Webhook, World, eventually};
+use futures_util::future::join_all;
+use letterbox_broker::decode;
+use letterbox_tests::{Answer, Proxy, Webhook, World, eventually};
 
 const WORKSPACES: usize = 12;
 
@@ -87,4 +89,41 @@ async fn nodes_of_the_broker_are_tried_in_turn() {
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
+}
+
+/// Much waits while the database is silent, and comes all at once: messages stay of bounded size.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_piled_up_becomes_messages_of_bounded_size() {
+    let world = World::new().await;
+    let database = Proxy::before(&world.database_url).await;
+    let gateway = world.gateway_with(&[("DATABASE_URL", &database.url)]).await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("0").await.is_first());
+    database.stall();
+    let bodies = (1..=60).map(|number| match number % 3 {
+        0 => format!("[{number}, \"{}\"]", "x".repeat(8 << 10)),
+        _ => number.to_string(),
+    });
+    let sending = join_all(bodies.map(|body| webhook.send(body)));
+    let all_there = async {
+        let open = async || gateway.metric("letterbox_connections").await >= 60.0;
+        eventually("all are there", open).await;
+        database.pass();
+    };
+    let (answers, ()) = tokio::join!(sending, all_there);
+    assert!(answers.iter().all(Answer::is_first), "{answers:?}");
+    let mut sizes = Vec::new();
+    while let Some(message) = world.take_message("letterbox.v1.webhooks").await {
+        let entries = decode(&message.properties, message.data.clone().into());
+        sizes.push((entries.len(), message.data.len()));
+    }
+    let entries = sizes.iter().map(|(entries, _)| entries);
+    assert_eq!(entries.clone().sum::<usize>(), 61);
+    assert!(
+        *entries.max().unwrap() > 4,
+        "nothing was batched: {sizes:?}"
+    );
+    for (entries, bytes) in &sizes {
+        assert!(*entries <= 32 && *bytes <= 128 << 10, "{sizes:?}");
+    }
 }
