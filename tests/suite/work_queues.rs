@@ -101,8 +101,8 @@ async fn what_has_piled_up_becomes_messages_of_bounded_size() {
     assert!(webhook.send("0").await.is_first());
     database.stall();
     let bodies = (1..=60).map(|number| match number % 3 {
-        0 => format!("[{number}, \"{}\"]", "x".repeat(8 << 10)),
-        _ => number.to_string(),
+        0 => number.to_string(),
+        _ => format!("[{number}, \"{}\"]", "x".repeat(8 << 10)),
     });
     let sending = join_all(bodies.map(|body| webhook.send(body)));
     let all_there = async {
