@@ -148,8 +148,9 @@ struct Look {
     is_recent: bool,
 }
 
-const UNPROCESSED: &str = "letterbox status: they wait in a queue; letterbox dead-letters list: or \
-     among the dead letters; where both are empty, they are lost";
+/// Where something may be that was published and is not stored.
+const UNPROCESSED: &str = "they wait in a queue (letterbox status) or among the dead letters \
+     (letterbox dead-letters list); where both are empty, they are lost";
 
 static LOOKS: &[Look] = &[
     Look {
