@@ -309,11 +309,14 @@ async fn a_confirmed_delivery_stays_a_duplicate_whatever_becomes_of_its_settle()
         .await;
     let webhook = world.webhook(&gateway).await;
     broker.stall();
+    let held = broker.harmed();
     let sending = tokio::spawn({
         let webhook = webhook.clone();
         async move { webhook.send("1").await }
     });
-    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    // That its row is there does not say that the gateway knows it; that it publishes does.
+    eventually("published", async || broker.harmed() > held).await;
+    assert_eq!(world.count(CLAIMED).await, 1);
     database.cut();
     broker.pass();
     assert!(sending.await.unwrap().is_first());
