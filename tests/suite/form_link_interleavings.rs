@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 use uuid::Uuid;
 
-const INTERLEAVINGS: u64 = 100;
+const INTERLEAVINGS: u64 = 50;
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 /// A link that lives, and who owns its workflow.

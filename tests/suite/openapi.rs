@@ -23,7 +23,7 @@ async fn the_gateway_answers_as_it_is_described() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = folder().join(format!("openapi-{}", webhook.address.webhook));
     std::fs::create_dir(&folder).unwrap();
-    let examples = std::env::var("LETTERBOX_TEST_EXAMPLES").unwrap_or("300".to_owned());
+    let examples = std::env::var("LETTERBOX_TEST_EXAMPLES").unwrap_or("100".to_owned());
     let checked = Command::new(program)
         .arg("run")
         .arg(root.join("../gateway/openapi.yaml"))
