@@ -2,6 +2,8 @@
 
 use clap::Parser;
 
+use crate::faults::Fault;
+
 /// Breaks gateways, workers, the desk, RabbitMQ, PostgreSQL and the connections between them under
 /// load, and prints what became of everything that was sent, on private servers of this machine:
 /// every fault three times, then every step of the protocols, in about an hour
@@ -47,6 +49,16 @@ impl Arguments {
     /// Whether something of this name is asked for.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|word| name.contains(word))
+    }
+
+    /// Whether a fault is one of those that are tried in this way.
+    pub fn takes(&self, fault: &Fault) -> bool {
+        !self.is_short || fault.is_of_short()
+    }
+
+    /// Whether steps are tried in this way.
+    pub fn takes_steps(&self) -> bool {
+        !self.is_short && !self.is_cluster && self.soak.is_none()
     }
 
     /// A word that is in none of these names.

@@ -259,7 +259,8 @@ async fn network_until(
 /// Holds back what servers say, and loses it with the connections.
 async fn lose_answers(stack: &Stack, which: fn(&Stack) -> Vec<&Way>, milliseconds: u64) -> u64 {
     let held = network_until(stack, which, Proxy::stall_to_client, milliseconds).await;
-    held + network(stack, which, Proxy::cut, 100).await
+    let cut = network(stack, which, Proxy::cut, 100).await;
+    if held > 0 { held + cut } else { 0 }
 }
 
 /// Harms the connections of senders, who come through the proxies meanwhile: otherwise they would

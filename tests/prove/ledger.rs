@@ -131,6 +131,11 @@ impl Ledger {
         );
     }
 
+    /// Keeps an entry that is printed elsewhere.
+    pub fn keep(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
     /// Prints the lines of an entry, and keeps it.
     pub fn note(&mut self, entry: Entry) {
         let mark = if entry.is_good() { ' ' } else { '!' };
@@ -149,7 +154,7 @@ impl Ledger {
         for complaint in &entry.complaints {
             println!("! {complaint}");
         }
-        self.entries.push(entry);
+        self.keep(entry);
     }
 
     /// Counts everything once more: something may have been done again long after its fault.
@@ -181,7 +186,7 @@ impl Ledger {
         true
     }
 
-    /// Prints the sum of all; whether all are good.
+    /// Prints the sum of all; whether there are any, and all are good.
     pub fn print_sum(&self) -> bool {
         println!();
         let mut all = Counts::default();
@@ -203,12 +208,7 @@ impl Ledger {
             all.cells(),
             silence.unwrap_or_default()
         );
-        self.entries.iter().all(Entry::is_good)
-    }
-
-    /// Whether anything was tried.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        !self.entries.is_empty() && self.entries.iter().all(Entry::is_good)
     }
 }
 

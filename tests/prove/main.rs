@@ -38,10 +38,12 @@ async fn main() -> ExitCode {
         true => cluster::FAULTS,
         false => faults::ALL,
     };
-    let names: Vec<_> = faults.iter().map(|fault| fault.name).collect();
-    let names: Vec<_> = names.into_iter().chain(steps::names()).collect();
+    let faults = faults.iter().filter(|fault| arguments.takes(fault));
+    let faults: Vec<&Fault> = faults.collect();
+    let steps = steps::names().filter(|_| arguments.takes_steps());
+    let names: Vec<_> = faults.iter().map(|fault| fault.name).chain(steps).collect();
     if let Some(word) = arguments.unknown_word(&names) {
-        eprintln!("no fault, step or part has '{word}' in its name");
+        eprintln!("nothing that is shown with these options has '{word}' in its name");
         return ExitCode::FAILURE;
     }
     if arguments.check {
@@ -65,17 +67,15 @@ async fn main() -> ExitCode {
     let is_level = match arguments.soak {
         Some(minutes) => soak::run(&stack, &mut ledger, &arguments, minutes).await,
         None => {
-            for_each_fault(&stack, &mut ledger, &arguments, faults).await;
+            for_each_fault(&stack, &mut ledger, &arguments, &faults).await;
             true
         }
     };
-    let steps = match arguments.is_short || arguments.is_cluster || arguments.soak.is_some() {
-        true => None,
-        false => steps::print(&stack, &arguments).await,
-    };
+    if arguments.takes_steps() {
+        steps::print(&stack, &mut ledger, &arguments).await;
+    }
     let is_counted = ledger.count_again(&stack).await;
-    let is_whole = ledger.print_sum() && is_counted && steps.unwrap_or(!ledger.is_empty());
-    let is_whole = is_whole && is_level;
+    let is_whole = ledger.print_sum() && is_counted && is_level;
     println!("\n{} s", began.elapsed().as_secs());
     match is_whole {
         true => println!("Everything looks good!"),
@@ -89,12 +89,9 @@ async fn for_each_fault(
     stack: &Stack,
     ledger: &mut Ledger,
     arguments: &Arguments,
-    faults: &[Fault],
+    faults: &[&Fault],
 ) {
-    let wanted = faults.iter().filter(|fault| {
-        arguments.wants(fault.name) && (fault.is_of_short() || !arguments.is_short)
-    });
-    for fault in wanted {
+    for fault in faults.iter().filter(|fault| arguments.wants(fault.name)) {
         for _ in 0..arguments.rounds() {
             ledger.note(trial::of_fault(stack, fault, arguments.is_short).await);
         }

@@ -38,7 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// How long dead letters may take.
 const DEAD_LETTERS_WITHIN: Duration = Duration::from_secs(20);
 /// Ends every lease, as time would.
-const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp();
+/// Leaves alone what sleeps for days until somebody answers: an answer wakes it. A clock that went
+/// forth and back makes a pause an hour longer.
+const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp()
+        WHERE state <> 'scheduled' OR due_at < clock_timestamp() + interval '2 hours';
     UPDATE open_batches SET lease_until = clock_timestamp();
     UPDATE subscriptions SET leased_until = clock_timestamp() WHERE leased_by IS NOT NULL;
     UPDATE grants SET taken_until = clock_timestamp() WHERE taken_until IS NOT NULL";

@@ -7,7 +7,7 @@ use letterbox_tests::Proxy;
 
 use crate::{
     arguments::Arguments,
-    ledger::Entry,
+    ledger::{Entry, Ledger},
     member::Member,
     stack::Stack,
     trial::{settle, under_load},
@@ -86,32 +86,27 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     STEPS.iter().flat_map(|step| [step.part, step.name])
 }
 
-/// Tries those that are wanted, and prints the table; whether every cell is a good one. `None` if
-/// none is wanted.
-pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
+/// Tries those that are wanted, and prints the table.
+pub async fn print(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments) {
     let wants = |step: &&Step| arguments.wants(step.name) || arguments.wants(step.part);
-    let mut wanted = STEPS.iter().filter(wants);
-    let first = wanted.next()?;
-    println!(
-        "\n  {:<12}{:<44}{:<26}{:<26}{}",
-        "part", "step", WAYS[0], WAYS[1], WAYS[2]
-    );
-    let mut is_good = true;
-    for step in std::iter::once(first).chain(wanted) {
+    let mut wanted = STEPS.iter().filter(wants).peekable();
+    if wanted.peek().is_some() {
+        println!(
+            "\n  {:<12}{:<44}{:<26}{:<26}{}",
+            "part", "step", WAYS[0], WAYS[1], WAYS[2]
+        );
+    }
+    for step in wanted {
         for side in step.sides() {
             let point = format!("{}.{side}", step.name);
             let mut cells = Vec::new();
             let mut complaints = Vec::new();
             for way in WAYS {
                 let entry = try_step(stack, step, &point, way).await;
-                is_good &= entry.is_good();
                 cells.push(cell(&entry));
-                complaints.extend(
-                    entry
-                        .complaints
-                        .into_iter()
-                        .map(|why| format!("{way}: {why}")),
-                );
+                let of_way = entry.complaints.iter();
+                complaints.extend(of_way.map(|why| format!("{way}: {why}")));
+                ledger.keep(entry);
             }
             let [crash, error, slow] = &cells[..] else {
                 unreachable!("three ways")
@@ -120,7 +115,6 @@ pub async fn print(stack: &Stack, arguments: &Arguments) -> Option<bool> {
             complaints.iter().for_each(|why| println!("! {why}"));
         }
     }
-    Some(is_good)
 }
 
 fn cell(entry: &Entry) -> String {

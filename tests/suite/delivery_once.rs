@@ -302,7 +302,8 @@ async fn a_confirmed_delivery_stays_a_duplicate_whatever_becomes_of_its_settle()
     let broker = Proxy::before(&world.amqp_url).await;
     let gateway = world
         .gateway_with(&[
-            ("AMQP_URL", &broker.url),
+            // No heartbeat passes for what is published.
+            ("AMQP_URL", &format!("{}?heartbeat=600", broker.url)),
             ("DATABASE_URL", &database.url),
             ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
         ])

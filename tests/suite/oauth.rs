@@ -318,7 +318,10 @@ async fn what_a_server_gave_is_kept() {
     assert!(said("SELECT grant_sealed IS NULL FROM grants").await);
     assert!(said("SELECT keep_token($own, 4, 'code', 't1', 'r1', true, 0)").await);
     assert!(said("SELECT grant_sealed = 'r1' AND failures = 0 FROM grants").await);
-    all("UPDATE grants SET revision = 3").await;
+    // Another code was accepted meanwhile, and gave no grant: the older one's token is void.
+    all("UPDATE grants SET grant_sealed = NULL").await;
+    assert!(!said("SELECT keep_token($own, 4, 'code', 't0', 'r0', true, 0)").await);
+    all("UPDATE grants SET grant_sealed = 'r1', revision = 3").await;
     // Another secret meanwhile: the answer counts, a refusal of the former one does not.
     assert!(said("SELECT max(revision) = 4 FROM take_grants(9)").await);
     assert!(said("SELECT hand_in($own, 0, 'another secret', NULL)").await);

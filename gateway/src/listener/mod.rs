@@ -28,6 +28,15 @@ use crate::state::Gateway;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Errors of a connection that was lost before it was accepted, not of accepting.
+const LOST: [io::ErrorKind; 5] = [
+    io::ErrorKind::ConnectionAborted,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::HostUnreachable,
+    io::ErrorKind::NetworkUnreachable,
+    io::ErrorKind::NetworkDown,
+];
+
 /// A connection of a peer, and its place.
 type Accepted = (TcpStream, IpAddr, Slot);
 
@@ -83,7 +92,8 @@ impl Listener {
         for accepted in backlog {
             let connection = match accepted {
                 Ok(connection) => connection,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                // Of this connection, and others wait behind it.
+                Err(error) if LOST.contains(&error.kind()) => continue,
                 Err(error) => return tracing::warn!(%error, "accept failed"),
             };
             let Some(free) = self.places.free_now() else {

@@ -149,8 +149,9 @@ struct Look {
 }
 
 /// Where something may be that was published and is not stored.
-const UNPROCESSED: &str = "they wait in a queue (letterbox status) or among the dead letters \
-     (letterbox dead-letters list); where both are empty, they are lost";
+const UNPROCESSED: &str = "they wait in a queue (letterbox status), in a worker (the dashboard \
+     counts them as unacknowledged), or among the dead letters (letterbox dead-letters list); \
+     otherwise they are lost, or their dead letter was discarded";
 
 static LOOKS: &[Look] = &[
     Look {
@@ -178,8 +179,8 @@ static LOOKS: &[Look] = &[
         statement: &OPEN,
         verdict: Verdict::Fine,
         from_seconds: 0.0,
-        what: "batches were claimed and perhaps not published; their senders were not told 2xx, \
-               and take them over when they try again",
+        what: "batches were claimed and perhaps not published; unless their gateway ended just \
+               then, their senders were not told 2xx, and take them over when they try again",
         mend: "",
         repair: None,
         is_recent: false,

@@ -12,9 +12,10 @@ use super::{Finding, Verdict};
 const MIN_DISK_LIMIT: f64 = 1e9;
 
 /// Mends a queue that is not as it is declared. RabbitMQ does not ask whether a quorum queue is
-/// empty.
-const OTHER_QUEUE: &str = "stop the gateways, and when it is empty: rabbitmqctl -p VHOST \
-     delete_queue NAME, then letterbox migrate";
+/// empty, and workers publish what was spilled.
+const OTHER_QUEUE: &str = "stop the gateways; when letterbox status shows nothing in it and \
+     nothing spilled, stop the workers; if it is empty still: rabbitmqctl -p VHOST delete_queue \
+     NAME, then letterbox migrate";
 
 /// Judges what the broker's dashboard says of its nodes, its queues of ours, and its users: the
 /// answers of its API to `nodes`, `queues/VHOST`, `users` and `feature-flags`.
