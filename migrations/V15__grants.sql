@@ -172,7 +172,7 @@ COMMENT ON FUNCTION keep_failure IS
     'because servers err, and not at all once the grant is spent; then the account waits for its '
     'owner, and with it its runs; false if the exchange is void';
 
-CREATE FUNCTION refuse_token(tenant uuid, account uuid, used bytea) RETURNS boolean
+CREATE FUNCTION refuse_token(tenant uuid, account uuid, used bytea, again boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     can_renew boolean;
@@ -182,8 +182,8 @@ BEGIN
         FOR NO KEY UPDATE;
     SELECT g.grant_sealed IS NOT NULL OR g.authorize_url IS NULL,
         -- One that is to be renewed may well have ended: whoever renews it was held up.
-        (g.refused_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp())
-            IS TRUE
+        (again OR g.refused_at BETWEEN clock_timestamp() - interval '1 minute'
+            AND clock_timestamp()) IS TRUE
             AND is_due(g) IS NOT TRUE
     INTO can_renew, is_again FROM grants g
     WHERE g.workspace_id = tenant AND g.account_id = account FOR UPDATE;
@@ -208,8 +208,8 @@ END
 $$;
 COMMENT ON FUNCTION refuse_token IS
     'An account has refused this credential: if it is its token still, it waits for another one; '
-    'false if it has no grant to get one for, or has refused another one within a minute: then it '
-    'is not the token that it refuses';
+    'false if it has no grant to get one for, or has refused another one within a minute, or just '
+    'before (again): then it is not the token that it refuses';
 
 CREATE FUNCTION hand_in(tenant uuid, account uuid, since bigint, secret bytea, code bytea)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

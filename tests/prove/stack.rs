@@ -221,6 +221,17 @@ impl Stack {
         })
     }
 
+    /// Why runs did not succeed, and how many each.
+    pub async fn failures(&self, prefix: &str) -> Vec<String> {
+        let failures = format!(
+            "SELECT concat_ws(' ', count(*), state, coalesce(failure, refused_reason)) FROM runs
+             WHERE position('{prefix}-'::bytea IN input) > 0 AND state <> 'succeeded'
+             GROUP BY state, coalesce(failure, refused_reason)"
+        );
+        let rows = self.query(&failures).await.unwrap_or_default();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     /// When a person first allowed what was submitted under each name.
     pub async fn allowed(&self, prefix: &str) -> Option<HashMap<String, Instant>> {
         let approvals = format!(

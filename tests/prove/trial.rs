@@ -112,6 +112,9 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
     if !stack.is_at_rest().await {
         complaints.push("something is still under way".to_owned());
     }
+    if counted.iter().any(|(_, counts)| counts.lost > 0) {
+        complaints.extend(stack.failures(prefix).await);
+    }
     let panics = stack.new_panics().await;
     if panics > 0 {
         complaints.push(format!("{panics} panics"));

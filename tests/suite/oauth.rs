@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -163,6 +166,43 @@ async fn no_run_meets_a_token_that_has_ended(lasts: u64, seconds: u64) {
         (2..=renewals + 1).contains(&given),
         "{given} for {renewals}"
     );
+}
+
+/// Two tokens in a row end before they are used, because whoever renews them is held up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_outlives_tokens_that_end_too_soon() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (gate, given) = (Arc::new(Semaphore::new(0)), AtomicUsize::new(0));
+    let shut = gate.clone();
+    let peer = Peer::start(move |request, _| {
+        let shown = request.header("authorization").map(str::to_owned);
+        match (request.target.as_str(), shown.as_deref()) {
+            ("/token", _) => {
+                let token = format!("t{}", given.fetch_add(1, Relaxed));
+                let answer = json!({"access_token": token, "token_type": "bearer"});
+                Reply::With(200, vec![], answer.to_string())
+            }
+            (_, Some("Bearer t0")) => Reply::Status(401),
+            (_, Some("Bearer t1")) => Reply::When(shut.clone(), 401),
+            _ => Reply::Status(200),
+        }
+    });
+    let server = Server {
+        peer: peer.await,
+        granted: Arc::default(),
+    };
+    let (form, _) = connected(&world, &gateway, &server).await;
+    form.assert_accepts("k").await;
+    eventually("the second one is shown", async || {
+        server.called().len() == 2
+    })
+    .await;
+    let due = "UPDATE grants SET renew_at = now() - interval '1 second', planned_at = now()";
+    world.database.batch_execute(due).await.unwrap();
+    gate.add_permits(1);
+    world.await_state("succeeded", 1).await;
+    assert_eq!(server.called().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,6 +369,21 @@ async fn what_a_server_gave_is_kept() {
     assert!(said("SELECT count(*) = 0 FROM take_grants(9)").await);
     assert!(!said("SELECT keep_failure($own, 4, 'invalid_client', true, false)").await);
     assert!(said("SELECT keep_token($own, 4, 'r1', 't2', 'r2', false, 0)").await);
+    // Two tokens in a row are refused: it is something else, unless the second one was due.
+    for (renew_in, is_again, is_renewed) in [
+        ("1 hour", false, true),
+        ("1 hour", true, false),
+        ("-1 second", true, true),
+    ] {
+        all("UPDATE connected_accounts SET credential_sealed = 't', waits_for = NULL").await;
+        all(&format!(
+            "UPDATE grants SET refused_at = NULL, planned_at = now(),
+             renew_at = now() + interval '{renew_in}'"
+        ))
+        .await;
+        let refuse = format!("SELECT refuse_token($own, 't', {is_again}) = {is_renewed}");
+        assert!(said(&refuse).await, "{renew_in} {is_again}");
+    }
     // Who has many accounts keeps nobody waiting.
     let many = operator
         .create_workspace("Many", None)

@@ -30,7 +30,7 @@ use super::{
     },
     run_in_progress::RunInProgress,
     store,
-    verdict::{Verdict, judge},
+    verdict::{Verdict, judge, pause_between},
 };
 use crate::{
     egress::{Credential, EgressError, HttpResponse},
@@ -40,8 +40,6 @@ use crate::{
 
 /// Attempts at one action, unless its workspace says otherwise.
 const MAX_ATTEMPTS: i32 = 11;
-/// Longest pause between two attempts, whether an account asks for it or not.
-const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// How long what is known to hold is relied on. An attempt begins only if it still holds.
 const CIRCUMSTANCES_LAST: Duration = Duration::from_secs(1);
 
@@ -259,7 +257,7 @@ impl Executor {
     }
 
     /// Whether the account has refused its token, and gets another one: once, until it answers
-    /// something else.
+    /// something else, unless the token was to be renewed by then.
     async fn is_renewed(
         &self,
         run: &RunInProgress<'_>,
@@ -271,11 +269,11 @@ impl Executor {
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED);
         let is_again = record.attempts > 0 && record.status == Some(UNAUTHORIZED);
-        if !is_refused || is_again {
+        if !is_refused || is_again && record.attempts >= MAX_ATTEMPTS {
             return Ok(false);
         }
         let (workspace, used) = (run.turn.workspace, &account.credential_sealed);
-        let refuse = || refuse_token(&self.database, workspace, account.id, used);
+        let refuse = || refuse_token(&self.database, workspace, account.id, used, is_again);
         self.persist(refuse).await
     }
 
@@ -323,10 +321,8 @@ impl Executor {
                 after,
                 end,
             } => {
-                // An account may ask for patience, within limits.
                 let first = exchange.retries.first_pause.unwrap_or(self.timeouts.retry);
-                let after = after.map(|after| after.min(MAX_PAUSE));
-                let pause = after.unwrap_or_else(|| retry_pause(first, attempts));
+                let pause = pause_between(after, first, attempts);
                 let change = Change::Retry {
                     answer: answer(end, status),
                     error,
@@ -523,13 +519,4 @@ fn note_answer(span: &mut Option<Span>, sent: &Result<HttpResponse, EgressError>
         }
         Err(_) => span.fail("no answer"),
     }
-}
-
-/// Doubled after each attempt, and jittered by up to a quarter, so that many runs do not come back
-/// together.
-fn retry_pause(first: Duration, attempts: i32) -> Duration {
-    let doublings = attempts.clamp(1, 16).saturating_sub(1);
-    let pause = first.saturating_mul(1 << doublings).min(MAX_PAUSE);
-    let random = Uuid::new_v4().as_bytes()[0];
-    pause.mul_f64(f64::from(random) / 512.0 + 0.75)
 }

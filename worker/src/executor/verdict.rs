@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
+use uuid::Uuid;
 
 use super::record::AttemptEnd;
 use crate::egress::{EgressError, HttpResponse};
+
+/// Longest pause between two attempts, whether an account asks for it or not.
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// What becomes of an action after an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +114,19 @@ fn end_of(status: u16) -> AttemptEnd {
 
 fn answered_with(status: u16) -> String {
     format!("answered with status {status}")
+}
+
+/// How long nothing is sent after so many attempts: as long as the answer `asks`, or `first`,
+/// doubled after each attempt, and jittered by up to a quarter, so that many runs do not come back
+/// together.
+pub(super) fn pause_between(asks: Option<Duration>, first: Duration, attempts: i32) -> Duration {
+    if let Some(asks) = asks {
+        return asks.min(MAX_PAUSE);
+    }
+    let doublings = attempts.clamp(1, 16) - 1;
+    let pause = first.saturating_mul(1 << doublings).min(MAX_PAUSE);
+    let random = Uuid::new_v4().as_bytes()[0];
+    pause.mul_f64(f64::from(random) / 512.0 + 0.75)
 }
 
 #[cfg(test)]
@@ -276,5 +293,23 @@ mod tests {
             end: AttemptEnd::Unknown,
         };
         assert_eq!(judge(asking.as_ref(), &Ok(cut), 1, 10), broke_off);
+    }
+
+    #[test]
+    fn pauses_double_up_to_an_hour_and_are_not_all_the_same() {
+        let second = Duration::from_secs(1);
+        for (attempts, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (12, 2048.0), (13, 3600.0)] {
+            let pauses = (0..200).map(|_| pause_between(None, second, attempts).as_secs_f64());
+            let (mut least, mut most) = (f64::MAX, 0.0_f64);
+            for pause in pauses {
+                (least, most) = (least.min(pause), most.max(pause));
+            }
+            assert!(least >= seconds * 0.75 && most <= seconds * 1.25);
+            assert!(least < seconds * 0.9 && most > seconds * 1.1);
+        }
+        assert!(pause_between(None, second, i32::MAX) > Duration::from_secs(2_699));
+        assert_eq!(pause_between(Some(second * 10), second, 9), second * 10);
+        let an_hour = Duration::from_secs(3_600);
+        assert_eq!(pause_between(Some(an_hour * 24), second, 1), an_hour);
     }
 }

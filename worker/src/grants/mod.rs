@@ -155,6 +155,7 @@ impl Grants {
             secret: secret.as_ref().and_then(|secret| text(secret)),
             grant: grant.as_ref(),
         };
+        let asked = Instant::now();
         let answer = match asking.ask(AuthType::BasicAuth).await {
             // Some servers look for the client in the body only.
             Err(error) if has_secret_refused(&error) => asking.ask(AuthType::RequestBody).await,
@@ -164,7 +165,7 @@ impl Grants {
             (NoToken::Refused(why), Some(Grant::Code { .. })) => NoToken::Spent(why),
             (why, _) => why,
         });
-        self.kept(due, grant.as_ref(), &answer?)
+        self.kept(due, grant.as_ref(), asked, &answer?)
     }
 
     fn open(&self, place: Place<'_>, sealed: Option<&[u8]>) -> Result<Option<Secret>, NoToken> {
@@ -186,6 +187,7 @@ impl Grants {
         &self,
         due: &Due,
         grant: Option<&Grant>,
+        asked: Instant,
         answer: &BasicTokenResponse,
     ) -> Result<Kept, NoToken> {
         let token = answer.access_token().secret();
@@ -202,11 +204,12 @@ impl Grants {
         let fresh = fresh.map(|fresh| seal(due.grant(), fresh.expose()));
         let is_spent = matches!(grant, Some(Grant::Code { .. }));
         let can_renew = !due.is_code || !is_spent || fresh.is_some();
+        let lasts = answer.expires_in().filter(|_| can_renew);
         Ok(Kept {
             token: seal(due.credential(), format!("Bearer {token}").as_bytes())?,
             grant: fresh.transpose()?,
             is_spent,
-            renew_in: answer.expires_in().filter(|_| can_renew).map(renew_in),
+            renew_at: lasts.map(|lasts| asked + renew_in(lasts)),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The statements of grants.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
@@ -22,7 +22,7 @@ FROM take_grants($1)";
     KEEP_FAILURE = keep_failure "SELECT keep_failure($1, $2, $3, $4, $5, $6)";
 
     /// An account has refused this credential: whether it gets another one, by a grant.
-    REFUSE_TOKEN = refuse_token "SELECT refuse_token($1, $2, $3) AS is_renewed";
+    REFUSE_TOKEN = refuse_token "SELECT refuse_token($1, $2, $3, $4) AS is_renewed";
 }
 
 /// A grant that is to be exchanged for a token.
@@ -101,7 +101,7 @@ pub(super) struct Kept {
     /// What was exchanged works no second time.
     pub(super) is_spent: bool,
     /// `None` if it is renewed only when it is refused.
-    pub(super) renew_in: Option<Duration>,
+    pub(super) renew_at: Option<Instant>,
 }
 
 pub(super) async fn take_grants(database: &Database, most: i32) -> Result<Vec<Due>, DatabaseError> {
@@ -113,6 +113,10 @@ pub(super) async fn keep_token(
     due: &Due,
     kept: &Kept,
 ) -> Result<(), DatabaseError> {
+    // The token has lasted a while already, if its exchange or the database was slow.
+    let renew_in = kept
+        .renew_at
+        .map(|at| at.saturating_duration_since(Instant::now()));
     let parameters = &[
         /* $1 workspace_id */ &due.workspace_id as _,
         /* $2 account_id */ &due.account_id as _,
@@ -121,7 +125,7 @@ pub(super) async fn keep_token(
         /* $5 token */ &kept.token as _,
         /* $6 next_grant */ &kept.grant as _,
         /* $7 is_spent */ &kept.is_spent as _,
-        /* $8 seconds */ &kept.renew_in.map(|renew_in| renew_in.as_secs_f64()) as _,
+        /* $8 seconds */ &renew_in.map(|renew_in| renew_in.as_secs_f64()) as _,
     ];
     database.execute(&KEEP_TOKEN, parameters).await.map(drop)
 }
@@ -144,7 +148,8 @@ pub(super) async fn keep_failure(
     database.execute(&KEEP_FAILURE, parameters).await.map(drop)
 }
 
-/// Whether an account that has refused this credential, sealed as it was loaded, gets another one.
+/// Whether an account that has refused this credential, sealed as it was loaded, gets another one;
+/// `is_again` if it has refused another one since it answered something else.
 ///
 /// # Errors
 /// When the database does not answer.
@@ -153,9 +158,10 @@ pub(crate) async fn refuse_token(
     workspace: WorkspaceId,
     account: AccountId,
     used: &[u8],
+    is_again: bool,
 ) -> Result<bool, DatabaseError> {
     let row = database
-        .query_one(&REFUSE_TOKEN, &[&workspace, &account, &used])
+        .query_one(&REFUSE_TOKEN, &[&workspace, &account, &used, &is_again])
         .await?;
     Ok(row.try_get("is_renewed")?)
 }

@@ -128,7 +128,8 @@ impl Notices {
                     401 => {
                         let (workspace, used) = (letter.workspace, &account.credential_sealed);
                         // The letter is tried again, with another token if there is one.
-                        let _ = refuse_token(&self.database, workspace, account.id, used).await;
+                        let _ =
+                            refuse_token(&self.database, workspace, account.id, used, false).await;
                         Err("the account refused its credential".to_owned())
                     }
                     status => Err(format!("the account answered {status}")),
