@@ -85,7 +85,7 @@ class Sender(requests.auth.AuthBase):
         request.headers["X-Forwarded-For"] = client
         is_event = "/webhooks/incoming/" in request.url
         is_usual = request.method == ("POST" if is_event or request.url.endswith("/submit") else "GET")
-        if is_usual and dice.throw(16) == 0:
+        if is_usual and dice.throw(6) == 0:
             request.headers["Origin"] = STRANGE_ORIGIN
         if is_event and dice.throw(4):
             request.headers[SIGNATURE] = hmac.new(WEBHOOK_SECRET, body, hashlib.sha256).hexdigest()

@@ -13,7 +13,6 @@ use crate::{
 in_every_browser! {
     chromium first:
     the_page_says_whose_form_it_is,
-    the_page_speaks_the_language_of_its_form,
     without_a_language_the_page_speaks_the_readers,
     a_link_fills_in_what_is_empty,
     a_checkbox_is_shown_like_other_fields,
@@ -22,7 +21,8 @@ in_every_browser! {
 }
 in_every_browser! {
     at length:
-    everybody_can_use_it_in_their_own_colors,
+    the_page_speaks_the_language_of_its_form,
+    everybody_can_use_it_in_their_own_way,
 }
 
 /// One red pixel.
@@ -316,17 +316,15 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
 }
 
 async fn everybody_can_use_every_state_of_the_page(engine: Engine) {
+    use_every_state(engine, Reader::default(), Locale::English, "light").await;
+}
+
+async fn everybody_can_use_it_in_their_own_way(engine: Engine) {
     let reader = Reader::default();
     let arabic = Reader {
         languages: Some("ar"),
         ..reader
     };
-    use_every_state(engine, reader, Locale::English, "light").await;
-    use_every_state(engine, arabic, Locale::Arabic, "rtl").await;
-}
-
-async fn everybody_can_use_it_in_their_own_colors(engine: Engine) {
-    let reader = Reader::default();
     let dark = Reader {
         dark: true,
         ..reader
@@ -335,6 +333,7 @@ async fn everybody_can_use_it_in_their_own_colors(engine: Engine) {
         forced_colors: true,
         ..reader
     };
+    use_every_state(engine, arabic, Locale::Arabic, "rtl").await;
     use_every_state(engine, dark, Locale::German, "dark").await;
     use_every_state(engine, forced, Locale::English, "forced").await;
 }

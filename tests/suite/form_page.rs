@@ -9,10 +9,8 @@ use crate::{
 };
 
 in_every_browser! {
-    a_form_is_filled_in_and_submitted,
-}
-in_every_browser! {
     chromium first:
+    a_form_is_filled_in_and_submitted,
     near_the_limit_the_page_counts,
     a_refusal_of_the_service_names_the_label,
     page_and_service_hold_every_type_of_field_to_the_same_bound,

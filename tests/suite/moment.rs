@@ -266,24 +266,29 @@ async fn a_call_that_was_not_sent_is_told_as_failed() {
     );
 }
 
-/// A call of which nobody knows whether it was done ends the run: a model that is told it had
-/// failed would call again, under another key. To read may be done twice.
-#[tokio::test]
-async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
-    let model = |request: &Received, method: &str| match results_in(request) {
+/// A model that calls a tool of this method, which takes the request and does not answer.
+async fn calls_in_vain(method: &'static str) -> Peer {
+    let say = |request: &Received, method: &str| match results_in(request) {
         0 if method == "GET" => model_answer("", &[("find", json!({"name": "Ada"}))]),
         0 => model_answer("", &[("note", json!({"text": "one"}))]),
         _ => model_answer("Done.", &[]),
     };
+    Peer::start(move |request, _| match request.target.as_str() {
+        CHAT => Reply::With(200, Vec::new(), say(request, method)),
+        _ => Reply::HangUp,
+    })
+    .await
+}
+
+/// A call of which nobody knows whether it was done ends the run: a model that is told it had
+/// failed would call again, under another key. To read may be done twice.
+#[tokio::test]
+async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
     for (method, state, ends) in [
         ("POST", "failed", ActionState::Failed),
         ("GET", "succeeded", ActionState::Succeeded),
     ] {
-        let peer = Peer::start(move |request, _| match request.target.as_str() {
-            CHAT => Reply::With(200, Vec::new(), model(request, method)),
-            _ => Reply::HangUp,
-        })
-        .await;
+        let peer = calls_in_vain(method).await;
         let scene = Scene::new(&peer, json!([agent()])).await;
         let (world, workspace) = (&scene.world, scene.form.workspace);
         let agents = json!({"when": {"steered_by": "ai.agent"}, "decision": "allow"});
@@ -307,5 +312,35 @@ async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
         assert_eq!(keys.len(), 2, "{method}");
         keys.dedup();
         assert_eq!(keys.len(), 1, "{method}");
+    }
+}
+
+/// Nor is it told as denied, if the policy denies it before it is sent again.
+#[tokio::test]
+async fn a_call_that_may_have_been_done_is_not_told_as_denied() {
+    for (method, state) in [("POST", "failed"), ("GET", "succeeded")] {
+        let peer = calls_in_vain(method).await;
+        let scene = Scene::new(&peer, json!([agent()])).await;
+        let (world, workspace) = (&scene.world, scene.form.workspace);
+        let policy = |decision: &str| {
+            let calls = json!({"steered_by": "ai.agent", "action": "http.request"});
+            let rule = json!({"when": calls, "decision": decision});
+            json!({"rules": [rule], "default": "allow"})
+        };
+        scene.set_policy(policy("allow")).await;
+        let pause = "--attempts 9 --first-pause-milliseconds 2000";
+        world.order(format!("workspace retries {workspace} {pause}"));
+        scene.form.assert_accepts("k").await;
+        let sent = "SELECT count(*) FROM run_actions WHERE state = 'retrying' AND attempts = 1";
+        eventually("sent once", async || world.count(sent).await == 1).await;
+        scene.set_policy(policy("deny")).await;
+        world.await_state(state, 1).await;
+        let call = &scene.the_run().await.actions[2];
+        assert_eq!(
+            (call.state, call.is_told, call.attempts),
+            (ActionState::Denied, method == "GET", 1)
+        );
+        let calls = peer.received().into_iter().filter(|one| one.target != CHAT);
+        assert_eq!(calls.count(), 1, "{method}");
     }
 }
