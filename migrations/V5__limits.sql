@@ -77,7 +77,6 @@ CREATE FUNCTION count_some_requests(limited bytea[], most integer[], clients int
 RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
     places integer[];  -- of the keys that this call needs, in their order
-    found integer[];   -- those of them that have a row
     counts integer[];  -- live hits of each of these
     totals integer[];  -- all hits of each of these
     clock timestamptz;
@@ -89,25 +88,20 @@ DECLARE
 BEGIN
     places := ARRAY(SELECT DISTINCT place FROM unnest(clients || tokens) AS place
         WHERE place IS NOT NULL ORDER BY place);
-    LOOP
-        INSERT INTO rate_limits (key, hits) SELECT limited[place], '{}' FROM unnest(places) AS place
-        ORDER BY place ON CONFLICT (key) DO NOTHING;
-        SELECT coalesce(array_agg(place), '{}'), array_agg(cardinality(live_hits(hits))),
-            array_agg(cardinality(hits))
-        INTO found, counts, totals
-        FROM (SELECT place, r.hits FROM unnest(places) AS place
-            JOIN rate_limits r ON r.key = limited[place]
-              ORDER BY place FOR UPDATE OF r) AS locked;
-        -- Otherwise a row was swept meanwhile: try again.
-        EXIT WHEN cardinality(found) = cardinality(places);
-    END LOOP;
+    -- This locks also what it does not change. Rows that are locked are not swept.
+    INSERT INTO rate_limits AS r (key, hits) SELECT limited[place], '{}' FROM unnest(places) AS place
+    ORDER BY place ON CONFLICT (key) DO UPDATE SET hits = r.hits WHERE false;
+    SELECT array_agg(cardinality(live_hits(hits)) ORDER BY place),
+        array_agg(cardinality(hits) ORDER BY place)
+    INTO counts, totals
+    FROM unnest(places) AS place JOIN rate_limits r ON r.key = limited[place];
     clock := clock_timestamp();
     total := array_fill(0, ARRAY[cardinality(limited)]);
     used := total;
     granted := total;
-    FOR nth IN 1 .. cardinality(found) LOOP
-        total[found[nth]] := totals[nth];
-        used[found[nth]] := counts[nth];
+    FOR nth IN 1 .. cardinality(places) LOOP
+        total[places[nth]] := totals[nth];
+        used[places[nth]] := counts[nth];
     END LOOP;
     FOR wanted IN 1 .. cardinality(clients) LOOP
         client := clients[wanted];

@@ -271,6 +271,27 @@ async fn requests_that_cannot_be_counted_are_refused() {
     form.assert_accepts("k").await;
 }
 
+/// A call that waits for a subject holds none that comes after it: another call that has the first
+/// one can go on to the second.
+#[tokio::test]
+async fn subjects_are_locked_in_their_order() {
+    let world = World::new().await;
+    let (waiting, holding) = (
+        world.session(Role::Gateway).await,
+        world.session(Role::Gateway).await,
+    );
+    let batch = async |sql: &str| holding.batch_execute(sql).await.unwrap();
+    batch("INSERT INTO rate_limits VALUES ('a', '{}')").await;
+    batch("BEGIN; SELECT FROM rate_limits FOR UPDATE").await;
+    let ask = "SELECT FROM count_some_requests('{a,b}', '{1,1}', '{1}', '{2}')";
+    let waiting = tokio::spawn(async move { waiting.batch_execute(ask).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    eventually("it waits", async || world.count(waits).await == 1).await;
+    batch("INSERT INTO rate_limits VALUES ('b', '{}'); COMMIT").await;
+    waiting.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn only_stale_rows_are_swept() {
     let world = World::new().await;
