@@ -104,6 +104,8 @@ async fn a_reader_sees_the_signals_of_its_workspaces_only() {
     let order = format!("signal reader --workspace {workspace} --login {login}");
     assert_eq!(world.order(&order)["changed"], true);
     assert_eq!(world.order(&order)["changed"], false);
+    // Signals are shown when no older transaction of this server can store one any more.
+    letterbox_tests::eventually("it is shown", async || !bodies().await.is_empty()).await;
     assert_eq!(bodies().await, [b"[\"mine\"]"]);
     for table in [
         "signals",

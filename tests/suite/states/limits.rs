@@ -139,7 +139,13 @@ impl ReferenceStateMachine for Model {
                 state.all().for_each(|age| *age -= BACK);
                 Vec::new()
             }
-            Event::Sweep => Vec::new(),
+            // What is swept does not come back when the clock is set back.
+            Event::Sweep => {
+                let all = state.clients.iter_mut().chain(&mut state.tokens);
+                all.filter(|one| one.0.last().is_some_and(|age| *age >= WINDOW))
+                    .for_each(|one| one.0.clear());
+                Vec::new()
+            }
         };
         state
     }

@@ -85,7 +85,7 @@ impl Channels {
         }
     }
 
-    /// Closes a channel when no caller waits for a confirm on it: at the latest after the deadline.
+    /// Closes a channel when nobody waits for a confirm on it: soon after the deadline at the latest.
     async fn close_when_answered(
         &self,
         channel: Channel,
@@ -98,7 +98,8 @@ impl Channels {
             }
             Ok::<_, BrokerError>(())
         };
-        let answered = tokio::time::timeout(self.deadline, answering).await;
+        // Callers say themselves that their time is over, before their confirms are dropped.
+        let answered = tokio::time::timeout(self.deadline + LOOK_EVERY, answering).await;
         answered.unwrap_or(Ok(()))?;
         close_channel(&channel).await;
         Ok(())
