@@ -89,8 +89,9 @@ BEGIN
     places := ARRAY(SELECT DISTINCT place FROM unnest(clients || tokens) AS place
         WHERE place IS NOT NULL ORDER BY place);
     -- This locks also what it does not change. Rows that are locked are not swept.
-    INSERT INTO rate_limits AS r (key, hits) SELECT limited[place], '{}' FROM unnest(places) AS place
-    ORDER BY place ON CONFLICT (key) DO UPDATE SET hits = r.hits WHERE false;
+    INSERT INTO rate_limits AS r (key, hits)
+    SELECT limited[place], '{}' FROM unnest(places) AS place ORDER BY place
+    ON CONFLICT (key) DO UPDATE SET hits = r.hits WHERE false;
     SELECT array_agg(cardinality(live_hits(hits)) ORDER BY place),
         array_agg(cardinality(hits) ORDER BY place)
     INTO counts, totals

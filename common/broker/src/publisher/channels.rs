@@ -85,7 +85,8 @@ impl Channels {
         }
     }
 
-    /// Closes a channel when nobody waits for a confirm on it: soon after the deadline at the latest.
+    /// Closes a channel when nobody waits for a confirm on it: soon after the deadline at the
+    /// latest.
     async fn close_when_answered(
         &self,
         channel: Channel,
