@@ -181,10 +181,11 @@ BEGIN
     PERFORM FROM connected_accounts a WHERE a.workspace_id = tenant AND a.account_id = account
         FOR NO KEY UPDATE;
     SELECT g.grant_sealed IS NOT NULL OR g.authorize_url IS NULL,
-        -- One that is to be renewed may well have ended: whoever renews it was held up.
+        -- One that was to be renewed may well have ended: whoever renews it was held up, or got
+        -- none, and tries again in a while.
         (again OR g.refused_at BETWEEN clock_timestamp() - interval '1 minute'
             AND clock_timestamp()) IS TRUE
-            AND is_due(g) IS NOT TRUE
+            AND (is_due(g) OR g.failures > 0) IS NOT TRUE
     INTO can_renew, is_again FROM grants g
     WHERE g.workspace_id = tenant AND g.account_id = account FOR UPDATE;
     IF can_renew IS NULL THEN

@@ -369,20 +369,22 @@ async fn what_a_server_gave_is_kept() {
     assert!(said("SELECT count(*) = 0 FROM take_grants(9)").await);
     assert!(!said("SELECT keep_failure($own, 4, 'invalid_client', true, false)").await);
     assert!(said("SELECT keep_token($own, 4, 'r1', 't2', 'r2', false, 0)").await);
-    // Two tokens in a row are refused: it is something else, unless the second one was due.
-    for (renew_in, is_again, is_renewed) in [
-        ("1 hour", false, true),
-        ("1 hour", true, false),
-        ("-1 second", true, true),
+    // Two tokens in a row are refused: it is something else, unless the second one was due, or
+    // none was given when it was.
+    for (renew_in, failures, is_again, is_renewed) in [
+        ("1 hour", 1, true, true),
+        ("1 hour", 0, false, true),
+        ("1 hour", 0, true, false),
+        ("-1 second", 0, true, true),
     ] {
         all("UPDATE connected_accounts SET credential_sealed = 't', waits_for = NULL").await;
         all(&format!(
-            "UPDATE grants SET refused_at = NULL, planned_at = now(),
+            "UPDATE grants SET refused_at = NULL, planned_at = now(), failures = {failures},
              renew_at = now() + interval '{renew_in}'"
         ))
         .await;
         let refuse = format!("SELECT refuse_token($own, 't', {is_again}) = {is_renewed}");
-        assert!(said(&refuse).await, "{renew_in} {is_again}");
+        assert!(said(&refuse).await, "{renew_in} {failures} {is_again}");
     }
     // Who has many accounts keeps nobody waiting.
     let many = operator
