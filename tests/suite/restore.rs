@@ -218,7 +218,12 @@ async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a server of its own, and its log"]
 async fn a_moment_can_be_restored() {
-    let backup = folder().join(format!("backup-{}", uuid::Uuid::new_v4().simple()));
+    // Not in the folder of the tests, in which PostgreSQL's user may not look.
+    let backup = std::env::temp_dir();
+    let backup = backup.join(format!(
+        "letterbox-backup-{}",
+        uuid::Uuid::new_v4().simple()
+    ));
     let steps = |steps: &str| {
         let steps = steps.replace("/backup", &backup.display().to_string());
         run("sh", &["-ec", &steps]);
