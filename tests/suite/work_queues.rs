@@ -98,7 +98,7 @@ async fn what_has_piled_up_becomes_messages_of_bounded_size() {
     let database = Proxy::before(&world.database_url).await;
     let gateway = world.gateway_with(&[("DATABASE_URL", &database.url)]).await;
     let webhook = world.webhook(&gateway).await;
-    // So many small ones would fit in one message; of the large ones, some.
+    // Small ones are too many for one message before they are too large; large ones not.
     for padding in ["", &"x".repeat(8 << 10)] {
         assert!(webhook.send(format!("[\"{padding}\"]")).await.is_first());
         database.stall();

@@ -269,6 +269,7 @@ impl Executor {
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED);
         let is_again = record.attempts > 0 && record.status == Some(UNAUTHORIZED);
+        // Not without end, whatever its token server gives.
         if !is_refused || is_again && record.attempts >= MAX_ATTEMPTS {
             return Ok(false);
         }

@@ -1,4 +1,5 @@
-//! What an answer, or its absence, means for an action. Pure.
+//! What an answer, or its absence, means for an action, and how long the action rests before its
+//! next attempt.
 
 use std::time::Duration;
 
