@@ -1,9 +1,10 @@
 //! A process of the stack, at one address for good: killed, frozen, replaced, and cut off from its
 //! servers.
 
-use std::net::TcpListener;
+use std::{collections::HashMap, net::TcpListener};
 
 use letterbox_tests::{Process, World};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::way::Way;
@@ -141,9 +142,10 @@ impl Member {
         points.clone_into(&mut *self.armed.lock().await);
     }
 
-    /// How often armed fail points were passed so far.
-    pub async fn passed(&self) -> u64 {
-        self.told().await.passed
+    /// How often a fail point has failed in this way so far.
+    pub async fn failed(&self, point: &str, way: &str) -> u64 {
+        let told = self.told().await;
+        told.failed.get(&failure(point, way)).copied().unwrap_or(0)
     }
 
     /// How often something in it has panicked so far.
@@ -153,7 +155,7 @@ impl Member {
 
     async fn told(&self) -> Told {
         let process = self.process.lock().await;
-        let mut told = *self.former.lock().await;
+        let mut told = self.former.lock().await.clone();
         if let Some(running) = process.as_ref() {
             told.add(Told::by(running));
         }
@@ -172,24 +174,36 @@ impl Member {
 }
 
 /// What the logs of processes tell.
-#[derive(Default, Clone, Copy)]
+#[derive(Default, Clone)]
 struct Told {
-    passed: u64,
+    /// How often each fail point has failed in each way.
+    failed: HashMap<String, u64>,
     panicked: u64,
 }
 
 impl Told {
     fn by(process: &Process) -> Self {
         let log = process.log();
-        let count = |text| log.matches(text).count() as u64;
-        Self {
-            passed: count(r#""message":"fail point""#),
-            panicked: count("panicked at"),
+        let mut failed = HashMap::new();
+        for line in log.lines().filter(|line| line.contains("fail point")) {
+            let line: Value = serde_json::from_str(line).unwrap_or_default();
+            if let (Some(point), Some(way)) = (line["step"].as_str(), line["told"].as_str()) {
+                *failed.entry(failure(point, way)).or_default() += 1;
+            }
         }
+        let panicked = log.matches("panicked at").count() as u64;
+        Self { failed, panicked }
     }
 
     fn add(&mut self, other: Self) {
-        self.passed += other.passed;
+        for (failure, times) in other.failed {
+            *self.failed.entry(failure).or_default() += times;
+        }
         self.panicked += other.panicked;
     }
+}
+
+/// As it is armed.
+fn failure(point: &str, way: &str) -> String {
+    format!("{point}={way}")
 }

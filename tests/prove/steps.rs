@@ -135,11 +135,19 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
     };
     let first = fastrand::u32(1..=most);
     let fails = match way {
-        // One process a crash; its successor crashes as well, and the third one lives.
+        // One crash of each process: its successor is started unarmed.
         "crash" => format!("{point}={first}*off->1*return(crash)"),
         way => format!("{point}={first}*off->{OFTEN}*return({way})->off"),
     };
-    let before: u64 = passed(members).await;
+    let failed = async || {
+        let mut all = 0;
+        for member in members {
+            all += member.failed(point, way).await;
+        }
+        all
+    };
+    // Others that are armed still, and fail, are no news of this step.
+    let before: u64 = failed().await;
     let (outcome, prefix, ()) = under_load(stack, async || {
         // Armed while there is work: what passes a step without any shows nothing.
         for member in members {
@@ -158,7 +166,7 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
             stack.publish_unreadable(UNREADABLE).await;
         }
         let deadline = Instant::now() + PATIENCE;
-        while passed(members).await == before && Instant::now() < deadline {
+        while failed().await == before && Instant::now() < deadline {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         for member in members {
@@ -168,7 +176,7 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
     })
     .await;
     let mut entry = settle(stack, point, &prefix, &outcome).await;
-    entry.fired = passed(members).await - before;
+    entry.fired = failed().await - before;
     if step.part == "dead-letter" {
         let dead = stack.take_dead_letters(UNREADABLE).await;
         if dead != UNREADABLE {
@@ -182,12 +190,4 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
         entry.complaints.push("the step was not passed".to_owned());
     }
     entry
-}
-
-async fn passed(members: &[Member]) -> u64 {
-    let mut all = 0;
-    for member in members {
-        all += member.passed().await;
-    }
-    all
 }
