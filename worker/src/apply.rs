@@ -11,7 +11,7 @@ use letterbox_database::{Database, DatabaseError, Fault};
 
 use crate::{
     claims,
-    halves::may_be_one_of,
+    halves::divide,
     outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
     runs::{self, NewRun},
@@ -122,17 +122,15 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
             Ok(()) => part
                 .into_iter()
                 .for_each(|(_, outcome)| *outcome = EntryOutcome::Done),
-            // Some item may be at fault: halve the part until that item is alone.
-            Err(error) if part.len() > 1 && may_be_one_of(&error) => {
-                let second = part.split_off(part.len() / 2);
-                parts.extend([second, part]);
-            }
-            // The database is unavailable: every item left keeps its initial `Retry`.
-            Err(error) if error.fault == Fault::Transient => return,
-            // A permanent failure of one item: the item is at fault.
-            Err(error) => part
-                .into_iter()
-                .for_each(|(_, outcome)| *outcome = EntryOutcome::from(&error)),
+            Err(error) => match divide(part, &error) {
+                Ok(smaller) => parts.extend(smaller),
+                // The database is unavailable: every item left keeps its initial `Retry`.
+                Err(_) if error.fault == Fault::Transient => return,
+                // A permanent failure of one item: the item is at fault.
+                Err(part) => part
+                    .into_iter()
+                    .for_each(|(_, outcome)| *outcome = EntryOutcome::from(&error)),
+            },
         }
     }
 }

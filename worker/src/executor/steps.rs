@@ -8,7 +8,7 @@ use letterbox_common::{
     batcher::{Asked, BatchLimits, BatchWork, Batcher},
     ids::RunId,
 };
-use letterbox_database::{Database, DatabaseError, Fault};
+use letterbox_database::{Database, DatabaseError};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -17,7 +17,7 @@ use super::{
     record::{Beginning, Step, Written},
     store,
 };
-use crate::halves::may_be_one_of;
+use crate::halves::divide;
 
 /// Items are bounded by the places of a worker, and their bytes by its actions; batches by what a
 /// statement can do in time. One batch at a time: what gathers meanwhile is the next one.
@@ -185,7 +185,7 @@ impl<W: InBatches> BatchWork for Shared<W> {
         let items = batch.into_iter().map(Asked::split).collect();
         // A stack of the parts left to do, the next one on top.
         let mut parts: Vec<Vec<_>> = vec![items];
-        while let Some(mut part) = parts.pop() {
+        while let Some(part) = parts.pop() {
             let items: Vec<&W::Item> = part.iter().map(|(item, _)| &**item).collect();
             // Whatever is logged meanwhile names the runs, or the first of many.
             let runs: Vec<RunId> = items
@@ -200,21 +200,12 @@ impl<W: InBatches> BatchWork for Shared<W> {
                     .into_iter()
                     .zip(answers)
                     .for_each(|((_, asker), answer)| asker.give(Ok(answer))),
-                // A locked row takes its time each time: then each item alone.
-                Err(error)
-                    if part.len() > 1
-                        && error.fault == Fault::Transient
-                        && may_be_one_of(&error) =>
-                {
-                    parts.extend(part.into_iter().map(|one| vec![one]));
-                }
-                Err(error) if part.len() > 1 && may_be_one_of(&error) => {
-                    let second = part.split_off(part.len() / 2);
-                    parts.extend([second, part]);
-                }
-                Err(error) => part
-                    .into_iter()
-                    .for_each(|(_, asker)| asker.give(Err(error.clone()))),
+                Err(error) => match divide(part, &error) {
+                    Ok(smaller) => parts.extend(smaller),
+                    Err(part) => part
+                        .into_iter()
+                        .for_each(|(_, asker)| asker.give(Err(error.clone()))),
+                },
             }
         }
     }
