@@ -132,7 +132,7 @@ impl Executor {
             .await;
         let took = asked.elapsed();
         let is_renewed = self
-            .is_renewed(run, record, &prepared.account, &answered)
+            .is_renewed(run, record, &prepared.account, &answered, &retries)
             .await?;
         let exchange = Exchange {
             attempt: attempt.number,
@@ -264,13 +264,14 @@ impl Executor {
         record: &ActionRecord,
         account: &Account,
         answered: &Result<HttpResponse, EgressError>,
+        retries: &Retries,
     ) -> Result<bool, DatabaseError> {
         let is_refused = answered
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED);
         let is_again = record.attempts > 0 && record.status == Some(UNAUTHORIZED);
         // Not without end, whatever its token server gives.
-        if !is_refused || is_again && record.attempts >= MAX_ATTEMPTS {
+        if !is_refused || is_again && record.attempts + 1 >= max_attempts(retries) {
             return Ok(false);
         }
         let (workspace, used) = (run.turn.workspace, &account.credential_sealed);
@@ -288,7 +289,7 @@ impl Executor {
     ) -> Result<Progress, DatabaseError> {
         let record = run.record_of(next.action);
         let attempts = record.attempts + 1;
-        let max_attempts = exchange.retries.attempts.unwrap_or(MAX_ATTEMPTS);
+        let max_attempts = max_attempts(&exchange.retries);
         let verdict = match exchange.is_renewed {
             true => Verdict::refused_token(UNAUTHORIZED),
             false => judge(outgoing, &exchange.answered, attempts, max_attempts),
@@ -498,6 +499,11 @@ impl Executor {
 
 /// The step of a trace that a request is. Neither its address nor what it carries is told: a
 /// stranger may have written it.
+/// How often an action may be tried.
+fn max_attempts(retries: &Retries) -> i32 {
+    retries.attempts.unwrap_or(MAX_ATTEMPTS)
+}
+
 fn request_span(run: &RunInProgress<'_>, next: &Next<'_>, outgoing: &dyn Outgoing) -> Option<Span> {
     let method = outgoing.method();
     let mut span = child(SpanKind::Client, method.to_owned(), &run.traceparent()?)?;
