@@ -121,6 +121,10 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
             (&all[..], &[Steering::AiAgent][..])
         );
     }
+    // The first question is the definition's; the later ones hold what the model has found.
+    let questions = [1, 3, 6].map(|question| &run.actions[question].steered_by[..]);
+    let by_the_model = &[Steering::AiAgent][..];
+    assert_eq!(questions, [&[], by_the_model, by_the_model]);
     assert_eq!(
         run.actions[7].steered_by,
         [Steering::AiAgent, Steering::Outcome],
@@ -147,7 +151,12 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
 /// What the policy denies is told as well; the policy is asked for each call at its moment.
 #[tokio::test]
 async fn a_refusal_by_the_policy_is_a_result() {
-    let peer = Peer::start(scripted(two_notes, "an answer")).await;
+    let same_note_again = |results: usize| match results {
+        0 => two_notes(0),
+        1 | 2 => model_answer("", &[note("one")]),
+        _ => model_answer("No notes.", &[]),
+    };
+    let peer = Peer::start(scripted(same_note_again, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
     scene
         .set_policy(json!({"rules": [
@@ -156,13 +165,35 @@ async fn a_refusal_by_the_policy_is_a_result() {
         .await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("succeeded", 1).await;
-    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT, CHAT]);
+    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
     let run = scene.the_run().await;
     let denied = &run.actions[4];
     assert_eq!(
         (denied.state, denied.decision_rule, denied.error.as_deref()),
         (ActionState::Denied, Some(1), Some("denied by the policy"))
     );
+    let again = run.actions[6].error.as_deref();
+    assert_eq!(again, Some("note: it was denied before"));
+}
+
+/// An agent is given up thirty days after it has begun, however long a person takes to answer.
+#[tokio::test]
+async fn an_agent_has_thirty_days() {
+    let peer = Peer::start(scripted(two_notes, "an answer")).await;
+    let scene = Scene::new(&peer, json!([agent()])).await;
+    scene.form.assert_accepts("k").await;
+    let approval = scene.the_approval().await.approval_id;
+    let long_ago = "
+        UPDATE run_actions SET started_at = started_at - interval '31 days'
+        WHERE action_id = 'agent'";
+    scene.world.database.execute(long_ago, &[]).await.unwrap();
+    let operator = scene.world.operator().await;
+    operator.approve(approval, scene.form.owner).await.unwrap();
+    scene.world.await_state("failed", 1).await;
+    let failure = scene.the_run().await.row.failure;
+    let reason = "agent: it has taken more than 30 days";
+    assert_eq!(failure.as_deref(), Some(reason));
+    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT]);
 }
 
 /// Whatever a model calls for, nothing leaves but the named tools with arguments that fit, below

@@ -60,12 +60,17 @@ async fn what_does_not_agree_is_found_and_mended() {
         FROM signals",
     )
     .await;
-    sql(&format!(
-        "INSERT INTO webhook_deliveries SELECT 0, '{}', gen_random_uuid(), gen_random_uuid(),
-            ({MINUTES_AGO}), filled, NULL FROM claim_halves WHERE source = 'deliveries'",
-        webhook.address.workspace
-    ))
-    .await;
+    // Of a batch that was published, and of one whose gateway ended.
+    sql("INSERT INTO open_batches (batch_id, lease_until) VALUES (7, clock_timestamp())").await;
+    for batch in [0, 7] {
+        sql(&format!(
+            "INSERT INTO webhook_deliveries SELECT {batch}, '{}', gen_random_uuid(),
+                gen_random_uuid(), ({MINUTES_AGO}), filled, NULL
+            FROM claim_halves WHERE source = 'deliveries'",
+            webhook.address.workspace
+        ))
+        .await;
+    }
     sql("DELETE FROM active_runs").await;
     let finished = "INSERT INTO active_runs (workspace_id, run_id, state, due_at)
         SELECT workspace_id, run_id, 'scheduled', 'infinity' FROM runs
@@ -79,6 +84,10 @@ async fn what_does_not_agree_is_found_and_mended() {
         let detail = one(&found, about)["detail"].as_str().unwrap();
         assert!(detail.starts_with(&count.to_string()), "{about}: {detail}");
     }
+
+    let open = one(&found, "claims")["detail"].as_str().unwrap();
+    let told = "1 batches were claimed and perhaps not published";
+    assert!(open.starts_with(told), "{open}");
 
     // It says what it would do, and does it when that is wanted.
     let unasked = world.letterbox_with(&settings, "check --repair");

@@ -198,9 +198,15 @@ async fn a_run_outlives_tokens_that_end_too_soon() {
         server.called().len() == 2
     })
     .await;
-    let due = "UPDATE grants SET renew_at = now() - interval '1 second', planned_at = now()";
+    // Another worker is to renew it, and is slow.
+    let due = "UPDATE grants SET renew_at = now() - interval '1 second', planned_at = now(),
+        taken_until = now() + interval '1 minute'";
     world.database.batch_execute(due).await.unwrap();
     gate.add_permits(1);
+    let waits = "SELECT count(*) FROM connected_accounts WHERE waits_for = 'token'";
+    eventually("waits for a token", async || world.count(waits).await == 1).await;
+    let over = "UPDATE grants SET taken_until = NULL";
+    world.database.batch_execute(over).await.unwrap();
     world.await_state("succeeded", 1).await;
     assert_eq!(server.called().len(), 3);
 }

@@ -1,7 +1,7 @@
 //! Restores, by the steps of deploy/README.md: a database that is older than what RabbitMQ holds,
 //! and a RabbitMQ that is older than the database.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use letterbox_tests::{
     Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, eventually, folder, post,
@@ -213,17 +213,30 @@ async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
     );
 }
 
+/// A folder that is gone with it.
+struct Backup(PathBuf);
+
+impl Backup {
+    fn new() -> Self {
+        let name = format!("letterbox-backup-{}", uuid::Uuid::new_v4().simple());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// By the base backup and the archived log of deploy/README.md, a database comes to be as it was at
 /// a moment; what was received later is the first of its kind again.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a server of its own, and its log"]
 async fn a_moment_can_be_restored() {
     // Not in the folder of the tests, in which PostgreSQL's user may not look.
-    let backup = std::env::temp_dir();
-    let backup = backup.join(format!(
-        "letterbox-backup-{}",
-        uuid::Uuid::new_v4().simple()
-    ));
+    let backup = Backup::new();
+    let backup = &backup.0;
     let steps = |steps: &str| {
         let steps = steps.replace("/backup", &backup.display().to_string());
         run("sh", &["-ec", &steps]);
@@ -289,5 +302,4 @@ END
     assert!(webhook.send("[\"before\"]").await.is_duplicate());
     assert!(webhook.send("[\"after\"]").await.is_first());
     world.await_signals(2).await;
-    std::fs::remove_dir_all(&backup).unwrap();
 }

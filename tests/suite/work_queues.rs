@@ -100,6 +100,12 @@ async fn what_has_piled_up_becomes_messages_of_bounded_size() {
     let webhook = world.webhook(&gateway).await;
     // Small ones are too many for one message before they are too large; large ones not.
     for padding in ["", &"x".repeat(8 << 10)] {
+        // With connections of its own: those of the round before are not counted.
+        let webhook = webhook.at(&gateway);
+        eventually("few are there", async || {
+            gateway.metric("letterbox_connections").await < 10.0
+        })
+        .await;
         assert!(webhook.send(format!("[\"{padding}\"]")).await.is_first());
         database.stall();
         let bodies = (1..=60).map(|number| format!("[{number}, \"{padding}\"]"));

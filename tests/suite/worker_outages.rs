@@ -11,7 +11,8 @@ use letterbox_common::{
     ids::DeliveryId,
     webhook::{KeptHeaders, WebhookAddress},
 };
-use letterbox_tests::{Peer, PrivateBroker, Reply, Scene, World, eventually, post};
+use letterbox_database::Role;
+use letterbox_tests::{EXPIRE, Peer, PrivateBroker, Reply, Scene, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -130,6 +131,40 @@ async fn a_batch_that_takes_too_long_is_done_in_parts() {
     world.publish(deliveries(webhook.address, 60)).await;
     let _worker = world.worker().await;
     world.await_signals(60).await;
+}
+
+/// A worker is stopped that can't read yet what a run is to do that it has taken: the run has not
+/// failed, and another worker goes on with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_a_stopping_worker_could_not_read_goes_on() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, before| match before {
+        0 => Reply::Silence,
+        _ => Reply::Status(200),
+    })
+    .await;
+    let gateway = world.gateway().await;
+    let mut first = world.worker().await;
+    let form = world.acting_form(&gateway, &peer.url, json!([post("send")]));
+    form.await.assert_accepts("k").await;
+    peer.await_received(1).await;
+    first.kill().await;
+    let locking = world.session(Role::Login).await;
+    let definitions = "BEGIN; LOCK TABLE releases IN ACCESS EXCLUSIVE MODE";
+    locking.batch_execute(definitions).await.unwrap();
+    let mut stopping = world.worker().await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    let reading = "
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("it reads", async || world.count(reading).await == 1).await;
+    stopping.terminate();
+    assert!(stopping.ended().await.success());
+    locking.batch_execute("COMMIT").await.unwrap();
+    let _last = world.worker().await;
+    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 2);
 }
 
 /// The policy allows what a person was asked about, an attempt fails, and the policy asks again:

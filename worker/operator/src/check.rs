@@ -179,8 +179,9 @@ static LOOKS: &[Look] = &[
         statement: &OPEN,
         verdict: Verdict::Fine,
         from_seconds: 0.0,
-        what: "batches were claimed and perhaps not published; unless their gateway ended just \
-               then, their senders were not told 2xx, and take them over when they try again",
+        what: "batches were claimed and perhaps not published; unless their gateway or the \
+               database ended just then, or lost sight of each other, their senders were not told \
+               2xx, and take them over when they try again",
         mend: "",
         repair: None,
         is_recent: false,
