@@ -282,7 +282,7 @@ async fn what_is_foreign_is_not_there() {
     );
 }
 
-in_every_browser!(chromium first: the_desk_fits_a_phone);
+in_every_browser!(the_desk_fits_a_phone);
 in_every_browser!(at length: the_desk_is_for_everybody);
 
 async fn the_desk_fits_a_phone(engine: Engine) {

@@ -11,7 +11,6 @@ use crate::{
 };
 
 in_every_browser! {
-    chromium first:
     the_page_says_whose_form_it_is,
     without_a_language_the_page_speaks_the_readers,
     a_link_fills_in_what_is_empty,

@@ -11,9 +11,6 @@ use crate::{
 
 in_every_browser! {
     numbers_are_read_in_every_notation,
-}
-in_every_browser! {
-    chromium first:
     numbers_are_sent_as_they_were_meant,
     numbers_are_said_as_the_language_writes_them,
 }

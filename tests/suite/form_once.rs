@@ -10,7 +10,6 @@ use crate::{
 };
 
 in_every_browser! {
-    chromium first:
     a_reload_counts_once_and_loses_nothing,
     what_was_written_to_a_dead_link_is_not_lost,
     a_duplicated_tab_counts_by_itself,

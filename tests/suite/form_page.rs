@@ -9,7 +9,6 @@ use crate::{
 };
 
 in_every_browser! {
-    chromium first:
     a_form_is_filled_in_and_submitted,
     near_the_limit_the_page_counts,
     a_refusal_of_the_service_names_the_label,

@@ -10,7 +10,6 @@ use crate::{
 };
 
 in_every_browser! {
-    chromium first:
     the_page_proves_its_work,
 }
 

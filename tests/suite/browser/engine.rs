@@ -11,21 +11,16 @@ pub enum Engine {
     Firefox,
 }
 
-/// Makes tests of functions that take an [`Engine`], one for each. Where the engine hardly matters,
-/// Firefox is for `deploy/test --full`; what takes long is so in both.
+/// Makes tests of functions that take an [`Engine`], one for each. Firefox is for `deploy/test
+/// --full`; what takes long is so in both.
 macro_rules! in_every_browser {
     ($($name:ident),+ $(,)?) => {
-        $($crate::browser::in_every_browser!(@ $name, [], []);)+
-    };
-    (chromium first: $($name:ident),+ $(,)?) => {
-        $($crate::browser::in_every_browser!(@ $name, [], [#[ignore = "for --full"]]);)+
+        $($crate::browser::in_every_browser!(@ $name, []);)+
     };
     (at length: $($name:ident),+ $(,)?) => {
-        $($crate::browser::in_every_browser!(
-            @ $name, [#[ignore = "for --full"]], [#[ignore = "for --full"]]
-        );)+
+        $($crate::browser::in_every_browser!(@ $name, [#[ignore = "for --full"]]);)+
     };
-    (@ $name:ident, [$($chromium:tt)*], [$($firefox:tt)*]) => {
+    (@ $name:ident, [$($chromium:tt)*]) => {
         mod $name {
             use $crate::browser::Engine;
 
@@ -36,7 +31,7 @@ macro_rules! in_every_browser {
             }
 
             #[tokio::test]
-            $($firefox)*
+            #[ignore = "for --full"]
             async fn in_firefox() {
                 super::$name(Engine::Firefox).await;
             }
