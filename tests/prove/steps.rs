@@ -127,8 +127,9 @@ fn cell(entry: &Entry) -> String {
 async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
     let members = (step.who)(stack);
     let most = match step.part {
-        // Each of two workers gets about half of the few that can't be read.
-        "dead-letter" => 4,
+        // Each of two workers gets about half of the few that can't be read; what a subscriber gets
+        // is published a few times a second at most.
+        "dead-letter" | "subscribe" => 4,
         // One of two workers renews, every six seconds.
         "refresh" => 1,
         _ => FIRST,
