@@ -12,7 +12,6 @@ use crate::{
 
 in_every_browser! {
     the_page_says_whose_form_it_is,
-    without_a_language_the_page_speaks_the_readers,
     a_link_fills_in_what_is_empty,
     a_checkbox_is_shown_like_other_fields,
     a_form_is_framed_by_those_whom_its_owner_names,
@@ -20,6 +19,7 @@ in_every_browser! {
 }
 in_every_browser! {
     at length:
+    without_a_language_the_page_speaks_the_readers,
     the_page_speaks_the_language_of_its_form,
     everybody_can_use_it_in_their_own_way,
 }

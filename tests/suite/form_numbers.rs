@@ -12,6 +12,9 @@ use crate::{
 in_every_browser! {
     numbers_are_read_in_every_notation,
     numbers_are_sent_as_they_were_meant,
+}
+in_every_browser! {
+    at length:
     numbers_are_said_as_the_language_writes_them,
 }
 
