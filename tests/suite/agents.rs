@@ -176,6 +176,31 @@ async fn a_refusal_by_the_policy_is_a_result() {
     assert_eq!(again, Some("note: it was denied before"));
 }
 
+/// The policy forbids what a person was asked about: nobody is asked any more, and the agent goes
+/// on.
+#[tokio::test]
+async fn what_is_forbidden_meanwhile_is_asked_about_no_more() {
+    let answers = scripted(two_notes, "an answer");
+    // Its model says nothing to the denials.
+    let peer = Peer::start(move |request, before| match before {
+        0..3 => answers(request, before),
+        _ => Reply::Silence,
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([agent()])).await;
+    scene.form.assert_accepts("k").await;
+    scene.the_approval().await;
+    let forbidden = json!({"when": {"method": ["POST"], "action": "http.request"},
+        "decision": "deny"});
+    scene
+        .set_policy(json!({"rules": [forbidden], "default": "allow"}))
+        .await;
+    scene.world.database.batch_execute(EXPIRE).await.unwrap();
+    peer.await_received(4).await;
+    assert_eq!(targets(&peer)[3], CHAT, "it goes on");
+    assert_eq!(scene.world.waiting(scene.form.workspace).await.len(), 0);
+}
+
 /// An agent is given up thirty days after it has begun, however long a person takes to answer.
 #[tokio::test]
 async fn an_agent_has_thirty_days() {
