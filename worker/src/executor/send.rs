@@ -497,13 +497,13 @@ impl Executor {
     }
 }
 
-/// The step of a trace that a request is. Neither its address nor what it carries is told: a
-/// stranger may have written it.
 /// How often an action may be tried.
 fn max_attempts(retries: &Retries) -> i32 {
     retries.attempts.unwrap_or(MAX_ATTEMPTS)
 }
 
+/// The step of a trace that a request is. Neither its address nor what it carries is told: a
+/// stranger may have written it.
 fn request_span(run: &RunInProgress<'_>, next: &Next<'_>, outgoing: &dyn Outgoing) -> Option<Span> {
     let method = outgoing.method();
     let mut span = child(SpanKind::Client, method.to_owned(), &run.traceparent()?)?;
