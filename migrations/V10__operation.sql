@@ -204,8 +204,6 @@ BEGIN
             AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = s.user_id);
         DELETE FROM sign_in_links l WHERE l.user_id = ANY (former)
             AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = l.user_id);
-        UPDATE bound_logins b SET user_id = NULL WHERE b.user_id = ANY (former)
-            AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = b.user_id);
         DELETE FROM subjects s WHERE s.user_id = ANY (former)
             AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = s.user_id);
         UPDATE users u SET email = u.user_id || '@deleted.invalid', name = 'deleted'

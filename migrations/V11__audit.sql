@@ -10,7 +10,7 @@ CREATE TABLE audit_log (
     entry_id     bigint GENERATED ALWAYS AS IDENTITY,
     ordered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     ordered_by   uuid,
-    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc', 'login')),
+    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc')),
     login        text NOT NULL,
     address      text,
     command      text NOT NULL,
@@ -28,8 +28,8 @@ COMMENT ON COLUMN audit_log.entry_id IS 'Increasing number';
 COMMENT ON COLUMN audit_log.ordered_at IS 'Database clock';
 COMMENT ON COLUMN audit_log.ordered_by IS 'The user who is responsible, if one was named';
 COMMENT ON COLUMN audit_log.proven_by IS
-    'How that user has proven who they are: by the word of the login alone, by a session of the '
-    'desk, or by a login of their own; null if no user was named';
+    'How that user has proven who they are: by an operator''s word alone, or by a session of the '
+    'desk; null if no user was named';
 COMMENT ON COLUMN audit_log.login IS 'The database login that made the change';
 COMMENT ON COLUMN audit_log.address IS
     'The address that the order came from: as the desk says, otherwise that of the client';
@@ -133,9 +133,6 @@ CREATE TRIGGER audit AFTER INSERT OR UPDATE ON form_links
 CREATE TRIGGER audit AFTER INSERT OR UPDATE ON webhooks
     FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',
         'letterbox_worker')) EXECUTE FUNCTION audit('webhook_id');
-CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON signal_readers
-    FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',
-        'letterbox_worker')) EXECUTE FUNCTION audit('login');
 CREATE TRIGGER audit AFTER INSERT OR UPDATE ON connected_accounts
     FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',
         'letterbox_worker')) EXECUTE FUNCTION audit('account_id');

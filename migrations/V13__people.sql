@@ -1,8 +1,7 @@
 -- People, each as themselves. A person proves who they are by a session of the desk, which begins
--- with a sign-in link, or by a database login that is bound to them. Both have the rights of the
--- role letterbox_person, whose rows are limited by row-level security: whatever program asks, a
--- person sees and changes what their roles in workspaces allow. What that is, worker/README.md
--- says. Sessions belong to the desk alone, whose role has these rights and begins and ends them.
+-- with a sign-in link or on the word of an issuer. The rows that the desk's role sees and changes
+-- are limited by row-level security: whatever the desk asks, a person sees and changes what their
+-- roles in workspaces allow. What that is, worker/README.md says.
 
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
@@ -23,7 +22,7 @@ CREATE TABLE sessions (
     user_id      uuid NOT NULL REFERENCES users,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    proven_by    text NOT NULL CHECK (proven_by IN ('asserted', 'link', 'oidc', 'login'))
+    proven_by    text NOT NULL CHECK (proven_by IN ('asserted', 'link', 'oidc'))
 );
 COMMENT ON TABLE sessions IS 'Sessions of the desk that nobody has ended';
 COMMENT ON COLUMN sessions.token_sha256 IS
@@ -55,15 +54,6 @@ COMMENT ON COLUMN subjects.issuer IS 'The issuer';
 COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
 COMMENT ON COLUMN subjects.user_id IS 'The user';
 
-CREATE TABLE bound_logins (
-    login   name PRIMARY KEY,
-    user_id uuid NOT NULL REFERENCES users
-);
-COMMENT ON TABLE bound_logins IS
-    'Database logins of persons: under one, every program is that person';
-COMMENT ON COLUMN bound_logins.login IS 'The login';
-COMMENT ON COLUMN bound_logins.user_id IS 'Whose it is';
-
 CREATE VIEW living_sessions AS
 SELECT * FROM sessions WHERE created_at > clock_timestamp() - interval '7 days'
     AND seen_at > clock_timestamp() - interval '12 hours';
@@ -71,16 +61,13 @@ COMMENT ON VIEW living_sessions IS 'Sessions whose time is not over; the only de
 
 CREATE FUNCTION acting() RETURNS TABLE (user_id uuid, proven_by text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT b.user_id, 'login' FROM bound_logins b
-    WHERE b.login = session_user
-    UNION ALL
     SELECT s.user_id, s.proven_by FROM living_sessions s
     WHERE s.token_sha256 = decode(current_setting('letterbox.session', true), 'hex')
       AND pg_has_role(session_user, 'letterbox_desk', 'MEMBER')
 $$;
 COMMENT ON FUNCTION acting IS
-    'The person who acts, and how they have proven it: by the login, or under that of the desk by '
-    'the session whose hash the transaction names; no row if it is nobody';
+    'The person who acts, and how they have proven it: under the login of the desk, by the session '
+    'whose hash the transaction names; no row if it is nobody';
 
 CREATE FUNCTION workspaces_as(at_least text) RETURNS uuid[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -221,9 +208,9 @@ REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, b
 GRANT EXECUTE ON FUNCTION begin_session, begin_session_by, end_session TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION sign_out TO letterbox_operator;
 GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats
-    TO letterbox_operator, letterbox_person;
-GRANT EXECUTE ON FUNCTION greet, cancel_run, retry_run TO letterbox_person;
-GRANT SELECT, INSERT, DELETE ON sign_in_links, issuers, subjects, bound_logins
+    TO letterbox_operator, letterbox_desk;
+GRANT EXECUTE ON FUNCTION greet, cancel_run, retry_run TO letterbox_desk;
+GRANT SELECT, INSERT, DELETE ON sign_in_links, issuers, subjects
     TO letterbox_operator;
 GRANT SELECT ON sessions TO letterbox_operator;
 
@@ -244,36 +231,36 @@ BEGIN
         EXECUTE format('CREATE POLICY processes_see_all ON %I
             TO letterbox_gateway, letterbox_worker, letterbox_operator USING (true)', seen.name);
         IF seen.least IS NOT NULL THEN
-            EXECUTE format('CREATE POLICY members_see ON %I FOR SELECT TO letterbox_person
+            EXECUTE format('CREATE POLICY members_see ON %I FOR SELECT TO letterbox_desk
                 USING (workspace_id = ANY ((SELECT workspaces_as(%L))::uuid[]))', seen.name,
                 seen.least);
         END IF;
     END LOOP;
 END
 $$;
-CREATE POLICY members_see ON users FOR SELECT TO letterbox_person USING (
+CREATE POLICY members_see ON users FOR SELECT TO letterbox_desk USING (
     user_id IN (SELECT m.user_id FROM members m)
     OR user_id IN (SELECT f.owner_id FROM workflows f));
-CREATE POLICY owners_see ON connected_accounts FOR SELECT TO letterbox_person
+CREATE POLICY owners_see ON connected_accounts FOR SELECT TO letterbox_desk
     USING (user_id = (SELECT user_id FROM acting()));
 
 GRANT SELECT ON workspaces, members, workflows, releases, policies, runs, active_runs, users,
-    all_workspaces, visible_runs, approvals, webhook_refusals, signals TO letterbox_person;
+    all_workspaces, visible_runs, approvals, webhook_refusals, signals TO letterbox_desk;
 GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted, steered_by,
     decision, decision_rule, policy_version, request, idempotency_key, attempts, response_status,
     branch, error, retry_at, started_at, finished_at, unanswered, part_of, is_told, begun, answered)
-    ON run_actions TO letterbox_person;
+    ON run_actions TO letterbox_desk;
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
-    max_answers, answers) ON form_links TO letterbox_person;
+    max_answers, answers) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
-    disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_person;
+    disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_desk;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, scheme_rules,
     allow_from, kept_headers, same_by_id, replaces, memory_id, ends_at, settable_until)
-    ON webhooks TO letterbox_person;
+    ON webhooks TO letterbox_desk;
 GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
-    subject_id, reason, before, after) ON audit_log TO letterbox_person;
+    subject_id, reason, before, after) ON audit_log TO letterbox_desk;
 -- To whom what people hand in is sealed.
-GRANT SELECT (process_id, program, key_id, public_key, seen_at) ON processes TO letterbox_person;
+GRANT SELECT (process_id, program, key_id, public_key, seen_at) ON processes TO letterbox_desk;
 
 -- What people change. Runs and questions change by functions alone (V8, V10).
 
@@ -313,48 +300,48 @@ $$;
 COMMENT ON FUNCTION lock_owner IS
     'Locks the membership of a workflow''s owner, before the workflow: the order of locks';
 
-CREATE POLICY owners_make ON workflows FOR INSERT TO letterbox_person WITH CHECK (
+CREATE POLICY owners_make ON workflows FOR INSERT TO letterbox_desk WITH CHECK (
     owner_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
-CREATE POLICY owners_move ON workflows FOR UPDATE TO letterbox_person USING (
+CREATE POLICY owners_move ON workflows FOR UPDATE TO letterbox_desk USING (
     owner_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
-CREATE POLICY editors_stop ON workflows FOR UPDATE TO letterbox_person
+CREATE POLICY editors_stop ON workflows FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]))
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[])
         AND state <> 'deployed');
-CREATE POLICY owners_deploy ON releases FOR INSERT TO letterbox_person
+CREATE POLICY owners_deploy ON releases FOR INSERT TO letterbox_desk
     WITH CHECK (is_mine(workspace_id, workflow_id));
-CREATE POLICY owners_link ON form_links FOR INSERT TO letterbox_person
+CREATE POLICY owners_link ON form_links FOR INSERT TO letterbox_desk
     WITH CHECK (is_mine(workspace_id, workflow_id));
-CREATE POLICY owners_and_editors_end ON form_links FOR UPDATE TO letterbox_person
+CREATE POLICY owners_and_editors_end ON form_links FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[])
         OR is_mine(workspace_id, workflow_id));
 GRANT INSERT (workspace_id, workflow_id, owner_id, name, draft),
-    UPDATE (state, live_release_id, draft) ON workflows TO letterbox_person;
+    UPDATE (state, live_release_id, draft) ON workflows TO letterbox_desk;
 GRANT INSERT (workspace_id, workflow_id, release_id, number, form, actions, first_account,
-    on_failure, page, least_seconds, language) ON releases TO letterbox_person;
+    on_failure, page, least_seconds, language) ON releases TO letterbox_desk;
 GRANT INSERT (workspace_id, form_link_id, workflow_id, release_id, token_sha256, closes_at,
-    max_answers), UPDATE (ended_at) ON form_links TO letterbox_person;
+    max_answers), UPDATE (ended_at) ON form_links TO letterbox_desk;
 
-CREATE POLICY owners_connect ON connected_accounts FOR INSERT TO letterbox_person WITH CHECK (
+CREATE POLICY owners_connect ON connected_accounts FOR INSERT TO letterbox_desk WITH CHECK (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[]));
-CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_person USING (
+CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_desk USING (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
 GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
     waits_for), UPDATE (credential_sealed, disconnected_at)
-    ON connected_accounts TO letterbox_person;
+    ON connected_accounts TO letterbox_desk;
 
-CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_person
+CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
-CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_person
+CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
 GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules, allow_from,
     kept_headers, same_by_id, replaces, memory_id, settable_until),
     UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
-    ON webhooks TO letterbox_person;
+    ON webhooks TO letterbox_desk;
 
 CREATE FUNCTION is_known(person uuid) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -364,16 +351,16 @@ $$;
 COMMENT ON FUNCTION is_known IS
     'Whether somebody is a member of a workspace of the person who acts: whom they see already, or '
     'have asked in';
-CREATE POLICY owners_add ON members FOR INSERT TO letterbox_person WITH CHECK (
+CREATE POLICY owners_add ON members FOR INSERT TO letterbox_desk WITH CHECK (
     workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[])
     AND is_known(user_id));
-CREATE POLICY owners_govern ON members FOR UPDATE TO letterbox_person
+CREATE POLICY owners_govern ON members FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
-CREATE POLICY owners_rule ON policies FOR INSERT TO letterbox_person
+CREATE POLICY owners_rule ON policies FOR INSERT TO letterbox_desk
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
 GRANT INSERT (workspace_id, user_id, role, deactivated_at), UPDATE (role, deactivated_at)
-    ON members TO letterbox_person;
-GRANT INSERT (workspace_id, version, policy) ON policies TO letterbox_person;
+    ON members TO letterbox_desk;
+GRANT INSERT (workspace_id, version, policy) ON policies TO letterbox_desk;
 
 CREATE FUNCTION versions_have_no_gap() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -425,7 +412,7 @@ COMMENT ON FUNCTION introduce IS
 REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, is_known, remove_member,
     introduce FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION is_mine, lock_owner, is_known, remove_member, introduce
-    TO letterbox_operator, letterbox_person;
+    TO letterbox_operator, letterbox_desk;
 
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON sessions
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');
@@ -435,5 +422,3 @@ CREATE TRIGGER audit AFTER INSERT OR DELETE ON issuers
     FOR EACH ROW EXECUTE FUNCTION audit('issuer');
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON subjects
     FOR EACH ROW EXECUTE FUNCTION audit('user_id');
-CREATE TRIGGER audit AFTER INSERT OR UPDATE ON bound_logins
-    FOR EACH ROW EXECUTE FUNCTION audit('login');

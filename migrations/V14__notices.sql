@@ -297,6 +297,6 @@ CREATE TRIGGER notices_use_ones_own_account BEFORE UPDATE OF notify_account ON w
         AND NEW.notify_account IS DISTINCT FROM OLD.notify_account)
     EXECUTE FUNCTION notices_use_ones_own_account();
 REVOKE EXECUTE ON FUNCTION notices_use_ones_own_account FROM PUBLIC;
-CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_person
+CREATE POLICY owners_govern ON workspaces FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
-GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_person;
+GRANT UPDATE (notify_by_email, notify_account) ON workspaces TO letterbox_desk;

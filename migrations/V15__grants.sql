@@ -242,7 +242,7 @@ COMMENT ON FUNCTION hand_in IS
 
 REVOKE EXECUTE ON FUNCTION disconnect_ends_grant, take_grants, keep_token, keep_failure,
     refuse_token, hand_in FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION hand_in TO letterbox_operator, letterbox_person;
+GRANT EXECUTE ON FUNCTION hand_in TO letterbox_operator, letterbox_desk;
 GRANT EXECUTE ON FUNCTION take_grants, keep_token, keep_failure, refuse_token TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON grants TO letterbox_operator;
 
@@ -250,17 +250,17 @@ GRANT SELECT, INSERT, UPDATE ON grants TO letterbox_operator;
 
 ALTER TABLE grants ENABLE ROW LEVEL SECURITY;
 CREATE POLICY processes_see_all ON grants TO letterbox_worker, letterbox_operator USING (true);
-CREATE POLICY members_see ON grants FOR SELECT TO letterbox_person USING (
+CREATE POLICY members_see ON grants FOR SELECT TO letterbox_desk USING (
     user_id = (SELECT user_id FROM acting())
     OR workspace_id = ANY ((SELECT workspaces_as('owner'))::uuid[]));
-CREATE POLICY owners_connect ON grants FOR INSERT TO letterbox_person WITH CHECK (
+CREATE POLICY owners_connect ON grants FOR INSERT TO letterbox_desk WITH CHECK (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('runner'))::uuid[])
     AND (renew_at = now()) IS NOT FALSE);
 GRANT SELECT (workspace_id, account_id, user_id, token_url, authorize_url, client_id, scope,
-    handed_in, renew_at, failures, error) ON grants TO letterbox_person;
+    handed_in, renew_at, failures, error) ON grants TO letterbox_desk;
 GRANT INSERT (workspace_id, account_id, user_id, token_url, authorize_url, client_id, scope,
-    client_secret_sealed, renew_at) ON grants TO letterbox_person;
+    client_secret_sealed, renew_at) ON grants TO letterbox_desk;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OF client_secret_sealed, grant_sealed ON grants
     FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',

@@ -9,7 +9,7 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['letterbox_gateway', 'letterbox_worker', 'letterbox_operator',
-        'letterbox_desk', 'letterbox_person']
+        'letterbox_desk']
     LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
@@ -22,14 +22,6 @@ BEGIN
             RAISE NOTICE 'The logins of the processes must be members of % already', wanted;
         END;
     END LOOP;
-    -- The desk has the rights of people, and begins and ends their sessions.
-    IF NOT pg_has_role('letterbox_desk', 'letterbox_person', 'USAGE') THEN
-        GRANT letterbox_person TO letterbox_desk;
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'letterbox_reader') THEN
-        CREATE ROLE letterbox_reader NOLOGIN;
-        COMMENT ON ROLE letterbox_reader IS 'Reads signals for other programs; see signal_feed';
-    END IF;
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'letterbox_scaler') THEN
         CREATE ROLE letterbox_scaler NOLOGIN;
         COMMENT ON ROLE letterbox_scaler IS 'Counts runs for an autoscaler; see runs_in_demand';
@@ -42,4 +34,4 @@ REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 
 -- Every process checks the version of the schema when it starts.
 GRANT SELECT ON refinery_schema_history
-    TO letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_person;
+    TO letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk;

@@ -1,5 +1,4 @@
--- Signals, made from deliveries. Other programs can read the signals of the workspaces that they
--- are granted, and nothing else.
+-- Signals, made from deliveries.
 
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
@@ -49,8 +48,7 @@ COMMENT ON VIEW signal_position IS 'One row: the position of what this transacti
 -- is a member of pg_read_all_stats.
 CREATE FUNCTION settled_position() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT ((e.epoch + CASE WHEN pg_is_in_recovery() THEN 0
-            ELSE (e.server <> this_server())::integer END) << 44)
+    SELECT ((e.epoch + (e.server <> this_server())::integer) << 44)
         + coalesce((SELECT min(xid::text::bigint) FROM pg_snapshot_xip(now.snapshot) AS xid
             WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.backend_xid = xid::xid
                 AND NOT pg_has_role(a.usesysid, 'letterbox_worker', 'MEMBER')
@@ -60,11 +58,12 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     FROM signal_epoch e CROSS JOIN (SELECT pg_current_snapshot() AS snapshot) AS now
 $$;
 COMMENT ON FUNCTION settled_position IS
-    'Whatever has a lower position is committed, and nothing more comes there';
+    'Whatever has a lower position is committed, and nothing more comes there; a standby can''t tell, '
+    'and fails';
 REVOKE EXECUTE ON FUNCTION next_signal_position, settled_position FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION next_signal_position TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION settled_position
-    TO letterbox_worker, letterbox_operator, letterbox_reader, letterbox_person;
+    TO letterbox_worker, letterbox_operator;
 
 CREATE TABLE signals (
     workspace_id    uuid NOT NULL,
@@ -150,32 +149,6 @@ COMMENT ON FUNCTION position_before IS
     'A position after which is all that a workspace has stored since a time, and of the minute '
     'before it at most';
 
-CREATE TABLE signal_readers (
-    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
-    login        name NOT NULL,
-    created_at   timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (workspace_id, login)
-);
-COMMENT ON TABLE signal_readers IS 'Logins that may read the signals of a workspace';
-COMMENT ON COLUMN signal_readers.workspace_id IS 'Tenant';
-COMMENT ON COLUMN signal_readers.login IS
-    'Name of a database login that is a member of letterbox_reader';
-COMMENT ON COLUMN signal_readers.created_at IS 'Database clock';
-
-CREATE VIEW signal_feed WITH (security_barrier) AS
-SELECT s.workspace_id, s.signal_id, s.webhook_id, w.name AS webhook_name, s.kind, s.entity,
-    s.source_tool, s.amount_value,
-    s.amount_currency, s.event_id, s.generic_reason, s.request_id, s.received_at, s.stored_at,
-        s.body, s.headers, s.position
-FROM signals s JOIN webhooks w ON w.workspace_id = s.workspace_id AND w.webhook_id = s.webhook_id
-WHERE s.workspace_id IN (SELECT r.workspace_id FROM signal_readers r WHERE r.login = session_user)
-    AND s.position < (SELECT settled_position());
-COMMENT ON VIEW signal_feed IS
-    'The signals that the login may read; a stable interface for programs outside of Letterbox';
-COMMENT ON COLUMN signal_feed.webhook_name IS 'Display name: the tool that sent it';
-
 GRANT SELECT ON signal_position TO letterbox_worker;
 GRANT INSERT, SELECT (workspace_id, signal_id, position, stored_at) ON signals TO letterbox_worker;
 GRANT SELECT ON signals TO letterbox_operator;
-GRANT SELECT, INSERT, DELETE ON signal_readers TO letterbox_operator;
-GRANT SELECT ON signal_feed TO letterbox_reader;

@@ -283,7 +283,7 @@ CREATE TABLE approvals (
     decided_at   timestamptz,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     workflow_id  uuid NOT NULL,
-    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc', 'login')),
+    proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc')),
     PRIMARY KEY (workspace_id, approval_id),
     UNIQUE (workspace_id, run_id, action_id),
     CONSTRAINT people_decide CHECK (state NOT IN ('approved', 'denied')
@@ -643,7 +643,7 @@ GRANT SELECT, UPDATE (held_at) ON all_workspaces TO letterbox_operator;
 GRANT SELECT, INSERT, UPDATE ON active_runs TO letterbox_worker;
 GRANT SELECT ON active_runs TO letterbox_operator;
 GRANT EXECUTE ON FUNCTION end_runs TO letterbox_worker;
-GRANT EXECUTE ON FUNCTION answer_approval TO letterbox_operator, letterbox_person;
+GRANT EXECUTE ON FUNCTION answer_approval TO letterbox_operator, letterbox_desk;
 GRANT SELECT ON runs_in_demand TO letterbox_scaler;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO letterbox_worker;
 GRANT SELECT ON workers TO letterbox_operator;

@@ -40,8 +40,6 @@ text_enum! {
         Link = "link",
         /// By a session of the desk, which began on the word of an issuer of OpenID Connect
         Oidc = "oidc",
-        /// By a login of the database that is bound to them
-        Login = "login",
     }
 }
 

@@ -9,7 +9,7 @@
 
 SELECT format('CREATE ROLE %I', name)
 FROM unnest(ARRAY['letterbox', 'letterbox_gateway', 'letterbox_worker', 'letterbox_operator',
-    'letterbox_desk', 'letterbox_person']) AS name
+    'letterbox_desk']) AS name
 WHERE to_regrole(name) IS NULL \gexec
 
 ALTER ROLE letterbox LOGIN CREATEROLE PASSWORD :'owner';
@@ -17,8 +17,8 @@ ALTER ROLE letterbox_gateway LOGIN PASSWORD :'gateway';
 ALTER ROLE letterbox_worker LOGIN PASSWORD :'worker';
 ALTER ROLE letterbox_operator LOGIN PASSWORD :'operator';
 ALTER ROLE letterbox_desk LOGIN PASSWORD :'desk';
-GRANT letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk, letterbox_person
-    TO letterbox WITH ADMIN OPTION;
+GRANT letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk TO letterbox
+    WITH ADMIN OPTION;
 
 SELECT 'CREATE DATABASE letterbox OWNER letterbox'
 WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'letterbox') \gexec

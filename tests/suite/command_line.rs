@@ -166,7 +166,7 @@ async fn a_workspace_need_not_be_named_again() {
     let too_short = format!("webhook log {}", &id[id.len() - 6..]);
     assert_eq!(world.letterbox(too_short).status.code(), Some(1));
     // Rights and credentials are not given by what was chosen once.
-    let login = "signal reader --login nobody --json";
+    let login = "member set --user nobody@example.com --role owner --json";
     let told = failure(&world.letterbox_with(&at_home, login));
     assert_eq!(told, (2, json!("misused")));
     assert_eq!(order("use --none")["workspace_id"], Value::Null);

@@ -8,9 +8,9 @@ use letterbox_common::{
     ids::{RunId, UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_database::{Role, connect_once};
+use letterbox_database::Role;
 use letterbox_operator::{Operator, Orderer, RunFilter};
-use letterbox_tests::{Peer, Reply, Scene, Webhook, World, command_file, eventually, post};
+use letterbox_tests::{Peer, Reply, Scene, Webhook, World, eventually, post};
 use serde_json::{Value, json};
 
 const ADDRESS: &str = "192.0.2.7";
@@ -559,45 +559,6 @@ async fn each_role_may_do_its_part() {
     person.cancel_run(own).await.unwrap();
 }
 
-/// A person's login has the rights of people, and not the desk's word: it signs nobody in, and is
-/// nobody by any session, whether it belongs to somebody, did, or never has.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_login_of_ones_own_speaks_for_nobody_else() {
-    let world = World::new().await;
-    let ada = user(&world, "ada").await;
-    let operator = world.operator().await;
-    let link = operator.make_sign_in_link(ada).await.unwrap().token;
-    let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
-    let session = hex::encode(session.unwrap().unwrap().hash());
-    let (url, login) = world.login_in("letterbox_person").await;
-    let person = connect_once(&url.parse().unwrap(), Role::Person, "test")
-        .await
-        .unwrap();
-    let naming = format!("SET letterbox.session = '{session}'");
-    person.batch_execute(&naming).await.unwrap();
-    let orders = [
-        "SELECT begin_session_by('https://issuer.example', 'it', 'ada@example.com', '\\x07')",
-        "SELECT begin_session('\\x07', '\\x08')",
-        "SELECT ask_sign_in_link('ada@example.com', '192.0.2.7')",
-        "SELECT sign_out((SELECT user_id FROM acting()))",
-        "SET ROLE letterbox_desk",
-    ];
-    let anybody = "SELECT count(*) FROM acting()";
-    let bind = format!("INSERT INTO bound_logins VALUES ('{login}', '{ada}')");
-    for (change, known) in [("", 0), (&bind, 1), ("DELETE FROM bound_logins", 0)] {
-        world.database.batch_execute(change).await.unwrap();
-        for order in orders {
-            let refused = person.batch_execute(order).await.expect_err(order);
-            assert_eq!(refused.code().unwrap().code(), "42501", "{order}");
-        }
-        let found: i64 = person.query_one(anybody, &[]).await.unwrap().get(0);
-        assert_eq!(found, known, "{change}");
-    }
-    drop(person);
-    let drop = format!("DROP ROLE {login}");
-    world.database.batch_execute(&drop).await.unwrap();
-}
-
 /// Whoever is signed out stays so, although a session was just beginning.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_beginning_ends_too() {
@@ -630,106 +591,4 @@ async fn a_session_that_is_beginning_ends_too() {
         tokio::join!(beginning, ending);
         assert_eq!(world.count(sessions).await, 0, "{deactivates}");
     }
-}
-
-/// A login of their own makes the command line theirs.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_login_of_ones_own_is_oneself() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
-    let (world, form) = (&scene.world, &scene.form);
-    let policy = json!({"rules": [], "default": "approve", "approve_by": "person"});
-    scene.set_policy(policy).await;
-    let editor = member(world, form.workspace, MemberRole::Editor).await;
-    let (url, login) = world.login_in("letterbox_person").await;
-    // What a login says of where it is counts for nothing.
-    let url = format!("{url}?options=-c%20letterbox.address%3D203.0.113.1");
-    let as_editor = [("DATABASE_URL", url.as_str())];
-    let refused = |command: &str| {
-        let output = world.letterbox_with(&as_editor, command);
-        assert_eq!(output.status.code(), Some(1), "{command}");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    assert!(refused("run list --workspace Test").contains("belongs to no person"));
-    for (other, told) in [
-        ("letterbox_operator", "proves nothing"),
-        ("pg_monitor", "GRANT"),
-    ] {
-        let (_, unfit) = world.login_in(other).await;
-        let (code, error) = world.refusal(format!(
-            "user bind-login editor@example.com --login {unfit}"
-        ));
-        assert!(code == 1 && error.contains(told), "{error}");
-        world
-            .database
-            .batch_execute(&format!("DROP ROLE {unfit}"))
-            .await
-            .unwrap();
-    }
-    let binding = format!("user bind-login editor@example.com --login {login}");
-    assert_eq!(world.order(&binding)["user_id"], json!(editor));
-    assert!(
-        world
-            .refusal(&binding)
-            .1
-            .contains("belongs to somebody already")
-    );
-
-    form.assert_accepts("k").await;
-    let approval = scene.the_approval().await.approval_id;
-    let asserted = world.refusal(format!(
-        "approval approve {approval} --by editor@example.com"
-    ));
-    assert!(asserted.1.contains("proven who they are"), "{}", asserted.1);
-    let owner = format!("approval approve {approval} --by {}", form.owner);
-    assert!(refused(&owner).contains("another person"));
-    let workspaces = world.order_with(&as_editor, "workspace list");
-    assert_eq!(workspaces.as_array().unwrap().len(), 1);
-    let member = format!("member set --workspace Test --user {editor} --role owner");
-    assert!(refused(&member).contains("you may not do this"));
-    assert!(refused("user create --email x@example.com --name X").contains("you may not"));
-    let approved = format!("approval approve {approval}");
-    let approved = world.order_with(&as_editor, &approved);
-    assert_eq!(approved["decided_by"], json!(editor));
-    world.await_state("succeeded", 1).await;
-    let shown = format!("run show {}", scene.the_run().await.row.run_id);
-    assert_eq!(world.order_with(&as_editor, shown)["state"], "succeeded");
-
-    // Without any key: what a person hands in is sealed to the workers.
-    let without_keys = [as_editor[0], ("LETTERBOX_ACCOUNT_KEYS", "")];
-    let credential = command_file("token", "a-token-of-the-editor");
-    let connected = format!(
-        "account connect --workspace Test --user {editor} --name own --base-url https://x.example \
-         --bearer-file {credential}"
-    );
-    let connected = world.order_with(&without_keys, connected);
-    assert_eq!(connected["user_id"], json!(editor));
-    let sealed = "SELECT count(*) FROM connected_accounts
-        WHERE name = 'own' AND get_byte(credential_sealed, 0) = 2";
-    assert_eq!(world.count(sealed).await, 1);
-    let stopped = format!("workflow pause {} --yes", form.workflow);
-    assert_eq!(world.order_with(&as_editor, stopped)["state"], "paused");
-    let foreign = format!("workflow activate {} --yes", form.workflow);
-    assert!(refused(&foreign).contains("you may not do this"));
-
-    let entries = world.order("audit list");
-    let entries = entries.as_array().unwrap();
-    let by = |command: &str| {
-        entries
-            .iter()
-            .find(|entry| entry["command"] == command)
-            .unwrap()
-    };
-    let approved = by("approval approve");
-    assert_eq!(
-        (&approved["proven_by"], &approved["login"]),
-        (&json!("login"), &json!(login))
-    );
-    assert_eq!(approved["ordered_by"], json!(editor));
-    assert_ne!(approved["address"], "203.0.113.1");
-    assert_eq!(by("user bind-login")["proven_by"], Value::Null);
-    world.order(format!("user unbind-login --login {login}"));
-    assert!(refused("workspace list").contains("belongs to no person"));
-    let dropping = format!("DROP ROLE {login}");
-    world.database.batch_execute(&dropping).await.unwrap();
 }

@@ -161,7 +161,6 @@ async fn each_role_can_do_its_work_and_no_more() {
         (Role::Worker, "SELECT * FROM rate_limits"),
         (Role::Desk, "SELECT * FROM sessions"),
         (Role::Desk, "SELECT * FROM sign_in_links"),
-        (Role::Desk, "SELECT * FROM bound_logins"),
         (Role::Desk, "SELECT answer_sealed FROM run_actions"),
         (Role::Operator, "DROP TABLE signals"),
         (Role::Operator, "DELETE FROM form_links"),
@@ -216,7 +215,7 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
         WHERE relkind = 'r'
         AND relname NOT IN ('users', 'rate_limits', 'open_batches', 'work_queues',
             'decoy_webhooks', 'forgotten', 'turn_lock', 'workers', 'processes', 'all_workspaces',
-            'sign_in_links', 'sign_in_requests', 'sessions', 'bound_logins', 'claim_halves',
+            'sign_in_links', 'sign_in_requests', 'sessions', 'claim_halves',
             'memory_segments', 'issuers', 'subjects', 'signal_epoch', 'refinery_schema_history')
         AND NOT EXISTS (
             SELECT FROM pg_index i JOIN pg_attribute a

@@ -379,7 +379,7 @@ async fn an_open_transaction_of_a_person_holds_nobody_up() {
     let it = Subscriber::new().await;
     let _worker = it.world.worker().await;
     it.order("subscribe", "--queue held");
-    let (url, _) = it.world.login_in("letterbox_person").await;
+    let (url, _) = it.world.login_in("letterbox_desk").await;
     let connecting = tokio_postgres::connect(&url, tokio_postgres::NoTls);
     let (person, connection) = connecting.await.unwrap();
     tokio::spawn(connection);

@@ -24,8 +24,6 @@ pub enum Role {
     Operator,
     /// `letterbox_desk`: people by their sessions
     Desk,
-    /// `letterbox_person`: somebody by their own login
-    Person,
     /// The login of the URL itself: for migrations.
     Login,
 }
@@ -37,7 +35,6 @@ impl Role {
             Self::Worker => Some("letterbox_worker"),
             Self::Operator => Some("letterbox_operator"),
             Self::Desk => Some("letterbox_desk"),
-            Self::Person => Some("letterbox_person"),
             Self::Login => None,
         }
     }
@@ -47,7 +44,7 @@ impl Role {
         match self {
             // A sender waits for the answer.
             Self::Gateway => Duration::from_secs(5),
-            Self::Worker | Self::Desk | Self::Person => Duration::from_secs(10),
+            Self::Worker | Self::Desk => Duration::from_secs(10),
             Self::Operator | Self::Login => Duration::from_secs(30),
         }
     }

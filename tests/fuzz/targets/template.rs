@@ -82,7 +82,7 @@ type Outcome = Result<String, String>;
 
 fn outcome(action: &Action, form: &str, answer: &str) -> Outcome {
     let context = TemplateContext::of_run(form, "run", "now").unwrap();
-    let context = context.with_answer("a", Some(200), answer.as_bytes());
+    let context = context.with_answer("a", Some(200), answer.as_bytes().into());
     let outcome = match &action.step {
         Step::Choose(condition) => condition.holds(&context).map(|holds| holds.to_string()),
         Step::Send(outgoing) => {

@@ -9,7 +9,7 @@ use letterbox_workflow::{
     Definition, TemplateContext,
     actions::{Agent, AgentPart, Branch, Conclusion, Outgoing, PartOutcome, Step},
     preview::sending_actions,
-    release::Release,
+    release::{Release, ReleaseTexts},
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -26,7 +26,12 @@ pub(super) fn definition(input: &[u8]) {
     };
     assert_eq!(problems_of_definition(text), [""; 0]);
     let stored = Stored::of(&definition);
-    let release = Release::load(&stored.actions, stored.on_failure.as_deref()).unwrap();
+    let release = Release::load(&ReleaseTexts {
+        form: stored.form.clone(),
+        actions: stored.actions.clone(),
+        on_failure: stored.on_failure.clone(),
+    })
+    .unwrap();
     assert_eq!(release.actions.len(), definition.actions.len());
     assert_eq!(release.on_failure.len(), definition.on_failure.len());
     let _ = (sending_actions(&release), definition.warnings());

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, RunId, UserId, WorkflowId, WorkspaceId},
@@ -12,15 +12,15 @@ use letterbox_common::{
     states::AccountWait,
 };
 use letterbox_database::{from_row, statements};
-use letterbox_workflow::{actions::RESERVED_HEADERS, preview::sending_actions};
+use letterbox_workflow::{
+    account::{check_base_url, check_header},
+    preview::sending_actions,
+};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
 use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
-
-/// Reserved headers that are made for credentials.
-const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 
 /// The columns of an [`AccountRow`].
 macro_rules! account_columns {
@@ -111,27 +111,13 @@ pub(crate) fn check_account(name: &str, base: &Url) -> Result<(), OperatorError>
     if name.contains(char::is_control) || name.chars().count() > 100 {
         return Err(Reason::InvalidAccountName.into());
     }
-    if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-        return Err(Reason::InvalidBaseUrl.into());
-    }
-    let has_user = !base.username().is_empty() || base.password().is_some();
-    if has_user || base.query().is_some() || base.fragment().is_some() {
-        return Err(Reason::BaseUrlWithExtras.into());
-    }
-    Ok(())
+    Ok(check_base_url(base).map_err(Reason::from)?)
 }
 
 impl NewAccount {
     fn check(&self) -> Result<(), OperatorError> {
         check_account(&self.name, &self.base_url)?;
-        if HeaderName::try_from(&self.header).is_err() {
-            return Err(Reason::InvalidHeader.into());
-        }
-        let header = self.header.to_ascii_lowercase();
-        let reserved = RESERVED_HEADERS.contains(&header.as_str());
-        if reserved && !CREDENTIAL_HEADERS.contains(&header.as_str()) {
-            return Err(Reason::ReservedHeader.into());
-        }
+        check_header(&self.header).map_err(Reason::from)?;
         check_credential(&self.credential)
     }
 }

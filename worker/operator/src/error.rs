@@ -8,7 +8,7 @@ use letterbox_common::{
     states::{ApprovalState, Program, WorkflowState},
 };
 use letterbox_database::{DatabaseError, RowError, health::OldSchema, migrations::MigrationError};
-use letterbox_workflow::Problem;
+use letterbox_workflow::{Problem, account::AccountError};
 use tokio_postgres::error::SqlState;
 
 /// Why an order was not carried out.
@@ -157,9 +157,6 @@ pub enum Reason {
     /// The scheme, secret or networks of a webhook's sender are invalid.
     #[error("{0}")]
     InvalidScheme(String),
-    /// PostgreSQL has no such names.
-    #[error("the name of a login must have 1 to 63 bytes")]
-    InvalidLogin,
     /// The broker's names and Letterbox's own are not for subscribers.
     #[error(
         "a queue's name has 1 to 200 letters, digits and _ . : -, and begins with neither amq. nor \
@@ -225,18 +222,9 @@ pub enum Reason {
     /// The name of an account is too long or has control characters.
     #[error("an account's name must have at most 100 characters, none of them control characters")]
     InvalidAccountName,
-    /// The base URL of an account has another scheme, or no host.
-    #[error("the base URL must begin with http:// or https:// and a host")]
-    InvalidBaseUrl,
-    /// The base URL of an account has parts that requests can't begin with.
-    #[error("the base URL must not contain a user, a password, a query or a fragment")]
-    BaseUrlWithExtras,
-    /// The header for a credential has an invalid name.
-    #[error("that is not a header name: use letters, digits and hyphens")]
-    InvalidHeader,
-    /// The header belongs to the connection or to Letterbox.
-    #[error("that header is reserved: give another one for the credential")]
-    ReservedHeader,
+    /// The address of an account, or the header for its credential, is invalid.
+    #[error(transparent)]
+    InvalidAccount(#[from] AccountError),
     /// The credential is empty or is no valid header value.
     #[error("the credential must not be empty or contain control characters")]
     InvalidCredential,
@@ -263,30 +251,23 @@ pub enum Reason {
     NeedsAnother,
     /// The policy wants an answer of somebody who has proven who they are.
     #[error(
-        "only a person who has proven who they are may answer, by the policy: sign in to the desk, \
-         or use a login of your own"
+        "only a person who has proven who they are may answer, by the policy: sign in to the desk"
     )]
     NeedsProof,
     /// Neither the role of this person nor their program may do this. Holds the database's words.
     #[error("you may not do this here ({0})")]
     NotAllowed(String),
-    /// The login is no operator's, and nobody's.
+    /// The login is no operator's.
     #[error(
-        "this login is not an operator's, and belongs to no person: an operator binds it with \
-         'letterbox user bind-login'"
+        "this login is not an operator's: GRANT letterbox_operator to it, or use one that has it; \
+         people sign in to the desk"
     )]
-    NobodysLogin,
+    NoOperator,
     /// An issuer of OpenID Connect is a URL.
     #[error(
         "an issuer is the URL by which it calls itself: http:// or https://, at most 300 characters"
     )]
     InvalidIssuer,
-    /// Under a login of their own, people give orders in no other name.
-    #[error("this login is bound to another person: leave out --by")]
-    NotYou,
-    /// The login can't be bound to a person.
-    #[error("{0}")]
-    UnfitLogin(String),
     /// The order is for runs that are not over.
     #[error("the run is over already")]
     RunOver,

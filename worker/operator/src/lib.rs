@@ -70,8 +70,8 @@ pub use self::{
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
-    sessions::{BoundLogin, Issuer, Person, SignInLink, SignedOut, Vouched},
-    signals::{SignalCursor, SignalDetail, SignalFilter, SignalReader, SignalRow},
+    sessions::{Issuer, Person, SignInLink, SignedOut, Vouched},
+    signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
     submission::Submission,
     subscriptions::{NewSubscription, SubscribedTo, SubscriptionRow},
@@ -207,66 +207,31 @@ impl Operator {
         Self::connect_as(target, Orderer::default()).await
     }
 
-    /// As [`Self::connect`], for orders that this orderer answers for. Under the login of a person
-    /// that is this person.
+    /// As [`Self::connect`], for orders that this orderer answers for.
     ///
     /// # Errors
-    /// As [`Self::connect`]; and when the login is neither an operator's nor a person's, or another
-    /// person's than the one who should answer.
+    /// As [`Self::connect`].
     pub async fn connect_as(
         target: &DatabaseTarget,
         orderer: Orderer,
     ) -> Result<Self, OperatorError> {
-        let under = |role| Database::single(target, role, PROGRAM);
-        let database = under(Role::Operator)?;
+        let database = Database::single(target, Role::Operator, PROGRAM)?;
         match health::schema_version(&database).await {
-            Ok(version) => {
-                check_version(version)?;
-                return Ok(Self {
-                    database: database.saying(orderer.said()),
-                    orderer,
-                    person: None,
-                });
-            }
-            Err(error) if error.code == Some(SqlState::INSUFFICIENT_PRIVILEGE) => {}
+            Ok(version) => check_version(version)?,
             // Before the first migration there is no role to take.
             Err(error) => match role_exists(target, Role::Operator, PROGRAM).await {
                 Ok(false) => return Err(Reason::NoRole(error.to_string()).into()),
+                _ if error.code == Some(SqlState::INSUFFICIENT_PRIVILEGE) => {
+                    return Err(Reason::NoOperator.into());
+                }
                 _ => return Err(error.into()),
             },
         }
-        let database = under(Role::Person)?;
-        match health::schema_version(&database).await {
-            Ok(version) => check_version(version)?,
-            Err(error) if error.code == Some(SqlState::INSUFFICIENT_PRIVILEGE) => {
-                return Err(Reason::NobodysLogin.into());
-            }
-            Err(error) => return Err(error.into()),
-        }
-        let operator = Self::of_person(&database, orderer).await?;
-        let operator = operator.ok_or(Reason::NobodysLogin)?;
-        if operator.orderer.by != operator.person.as_ref().map(|person| person.user_id) {
-            return Err(Reason::NotYou.into());
-        }
-        Ok(operator)
-    }
-
-    /// The person whom a database knows from what its transactions say, or from its login: all
-    /// orders are theirs. `None` if it knows nobody.
-    pub(crate) async fn of_person(
-        database: &Database,
-        orderer: Orderer,
-    ) -> Result<Option<Self>, OperatorError> {
-        let Some(person) = sessions::greeted(database).await? else {
-            return Ok(None);
-        };
-        let by = orderer.by.or(Some(person.user_id));
-        let orderer = Orderer { by, ..orderer };
-        Ok(Some(Self {
+        Ok(Self {
             database: database.saying(orderer.said()),
             orderer,
-            person: Some(person),
-        }))
+            person: None,
+        })
     }
 
     /// The person whose orders these are; `None` where an operator gives them.

@@ -113,7 +113,7 @@ from_row!(DeployedActions {
 impl DeployedActions {
     /// `None` if a newer version has written them.
     pub(crate) fn release(&self) -> Option<Release> {
-        Release::load(&self.actions, self.on_failure.as_deref()).ok()
+        Release::parse(&self.actions, self.on_failure.as_deref()).ok()
     }
 }
 

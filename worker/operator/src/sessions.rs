@@ -1,5 +1,4 @@
-//! Who someone is: links to sign in with, the sessions that they begin, and database logins that
-//! belong to persons.
+//! Who someone is: links to sign in with, issuers that vouch, and the sessions that both begin.
 
 use jiff::Timestamp;
 use letterbox_common::{Token, ids::UserId};
@@ -20,27 +19,6 @@ INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expi
 
     /// Ends the sessions of a user, and their links.
     SIGN_OUT_USER = sign_out_user "SELECT $1::uuid AS user_id, sign_out($1) AS sessions";
-
-    /// Why a login can't belong to a person: it does not exist, has an operator's rights, or lacks
-    /// those of people.
-    UNFIT_LOGIN = unfit_login "
-SELECT CASE WHEN login IS NULL THEN 'missing'
-    WHEN pg_has_role(login, 'letterbox_operator', 'MEMBER')
-        OR pg_has_role(login, 'letterbox_worker', 'MEMBER')
-        OR pg_has_role(login, 'letterbox_gateway', 'MEMBER')
-        OR pg_has_role(login, 'letterbox_desk', 'MEMBER') THEN 'powerful'
-    WHEN NOT pg_has_role(login, 'letterbox_person', 'MEMBER') THEN 'powerless'
-    END AS why
-FROM to_regrole(quote_ident($1)) AS login";
-
-    /// Gives a login to a person.
-    BIND_LOGIN = bind_login "
-INSERT INTO bound_logins (login, user_id) VALUES ($1::text::name, $2)
-ON CONFLICT DO NOTHING RETURNING login::text AS login, user_id";
-
-    /// Takes a login from its person.
-    UNBIND_LOGIN = unbind_login "
-DELETE FROM bound_logins WHERE login = $1::text::name RETURNING login::text AS login, user_id";
 
     /// Has the desk's word taken for whom an issuer knows.
     TRUST_ISSUER = trust_issuer "
@@ -121,17 +99,6 @@ pub struct SignedOut {
 
 from_row!(SignedOut { user_id, sessions });
 
-/// A login of the database that belongs to a person.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct BoundLogin {
-    /// Its name.
-    pub login: String,
-    /// The person.
-    pub user_id: UserId,
-}
-
-from_row!(BoundLogin { login, user_id });
-
 /// An issuer of OpenID Connect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Issuer {
@@ -162,11 +129,6 @@ fn signing_in(desk: &Database, address: String) -> Database {
     ])
 }
 
-/// Who acts, as the database knows from the login or from what the transaction says.
-pub(crate) async fn greeted(database: &Database) -> Result<Option<Person>, OperatorError> {
-    Ok(database.fetch_optional(&GREET, &[]).await?)
-}
-
 impl Operator {
     /// Makes a link with which a user signs in to the desk, within ten minutes and once.
     ///
@@ -193,48 +155,6 @@ impl Operator {
     /// When the database can't be asked.
     pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
         Ok(self.database.fetch_one(&SIGN_OUT_USER, &[&user]).await?)
-    }
-
-    /// Gives a login of the database to a person: whoever uses it acts as this person.
-    ///
-    /// # Errors
-    /// When there is no such user or login, it belongs to somebody already, or has not the rights
-    /// of people and those alone.
-    pub async fn bind_login(&self, user: UserId, login: &str) -> Result<BoundLogin, OperatorError> {
-        let (unfit,): (Option<String>,) = self.database.fetch_one(&UNFIT_LOGIN, &[&login]).await?;
-        let unfit = unfit.map(|why| match why.as_str() {
-            "missing" => format!(
-                "there is no login {login:?}: create it in PostgreSQL, with CREATE ROLE … LOGIN \
-                 IN ROLE letterbox_person"
-            ),
-            "powerful" => format!(
-                "{login:?} has an operator's or a process's rights: who may do everything proves \
-                 nothing"
-            ),
-            _ => format!("{login:?} has not the rights of people: GRANT letterbox_person to it"),
-        });
-        if let Some(why) = unfit {
-            return Err(Reason::UnfitLogin(why).into());
-        }
-        self.user(user).await?;
-        let bound = self
-            .database
-            .fetch_optional(&BIND_LOGIN, &[&login, &user])
-            .await?;
-        let taken = || Reason::UnfitLogin(format!("{login:?} belongs to somebody already"));
-        bound.ok_or_else(|| taken().into())
-    }
-
-    /// Takes a login from its person: it can do nothing then.
-    ///
-    /// # Errors
-    /// When it belongs to nobody.
-    pub async fn unbind_login(&self, login: &str) -> Result<BoundLogin, OperatorError> {
-        let unbound = self
-            .database
-            .fetch_optional(&UNBIND_LOGIN, &[&login])
-            .await?;
-        unbound.ok_or(Reason::NotFound("bound login").into())
     }
 
     /// Has the desk's word taken for whom an issuer knows: those whose verified e-mail address is a
@@ -364,7 +284,16 @@ impl Operator {
             ("letterbox.session", hex::encode(session.hash())),
             ("letterbox.address", address),
         ]);
-        Self::of_person(&desk, orderer).await
+        let Some(person) = desk.fetch_optional::<Person>(&GREET, &[]).await? else {
+            return Ok(None);
+        };
+        let by = orderer.by.or(Some(person.user_id));
+        let orderer = Orderer { by, ..orderer };
+        Ok(Some(Self {
+            database: desk.saying(orderer.said()),
+            orderer,
+            person: Some(person),
+        }))
     }
 
     /// Ends the session in which these orders are given.

@@ -1,5 +1,4 @@
-//! Signals and their bodies, read by what they are or in the order in which they came, and the
-//! database logins that may read them.
+//! Signals and their bodies, read by what they are or in the order in which they came.
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -11,9 +10,6 @@ use letterbox_database::{FromRow, Row, RowError, Statement, from_row, statements
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason};
-
-/// Longest name of a login, in bytes: PostgreSQL cuts longer ones.
-const MAX_LOGIN: usize = 63;
 
 /// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
 macro_rules! columns {
@@ -59,24 +55,10 @@ SELECT settled_position() - 1 AS position,
     CURSOR_AT = cursor_at "
 SELECT position_before($1, $2) AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
-
-    /// The logins that may read the signals of a workspace.
-    SIGNAL_READERS = signal_readers "
-SELECT login::text AS login, created_at FROM signal_readers WHERE workspace_id = $1 ORDER BY login";
-
-    /// Lets a login read the signals of a workspace.
-    ADD_SIGNAL_READER = add_signal_reader "
-INSERT INTO signal_readers (workspace_id, login) VALUES ($1, $2::text::name)
-ON CONFLICT DO NOTHING";
-
-    /// Takes that back.
-    REMOVE_SIGNAL_READER = remove_signal_reader "
-DELETE FROM signal_readers WHERE workspace_id = $1 AND login = $2::text::name";
 }
 
 /// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
-    &[&SIGNALS, &SIGNAL, &SIGNALS_AFTER, &CURSOR_NOW, &CURSOR_AT];
+pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&SIGNALS, &SIGNAL];
 
 /// Which signals to list.
 #[derive(Debug, Clone)]
@@ -196,17 +178,6 @@ from_row!(SignalCursor {
     signal_id
 });
 
-/// A login of the database that may read the signals of a workspace.
-#[derive(Debug, Clone, Serialize)]
-pub struct SignalReader {
-    /// Its name.
-    pub login: String,
-    /// Since when it may.
-    pub created_at: Timestamp,
-}
-
-from_row!(SignalReader { login, created_at });
-
 impl Operator {
     /// Lists the newest signals that a filter lets through, at most `limit`; only those before
     /// `before`, if it is given.
@@ -290,48 +261,5 @@ impl Operator {
             .await?;
         let read = |row| Ok((FromRow::from_row(row)?, FromRow::from_row(row)?));
         rows.iter().map(read).collect()
-    }
-
-    /// Lists the logins of the database that may read the signals of a workspace.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
-    pub async fn signal_readers(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<SignalReader>, OperatorError> {
-        self.need_workspace(workspace).await?;
-        let readers = self
-            .database
-            .fetch_all(&SIGNAL_READERS, &[&workspace])
-            .await?;
-        Ok(readers)
-    }
-
-    /// Lets a login of the database read the signals of a workspace, in the view `signal_feed`, or
-    /// takes that back. Returns `false` if nothing had to be changed.
-    ///
-    /// # Errors
-    /// When there is no such workspace, or no login can have this name.
-    pub async fn set_signal_reader(
-        &self,
-        workspace: WorkspaceId,
-        login: &str,
-        may_read: bool,
-    ) -> Result<bool, OperatorError> {
-        self.need_workspace(workspace).await?;
-        if !(1..=MAX_LOGIN).contains(&login.len()) || login.contains('\0') {
-            return Err(Reason::InvalidLogin.into());
-        }
-        let statement = if may_read {
-            &ADD_SIGNAL_READER
-        } else {
-            &REMOVE_SIGNAL_READER
-        };
-        let changed = self
-            .database
-            .execute(statement, &[&workspace, &login])
-            .await?;
-        Ok(changed > 0)
     }
 }

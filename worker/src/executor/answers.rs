@@ -1,14 +1,128 @@
 //! What accounts have answered: sealed where it is kept, opened where it is used.
+//!
+//! A run may keep megabytes of it, and a template may name all. So a worker has only a little of
+//! each run in hand and reads the rest for the action that names it; and all that is opened and
+//! parsed for templates at one moment comes out of one budget.
 
-use letterbox_common::sealing::{Place, Seal};
+use std::{collections::HashMap, sync::Arc};
 
-use super::{Executor, record::Turn, run_in_progress::RunInProgress};
+use letterbox_common::sealing::{OpenError, Place, Seal};
+use letterbox_workflow::{References, TemplateContext};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    Executor,
+    record::{Hindrance, Turn},
+    run_in_progress::RunInProgress,
+    store::load,
+};
 use crate::stored_bytes::ROW_BYTES;
 
 /// How much of an answer is kept that made an action fail, in bytes.
 const MAX_EXCERPT: usize = 2 * 1024;
+/// How many bytes of answers a worker has in hand of one run.
+pub(super) const MAX_HELD: usize = 256 << 10;
+/// What the answers that templates name may take in a worker at one moment, in KiB.
+const BUDGET: usize = 64 << 10;
+/// How often an answer is in memory while it is read and opened.
+const COPIES: usize = 4;
+/// Bytes that one byte of JSON may take once it is parsed, and all values of a request.
+const PARSED: usize = 25;
+const MAX_PARSED: usize = 8 << 20;
+
+/// The answers of a run that later actions may use, by action.
+#[derive(Default)]
+pub(super) struct Answers {
+    known: HashMap<String, Kept>,
+    held: usize,
+}
+
+/// An answer that is kept.
+struct Kept {
+    status: Option<u16>,
+    length: usize,
+    /// `None` if only the database has it.
+    body: Option<Arc<[u8]>>,
+}
+
+/// The values that the templates of one action see. The budget has its answers back when this is
+/// dropped.
+pub(super) struct Values {
+    pub(super) context: TemplateContext,
+    _budget: Option<OwnedSemaphorePermit>,
+}
+
+impl Answers {
+    /// Adds the answer of an action: what came, or how many bytes of it the database has.
+    pub(super) fn add(
+        &mut self,
+        action: String,
+        status: Option<u16>,
+        body: Option<Vec<u8>>,
+        stored: usize,
+    ) {
+        let length = body.as_ref().map_or(stored, Vec::len);
+        let is_held = body.is_some() && self.held + length <= MAX_HELD || length == 0;
+        let body = is_held.then(|| body.unwrap_or_default().into());
+        self.held += if is_held { length } else { 0 };
+        let kept = Kept {
+            status,
+            length,
+            body,
+        };
+        self.known.insert(action, kept);
+    }
+}
 
 impl Executor {
+    /// The values of a run for templates with these references.
+    pub(super) async fn values(
+        &self,
+        run: &RunInProgress<'_>,
+        references: &References,
+    ) -> Result<Values, Hindrance> {
+        let named = run.answers.known.iter();
+        let named: Vec<_> = named
+            .filter(|(id, _)| references.has_answer_of(id))
+            .collect();
+        let length = named.iter().map(|(_, kept)| kept.length).sum();
+        let budget = self.budget_for(length).await;
+        let mut context = run.context.clone();
+        let mut absent = Vec::new();
+        for (id, kept) in named {
+            match &kept.body {
+                Some(body) => context = context.with_answer(id, kept.status, body.clone()),
+                None => absent.push((&**id, kept.status)),
+            }
+        }
+        if !absent.is_empty() {
+            let ids: Vec<&str> = absent.iter().map(|(id, _)| *id).collect();
+            let read = || load::answers(&self.database, run.turn, &ids);
+            let mut read: HashMap<_, _> = self.persist(read).await?.into_iter().collect();
+            for (id, status) in absent {
+                let sealed = read.remove(id);
+                let opened = sealed.map(|sealed| self.open_answer(run.turn, id, &sealed));
+                let body = opened.transpose()?.unwrap_or_default();
+                context = context.with_answer(id, status, body.into());
+            }
+        }
+        Ok(Values {
+            context,
+            _budget: budget,
+        })
+    }
+
+    /// Waits until answers of so many bytes may be opened and parsed.
+    async fn budget_for(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = COPIES * length + MAX_PARSED.min(PARSED * length);
+        let kibibytes = u32::try_from(bytes.div_ceil(1024).min(BUDGET)).ok()?;
+        if kibibytes == 0 {
+            return None;
+        }
+        let budget = Arc::clone(&self.budget);
+        budget.acquire_many_owned(kibibytes).await.ok()
+    }
+
     /// Seals what an action was answered. None where that can't be done: then it is not kept.
     pub(super) fn seal_answer(
         &self,
@@ -31,21 +145,31 @@ impl Executor {
         self.stored_bytes.add(workspace, None, bytes);
     }
 
-    /// Opens what an action was answered; or says why that can't be done.
+    /// Opens what an action was answered. A missing key may come, or another worker has it; what
+    /// was altered stays so.
     pub(super) fn open_answer(
         &self,
         turn: Turn,
         action: &str,
         sealed: &[u8],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Hindrance> {
         let opened = self.keys.open(place(turn, action), sealed);
         opened
             .map(|answer| answer.expose().to_vec())
             .map_err(|error| {
                 tracing::error!(%error, "an answer does not open");
-                format!("the answer of {action} does not open: {error}")
+                let reason = format!("the answer of {action} does not open: {error}");
+                match error {
+                    OpenError::UnknownKey { .. } => Hindrance::Local(reason),
+                    OpenError::Malformed | OpenError::Refused => Hindrance::Lasting(reason),
+                }
             })
     }
+}
+
+/// The budget of a worker.
+pub(super) fn budget() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(BUDGET))
 }
 
 fn place(turn: Turn, action: &str) -> Place<'_> {

@@ -1,9 +1,8 @@
 //! Evaluates templates beside the executor, where one that does not end can be left behind: the
 //! check at deployment and the clock of a rendering both trust what they know of the engine.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
-use letterbox_workflow::RenderError;
 use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// How long evaluating may take, waiting for the processor included: well under any lease.
@@ -13,8 +12,8 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When they give nothing, or do not end.
-pub(super) async fn evaluate<T: Send + 'static>(
-    templates: impl FnOnce() -> Result<T, RenderError> + Send + 'static,
+pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
+    templates: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, String> {
     let (begin, begun) = oneshot::channel();
     let evaluating = spawn_blocking(move || {

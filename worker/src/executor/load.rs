@@ -7,21 +7,21 @@ use letterbox_workflow::TemplateContext;
 
 use super::{
     Executor,
-    record::TakenRun,
+    record::{Hindrance, TakenRun},
     run_in_progress::RunInProgress,
     store::load::{self, Loaded},
     turns::Place,
 };
 
 impl Executor {
-    /// The run in hand, or why it can't be executed. `loaded` is what was loaded for many runs at
+    /// The run in hand. `loaded` is what was loaded for many runs at
     /// once.
     pub(super) async fn load<'p>(
         &self,
         taken: TakenRun,
         loaded: Option<Loaded>,
         place: &'p Place,
-    ) -> Result<Result<RunInProgress<'p>, String>, DatabaseError> {
+    ) -> Result<RunInProgress<'p>, Hindrance> {
         let turn = taken.turn;
         let (facts, records) = match loaded {
             Some(loaded) => loaded,
@@ -29,16 +29,11 @@ impl Executor {
         };
         let (workflow, release) = (facts.workflow, facts.release);
         let release = || self.parsed.release(turn.workspace, workflow, release);
-        let release = match self.persist(release).await? {
-            Ok(release) => release,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let release = self.persist(release).await??;
         let input = String::from_utf8_lossy(&facts.input);
         let received_at = format!("{:.3}", facts.received_at);
-        let context = match TemplateContext::of_run(&input, &turn.run.to_string(), &received_at) {
-            Ok(context) => context,
-            Err(error) => return Ok(Err(format!("the input can't be read: {error}"))),
-        };
+        let context = TemplateContext::of_run(&input, &turn.run.to_string(), &received_at)
+            .map_err(|error| format!("the input can't be read: {error}"))?;
 
         let parent = facts.traceparent.as_deref();
         let mut span = parent.and_then(|parent| child(SpanKind::Internal, "run", parent));
@@ -48,15 +43,12 @@ impl Executor {
         let mut run = RunInProgress::new(taken, facts, release, context, span, place);
         for (action, mut record) in records {
             if let Some(sealed) = record.answer.take() {
-                match self.open_answer(turn, &action, &sealed) {
-                    Ok(answer) => record.answer = Some(answer),
-                    Err(reason) => return Ok(Err(reason)),
-                }
+                record.answer = Some(self.open_answer(turn, &action, &sealed)?);
             }
             run.note(action, record);
         }
         run.go_on_failing();
-        Ok(Ok(run))
+        Ok(run)
     }
 
     /// Loads one run by itself.

@@ -45,6 +45,7 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{Condition, actions::Step as Kind};
 use moka::sync::Cache;
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::turns::{Hand, Limits, Turns};
@@ -53,7 +54,8 @@ use self::{
     parsed::Parsed,
     plan::Next,
     record::{
-        ActionKey, ActionRecord, Answer, Change, End, Failure, Step, TakenRun, Then, Turn, Written,
+        ActionKey, ActionRecord, Answer, Change, End, Failure, Hindrance, Step, TakenRun, Then,
+        Turn, Written,
     },
     run_in_progress::RunInProgress,
     steps::Steps,
@@ -79,6 +81,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 const MARGIN: Duration = Duration::from_secs(15);
 /// What is left of a lease when an attempt begins, at least: the longest request, and the margin.
 pub(crate) const MIN_LEASE: Duration = egress::TIMEOUT.saturating_add(MARGIN);
+/// How long a run is left to other workers that this one can't execute.
+const LEAVE_FOR: Duration = Duration::from_secs(15);
 /// Turns in a row that may record nothing before a run is given up: what they come to is always the
 /// same then, or ends their worker.
 const MAX_IDLE_TURNS: i32 = 20;
@@ -109,6 +113,8 @@ pub(crate) struct Executor {
     parsed: Parsed,
     steps: Steps,
     stored_bytes: StoredBytes,
+    /// What the answers that templates name may take.
+    budget: Arc<Semaphore>,
     /// The accounts whose trouble the log has named recently.
     told: Cache<(WorkspaceId, String), ()>,
     /// Cancelled when the process is told to stop: no action begins any more.
@@ -145,6 +151,7 @@ impl Executor {
     ) -> Self {
         Self {
             stored_bytes,
+            budget: answers::budget(),
             told: Cache::builder()
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TELL_EVERY)
@@ -191,9 +198,16 @@ impl Executor {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
             return self.end(taken.turn, End::Failed(reason)).await;
         }
-        let mut run = match self.load(taken, loaded, place).await? {
+        let mut run = match self.load(taken, loaded, place).await {
             Ok(run) => run,
-            Err(reason) => return self.end(taken.turn, End::Failed(reason)).await,
+            Err(Hindrance::Lasting(reason)) => {
+                return self.end(taken.turn, End::Failed(reason)).await;
+            }
+            Err(Hindrance::Local(reason)) => {
+                let step = Step::of_run(taken.turn, left_for(&reason));
+                return self.write(step).await.map(drop);
+            }
+            Err(Hindrance::Database(error)) => return Err(error),
         };
 
         // One action after the other. When the process stops, another one goes on at once.
@@ -222,13 +236,16 @@ impl Executor {
             Err(end) => return self.let_go(run, Then::End(end)).await,
         };
         match &next.action.step {
-            Kind::Choose(condition) => match holds(condition, run).await {
+            Kind::Choose(condition) => match self.holds(condition, run, &next).await {
                 Ok(holds) => {
                     let record = ActionRecord::done(Some(holds.into()));
                     let change = Change::Chose(holds.into());
                     self.go_on(run, run.key(&next), change, record).await
                 }
-                Err(reason) => self.fail(run, run.key(&next), reason, None).await,
+                Err(Hindrance::Lasting(reason)) => {
+                    self.fail(run, run.key(&next), reason, None).await
+                }
+                Err(hindrance) => self.leave(run, hindrance).await,
             },
             Kind::Send(outgoing) => self.send(run, &next, outgoing).await,
             Kind::Delegate(agent) => self.delegate(run, &next, agent).await,
@@ -349,6 +366,32 @@ impl Executor {
         written.await.map(|_| Progress::Stop)
     }
 
+    /// Whether a condition is true for the values of the run.
+    async fn holds(
+        &self,
+        condition: &Condition,
+        run: &RunInProgress<'_>,
+        next: &Next<'_>,
+    ) -> Result<bool, Hindrance> {
+        let values = self.values(run, &next.action.references).await?;
+        let (condition, context) = (condition.clone(), values.context.clone());
+        Ok(evaluate(move || condition.holds(&context)).await?)
+    }
+
+    /// Lets go of a run that this worker can't execute.
+    async fn leave(
+        &self,
+        run: &RunInProgress<'_>,
+        hindrance: Hindrance,
+    ) -> Result<Progress, DatabaseError> {
+        match hindrance {
+            Hindrance::Database(error) => Err(error),
+            Hindrance::Local(reason) | Hindrance::Lasting(reason) => {
+                self.let_go(run, left_for(&reason)).await
+            }
+        }
+    }
+
     /// Lets go of the run, or ends it, without another word about its actions.
     async fn let_go(&self, run: &RunInProgress<'_>, then: Then) -> Result<Progress, DatabaseError> {
         self.write_of(run, None, then).await.map(|_| Progress::Stop)
@@ -425,10 +468,10 @@ impl Executor {
     }
 }
 
-/// Whether a condition is true for the values of the run.
-async fn holds(condition: &Condition, run: &RunInProgress<'_>) -> Result<bool, String> {
-    let (condition, context) = (condition.clone(), run.context.clone());
-    evaluate(move || condition.holds(&context)).await
+/// What becomes of a run that this worker can't execute.
+fn left_for(reason: &str) -> Then {
+    tracing::error!(%reason, "a run is left to other workers");
+    Then::Release(LEAVE_FOR, None)
 }
 
 /// Counts a run that is over, and says why it failed.

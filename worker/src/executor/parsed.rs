@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use letterbox_common::ids::{ReleaseId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError};
-use letterbox_workflow::{Policy, release::Release};
+use letterbox_workflow::{LANGUAGE, Policy, release::Release};
 use moka::sync::Cache;
 
-use super::store::load;
+use super::{evaluate::evaluate, record::Hindrance, store::load};
 
 /// Bytes of JSON texts whose parsed forms are kept.
 const MAX_RELEASES: u64 = 16 << 20;
@@ -33,7 +33,7 @@ impl Parsed {
         }
     }
 
-    /// The actions of a release, or why they can't be loaded.
+    /// The actions of a release, or why they can't be executed.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -42,21 +42,27 @@ impl Parsed {
         workspace: WorkspaceId,
         workflow: WorkflowId,
         release: ReleaseId,
-    ) -> Result<Result<Arc<Release>, String>, DatabaseError> {
+    ) -> Result<Result<Arc<Release>, Hindrance>, DatabaseError> {
         let key = (workspace, release);
         if let Some((known, _)) = self.releases.get(&key) {
-            return Ok(known);
+            return Ok(known.map_err(Hindrance::Lasting));
         }
-        let (actions, on_failure) =
-            load::release(&self.database, workspace, workflow, release).await?;
-        let loaded = Release::load(&actions, on_failure.as_deref());
-        let loaded = loaded.map(Arc::new).map_err(|error| error.to_string());
+        let (texts, language) = load::release(&self.database, workspace, workflow, release).await?;
+        if language > LANGUAGE {
+            let reason = format!(
+                "the release was checked by version {language} of the language, and this worker \
+                 knows {LANGUAGE}: update it"
+            );
+            return Ok(Err(Hindrance::Local(reason)));
+        }
+        let length = texts.length();
+        // Checking runs what it checks, with sample values.
+        let loaded = evaluate(move || Release::load(&texts)).await.map(Arc::new);
         if let Err(error) = &loaded {
             tracing::error!(release_id = %release, %error, "a release can't be loaded");
         }
-        let length = actions.len() + on_failure.map_or(0, |text| text.len());
         self.releases.insert(key, (loaded.clone(), weight(length)));
-        Ok(loaded)
+        Ok(loaded.map_err(Hindrance::Lasting))
     }
 
     /// A version of the policy of a workspace, or why it can't be read. 0 is the default policy.

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use letterbox_common::{ids::AccountId, states::RefusedReason};
 use letterbox_workflow::{
-    ActionFacts, Policy, Ruling,
+    ActionFacts, Policy, Ruling, account,
     actions::{MAX_STORED, Outgoing, Request},
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{
+    Executor,
     evaluate::evaluate,
     plan::Next,
-    record::{Account, ActionRecord, Circumstances, Decided},
+    record::{Account, ActionRecord, Circumstances, Decided, Hindrance},
     run_in_progress::RunInProgress,
 };
 
@@ -60,24 +61,23 @@ impl RenderedRequest {
 
 /// The account, the request and the policy's ruling; or why the action fails.
 pub(super) async fn prepare(
+    executor: &Executor,
     run: &RunInProgress<'_>,
     next: &Next<'_>,
     outgoing: &Arc<dyn Outgoing>,
     record: &ActionRecord,
     circumstances: Circumstances,
     policy: &Policy,
-) -> Result<Prepared, String> {
+) -> Result<Prepared, Hindrance> {
     if !circumstances.owner_may_run {
-        return Err(RefusedReason::OwnerCannotRun.to_string());
+        return Err(RefusedReason::OwnerCannotRun.to_string().into());
     }
     let name = outgoing.account();
     let account = circumstances.account;
     let account = account.ok_or_else(|| format!("the owner has no connected account {name:?}"))?;
     if outgoing.sets_header(&account.header) {
-        return Err(format!(
-            "the header {:?} is reserved for the account",
-            account.header
-        ));
+        let header = &account.header;
+        return Err(format!("the header {header:?} is reserved for the account").into());
     }
     let recorded = match &record.request {
         Some(recorded) => Some(recorded_request(recorded, &account, name)?),
@@ -85,7 +85,7 @@ pub(super) async fn prepare(
     };
     let (rendered, shown) = match recorded {
         None => {
-            let (rendered, shown) = render(run, next, outgoing, &account).await?;
+            let (rendered, shown) = render(executor, run, next, outgoing, &account).await?;
             (rendered.clone(), shown.unwrap_or(rendered))
         }
         Some(recorded) => match outgoing.shown(&recorded.request) {
@@ -93,9 +93,11 @@ pub(super) async fn prepare(
             None => (recorded.clone(), recorded),
             // Recorded is what is shown of it (once it was more): what is sent must look like that.
             Some(request) => {
-                let (rendered, shown) = render(run, next, outgoing, &account).await?;
+                let (rendered, shown) = render(executor, run, next, outgoing, &account).await?;
                 if shown.is_none_or(|shown| shown.request != request) {
-                    return Err("the request is not the one that was recorded".to_owned());
+                    return Err("the request is not the one that was recorded"
+                        .to_owned()
+                        .into());
                 }
                 (rendered, recorded)
             }
@@ -104,7 +106,7 @@ pub(super) async fn prepare(
     let is_new = record.request.is_none();
     if is_new && !run.has_room_for(shown.to_json().len()) {
         let megabytes = MAX_STORED >> 20;
-        return Err(format!("the run would store more than {megabytes} MiB"));
+        return Err(format!("the run would store more than {megabytes} MiB").into());
     }
     let url: Url = rendered
         .request
@@ -150,14 +152,16 @@ fn recorded_request(
 
 /// The request, and what is shown of it where that is another.
 async fn render(
+    executor: &Executor,
     run: &RunInProgress<'_>,
     next: &Next<'_>,
     outgoing: &Arc<dyn Outgoing>,
     account: &Account,
-) -> Result<(RenderedRequest, Option<RenderedRequest>), String> {
+) -> Result<(RenderedRequest, Option<RenderedRequest>), Hindrance> {
+    let values = executor.values(run, &next.action.references).await?;
     let context = match &next.arguments {
-        Some(arguments) => arguments.with(&run.context),
-        None => run.context.clone(),
+        Some(arguments) => arguments.with(&values.context),
+        None => values.context.clone(),
     };
     let (base_url, rendering) = (base_url(account)?, Arc::clone(outgoing));
     let rendered = move || rendering.render(&base_url, &context.renderer());
@@ -171,7 +175,12 @@ async fn render(
     Ok((by_account(request), shown.map(by_account)))
 }
 
+/// Where the requests to an account go, if they may go there: people may write its row.
 fn base_url(account: &Account) -> Result<Url, String> {
     let parsed = account.base_url.parse();
-    parsed.map_err(|_| "the account's base URL is invalid".to_owned())
+    let url = parsed.map_err(|_| "the account's base URL is invalid".to_owned())?;
+    account::check_base_url(&url)
+        .and_then(|()| account::check_header(&account.header))
+        .map_err(|error| format!("the account {:?}: {error}", account.name))?;
+    Ok(url)
 }

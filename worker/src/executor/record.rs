@@ -11,6 +11,7 @@ use letterbox_common::{
     ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
     states::ActionState,
 };
+use letterbox_database::DatabaseError;
 use letterbox_workflow::{Ruling, Taint, actions::Branch};
 
 use super::approvals::ApprovalStatus;
@@ -89,8 +90,10 @@ pub(super) struct ActionRecord {
     pub(super) approval: Option<ApprovalStatus>,
     /// HTTP status of the last answer.
     pub(super) status: Option<u16>,
-    /// The body of its answer, if it is kept; sealed as it is loaded.
+    /// The body of its answer, if it is kept and in hand; sealed as it is loaded.
     pub(super) answer: Option<Vec<u8>>,
+    /// How many bytes of it the database has, sealed.
+    pub(super) answer_length: usize,
     /// What its agent was told instead of an answer.
     pub(super) refused: Option<String>,
     /// Why it failed, if the run has not failed with it yet.
@@ -120,6 +123,28 @@ pub(super) struct Account {
     pub(super) credential_sealed: Vec<u8>,
     /// It is not called: it waits for a token, or for its owner.
     pub(super) waits: bool,
+}
+
+/// Why a run, or one of its actions, can't be executed.
+#[derive(Debug)]
+pub(super) enum Hindrance {
+    /// Whoever tries: it fails, for this reason.
+    Lasting(String),
+    /// This worker lacks what another one has, or will have: the run is let go of.
+    Local(String),
+    Database(DatabaseError),
+}
+
+impl From<String> for Hindrance {
+    fn from(reason: String) -> Self {
+        Self::Lasting(reason)
+    }
+}
+
+impl From<DatabaseError> for Hindrance {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(error)
+    }
 }
 
 /// How often a workspace wants an action to be tried; `None` if it leaves that to the worker.

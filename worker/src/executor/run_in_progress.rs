@@ -17,6 +17,7 @@ use letterbox_workflow::{
 };
 
 use super::{
+    answers::Answers,
     plan::{self, Next},
     record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
     turns::Place,
@@ -31,7 +32,9 @@ pub(super) struct RunInProgress<'p> {
     pub(super) owner: UserId,
     /// The account that it may call in this turn.
     pub(super) account: Option<AccountId>,
+    /// Its values, but for the answers.
     pub(super) context: TemplateContext,
+    pub(super) answers: Answers,
     pub(super) release: Arc<Release>,
     pub(super) records: HashMap<String, ActionRecord>,
     /// Why it fails, while what follows a failure is under way.
@@ -59,6 +62,7 @@ impl<'p> RunInProgress<'p> {
             owner: facts.owner,
             account: taken.account,
             context,
+            answers: Answers::default(),
             release,
             records: HashMap::new(),
             stored: AtomicUsize::new(facts.stored),
@@ -93,22 +97,14 @@ impl<'p> RunInProgress<'p> {
         next.key(self.record_of(next.action))
     }
 
-    pub(super) fn note(&mut self, action: String, record: ActionRecord) {
-        if let Some(context) = self.with_answer(&action, &record) {
-            self.context = context;
+    pub(super) fn note(&mut self, action: String, mut record: ActionRecord) {
+        // Later actions use it, or its agent does.
+        if record.status.is_some() && self.release.uses_answer_of(&action) {
+            let (body, stored) = (record.answer.take(), record.answer_length);
+            self.answers
+                .add(action.clone(), record.status, body, stored);
         }
         self.records.insert(action, record);
-    }
-
-    /// The context with what an action was answered, if later ones may use it.
-    fn with_answer(&self, action: &str, record: &ActionRecord) -> Option<TemplateContext> {
-        let is_used = record.status.is_some() && self.release.uses_answer_of(action);
-        is_used.then(|| {
-            let body = record.answer.as_deref().unwrap_or_default();
-            self.context
-                .clone()
-                .with_answer(action, record.status, body)
-        })
     }
 
     pub(super) fn begin_failing(&mut self, reason: String) {

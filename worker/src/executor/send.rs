@@ -26,7 +26,7 @@ use super::{
     prepare::{Prepared, prepare},
     record::{
         Account, ActionRecord, Answer, AttemptEnd, Beginning, Change, Circumstances, Decided, End,
-        Failure, Retries, Then,
+        Failure, Hindrance, Retries, Then,
     },
     run_in_progress::RunInProgress,
     store,
@@ -94,9 +94,12 @@ impl Executor {
 
         // The account, the exact request, and what the policy says of it.
         let retries = circumstances.retries;
-        let prepared = match self.prepare(run, next, outgoing, circumstances).await? {
+        let prepared = match self.prepare(run, next, outgoing, circumstances).await {
             Ok(prepared) => prepared,
-            Err(reason) => return self.refuse(run, next, outgoing.as_ref(), reason).await,
+            Err(Hindrance::Lasting(reason)) => {
+                return self.refuse(run, next, outgoing.as_ref(), reason).await;
+            }
+            Err(hindrance) => return self.leave(run, hindrance).await,
         };
         let decided = prepared.decided();
 
@@ -165,22 +168,19 @@ impl Executor {
         self.persist(ask).await
     }
 
-    /// What would be sent, and what the policy says of it; or why the action fails.
+    /// What would be sent, and what the policy says of it.
     async fn prepare(
         &self,
         run: &RunInProgress<'_>,
         next: &Next<'_>,
         outgoing: &Arc<dyn Outgoing>,
         circumstances: Circumstances,
-    ) -> Result<Result<Prepared, String>, DatabaseError> {
+    ) -> Result<Prepared, Hindrance> {
         let (workspace, version) = (run.turn.workspace, circumstances.policy_version);
         let policy = || self.parsed.policy(workspace, version);
-        let policy = match self.persist(policy).await? {
-            Ok(policy) => policy,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let policy = self.persist(policy).await??;
         let record = run.record_of(next.action);
-        Ok(prepare(run, next, outgoing, record, circumstances, &policy).await)
+        prepare(self, run, next, outgoing, record, circumstances, &policy).await
     }
 
     /// Begins an attempt; or says how the run is let go of, because it may not begin now.

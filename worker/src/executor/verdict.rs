@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn outgoing(action: &str) -> Arc<dyn Outgoing> {
-        let mut release = Release::load(&format!("[{action}]"), None).unwrap();
+        let mut release = Release::parse(&format!("[{action}]"), None).unwrap();
         match release.actions.remove(0).step {
             Step::Send(outgoing) => outgoing,
             _ => panic!("{action} sends nothing"),

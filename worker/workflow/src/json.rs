@@ -1,8 +1,51 @@
-//! Strict parsing of JSON from outside: it must be UTF-8 as a whole.
+//! Parsing JSON from outside. It must be UTF-8 as a whole. Bytes do not bound what it takes once it
+//! is parsed, up to 25 times as much (`[[],[],…]`): the number of its values does.
 
 use serde_json::Value;
 
-/// Parses JSON text. `None` if it isn't valid.
+/// Maximum values of one text.
+pub(crate) const MAX_VALUES: usize = 10_000;
+
+/// Parses JSON text. `None` if it isn't valid, or has more than [`MAX_VALUES`] values.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Value> {
-    serde_json::from_str(std::str::from_utf8(bytes).ok()?).ok()
+    let text = std::str::from_utf8(bytes).ok()?;
+    let is_small = values(bytes) <= MAX_VALUES;
+    is_small.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+/// How many values JSON text has, or a few more: each but the first follows a bracket or a comma
+/// outside of strings, or is the value of a name that does.
+pub(crate) fn values(text: &[u8]) -> usize {
+    let (mut values, mut is_in_string, mut is_escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_in_string,
+            b'"' => is_in_string = !is_in_string,
+            b'[' | b'{' | b',' if !is_in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_bounded() {
+        for (text, expected) in [
+            ("1", 1),
+            ("\"[,{\\\",[\"", 1),
+            ("[1,2,3]", 4),
+            (r#"{"a":[],"b":{"c":"\\"}}"#, 5),
+        ] {
+            assert_eq!(values(text.as_bytes()), expected, "{text}");
+        }
+        let list = |items: usize| format!("[{}[]]", "[],".repeat(items - 1));
+        assert!(parse(list(MAX_VALUES / 2 - 1).as_bytes()).is_some());
+        assert!(parse(list(MAX_VALUES / 2).as_bytes()).is_none());
+        assert!(parse(b"\xff").is_none() && parse(b"[1,]").is_none());
+    }
 }

@@ -4,6 +4,7 @@
 //! Pure: nothing here does I/O or waits. [`Definition::check`] validates a definition and reports
 //! every mistake; [`release::Release::load`] loads a deployed one, which the worker executes.
 
+pub mod account;
 pub mod actions;
 mod definition;
 mod diagnostics;

@@ -1,16 +1,31 @@
 //! A release as it is executed: the actions of a deployed definition.
+//!
+//! A worker believes nothing about the row that it loads, which people may write: what no deploy
+//! would take does not load.
 
 use serde_json::Value;
 
 use crate::{
     actions::{self, Action, Branch},
+    definition,
     diagnostics::Diagnostics,
 };
 
-/// Why a release can't be loaded: it was not deployed by Letterbox, or by a newer version.
+/// Why a release can't be loaded: no deploy has checked it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the release can't be loaded: {0}")]
 pub struct LoadError(String);
+
+/// The JSON texts of a release.
+#[derive(Debug, Clone)]
+pub struct ReleaseTexts {
+    /// The form.
+    pub form: String,
+    /// The list of actions.
+    pub actions: String,
+    /// The list of those that follow a failure, if there is one.
+    pub on_failure: Option<String>,
+}
 
 /// The actions of a release.
 #[derive(Debug, Clone)]
@@ -21,20 +36,46 @@ pub struct Release {
     pub on_failure: Vec<Action>,
 }
 
+impl ReleaseTexts {
+    /// How many bytes they have.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let on_failure = self.on_failure.as_ref().map_or(0, String::len);
+        self.form.len() + self.actions.len() + on_failure
+    }
+}
+
 impl Release {
-    /// Loads a release from the JSON texts of its actions and of those that follow a failure.
+    /// Loads a release for execution: parses it, and checks it as a deploy does, for its form.
     ///
     /// # Errors
     /// Returns the first problem.
-    pub fn load(actions: &str, on_failure: Option<&str>) -> Result<Self, LoadError> {
-        let json = |text| {
-            let parsed: Result<Value, _> = serde_json::from_str(text);
-            parsed.map_err(|error| LoadError(error.to_string()))
-        };
-        let (list, following) = (json(actions)?, json(on_failure.unwrap_or("[]"))?);
+    pub fn load(texts: &ReleaseTexts) -> Result<Self, LoadError> {
+        let form = json(&texts.form)?;
+        let (list, following) = lists(&texts.actions, texts.on_failure.as_deref())?;
+        let mut diagnostics = Diagnostics::default();
+        let form = definition::check_form(&mut diagnostics, Some(&form));
+        let lists = [("actions", Some(&list)), ("on_failure", Some(&following))];
+        let parsed = actions::parse_and_check(&mut diagnostics, &form, lists);
+        Self::unless(diagnostics, parsed)
+    }
+
+    /// Parses a release to look at it: its templates are not checked, and must not be rendered.
+    ///
+    /// # Errors
+    /// Returns the first problem.
+    pub fn parse(actions: &str, on_failure: Option<&str>) -> Result<Self, LoadError> {
+        let (list, following) = lists(actions, on_failure)?;
         let mut diagnostics = Diagnostics::default();
         let lists = [("actions", Some(&list)), ("on_failure", Some(&following))];
-        let [actions, on_failure] = actions::parse(&mut diagnostics, lists);
+        let parsed = actions::parse(&mut diagnostics, lists);
+        Self::unless(diagnostics, parsed)
+    }
+
+    fn unless(
+        diagnostics: Diagnostics,
+        [actions, on_failure]: [Vec<Action>; 2],
+    ) -> Result<Self, LoadError> {
         match diagnostics.into_list().into_iter().next() {
             None => Ok(Self {
                 actions,
@@ -43,13 +84,20 @@ impl Release {
             Some(problem) => Err(LoadError(problem.to_string())),
         }
     }
-
     /// Whether another action may use the answer of the action `id`.
     #[must_use]
     pub fn uses_answer_of(&self, id: &str) -> bool {
         let lists = [&self.actions, &self.on_failure];
         lists.into_iter().any(|actions| uses_answer_of(actions, id))
     }
+}
+
+fn json(text: &str) -> Result<Value, LoadError> {
+    serde_json::from_str(text).map_err(|error| LoadError(error.to_string()))
+}
+
+fn lists(actions: &str, on_failure: Option<&str>) -> Result<(Value, Value), LoadError> {
+    Ok((json(actions)?, json(on_failure.unwrap_or("[]"))?))
 }
 
 fn uses_answer_of(actions: &[Action], id: &str) -> bool {
@@ -65,9 +113,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_list_of_known_actions_does_not_load() {
-        let load = |text| Release::load(text, None);
+        let load = |text| Release::parse(text, None);
         assert_eq!(load("[]").map(|release| release.actions.len()), Ok(0));
-        assert!(Release::load("[]", Some("{}")).is_err());
+        assert!(Release::parse("[]", Some("{}")).is_err());
         for text in [
             "",
             "{}",
@@ -85,13 +133,34 @@ mod tests {
 
     /// The engine's lexer panics at this condition.
     #[test]
-    fn what_the_engine_panics_at_loads_and_is_refused_at_the_check() {
+    fn what_the_engine_panics_at_is_refused_at_every_check() {
         let actions = r#"[{"id":"c","type":"condition","if":"form.n }} x"}]"#;
-        assert!(Release::load(actions, None).is_ok());
         let form = r#"{"title":"T","fields":[
             {"key":"n","label":"N","type":"number","required":true}]}"#;
         let definition = format!(r#"{{"form":{form},"actions":{actions}}}"#);
         let problems = crate::Definition::check(&definition).unwrap_err();
+        let texts = ReleaseTexts {
+            form: form.to_owned(),
+            actions: actions.to_owned(),
+            on_failure: None,
+        };
+        assert!(Release::load(&texts).is_err());
+        let plain = |form: &str| {
+            let actions =
+                r#"[{"id":"c","type":"condition","if":"form.n * 2 > 1","then":[],"else":[]}]"#;
+            let (form, actions) = (form.to_owned(), actions.to_owned());
+            Release::load(&ReleaseTexts {
+                form,
+                actions,
+                on_failure: None,
+            })
+            .map(drop)
+        };
+        assert_eq!(plain(form), Ok(()));
+        // The check would know one of the two fields, and a run the other.
+        let field = r#"{"key":"n","label":"N","type":"text","required":true}"#;
+        let twice = form.replace("]", &format!(",{field}]"));
+        assert!(plain(&twice).is_err());
         assert_eq!((problems.len(), &*problems[0].path), (1, "actions[0].if"));
     }
 
@@ -114,7 +183,7 @@ mod tests {
         let form = serde_json::json!({"title": "T", "fields": [field]});
         let definition = serde_json::json!({"form": form, "actions": actions}).to_string();
         let checked = crate::Definition::check(&definition).unwrap();
-        let release = Release::load(checked.actions_json(), None).unwrap();
+        let release = Release::parse(checked.actions_json(), None).unwrap();
         assert_eq!(crate::preview::sending_actions(&release).len(), 45);
     }
 }

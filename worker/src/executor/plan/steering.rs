@@ -166,7 +166,7 @@ fn run(release: &Release, world: &World) -> Sent {
             Ok((branch, said)) => {
                 if let Some(said) = said {
                     let body = json!({ "said": said }).to_string();
-                    context = context.with_answer(&id, Some(200), body.as_bytes());
+                    context = context.with_answer(&id, Some(200), body.into_bytes().into());
                 }
                 records.insert(id, ActionRecord::done(branch));
             }
@@ -234,7 +234,7 @@ proptest! {
         let definition = Definition::check(&definition.to_string()).unwrap();
         let (actions_json, on_failure_json) =
             (definition.actions_json(), definition.on_failure_json());
-        let release = Release::load(actions_json, on_failure_json).unwrap();
+        let release = Release::parse(actions_json, on_failure_json).unwrap();
 
         let said = (1..).map(|number| format!("a{number}")).zip(others);
         let one = World { failing, said: said.collect() };

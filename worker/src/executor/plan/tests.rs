@@ -29,7 +29,7 @@ fn release() -> Release {
         "actions": [request("first"), ai, fixed, request("last")],
     });
     let definition = Definition::check(&definition.to_string()).unwrap();
-    Release::load(definition.actions_json(), None).unwrap()
+    Release::parse(definition.actions_json(), None).unwrap()
 }
 
 #[test]

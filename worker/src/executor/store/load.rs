@@ -10,8 +10,10 @@ use letterbox_common::{
     states::{ActionState, ApprovalState},
 };
 use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
+use letterbox_workflow::release::ReleaseTexts;
 
 use crate::executor::{
+    answers::MAX_HELD,
     approvals::ApprovalStatus,
     record::{Account, ActionRecord, Circumstances, Retries, RunFacts, TakenRun, Turn},
 };
@@ -56,11 +58,14 @@ JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 GROUP BY a.workspace_id, a.run_id";
 
     /// What runs have done, with the answers of people. Of an action that is over its request is
-    /// not needed any more, and of an agent that is over no part.
+    /// not needed any more, and of an agent that is over no part. What accounts have answered is
+    /// read for runs with little of it, and for the parts of agents.
     ACTION_RECORDS = action_records "
 SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
        CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
-       a.response_status, a.answer_sealed, a.unanswered, a.begun, a.answered,
+       a.response_status, coalesce(octet_length(a.answer_sealed), 0) AS answer_length,
+       CASE WHEN t.has_little OR a.part_of IS NOT NULL THEN a.answer_sealed END AS answer_sealed,
+       a.unanswered, a.begun, a.answered,
        extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
        p.state AS approval_state, CASE p.state
@@ -74,13 +79,18 @@ SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.at
                (SELECT run_as FROM runs r
                 WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id), p.proven_by)
        END AS approval_lapsed
-FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
+FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS t (workspace_id, run_id, has_little)
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 LEFT JOIN approvals p ON p.workspace_id = a.workspace_id AND p.run_id = a.run_id
     AND p.action_id = a.action_id
 LEFT JOIN run_actions g ON g.workspace_id = a.workspace_id AND g.run_id = a.run_id
     AND g.action_id = a.part_of
 WHERE g.state IS DISTINCT FROM 'succeeded'";
+
+    /// What accounts have answered to some actions of a run.
+    ANSWERS = answers_of_actions "
+SELECT action_id, answer_sealed FROM run_actions
+WHERE workspace_id = $1 AND run_id = $2 AND action_id = ANY ($3) AND answer_sealed IS NOT NULL";
 
     /// What holds for an action of the user $2 that calls the account with a name.
     CIRCUMSTANCES = circumstances concat!("
@@ -92,9 +102,9 @@ LEFT JOIN connected_accounts a
     AND a.disconnected_at IS NULL
 WHERE w.workspace_id = $1");
 
-    /// The actions of a release, as JSON texts.
-    RELEASE = release_actions "
-SELECT actions, on_failure FROM releases
+    /// A release, as JSON texts.
+    RELEASE = release_texts "
+SELECT form, actions, on_failure, language FROM releases
 WHERE workspace_id = $1 AND workflow_id = $2 AND release_id = $3";
 
     /// The text of a policy.
@@ -135,8 +145,13 @@ pub(in crate::executor) async fn load_runs(
                 facts.stored = usize::try_from(stored).unwrap_or(usize::MAX);
             }
         }
+        let has_little = before.iter().map(|turn| {
+            let known = loaded.get(&turn.key());
+            known.is_some_and(|(facts, _)| facts.stored <= MAX_HELD)
+        });
+        let has_little: Vec<bool> = has_little.collect();
         for row in &database
-            .query(&ACTION_RECORDS, &[&workspaces, &runs])
+            .query(&ACTION_RECORDS, &[&workspaces, &runs, &has_little])
             .await?
         {
             if let Some((_, records)) = loaded.get_mut(&run(row)?) {
@@ -163,7 +178,7 @@ pub(in crate::executor) async fn circumstances(
     Ok(holding(&row)?)
 }
 
-/// The JSON texts of a release: its actions, and those that follow a failure.
+/// The JSON texts of a release, and the version of the language that they were checked by.
 ///
 /// # Errors
 /// When the database does not answer.
@@ -172,11 +187,32 @@ pub(in crate::executor) async fn release(
     workspace: WorkspaceId,
     workflow: WorkflowId,
     release: ReleaseId,
-) -> Result<(String, Option<String>), DatabaseError> {
+) -> Result<(ReleaseTexts, i16), DatabaseError> {
     let row = database
         .query_one(&RELEASE, &[&workspace, &workflow, &release])
         .await?;
-    Ok((row.try_get("actions")?, row.try_get("on_failure")?))
+    let texts = ReleaseTexts {
+        form: row.try_get("form")?,
+        actions: row.try_get("actions")?,
+        on_failure: row.try_get("on_failure")?,
+    };
+    Ok((texts, row.try_get("language")?))
+}
+
+/// What accounts have answered to these actions of a run, sealed; of those only that have kept it.
+///
+/// # Errors
+/// When the database does not answer.
+pub(in crate::executor) async fn answers(
+    database: &Database,
+    turn: Turn,
+    actions: &[&str],
+) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
+    let rows = database
+        .query(&ANSWERS, &[&turn.workspace, &turn.run, &actions])
+        .await?;
+    let read = |row: &Row| Ok((row.try_get("action_id")?, row.try_get("answer_sealed")?));
+    Ok(rows.iter().map(read).collect::<Result<_, RowError>>()?)
 }
 
 /// The text of a policy.
@@ -248,6 +284,7 @@ fn record(row: &Row) -> Result<ActionRecord, RowError> {
         failed: error.clone().filter(|_| has_failed),
         refused: error.filter(|_| is_told && answer.is_none()),
         answer,
+        answer_length: length(row)?,
         status: status.and_then(|status| u16::try_from(status).ok()),
         age: seconds(row, "age")?.unwrap_or_default(),
         branch: row.try_get("branch")?,
@@ -259,6 +296,11 @@ fn record(row: &Row) -> Result<ActionRecord, RowError> {
         retry_in: seconds(row, "retry_in")?,
         approval: approval(row)?,
     })
+}
+
+fn length(row: &Row) -> Result<usize, RowError> {
+    let length: i32 = row.try_get("answer_length")?;
+    Ok(usize::try_from(length).unwrap_or_default())
 }
 
 fn approval(row: &Row) -> Result<Option<ApprovalStatus>, RowError> {

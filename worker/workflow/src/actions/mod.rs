@@ -14,7 +14,7 @@ mod parser;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use letterbox_common::text_enum;
+use letterbox_common::{form::Form, text_enum};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -206,14 +206,25 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
     names
 }
 
+/// Parses and checks the two lists of a release for its form: the actions, and those that follow a
+/// failure.
+pub(crate) fn parse_and_check(
+    diagnostics: &mut Diagnostics,
+    form: &Form,
+    lists: [(&str, Option<&Value>); 2],
+) -> [Vec<Action>; 2] {
+    let [(first, _), (second, _)] = lists;
+    let [actions, on_failure] = parse(diagnostics, lists);
+    let mut variables = Variables::of(form);
+    check(diagnostics, &actions, first, &mut variables);
+    let mut variables = variables.after_failure();
+    check(diagnostics, &on_failure, second, &mut variables);
+    [actions, on_failure]
+}
+
 /// Checks the templates and conditions of parsed actions. Each action adds its answer to the
 /// variables of the following ones.
-pub(crate) fn check(
-    diagnostics: &mut Diagnostics,
-    actions: &[Action],
-    path: &str,
-    variables: &mut Variables,
-) {
+fn check(diagnostics: &mut Diagnostics, actions: &[Action], path: &str, variables: &mut Variables) {
     for action in actions {
         let path = format!("{path}[{}]", action.index);
         match &action.step {

@@ -15,7 +15,7 @@ const MAX_KEY: usize = 100;
 const FIELDS: RangeInclusive<usize> = 1..=20;
 
 /// Checks `form`.
-pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Form {
+pub(crate) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Form {
     let empty = Map::new();
     let members = match value {
         Some(value) => diagnostics.object(value, "form"),

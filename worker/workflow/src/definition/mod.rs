@@ -12,8 +12,9 @@ use serde_json::Value;
 use crate::{
     actions::{self, Action},
     diagnostics::{Diagnostics, Problem},
-    template::Variables,
 };
+
+pub(crate) use self::form::check as check_form;
 
 /// The JSON Schema of definitions.
 pub const DEFINITION_SCHEMA: &str = include_str!("../../schemas/definition.json");
@@ -72,7 +73,7 @@ impl Definition {
                 "the definition",
                 &["form", "actions", "on_failure", "page", "spam_defence"],
             );
-            let form = form::check(&mut diagnostics, members.get("form"));
+            let form = check_form(&mut diagnostics, members.get("form"));
             let page = page::check(&mut diagnostics, members.get("page"), &form);
             let defence = members.get("spam_defence");
             let least_seconds = spam_defence::check(&mut diagnostics, defence);
@@ -80,11 +81,7 @@ impl Definition {
             let following = members.get("on_failure");
             let none = Value::Array(Vec::new());
             let lists = [("actions", list), ("on_failure", following.or(Some(&none)))];
-            let [actions, on_failure] = actions::parse(&mut diagnostics, lists);
-            let mut variables = Variables::of(&form);
-            actions::check(&mut diagnostics, &actions, "actions", &mut variables);
-            let mut variables = variables.after_failure();
-            actions::check(&mut diagnostics, &on_failure, "on_failure", &mut variables);
+            let [actions, on_failure] = actions::parse_and_check(&mut diagnostics, &form, lists);
             Self {
                 form,
                 page,

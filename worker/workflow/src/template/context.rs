@@ -1,7 +1,10 @@
 //! The names that templates can use: the variables of a definition when it is checked, and their
 //! values when a run renders it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use letterbox_common::form::{FieldType, Form};
 use minijinja::Value;
@@ -141,7 +144,6 @@ impl Variables {
                 ("received_at", "2026-01-01T00:00:00Z".to_owned()),
                 (FAILURE, "send: answered with status 400".to_owned()),
             ]),
-            answers: BTreeMap::new(),
             args: Value::UNDEFINED,
         });
         if let Some(args) = &self.args {
@@ -158,6 +160,24 @@ pub struct TemplateContext {
     values: Values,
     /// The same values as one object.
     root: Value,
+    /// The answers of earlier actions, as they came: a template parses those that it names.
+    answers: BTreeMap<String, Answer>,
+}
+
+/// What an action was answered.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    status: Option<u16>,
+    pub(super) body: Arc<[u8]>,
+}
+
+impl Answer {
+    /// The value that templates see. A body that isn't JSON is undefined.
+    pub(super) fn parse(&self) -> Value {
+        let body = json::parse(&self.body).map_or(Value::UNDEFINED, Value::from_serialize);
+        let status = self.status.map_or(Value::UNDEFINED, Value::from);
+        Value::from_iter([("status", status), ("body", body)])
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -166,35 +186,48 @@ struct Values {
     /// The values of `form`, with numbers as text.
     typed: Value,
     run: BTreeMap<&'static str, String>,
-    answers: BTreeMap<String, Value>,
     args: Value,
 }
 
 impl TemplateContext {
     fn new(values: Values) -> Self {
         let root = Value::UNDEFINED;
-        Self { values, root }.with_values()
+        let answers = BTreeMap::new();
+        let context = Self {
+            values,
+            root,
+            answers,
+        };
+        context.with_values()
     }
 
     /// Updates the object of all values. Their contents are shared, not copied.
     fn with_values(mut self) -> Self {
-        let values = &self.values;
-        let run = values.run.iter();
-        let run = run.map(|(member, value)| (*member, Value::from(value.as_str())));
-        let answers = values.answers.iter();
-        let answers = answers.map(|(id, answer)| (id.clone(), answer.clone()));
-        self.root = Value::from_iter([
-            ("form", values.form.clone()),
-            (AS_TYPED, values.typed.clone()),
-            ("run", Value::from_iter(run)),
-            ("actions", Value::from_iter(answers)),
-            ("args", values.args.clone()),
-        ]);
+        self.root = self.with_parsed(Value::from_iter([("", ""); 0]));
         self
     }
 
+    /// The object of all values, with these answers.
+    pub(super) fn with_parsed(&self, answers: Value) -> Value {
+        let values = &self.values;
+        let run = values.run.iter();
+        let run = run.map(|(member, value)| (*member, Value::from(value.as_str())));
+        Value::from_iter([
+            ("form", values.form.clone()),
+            (AS_TYPED, values.typed.clone()),
+            ("run", Value::from_iter(run)),
+            ("actions", answers),
+            ("args", values.args.clone()),
+        ])
+    }
+
+    /// The object of all values but the answers.
     pub(super) fn value(&self) -> &Value {
         &self.root
+    }
+
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&String, &Answer)> + Clone {
+        self.answers.iter()
     }
 
     /// The context of a run. `form` is the JSON text of an object. Expressions compute with its
@@ -223,19 +256,16 @@ impl TemplateContext {
                 ("id", run.to_owned()),
                 ("received_at", received_at.to_owned()),
             ]),
-            answers: BTreeMap::new(),
             args: Value::UNDEFINED,
         }))
     }
 
-    /// Adds the answer of an action. A `body` that isn't JSON is undefined.
+    /// Adds the answer of an action. It is parsed when a template that names it is rendered, and
+    /// dropped after that: a `body` that isn't JSON, or has more than 10,000 values, is undefined.
     #[must_use]
-    pub fn with_answer(mut self, id: &str, status: Option<u16>, body: &[u8]) -> Self {
-        let body = json::parse(body).map_or(Value::UNDEFINED, Value::from_serialize);
-        let status = status.map_or(Value::UNDEFINED, Value::from);
-        let answer = Value::from_iter([("status", status), ("body", body)]);
-        self.values.answers.insert(id.to_owned(), answer);
-        self.with_values()
+    pub fn with_answer(mut self, id: &str, status: Option<u16>, body: Arc<[u8]>) -> Self {
+        self.answers.insert(id.to_owned(), Answer { status, body });
+        self
     }
 
     /// Adds the arguments of a tool.

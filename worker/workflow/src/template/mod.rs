@@ -136,7 +136,7 @@ impl Template {
         escape: Escape,
         renderer: &Renderer<'_>,
     ) -> Result<String, RenderError> {
-        renderer.render(environment(escape), &self.typed)
+        renderer.render(environment(escape), &self.typed, &self.references)
     }
 
     /// Renders the template as JSON text. A template that is a single expression and nothing else
@@ -151,9 +151,10 @@ impl Template {
             return Ok(serde_json::Value::from(text).to_string());
         };
         let environment = environment(Escape::None);
+        let values = renderer.values(&self.references)?;
         let evaluate = |expression: &str| {
             let compiled = environment.compile_expression(expression)?;
-            compiled.eval(renderer.context.value())
+            compiled.eval(&values)
         };
         let mut value = evaluate(expression)?;
         let typed = as_typed(expression, &Syntax::of_expression(expression)?);
@@ -241,7 +242,7 @@ impl Condition {
         // The engine panics at some of what this refuses.
         Syntax::of_expression(&self.source)?;
         let compiled = environment(Escape::None).compile_expression(&self.source)?;
-        let value = compiled.eval(context.value())?;
+        let value = compiled.eval(renderer.values(&self.references)?)?;
         renderer.spend(0)?;
         Ok(value.is_true())
     }

@@ -1,25 +1,32 @@
 //! Renders templates within limits on text and processor time.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
     io::{self, Write},
     time::Duration,
 };
 
-use minijinja::Environment;
+use minijinja::{Environment, Value};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{RenderError, TemplateContext};
+use super::{References, RenderError, TemplateContext};
+use crate::json;
 
 /// Maximum bytes of text of one request.
 const MAX_TEXT: usize = 1 << 20;
+/// Maximum values of all answers that the templates of one request name.
+const MAX_VALUES: usize = 50_000;
 /// Maximum processor time of one request.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
 /// Renders the templates of one request, within its limits.
 #[derive(Debug)]
 pub struct Renderer<'c> {
-    pub(super) context: &'c TemplateContext,
+    context: &'c TemplateContext,
+    /// The answers that templates have named.
+    parsed: RefCell<BTreeMap<&'c str, Value>>,
+    values_left: Cell<usize>,
     text_left: Cell<usize>,
     began: Duration,
 }
@@ -30,6 +37,8 @@ impl TemplateContext {
     pub fn renderer(&self) -> Renderer<'_> {
         Renderer {
             context: self,
+            parsed: RefCell::default(),
+            values_left: Cell::new(MAX_VALUES),
             text_left: Cell::new(MAX_TEXT),
             began: thread_time(),
         }
@@ -37,18 +46,20 @@ impl TemplateContext {
 }
 
 impl Renderer<'_> {
-    /// Renders a template.
+    /// Renders a template with these references.
     pub(super) fn render(
         &self,
         environment: &Environment<'_>,
         source: &str,
+        references: &References,
     ) -> Result<String, RenderError> {
         let mut text = BoundedText {
             text: Vec::new(),
             most: self.text_left.get(),
         };
+        let values = self.values(references)?;
         let template = environment.template_from_str(source)?;
-        let rendered = template.render_captured_to(self.context.value(), &mut text);
+        let rendered = template.render_captured_to(&values, &mut text);
         let rendered = rendered.map(drop);
         if text.text.len() > text.most {
             return Err(too_long());
@@ -56,6 +67,31 @@ impl Renderer<'_> {
         rendered?;
         self.spend(text.text.len())?;
         String::from_utf8(text.text).map_err(|error| RenderError::new(error.to_string()))
+    }
+
+    /// The values for a template with these references: of the answers, those that it names.
+    ///
+    /// # Errors
+    /// When all answers that were named have too many values.
+    pub(super) fn values(&self, references: &References) -> Result<Value, RenderError> {
+        if !references.has_answers() {
+            return Ok(self.context.value().clone());
+        }
+        let mut parsed = self.parsed.borrow_mut();
+        let named = self.context.answers();
+        let named = named.filter(|(id, _)| references.has_answer_of(id));
+        for (id, answer) in named.clone() {
+            if !parsed.contains_key(&**id) {
+                // What has too many by itself is not parsed.
+                let values = Some(json::values(&answer.body));
+                let values = values.filter(|values| *values <= json::MAX_VALUES);
+                let left = self.values_left.get().checked_sub(values.unwrap_or(1));
+                self.values_left.set(left.ok_or_else(too_many)?);
+                parsed.insert(id, answer.parse());
+            }
+        }
+        let named = named.filter_map(|(id, _)| Some((id.clone(), parsed.get(&**id)?.clone())));
+        Ok(self.context.with_parsed(Value::from_iter(named)))
     }
 
     /// Charges `text` bytes, and checks the processor time.
@@ -70,6 +106,12 @@ impl Renderer<'_> {
         }
         Ok(())
     }
+}
+
+fn too_many() -> RenderError {
+    RenderError::new(format!(
+        "the answers that the request names have more than {MAX_VALUES} values"
+    ))
 }
 
 fn too_long() -> RenderError {
@@ -134,6 +176,29 @@ mod tests {
         assert_eq!(failure(&template, &context, 3).as_deref(), Some(too_long));
         let at_once = Template::new("{{ form.t }}".repeat(800));
         assert_eq!(failure(&at_once, &context, 1).as_deref(), Some(too_long));
+    }
+
+    /// Whatever the answers are, and however many of them a template names.
+    #[test]
+    fn a_request_names_a_bounded_number_of_values() {
+        let list = |items: usize| format!("[{}1]", "1,".repeat(items - 1)).into_bytes();
+        let mut context = context("");
+        let mut lengths = String::new();
+        for number in 0..6 {
+            let id = format!("a{number}");
+            context = context.with_answer(&id, Some(200), list(9_000).into());
+            lengths += &format!("{{{{ actions.{id}.body | length }}}} ");
+        }
+        let one = Template::new("{{ actions.a0.body | length }}");
+        assert_eq!(failure(&one, &context, 1_000), None, "parsed once");
+        let reason = "the answers that the request names have more than 50000 values";
+        let all = Template::new(lengths);
+        assert_eq!(failure(&all, &context, 1).as_deref(), Some(reason));
+        let context = context.with_answer("a0", Some(200), list(10_000).into());
+        let is_undefined = Template::new("{{ 'yes' if actions.a0.body is undefined }}");
+        let renderer = context.renderer();
+        let rendered = is_undefined.render(Escape::None, &renderer);
+        assert_eq!(rendered.as_deref(), Ok("yes"));
     }
 
     #[test]

@@ -5,18 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::{AccountId, UserId},
-    sealing::{SealedColumn, Secret},
+    sealing::{SealedColumn, Secret, key_ring},
 };
 use letterbox_operator::{Named, NewAccount, NewGrant, OperatorError, Reason, bearer};
 use url::Url;
 
 use crate::{
-    Failure, Output,
-    confirm::confirm_loss,
-    file,
-    in_workspace::InWorkspace,
-    output,
-    settings::{CliSettings, sealing},
+    Failure, Output, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
+    settings::CliSettings,
 };
 
 const COLUMNS: [&str; 6] = [
@@ -85,7 +81,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         } => {
             let given = credential.read()?;
             let operator = settings.operator().await?;
-            let keys = sealing(&operator, SealedColumn::AccountCredential).await?;
+            let keys = key_ring(SealedColumn::AccountCredential)?;
             let workspace = workspace.id_to_grant(&operator).await?;
             let user = operator.id(&user).await?;
             let connected = match (given, oauth) {
@@ -98,7 +94,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
                         header: header.unwrap_or_else(|| "authorization".to_owned()),
                         credential,
                     };
-                    operator.connect_account(&*keys, &account).await?
+                    operator.connect_account(&keys, &account).await?
                 }
                 (Given::ClientSecret(client_secret), oauth) => {
                     let account = NewGrant {
@@ -114,7 +110,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
                         client_secret,
                         scope: oauth.scope,
                     };
-                    operator.connect_by_grant(&*keys, &account).await?
+                    operator.connect_by_grant(&keys, &account).await?
                 }
             };
             let mut told = output::value(&connected);
@@ -134,16 +130,16 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         } => {
             let given = credential.read()?;
             let operator = settings.operator().await?;
-            let keys = sealing(&operator, SealedColumn::AccountCredential).await?;
+            let keys = key_ring(SealedColumn::AccountCredential)?;
             let account = operator.id(&account).await?;
             let rotated = match given {
                 Given::Credential(credential) => {
-                    let rotating = operator.rotate_account(&*keys, account, &credential);
+                    let rotating = operator.rotate_account(&keys, account, &credential);
                     rotating.await?
                 }
                 Given::ClientSecret(secret) => {
                     let secret = secret.ok_or(OperatorError::from(Reason::InvalidCredential))?;
-                    let rotating = operator.rotate_client_secret(&*keys, account, &secret);
+                    let rotating = operator.rotate_client_secret(&keys, account, &secret);
                     rotating.await?
                 }
             };

@@ -9,20 +9,14 @@ use clap::Args;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     ids::WorkspaceId,
-    sealing::{SealedColumn, Secret},
+    sealing::{SealedColumn, Secret, key_ring},
 };
 use letterbox_operator::{
     Applied, Document, MadeWebhook, Named, Operator, SecretFrom, Set, Step, Verb, escape,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    Failure, Output,
-    confirm::ask,
-    dashboard::Dashboard,
-    file,
-    settings::{CliSettings, sealing},
-};
+use crate::{Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings};
 
 #[derive(Args)]
 pub(crate) struct ApplyCommand {
@@ -48,10 +42,10 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     let operator = settings.operator().await?;
     let workspace = operator.id_of(command.workspace.as_ref()).await?;
     let sets = read(&command.files, workspace)?;
-    let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
+    let keys = key_ring(SealedColumn::WebhookSecret)?;
     let mut plans = Vec::new();
     for set in &sets {
-        let planning = operator.plan(&*keys, &secret, set, command.prune);
+        let planning = operator.plan(&keys, &secret, set, command.prune);
         plans.push(planning.await?);
     }
     let steps: Vec<&Step> = plans.iter().flat_map(|plan| &plan.steps).collect();
@@ -69,7 +63,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
             // A login that is left behind could read what it should not.
             Dashboard::from_environment()?.delete_login(login).await?;
         }
-        let applying = operator.apply(&*keys, &secret, set, command.prune, &plan.steps);
+        let applying = operator.apply(&keys, &secret, set, command.prune, &plan.steps);
         let applied = match applying.await {
             Ok(applied) => applied,
             Err(error) => {

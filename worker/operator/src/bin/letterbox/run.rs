@@ -213,10 +213,7 @@ pub(crate) async fn run(
         RunCommand::Show { run_id } => {
             let run_id = operator.id(&run_id).await?;
             let keys = key_ring(SealedColumn::ActionAnswer).ok();
-            let run = match operator.person() {
-                Some(_) => operator.run(run_id).await?,
-                None => operator.run_with_answers(run_id, keys.as_ref()).await?,
-            };
+            let run = operator.run_with_answers(run_id, keys.as_ref()).await?;
             Output::text(story(&run), &run)
         }
         RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,

@@ -4,7 +4,7 @@ use letterbox_broker::AMQP_URL;
 use letterbox_common::{
     ids::UserId,
     process::{secret_setting::SecretSetting, settings::SettingError},
-    sealing::{ACCOUNT_KEYS, SEALING_KEYS, Seal, SealedColumn, WEBHOOK_KEYS, key_ring},
+    sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, WEBHOOK_KEYS, key_ring},
 };
 use letterbox_database::{DATABASE_URL, DatabaseTarget};
 use letterbox_operator::{Addresses, KeyRings, Named, Operator, OperatorError, Orderer};
@@ -40,18 +40,6 @@ pub(crate) fn key_rings() -> Result<KeyRings, SettingError> {
     Ok(KeyRings {
         webhooks: key_ring(SealedColumn::WebhookSecret)?,
         accounts: key_ring(SealedColumn::AccountCredential)?,
-    })
-}
-
-/// What seals a new value of a column: the key ring, or for a person, who has none, the public half
-/// of the key of those who will open it.
-pub(crate) async fn sealing(
-    operator: &Operator,
-    column: SealedColumn,
-) -> Result<Box<dyn Seal>, Failure> {
-    Ok(match operator.person() {
-        Some(_) => Box::new(operator.recipient(column).await?),
-        None => Box::new(key_ring(column)?),
     })
 }
 

@@ -7,7 +7,6 @@ use letterbox_common::{
     states::SignalKind,
 };
 use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
-use serde_json::json;
 
 use crate::{
     Failure, Output, follow, forward,
@@ -47,22 +46,6 @@ pub(crate) enum SignalCommand {
     },
     /// Show one signal with its body
     Show { signal_id: Named<DeliveryId> },
-    /// Let a login of the database read the signals of a workspace, in the view signal_feed
-    Reader {
-        #[command(flatten)]
-        workspace: InWorkspace,
-        /// A login that is a member of letterbox_reader
-        #[arg(long, value_name = "NAME")]
-        login: String,
-        /// Revoke this right
-        #[arg(long)]
-        remove: bool,
-    },
-    /// List the logins of the database that may read the signals of a workspace
-    Readers {
-        #[command(flatten)]
-        workspace: InWorkspace,
-    },
     /// Post signals as they come to a program that is being written, as their tools have sent them
     Forward(forward::ForwardCommand),
     #[command(flatten)]
@@ -134,26 +117,8 @@ pub(crate) async fn run(
         SignalCommand::Show { signal_id } => {
             Output::one(&operator.signal(operator.id(&signal_id).await?).await?)
         }
-        SignalCommand::Readers { workspace } => {
-            let workspace = workspace.id(operator).await?;
-            let readers = operator.signal_readers(workspace).await?;
-            Output::many(&readers, &["login", "created_at"])
-        }
         SignalCommand::Forward(command) => return forward::run(operator, command, json).await,
         SignalCommand::Subscription(command) => return subscription::run(operator, command).await,
-        SignalCommand::Reader {
-            workspace,
-            login,
-            remove,
-        } => {
-            let workspace = workspace.id_to_grant(operator).await?;
-            let setting = operator.set_signal_reader(workspace, &login, !remove);
-            let changed = setting.await?;
-            let may_read = !remove;
-            Output::one(&json!({
-                "workspace_id": workspace, "login": login, "may_read": may_read, "changed": changed,
-            }))
-        }
     })
 }
 

@@ -45,18 +45,6 @@ pub(crate) enum UserCommand {
         /// Id or e-mail address
         user: Named<UserId>,
     },
-    /// Give a login of PostgreSQL to a user: under it, every command is this person's
-    BindLogin {
-        /// Id or e-mail address
-        user: Named<UserId>,
-        #[arg(long, value_name = "LOGIN")]
-        login: String,
-    },
-    /// Take a login from its user: it can do nothing then
-    UnbindLogin {
-        #[arg(long, value_name = "LOGIN")]
-        login: String,
-    },
     /// Let whoever an issuer of OpenID Connect knows sign in to the desk: each user by the verified
     /// e-mail address
     TrustIssuer {
@@ -124,11 +112,6 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
         UserCommand::SignOut { user } => {
             Output::one(&operator.sign_out_user(operator.id(&user).await?).await?)
         }
-        UserCommand::BindLogin { user, login } => {
-            let user = operator.id(&user).await?;
-            Output::one(&operator.bind_login(user, &login).await?)
-        }
-        UserCommand::UnbindLogin { login } => Output::one(&operator.unbind_login(&login).await?),
         UserCommand::TrustIssuer { issuer } => {
             Output::many(&operator.trust_issuer(&issuer).await?, &ISSUER)
         }

@@ -8,19 +8,15 @@ use std::{
 use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::WebhookId,
-    sealing::{SealedColumn, Secret},
+    sealing::{SealedColumn, Secret, key_ring},
     webhook::Scheme,
 };
 use letterbox_operator::{Named, NewWebhook, RefusalRow, Sender};
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output,
-    confirm::confirm_loss,
-    file, follow,
-    in_workspace::InWorkspace,
-    settings::{CliSettings, sealing},
-    times::to_second,
+    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace,
+    settings::CliSettings, times::to_second,
 };
 
 const COLUMNS: [&str; 6] = [
@@ -156,9 +152,9 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
         } => {
             let secret = Secret::new(file::read(&secret_file)?.trim_ascii().to_vec());
             let operator = operator().await?;
-            let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
+            let keys = key_ring(SealedColumn::WebhookSecret)?;
             let webhook = operator.id(&webhook_id).await?;
-            let setting = operator.set_webhook_secret(&*keys, webhook, secret);
+            let setting = operator.set_webhook_secret(&keys, webhook, secret);
             Output::one(&setting.await?)
         }
         WebhookCommand::List { workspace } => {
@@ -208,9 +204,9 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
         same_by_id: new.same_by == "id",
     };
     let operator = settings.operator().await?;
-    let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
+    let keys = key_ring(SealedColumn::WebhookSecret)?;
     let workspace = new.workspace.id(&operator).await?;
-    let creating = operator.create_webhook(&*keys, workspace, &new.name, &sender);
+    let creating = operator.create_webhook(&keys, workspace, &new.name, &sender);
     let created = creating.await?;
     let mut shown = shown(settings, &created);
     if new.secret_later {
@@ -225,8 +221,8 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
 async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Failure> {
     let secret = read_secret(new.secret_file.as_deref())?;
     let operator = settings.operator().await?;
-    let keys = sealing(&operator, SealedColumn::WebhookSecret).await?;
-    let replacing = operator.replace_webhook(&*keys, new.webhook_id, secret, new.overlap);
+    let keys = key_ring(SealedColumn::WebhookSecret)?;
+    let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
     let mut shown = shown(settings, &replacing.await?);
     shown["replaces"] = json!(new.webhook_id);
     Ok(Output::One(shown))

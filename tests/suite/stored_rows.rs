@@ -1,0 +1,171 @@
+//! What a process loads it checks: rows that people may write hold what no program would store, and
+//! answers are larger than they look. The run that is concerned fails; nobody else notices.
+
+use letterbox_tests::{Form, Peer, Process, Received, Reply, Scene, World, definition_with, post};
+use serde_json::{Value, json};
+
+/// Stores something as no program would.
+async fn store(world: &World, statement: String) {
+    let order = format!("SET session_replication_role = replica; {statement}; RESET ALL");
+    world.database.batch_execute(&order).await.unwrap();
+}
+
+/// Expressions that a deploy refuses, because they make much of little.
+const REFUSED: [&str; 8] = [
+    "1 in ([2] * form.seats)",
+    "([1] * form.seats) | last",
+    "form.name * 100000000",
+    "(form.seats | string) * 1000",
+    "run.id * 1000000000",
+    "form.name[::-1]",
+    "range(form.seats)",
+    "form_as_typed.name[:]",
+];
+
+/// A worker trusts no definition that it loads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_no_deploy_would_take_fails_its_runs() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let Scene {
+        world,
+        gateway,
+        worker: _worker,
+        form,
+    } = Scene::new(&peer, json!([post("send")])).await;
+    for (number, refused) in REFUSED.iter().enumerate() {
+        let form = world.form_in(&gateway, form.workspace, form.owner).await;
+        let condition = json!([{"id": "c", "type": "condition", "if": refused,
+            "then": [post("send")], "else": []}]);
+        let text = json!([{"id": "t", "type": "http.request", "account": "crm", "method": "POST",
+            "path": "/t", "body": format!("{{{{ {refused} }}}}")}]);
+        let actions = if number % 2 == 0 { condition } else { text };
+        let stored = format!(
+            "UPDATE releases SET actions = $${actions}$$ WHERE workflow_id = '{}'",
+            form.workflow
+        );
+        store(&world, stored).await;
+        form.assert_accepts("k").await;
+        world.await_state("failed", 1 + number as i64).await;
+        let failure = world.run_of(&form).await.row.failure.unwrap();
+        assert!(failure.contains("can't be loaded"), "{refused}: {failure}");
+    }
+    form.assert_accepts("good").await;
+    world.await_state("succeeded", 1).await;
+    assert!(peer.received().iter().all(|one| one.target == "/send"));
+}
+
+/// The credential leaves in no header, and for no address, that an account could not be connected
+/// with.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_could_not_be_connected_is_not_called() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    for (number, (change, told)) in [
+        ("header_name = 'Host'", "reserved"),
+        ("header_name = 'Transfer-Encoding'", "reserved"),
+        ("header_name = 'a b'", "not a header name"),
+        ("base_url = 'ftp://x.example'", "must begin with http"),
+        ("base_url = 'http://a:b@x.example'", "a user, a password"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let stored = format!(
+            "UPDATE connected_accounts SET header_name = 'authorization', base_url = '{}';
+            UPDATE connected_accounts SET {change}",
+            peer.url
+        );
+        store(world, stored).await;
+        form.assert_accepts(&format!("k{number}")).await;
+        world.await_state("failed", 1 + number as i64).await;
+        let failure = scene.the_run().await.row.failure.unwrap();
+        assert!(failure.contains(told), "{change}: {failure}");
+    }
+    assert_eq!(peer.received(), []);
+}
+
+/// Actions of one run that get large answers, and one that names them all.
+fn greedy(kind: &str, answers: usize) -> Value {
+    let get = |number: usize| {
+        json!({"id": format!("a{number}"), "type": "http.request", "account": "crm",
+            "method": "GET", "path": format!("/{kind}")})
+    };
+    let mut actions: Vec<Value> = (0..answers).map(get).collect();
+    let names: String = (0..answers)
+        .map(|number| format!("{{{{ actions.a{number}.body | length }}}} "))
+        .collect();
+    actions.push(
+        json!({"id": "sum", "type": "http.request", "account": "crm", "method": "POST",
+        "path": "/sum", "body": names}),
+    );
+    actions.into()
+}
+
+/// Answers as large as they may be: of one value, and of nearly as many as are parsed at all.
+fn answer(request: &Received, _: usize) -> Reply {
+    let body = match request.target.as_str() {
+        "/text" => format!("\"{}\"", "x".repeat(65_000)),
+        "/lists" => format!("[{}[]]", "[], ".repeat(4_990)),
+        _ => String::new(),
+    };
+    Reply::With(200, Vec::new(), body)
+}
+
+/// The peak of a process's memory, in MiB.
+fn peak(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.unwrap()
+        .trim_end_matches("kB")
+        .trim()
+        .parse::<u64>()
+        .unwrap()
+        / 1024
+}
+
+/// Two dozen runs of one workspace, each with six megabytes of answers that its last action names.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
+    const RUNS: usize = 12;
+    let peer = Peer::start(answer).await;
+    let world = World::new().await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let plain = world.form(&gateway).await;
+    let (workspace, owner) = (plain.workspace, plain.owner);
+    world.connect(workspace, owner, "crm", &peer.url).await;
+    let mut forms: Vec<Form> = Vec::new();
+    for kind in ["text", "lists"] {
+        let definition = definition_with(greedy(kind, 99));
+        let form = world.form_of(&gateway, workspace, owner, &definition).await;
+        forms.push(form);
+    }
+    for number in 0..RUNS {
+        for form in &forms {
+            form.assert_accepts(&format!("k{number}")).await;
+        }
+    }
+    let [texts, lists] = &forms[..] else {
+        unreachable!()
+    };
+    let over = "SELECT count(*) FROM runs WHERE finished_at IS NOT NULL";
+    let all = 2 * RUNS as i64;
+    letterbox_tests::eventually("all are over", async || world.count(over).await == all).await;
+    let failure = world.run_of(lists).await.row.failure.unwrap();
+    assert!(failure.contains("more than 50000 values"), "{failure}");
+    assert_eq!(world.run_of(texts).await.row.failure, None);
+    let sums = peer
+        .received()
+        .into_iter()
+        .filter(|one| one.target == "/sum");
+    let expected = json!("65000 ".repeat(99)).to_string();
+    let sums: Vec<String> = sums.map(|one| one.body).collect();
+    assert_eq!(sums.len(), RUNS);
+    assert!(sums.iter().all(|sum| *sum == expected));
+    let peak = peak(&worker);
+    println!(
+        "{all} runs with {} MiB of answers: peak {peak} MiB",
+        all * 99 * 65 / 1024
+    );
+    assert!(peak < 256, "{peak} MiB");
+}
