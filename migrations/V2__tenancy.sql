@@ -180,6 +180,7 @@ GRANT SELECT (workspace_id, run_allowance, retry_attempts, retry_first_milliseco
     keep_answers, is_searchable) ON workspaces TO letterbox_worker;
 GRANT SELECT (workspace_id, user_id, role, deactivated_at, may_run) ON members TO letterbox_worker;
 GRANT SELECT (workspace_id, workflow_id, owner_id, state) ON workflows TO letterbox_worker;
-GRANT SELECT (workspace_id, workflow_id, release_id, form, actions, first_account, on_failure)
+GRANT SELECT (workspace_id, workflow_id, release_id, form, language, actions,
+    first_account, on_failure)
     ON releases TO letterbox_worker;
 GRANT SELECT, INSERT ON releases TO letterbox_operator;
