@@ -289,12 +289,12 @@ COMMENT ON FUNCTION its_owner_defines_it IS
 CREATE TRIGGER its_owner_defines_it BEFORE UPDATE OF draft, live_release_id ON workflows
     FOR EACH ROW EXECUTE FUNCTION its_owner_defines_it();
 
-CREATE FUNCTION lock_owner(workflow uuid) RETURNS void
+CREATE FUNCTION lock_owner(tenant uuid, workflow uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT FROM workspaces w
-    JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = workflow
+    SELECT FROM workflows f
     JOIN members m ON m.workspace_id = f.workspace_id AND m.user_id = f.owner_id
-    WHERE is_operator() OR is_mine(f.workspace_id, f.workflow_id)
+    WHERE f.workspace_id = tenant AND f.workflow_id = workflow
+      AND (is_operator() OR is_mine(f.workspace_id, f.workflow_id))
     FOR SHARE OF m
 $$;
 COMMENT ON FUNCTION lock_owner IS
@@ -377,6 +377,37 @@ COMMENT ON FUNCTION versions_have_no_gap IS
 REVOKE EXECUTE ON FUNCTION versions_have_no_gap FROM PUBLIC;
 CREATE TRIGGER versions_have_no_gap BEFORE INSERT ON policies
     FOR EACH ROW EXECUTE FUNCTION versions_have_no_gap();
+
+-- Ids are known: that of a webhook is in its address. What an operator orders by an id alone must
+-- mean one row, whatever a desk in foreign hands has inserted.
+CREATE FUNCTION ids_are_taken_once() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    given uuid := to_jsonb(NEW) ->> TG_ARGV[0];
+    is_taken boolean;
+BEGIN
+    IF is_operator() THEN
+        RETURN NEW;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM workspaces w JOIN %I t
+        ON t.workspace_id = w.workspace_id AND t.%I = $1)', TG_TABLE_NAME, TG_ARGV[0])
+        INTO is_taken USING given;
+    IF is_taken OR substr(given::text, 15, 1) NOT IN ('4', '7') THEN
+        RAISE EXCEPTION 'this id is not a new one' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION ids_are_taken_once IS
+    'Refuses an id that a row of any workspace has, or that is not random; its argument names the '
+    'column';
+REVOKE EXECUTE ON FUNCTION ids_are_taken_once FROM PUBLIC;
+CREATE TRIGGER ids_are_taken_once BEFORE INSERT ON workflows
+    FOR EACH ROW EXECUTE FUNCTION ids_are_taken_once('workflow_id');
+CREATE TRIGGER ids_are_taken_once BEFORE INSERT ON webhooks
+    FOR EACH ROW EXECUTE FUNCTION ids_are_taken_once('webhook_id');
+CREATE TRIGGER ids_are_taken_once BEFORE INSERT ON connected_accounts
+    FOR EACH ROW EXECUTE FUNCTION ids_are_taken_once('account_id');
 
 CREATE FUNCTION remove_member(tenant uuid, member uuid) RETURNS SETOF members
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$

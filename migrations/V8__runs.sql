@@ -48,7 +48,7 @@ COMMENT ON COLUMN connected_accounts.waits_for IS
     'grant; owner: connects it again. Null if it can be called';
 CREATE UNIQUE INDEX connected_accounts_by_name ON connected_accounts (workspace_id, user_id, name)
     WHERE disconnected_at IS NULL;
-CREATE INDEX connected_accounts_that_wait ON connected_accounts (account_id)
+CREATE INDEX connected_accounts_that_wait ON connected_accounts (workspace_id, account_id)
     WHERE waits_for IS NOT NULL AND disconnected_at IS NULL;
 
 CREATE VIEW waiting_accounts AS
@@ -511,8 +511,9 @@ COMMENT ON VIEW taken_runs IS
 CREATE VIEW runs_in_demand AS
 SELECT (SELECT count(*) FROM (
             SELECT FROM active_runs WHERE state = 'ready' AND workspace_id NOT IN (
-                SELECT workspace_id FROM held_workspaces) AND account_id NOT IN (
-                SELECT account_id FROM waiting_accounts)
+                SELECT workspace_id FROM held_workspaces)
+                AND (workspace_id, account_id) NOT IN (
+                    SELECT workspace_id, account_id FROM waiting_accounts)
             ORDER BY workspace_id, account_id, due_at LIMIT 10000) AS ready)
        + (SELECT count(*) FROM taken_runs) AS runs;
 COMMENT ON VIEW runs_in_demand IS

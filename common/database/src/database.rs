@@ -147,7 +147,11 @@ impl Database {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, DatabaseError> {
-        Ok(self.query(statement, parameters).await?.into_iter().next())
+        let mut rows = self.query(statement, parameters).await?.into_iter();
+        match (rows.next(), rows.next()) {
+            (row, None) => Ok(row),
+            _ => Err(DatabaseError::many_rows(statement.name)),
+        }
     }
 
     /// Runs a statement that always returns a row.

@@ -86,6 +86,15 @@ impl DatabaseError {
         Self::without_code(Fault::Permanent, &format!("{name} returned no row"))
     }
 
+    /// A statement returned several rows although there can be one at most.
+    #[must_use]
+    pub fn many_rows(name: &str) -> Self {
+        Self::without_code(
+            Fault::Permanent,
+            &format!("{name} returned more than one row"),
+        )
+    }
+
     /// Whether the server rejects the login, the database or a missing right: a retry fails, too,
     /// until an operator changes that.
     #[must_use]

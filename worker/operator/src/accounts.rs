@@ -83,8 +83,7 @@ RETURNING ", account_columns!());
     /// Disconnects an account and destroys its credential.
     DISCONNECT_ACCOUNT = disconnect_account concat!("
 UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL
-WHERE account_id = $1 AND disconnected_at IS NULL
-  AND workspace_id IN (SELECT workspace_id FROM workspaces)
+WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
 RETURNING ", account_columns!());
 }
 
@@ -375,9 +374,10 @@ impl Operator {
         &self,
         account: AccountId,
     ) -> Result<AccountRow, OperatorError> {
+        let workspace = self.connected_account(account).await?.workspace_id;
         let disconnected = self
             .database
-            .fetch_optional(&DISCONNECT_ACCOUNT, &[&account])
+            .fetch_optional(&DISCONNECT_ACCOUNT, &[&workspace, &account])
             .await?;
         disconnected.ok_or(Reason::NotFound("connected account").into())
     }

@@ -17,24 +17,25 @@ statements! {
 WITH wanted AS (
     SELECT f.workspace_id, f.workflow_id, f.live_release_id,
         r.least_seconds IS NOT NULL AS wants_proof
-    FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
-    LEFT JOIN releases r
+    FROM workflows f LEFT JOIN releases r
         ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
         AND r.release_id = f.live_release_id
+    WHERE f.workspace_id = $1 AND f.workflow_id = $2
 ), made AS (
     INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256,
         closes_at, max_answers)
-    SELECT workspace_id, $2, workflow_id, live_release_id,
-        CASE WHEN wants_proof THEN $4::bytea ELSE $3::bytea END, $5, $6
+    SELECT workspace_id, $3, workflow_id, live_release_id,
+        CASE WHEN wants_proof THEN $5::bytea ELSE $4::bytea END, $6, $7
     FROM wanted RETURNING workspace_id
 )
-SELECT workspace_id, wants_proof FROM wanted JOIN made USING (workspace_id)";
+SELECT wants_proof FROM wanted JOIN made USING (workspace_id)";
 
     /// Ends the live link of a workflow.
     END_FORM_LINK = end_form_link "
 UPDATE form_links l SET ended_at = clock_timestamp()
-FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
-WHERE l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
+FROM workflows f
+WHERE f.workspace_id = $1 AND f.workflow_id = $2
+  AND l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL
 RETURNING f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at";
 
     /// The live links of a workflow, of a workspace, or of all workflows of a member.
@@ -126,6 +127,7 @@ impl PlannedLink {
     pub(crate) async fn make(
         &self,
         transaction: &Transaction<'_>,
+        workspace: WorkspaceId,
         workflow: WorkflowId,
     ) -> Result<Option<NewFormLink>, DatabaseError> {
         let (plain, wanting_proof) = (self.plain.hash(), self.wanting_proof.hash());
@@ -133,12 +135,13 @@ impl PlannedLink {
             .query_opt(
                 &CREATE_FORM_LINK,
                 &[
-                    /* $1 workflow_id */ &workflow,
-                    /* $2 form_link_id */ &self.link,
-                    /* $3 plain */ &plain.as_bytes().as_slice(),
-                    /* $4 wanting_proof */ &wanting_proof.as_bytes().as_slice(),
-                    /* $5 closes_at */ &self.closing.at,
-                    /* $6 max_answers */ &self.closing.after_answers,
+                    /* $1 workspace_id */ &workspace,
+                    /* $2 workflow_id */ &workflow,
+                    /* $3 form_link_id */ &self.link,
+                    /* $4 plain */ &plain.as_bytes().as_slice(),
+                    /* $5 wanting_proof */ &wanting_proof.as_bytes().as_slice(),
+                    /* $6 closes_at */ &self.closing.at,
+                    /* $7 max_answers */ &self.closing.after_answers,
                 ],
             )
             .await?;
@@ -149,7 +152,7 @@ impl PlannedLink {
             &self.plain
         };
         Ok(Some(NewFormLink {
-            workspace: row.try_get("workspace_id")?,
+            workspace,
             workflow,
             link: self.link,
             token: token.clone(),
@@ -168,8 +171,11 @@ impl Operator {
         workflow: WorkflowId,
         closing: Closing,
     ) -> Result<NewFormLink, OperatorError> {
-        let planned = PlannedLink::new(closing)?;
-        let work = Create { workflow, planned };
+        let work = Create {
+            workspace: self.home(workflow).await?,
+            workflow,
+            planned: PlannedLink::new(closing)?,
+        };
         let made = self.database.transaction("create form link", &work).await;
         made.map_err(explain)?
             .ok_or(Reason::NotFound("workflow").into())
@@ -180,9 +186,10 @@ impl Operator {
     /// # Errors
     /// When there is none.
     pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<LiveLink, OperatorError> {
+        let workspace = self.home(workflow).await?;
         let ended = self
             .database
-            .fetch_optional(&END_FORM_LINK, &[&workflow])
+            .fetch_optional(&END_FORM_LINK, &[&workspace, &workflow])
             .await?;
         ended.ok_or(Reason::NotFound("live form link").into())
     }
@@ -193,7 +200,7 @@ impl Operator {
     /// When the database can't be asked.
     pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
         let (workflow, workspace, user) = match of {
-            Losing::Workflow(workflow) => (Some(workflow), None, None),
+            Losing::Workflow(workflow) => (Some(workflow), Some(self.home(workflow).await?), None),
             Losing::Workspace(workspace) => (None, Some(workspace), None),
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
@@ -217,6 +224,7 @@ pub(crate) fn explain(error: DatabaseError) -> OperatorError {
 }
 
 struct Create {
+    workspace: WorkspaceId,
     workflow: WorkflowId,
     planned: PlannedLink,
 }
@@ -228,6 +236,8 @@ impl Work for Create {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        self.planned.make(transaction, self.workflow).await
+        self.planned
+            .make(transaction, self.workspace, self.workflow)
+            .await
     }
 }

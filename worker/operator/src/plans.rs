@@ -24,8 +24,8 @@ WHERE f.state <> 'deleted'";
     /// The releases of a workflow, the newest first.
     RELEASES = releases "
 SELECT r.number, r.created_at, r.form::text AS form, r.actions, r.on_failure
-FROM workspaces w JOIN releases r ON r.workspace_id = w.workspace_id AND r.workflow_id = $1
-ORDER BY r.number DESC LIMIT $2";
+FROM releases r WHERE r.workspace_id = $1 AND r.workflow_id = $2
+ORDER BY r.number DESC LIMIT $3";
 }
 
 /// What a deploy would do.
@@ -132,7 +132,9 @@ impl Operator {
     ) -> Result<Vec<ReleaseRow>, OperatorError> {
         // One more, which the oldest is compared with.
         let most = i64::from(limit) + 1;
-        let rows = self.database.query(&RELEASES, &[&workflow, &most]).await?;
+        let workspace = self.home(workflow).await?;
+        let parameters = &[&workspace as _, &workflow as _, &most as _];
+        let rows = self.database.query(&RELEASES, parameters).await?;
         let parts: Vec<_> = rows
             .iter()
             .map(Parts::of_release)

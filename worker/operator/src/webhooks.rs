@@ -38,9 +38,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN 'infinity'::timestamptz EN
 
     /// Sets the secret of a webhook that was made without one, or not an hour ago.
     SET_WEBHOOK_SECRET = set_webhook_secret concat!("
-UPDATE webhooks SET secret_sealed = $2,
+UPDATE webhooks SET secret_sealed = $3,
     settable_until = least(settable_until, now() + interval '1 hour')
-WHERE webhook_id = $1 AND deleted_at IS NULL AND settable_until > now()
+WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND settable_until > now()
 RETURNING ", columns!());
 
     /// A webhook whose secret may be set.
@@ -49,18 +49,18 @@ SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM works
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
 WHERE h.deleted_at IS NULL AND h.settable_until > now()";
 
-    /// Creates the successor of a webhook, which ends after $4 seconds.
+    /// Creates the successor of a webhook, which ends after $5 seconds.
     REPLACE_WEBHOOK = replace_webhook "
 WITH former AS (
-    UPDATE webhooks SET ends_at = clock_timestamp() + $4 * interval '1 second',
+    UPDATE webhooks SET ends_at = clock_timestamp() + $5 * interval '1 second',
         memory_id = coalesce(memory_id, webhook_id)
-    WHERE webhook_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
+    WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND ends_at IS NULL
     RETURNING workspace_id, webhook_id, name, scheme, scheme_rules, allow_from, kept_headers,
         same_by_id, memory_id
 )
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
     allow_from, kept_headers, same_by_id, replaces, memory_id)
-SELECT f.workspace_id, $2, f.name, $3, f.scheme, f.scheme_rules, f.allow_from, f.kept_headers,
+SELECT f.workspace_id, $3, f.name, $4, f.scheme, f.scheme_rules, f.allow_from, f.kept_headers,
     f.same_by_id, f.webhook_id, f.memory_id
 FROM former f";
 
@@ -84,27 +84,28 @@ FROM webhooks WHERE webhook_id = $1 AND workspace_id IN (SELECT workspace_id FRO
     DELETE_WEBHOOK = delete_webhook concat!("
 WITH going_on AS (
     UPDATE webhooks f SET ends_at = NULL FROM webhooks n
-    WHERE n.webhook_id = $1 AND n.deleted_at IS NULL AND f.workspace_id = n.workspace_id
+    WHERE n.workspace_id = $1 AND n.webhook_id = $2 AND n.deleted_at IS NULL
+      AND f.workspace_id = n.workspace_id
       AND f.webhook_id = n.replaces AND f.deleted_at IS NULL AND f.ends_at > clock_timestamp()
 )
 UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
-WHERE webhook_id = $1 AND deleted_at IS NULL
+WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL
 RETURNING ", columns!());
 
     /// The rules of a webhook.
     RULES = webhook_rules "
-SELECT scheme_rules FROM webhooks WHERE webhook_id = $1 AND deleted_at IS NULL";
+SELECT scheme_rules FROM webhooks
+WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL";
 
     /// Sets who may send to a webhook, and what is kept of its deliveries.
     CHANGE_WEBHOOK = change_webhook "
-UPDATE webhooks SET allow_from = $2, kept_headers = nullif($3::text[], '{}')
-WHERE webhook_id = $1 AND deleted_at IS NULL";
+UPDATE webhooks SET allow_from = $3, kept_headers = nullif($4::text[], '{}')
+WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL";
 
     /// The last refused deliveries of a webhook.
     REFUSALS = refusals "
-SELECT r.refusal_id, r.refused_at, r.reason, r.request_id
-FROM workspaces w JOIN webhook_refusals r ON r.workspace_id = w.workspace_id AND r.webhook_id = $1
-ORDER BY r.refusal_id DESC LIMIT $2";
+SELECT refusal_id, refused_at, reason, request_id FROM webhook_refusals
+WHERE workspace_id = $1 AND webhook_id = $2 ORDER BY refusal_id DESC LIMIT $3";
 }
 
 /// The sender of a webhook: how it signs, and from where it sends.
@@ -313,7 +314,7 @@ impl Operator {
         let sealed = keys.seal(place, secret.expose())?;
         let set = self
             .database
-            .fetch_optional(&SET_WEBHOOK_SECRET, &[&webhook, &sealed])
+            .fetch_optional(&SET_WEBHOOK_SECRET, &[&found.workspace, &webhook, &sealed])
             .await?;
         set.ok_or_else(|| missing().into())
     }
@@ -346,10 +347,11 @@ impl Operator {
             .execute(
                 &REPLACE_WEBHOOK,
                 &[
-                    /* $1 former */ &former,
-                    /* $2 successor */ &new.address.webhook,
-                    /* $3 secret_sealed */ &sealed,
-                    /* $4 overlap_seconds */ &overlap.as_secs_f64(),
+                    /* $1 workspace_id */ &found.workspace,
+                    /* $2 former */ &former,
+                    /* $3 successor */ &new.address.webhook,
+                    /* $4 secret_sealed */ &sealed,
+                    /* $5 overlap_seconds */ &overlap.as_secs_f64(),
                 ],
             )
             .await?;
@@ -370,15 +372,19 @@ impl Operator {
         allow_from: Option<&str>,
         kept_headers: &[String],
     ) -> Result<(), OperatorError> {
-        let id = webhook.webhook_id;
-        let rules = self.database.fetch_optional(&RULES, &[&id]).await?;
+        let (workspace, id) = (webhook.workspace_id, webhook.webhook_id);
+        let rules = self
+            .database
+            .fetch_optional(&RULES, &[&workspace, &id])
+            .await?;
         let (rules,): (Option<String>,) = rules.ok_or(Reason::NotFound("webhook"))?;
         let rules = rules_of(webhook.scheme, rules.as_deref())?;
         check_changeable(webhook.scheme, &rules, allow_from, kept_headers)?;
         let parameters = &[
-            /* $1 webhook_id */ &id as _,
-            /* $2 allow_from */ &allow_from as _,
-            /* $3 kept_headers */ &kept_headers as _,
+            /* $1 workspace_id */ &workspace as _,
+            /* $2 webhook_id */ &id as _,
+            /* $3 allow_from */ &allow_from as _,
+            /* $4 kept_headers */ &kept_headers as _,
         ];
         self.database.execute(&CHANGE_WEBHOOK, parameters).await?;
         Ok(())
@@ -405,16 +411,16 @@ impl Operator {
     /// Lists the last refused deliveries of a webhook, newest first.
     ///
     /// # Errors
-    /// When the database can't be asked.
+    /// When there is no such webhook.
     pub async fn refusals(
         &self,
         webhook: WebhookId,
         limit: u32,
     ) -> Result<Vec<RefusalRow>, OperatorError> {
-        let limit = i64::from(limit);
+        let (workspace, limit) = (self.webhook(webhook).await?.workspace_id, i64::from(limit));
         let refusals = self
             .database
-            .fetch_all(&REFUSALS, &[&webhook, &limit])
+            .fetch_all(&REFUSALS, &[&workspace, &webhook, &limit])
             .await?;
         Ok(refusals)
     }
@@ -424,9 +430,10 @@ impl Operator {
     /// # Errors
     /// When there is no such webhook, or it is deleted already.
     pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
+        let workspace = self.webhook(webhook).await?.workspace_id;
         let deleted = self
             .database
-            .fetch_optional(&DELETE_WEBHOOK, &[&webhook])
+            .fetch_optional(&DELETE_WEBHOOK, &[&workspace, &webhook])
             .await?;
         deleted.ok_or(Reason::NotFound("webhook").into())
     }

@@ -51,28 +51,34 @@ SELECT m.workspace_id, $2, m.user_id, $4, $5
 FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
 RETURNING ", columns!());
 
+    /// The workspace of a workflow.
+    HOME = home_of_workflow "
+SELECT f.workspace_id
+FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1";
+
     /// Locks the membership of a workflow's owner.
-    LOCK_OWNER = lock_owner "SELECT lock_owner($1)";
+    LOCK_OWNER = lock_owner "SELECT lock_owner($1, $2)";
 
     /// Locks a workflow against other moves. Gives the definition that it would deploy.
     LOCK_DRAFT = lock_draft "
-SELECT f.draft
-FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
-WHERE f.state <> 'deleted' FOR NO KEY UPDATE OF f";
+SELECT f.draft FROM workflows f
+WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state <> 'deleted' FOR NO KEY UPDATE";
 
     /// Adds the next release of a workflow.
     CREATE_RELEASE = create_release "
 INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
     on_failure, page, least_seconds, language)
-SELECT f.workspace_id, f.workflow_id, $2, coalesce(max(r.number), 0) + 1, $3, $4, $5, $6, $7, $8, $9
-FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
+SELECT f.workspace_id, f.workflow_id, $3, coalesce(max(r.number), 0) + 1, $4, $5, $6, $7, $8, $9,
+    $10
+FROM workflows f
 LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
+WHERE f.workspace_id = $1 AND f.workflow_id = $2
 GROUP BY f.workspace_id, f.workflow_id";
 
     /// Deploys a release.
     DEPLOY_RELEASE = deploy_release concat!("
-UPDATE workflows f SET state = 'deployed', live_release_id = $2, draft = $3
-FROM workspaces w WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1
+UPDATE workflows f SET state = 'deployed', live_release_id = $3, draft = $4
+WHERE f.workspace_id = $1 AND f.workflow_id = $2
 RETURNING ", columns!());
 
     /// Which of these accounts a user has, and where they are.
@@ -82,17 +88,16 @@ WHERE workspace_id = $1 AND user_id = $2 AND name = ANY ($3) AND disconnected_at
 
     /// Moves a workflow from one of these states to another.
     MOVE_WORKFLOW = move_workflow concat!("
-UPDATE workflows f SET state = $3
-FROM workspaces w
-WHERE f.workspace_id = w.workspace_id AND f.workflow_id = $1 AND f.state = ANY ($2)
+UPDATE workflows f SET state = $4
+WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state = ANY ($3)
 RETURNING ", columns!());
 
     /// Gives a workflow to another member who may run workflows.
     TRANSFER_WORKFLOW = transfer_workflow concat!("
 UPDATE workflows f SET owner_id = m.user_id
 FROM members m
-WHERE f.workflow_id = $1 AND m.workspace_id = f.workspace_id AND m.user_id = $2 AND m.may_run
-  AND f.state <> 'deleted'
+WHERE f.workspace_id = $1 AND f.workflow_id = $2
+  AND m.workspace_id = f.workspace_id AND m.user_id = $3 AND m.may_run AND f.state <> 'deleted'
 RETURNING ", columns!());
 
     /// One workflow with its definition, the number of its release and its live link.
@@ -110,8 +115,7 @@ LEFT JOIN form_links l
 
     /// The forms of a workflow, the one of the newest release first.
     FORMS = forms_of_workflow "
-SELECT r.form::text AS form FROM workspaces w JOIN releases r
-    ON r.workspace_id = w.workspace_id AND r.workflow_id = $1 ORDER BY r.number DESC";
+SELECT form FROM releases WHERE workspace_id = $1 AND workflow_id = $2 ORDER BY number DESC";
 
     /// The workflows of a workspace, oldest first.
     WORKFLOWS = workflows concat!("
@@ -309,6 +313,7 @@ impl Operator {
         planned: Option<PlannedLink>,
     ) -> Result<Deployed, OperatorError> {
         let work = Deploy {
+            workspace: self.home(workflow).await?,
             workflow,
             definition,
             planned,
@@ -329,10 +334,10 @@ impl Operator {
         workflow: WorkflowId,
         to: Move,
     ) -> Result<WorkflowRow, OperatorError> {
-        let (from, to) = (to.from(), to.to());
+        let (from, to, workspace) = (to.from(), to.to(), self.home(workflow).await?);
         let moving = self
             .database
-            .fetch_optional(&MOVE_WORKFLOW, &[&workflow, &from, &to])
+            .fetch_optional(&MOVE_WORKFLOW, &[&workspace, &workflow, &from, &to])
             .await?;
         if let Some(moved) = moving {
             return Ok(moved);
@@ -356,9 +361,10 @@ impl Operator {
         workflow: WorkflowId,
         to: UserId,
     ) -> Result<WorkflowRow, OperatorError> {
+        let workspace = self.home(workflow).await?;
         let transferred = self
             .database
-            .fetch_optional(&TRANSFER_WORKFLOW, &[&workflow, &to])
+            .fetch_optional(&TRANSFER_WORKFLOW, &[&workspace, &workflow, &to])
             .await?;
         if let Some(transferred) = transferred {
             return Ok(transferred);
@@ -368,6 +374,16 @@ impl Operator {
             WorkflowState::Deleted => GONE.into(),
             _ => Reason::OwnerMustRun.into(),
         })
+    }
+
+    /// The workspace of a workflow.
+    ///
+    /// # Errors
+    /// When there is no such workflow.
+    pub(crate) async fn home(&self, workflow: WorkflowId) -> Result<WorkspaceId, OperatorError> {
+        let found = self.database.fetch_optional(&HOME, &[&workflow]).await?;
+        let (workspace,) = found.ok_or(GONE)?;
+        Ok(workspace)
     }
 
     /// Gives one workflow with its definition.
@@ -388,7 +404,8 @@ impl Operator {
     /// # Errors
     /// When the database can't be asked.
     pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
-        let forms: Vec<(String,)> = self.database.fetch_all(&FORMS, &[&workflow]).await?;
+        let parameters = &[&self.home(workflow).await? as _, &workflow as _];
+        let forms: Vec<(String,)> = self.database.fetch_all(&FORMS, parameters).await?;
         let forms = forms
             .iter()
             .filter_map(|(form,)| serde_json::from_str::<Form>(form).ok());
@@ -422,6 +439,7 @@ fn check(definition: &str) -> Result<Definition, Reason> {
 type Deployed = (DeployedWorkflow, Option<NewFormLink>);
 
 struct Deploy<'a> {
+    workspace: WorkspaceId,
     workflow: WorkflowId,
     definition: Option<&'a str>,
     /// The link that is wanted with it.
@@ -436,12 +454,17 @@ impl Work for Deploy<'_> {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        let workflow = self.workflow;
+        let (workspace, workflow) = (self.workspace, self.workflow);
         // Before the workflow: the order of locks in migrations/README.md.
         if self.planned.is_some() {
-            transaction.query_opt(&LOCK_OWNER, &[&workflow]).await?;
+            transaction
+                .query_opt(&LOCK_OWNER, &[&workspace, &workflow])
+                .await?;
         }
-        let Some(locked) = transaction.query_opt(&LOCK_DRAFT, &[&workflow]).await? else {
+        let locked = transaction
+            .query_opt(&LOCK_DRAFT, &[&workspace, &workflow])
+            .await?;
+        let Some(locked) = locked else {
             return Ok(None);
         };
         let draft: Option<String> = locked.try_get("draft")?;
@@ -452,9 +475,9 @@ impl Work for Deploy<'_> {
             Ok(definition) => definition,
             Err(reason) => return Ok(Some(Err(reason))),
         };
-        let release = create_release(transaction, workflow, &definition).await?;
+        let release = create_release(transaction, (workspace, workflow), &definition).await?;
         let deployed = transaction
-            .query_one(&DEPLOY_RELEASE, &[&workflow, &release, &text])
+            .query_one(&DEPLOY_RELEASE, &[&workspace, &workflow, &release, &text])
             .await?;
         let workflow = WorkflowRow::from_row(&deployed)?;
         let mut warnings = definition.warnings();
@@ -465,7 +488,7 @@ impl Work for Deploy<'_> {
         };
         warnings.extend(accounts.run(transaction).await?.unwrap_or_default());
         let link = match &self.planned {
-            Some(planned) => planned.make(transaction, self.workflow).await?,
+            Some(planned) => planned.make(transaction, workspace, self.workflow).await?,
             None => None,
         };
         Ok(Some(Ok((DeployedWorkflow { workflow, warnings }, link))))
@@ -474,7 +497,7 @@ impl Work for Deploy<'_> {
 
 async fn create_release(
     transaction: &Transaction<'_>,
-    workflow: WorkflowId,
+    (workspace, workflow): (WorkspaceId, WorkflowId),
     definition: &Definition,
 ) -> Result<ReleaseId, DatabaseError> {
     let release = ReleaseId::generate();
@@ -483,15 +506,16 @@ async fn create_release(
         .execute(
             &CREATE_RELEASE,
             &[
-                /* $1 workflow_id */ &workflow,
-                /* $2 release_id */ &release,
-                /* $3 form */ &definition.form_json(),
-                /* $4 actions */ &definition.actions_json(),
-                /* $5 first_account */ &first_account,
-                /* $6 on_failure */ &definition.on_failure_json(),
-                /* $7 page */ &definition.page_json(),
-                /* $8 least_seconds */ &definition.least_seconds,
-                /* $9 language */ &LANGUAGE,
+                /* $1 workspace_id */ &workspace,
+                /* $2 workflow_id */ &workflow,
+                /* $3 release_id */ &release,
+                /* $4 form */ &definition.form_json(),
+                /* $5 actions */ &definition.actions_json(),
+                /* $6 first_account */ &first_account,
+                /* $7 on_failure */ &definition.on_failure_json(),
+                /* $8 page */ &definition.page_json(),
+                /* $9 least_seconds */ &definition.least_seconds,
+                /* $10 language */ &LANGUAGE,
             ],
         )
         .await?;

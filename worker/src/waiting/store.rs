@@ -27,7 +27,8 @@ WITH unseen AS (
 )
 SELECT coalesce(extract(epoch FROM now() - min(due_at)), 0)::float8 AS seconds
 FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h)
-  AND account_id NOT IN (SELECT w.account_id FROM waiting_accounts w)";
+  AND (workspace_id, account_id) NOT IN (
+      SELECT w.workspace_id, w.account_id FROM waiting_accounts w)";
 
     /// The number of pending approvals, and the age of the oldest in seconds.
     PENDING_APPROVALS = oldest_approval "

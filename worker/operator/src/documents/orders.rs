@@ -24,7 +24,8 @@ use crate::{
 statements! {
     /// Sets the definition that the next deploy uses.
     SET_DRAFT = set_draft "
-UPDATE workflows SET draft = $2 WHERE workflow_id = $1 AND state <> 'deleted'";
+UPDATE workflows SET draft = $3
+WHERE workspace_id = $1 AND workflow_id = $2 AND state <> 'deleted'";
 }
 
 impl Operator {
@@ -213,7 +214,7 @@ impl Operator {
         } else if is_other {
             Definition::check(&definition).map_err(Reason::InvalidDefinition)?;
             self.database
-                .execute(&SET_DRAFT, &[&workflow, &definition])
+                .execute(&SET_DRAFT, &[&workspace, &workflow, &definition])
                 .await?;
         }
         change.ends = self.ended_of(&links, of).await?;

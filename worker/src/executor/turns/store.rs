@@ -26,7 +26,9 @@ SELECT lock_turns(), set_config('synchronous_commit', 'off', true)";
     HELD = what_is_held "
 SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_all,
        ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held,
-       ARRAY(SELECT account_id FROM waiting_accounts) AS waiting";
+       ARRAY(SELECT workspace_id FROM waiting_accounts ORDER BY workspace_id, account_id)
+           AS waiting_workspaces,
+       ARRAY(SELECT account_id FROM waiting_accounts ORDER BY workspace_id, account_id) AS waiting";
 
     /// What other workers have taken and not let go of. Found by keys only: entries that an old
     /// snapshot keeps in an index cost nothing here. A worker that has reported last in the future
@@ -141,14 +143,14 @@ pub(super) struct Seen {
 /// Whose runs have no turn.
 pub(super) struct Held {
     workspaces: HashSet<WorkspaceId>,
-    accounts: HashSet<AccountId>,
+    accounts: HashSet<(WorkspaceId, AccountId)>,
 }
 
 impl Held {
     pub(super) fn holds(&self, lane: &Lane) -> bool {
-        let account = lane.account.as_ref();
+        let account = lane.account.map(|account| (lane.workspace, account));
         self.workspaces.contains(&lane.workspace)
-            || account.is_some_and(|account| self.accounts.contains(account))
+            || account.is_some_and(|account| self.accounts.contains(&account))
     }
 }
 
@@ -197,6 +199,7 @@ pub(super) async fn see(
         .first()
         .ok_or_else(|| DatabaseError::rolled_back(HELD.name))?;
     let held: Vec<WorkspaceId> = hold.try_get("held")?;
+    let of: Vec<WorkspaceId> = hold.try_get("waiting_workspaces")?;
     let waiting: Vec<AccountId> = hold.try_get("waiting")?;
     let taken = |row: &Row| -> Result<(Key, Lane), RowError> {
         Ok(((lane(row)?.workspace, row.try_get("run_id")?), lane(row)?))
@@ -217,7 +220,7 @@ pub(super) async fn see(
         holds_all: hold.try_get("holds_all")?,
         held: Held {
             workspaces: held.into_iter().collect(),
-            accounts: waiting.into_iter().collect(),
+            accounts: of.into_iter().zip(waiting).collect(),
         },
         taken_by_others,
         due: due.iter().map(candidate).collect::<Result<_, _>>()?,
