@@ -25,11 +25,21 @@ CREATE TABLE webhooks (
     memory_id     uuid,
     ends_at       timestamptz,
     settable_until timestamptz,
+    version       bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (workspace_id, webhook_id),
     CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (scheme_rules IS NOT NULL)),
     CONSTRAINT secret_lives_as_long_as_the_webhook
         CHECK ((deleted_at IS NULL) = (secret_sealed IS NOT NULL))
 );
+CREATE FUNCTION versions_grow() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    NEW.version := OLD.version + 1;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION versions_grow IS 'Gives a changed row its next version';
+CREATE TRIGGER versions_grow BEFORE UPDATE ON webhooks
+    FOR EACH ROW EXECUTE FUNCTION versions_grow();
 COMMENT ON TABLE webhooks IS 'An address that other tools send signed events to';
 COMMENT ON COLUMN webhooks.workspace_id IS 'Tenant; first part of the URL token';
 COMMENT ON COLUMN webhooks.webhook_id IS 'Second part of the URL token';
@@ -49,6 +59,8 @@ COMMENT ON COLUMN webhooks.kept_headers IS
 COMMENT ON COLUMN webhooks.same_by_id IS
     'Whether two deliveries are the same if their sender gave them the same signed id, whatever '
     'their bodies; otherwise if their bodies are the same';
+COMMENT ON COLUMN webhooks.version IS
+    'Grows with every change: what a gateway knows of an older one counts no more';
 COMMENT ON COLUMN webhooks.replaces IS 'The webhook that it replaced; null if none';
 COMMENT ON COLUMN webhooks.memory_id IS
     'The first in the chain of webhooks that replaced each other, possibly itself: all of them '

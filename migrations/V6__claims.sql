@@ -141,7 +141,7 @@ COMMENT ON COLUMN webhook_deliveries.body_hash IS
 CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
     batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
-    bodies bigint[])
+    bodies bigint[], versions bigint[] DEFAULT NULL)
 RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -153,10 +153,11 @@ BEGIN
     ), wanted AS (
         SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.body_hash,
             n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, bodies)
-             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id, body_hash)
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, bodies, versions)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id, body_hash,
+                version)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-            AND w.deleted_at IS NULL
+            AND w.deleted_at IS NULL AND w.version = coalesce(n.version, w.version)
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
             AND (SELECT true FROM webhook_deliveries d
@@ -201,16 +202,16 @@ COMMENT ON FUNCTION claim_deliveries IS
 
 CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
     hashes bytea[],
-    batches bigint[], lease_seconds double precision)
+    batches bigint[], lease_seconds double precision, versions bigint[] DEFAULT NULL)
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
     WITH free AS (
         SELECT d.workspace_id, d.key_high, d.key_low, d.half, n.batch_id
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches)
-             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id)
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches, versions)
+             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, version)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-            AND w.deleted_at IS NULL
+            AND w.deleted_at IS NULL AND w.version = coalesce(n.version, w.version)
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         JOIN webhook_deliveries d
             ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
@@ -304,12 +305,12 @@ RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     filled smallint := join_claiming('submissions');
+    counted uuid[];
 BEGIN
     PERFORM FROM form_links b
     WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
         AND b.answers < b.max_answers
-      AND (b.closes_at IS NULL OR b.closes_at > statement_timestamp())
-    ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE;
+      AND (b.closes_at IS NULL OR b.closes_at > statement_timestamp());
     IF NOT FOUND THEN
         RETURN QUERY
         WITH closed AS (
@@ -345,6 +346,11 @@ BEGIN
         SELECT c.submission_id, true FROM claimed c
         UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
     ELSE
+        -- A link that others count on, or keep locked, is skipped: its keys stay unclaimed, and are
+        -- tried again by those who wait for them alone.
+        counted := ARRAY(SELECT b.form_link_id FROM form_links b
+            WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
+            ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE SKIP LOCKED);
         RETURN QUERY
         WITH closed AS (
             DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
@@ -363,6 +369,7 @@ BEGIN
                 ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
                     AND b.max_answers IS NOT NULL
             WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+              AND (b.form_link_id IS NULL OR b.form_link_id = ANY (counted))
               AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
               AND NOT EXISTS (
                   SELECT FROM form_submissions s

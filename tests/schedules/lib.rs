@@ -73,7 +73,7 @@ use amqp::{Confirmation, options, protocol};
 use broker::{Channel, Connection, PublisherConfirm};
 use common::{fail_point, ids};
 use connection::{Session, supervise};
-use database::{Database, DatabaseError};
+use database::{Database, DatabaseError, divide};
 use declare_metrics as metrics;
 use error::BrokerError;
 use intake::{claims, open_batches, work_queues};

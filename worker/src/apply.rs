@@ -1,5 +1,6 @@
 //! Applies claimed entries to the database: one transaction for all entries of a kind. If that
-//! fails permanently, one for each half, and so on, so that a bad entry fails alone.
+//! fails, one for each half, and so on, so that a bad entry fails alone; or one for each workspace,
+//! where a row may be locked, so that nobody waits for another tenant's.
 
 use std::{
     collections::HashSet,
@@ -7,11 +8,12 @@ use std::{
 };
 
 use letterbox_broker::{Content, ReceivedEntry};
-use letterbox_database::{Database, DatabaseError, Fault};
+use letterbox_common::ids::WorkspaceId;
+use letterbox_database::{Database, DatabaseError, Fault, divide, health};
+use uuid::Uuid;
 
 use crate::{
     claims,
-    halves::divide,
     outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
     runs::{self, NewRun},
@@ -30,10 +32,22 @@ pub(crate) struct DecodedEntry {
     wish: Result<Wish, String>,
 }
 
+/// Where an entry came in: its workspace, and the webhook or workflow there.
+pub(crate) type Door = (WorkspaceId, Uuid);
+
 impl DecodedEntry {
     pub(crate) fn new(entry: ReceivedEntry) -> Self {
         let wish = decode(&entry);
         Self { entry, wish }
+    }
+
+    /// `None` if it can't be decoded.
+    pub(crate) fn door(&self) -> Option<Door> {
+        match &self.wish {
+            Ok(Wish::Signal(signal)) => Some((signal.workspace, signal.webhooks().0.into())),
+            Ok(Wish::Run(run)) => Some((run.workspace, run.workflow().into())),
+            Err(_) => None,
+        }
     }
 }
 
@@ -52,6 +66,8 @@ fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
 
 /// Something that is stored in batches, all or none.
 trait StoredInBatches: Sized + Sync {
+    fn workspace(&self) -> WorkspaceId;
+
     /// The positions of unclaimed items.
     fn unclaimed(
         database: &Database,
@@ -65,6 +81,10 @@ trait StoredInBatches: Sized + Sync {
 }
 
 impl StoredInBatches for Signal {
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
     async fn unclaimed(
         database: &Database,
         batch: &[&Self],
@@ -78,6 +98,10 @@ impl StoredInBatches for Signal {
 }
 
 impl StoredInBatches for NewRun {
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
     async fn unclaimed(
         database: &Database,
         batch: &[&Self],
@@ -90,8 +114,8 @@ impl StoredInBatches for NewRun {
     }
 }
 
-/// Applies entries. Returns one outcome per entry, in their order; all but undecodable entries are
-/// `Retry` while the database is unavailable.
+/// Applies entries. Returns one outcome per entry, in their order: `Retry` for those that can't be
+/// stored now, which are all while the database is unavailable.
 pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<EntryOutcome> {
     let mut outcomes = vec![EntryOutcome::Retry; entries.len()];
     let (mut signals, mut runs) = (Vec::new(), Vec::new());
@@ -122,10 +146,15 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
             Ok(()) => part
                 .into_iter()
                 .for_each(|(_, outcome)| *outcome = EntryOutcome::Done),
-            Err(error) => match divide(part, &error) {
+            Err(error) => match divide(part, &error, |(item, _)| item.workspace()) {
                 Ok(smaller) => parts.extend(smaller),
-                // The database is unavailable: every item left keeps its initial `Retry`.
-                Err(_) if error.fault == Fault::Transient => return,
+                // This part keeps its `Retry`; so do the others if the database is unavailable,
+                // which one error does not say.
+                Err(_) if error.fault == Fault::Transient => {
+                    if !parts.is_empty() && health::check(&recorder.database).await.is_err() {
+                        return;
+                    }
+                }
                 // A permanent failure of one item: the item is at fault.
                 Err(part) => part
                     .into_iter()

@@ -24,7 +24,6 @@ mod dead_letters;
 mod egress;
 mod executor;
 mod grants;
-mod halves;
 pub mod memory;
 mod metrics;
 mod notices;

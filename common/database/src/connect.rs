@@ -49,6 +49,15 @@ impl Role {
         }
     }
 
+    /// How long a statement may wait for a lock. What a worker does for everybody goes on without
+    /// the tenant whose row is locked.
+    fn lock_timeout(self) -> &'static str {
+        match self {
+            Self::Worker => "1s",
+            _ => "3s",
+        }
+    }
+
     /// Gateways and workers find rows by their keys and never scan a table. Their sessions tell the
     /// planner so, because a plan that was made and kept while a table was small would scan it for
     /// every batch. Generic plans do not depend on the arguments, so no statement is planned twice.
@@ -71,7 +80,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeouts of a session, and the isolation that functions of the database count on: each of
 /// their statements sees what was committed before it. Migrations are exempt.
-const SESSION: &str = "-c statement_timeout=4s -c lock_timeout=3s \
+const SESSION: &str = "-c statement_timeout=4s \
     -c idle_in_transaction_session_timeout=10s -c default_transaction_isolation=read\\ committed";
 
 /// Creates a pool of at most `size` connections, without connecting yet.
@@ -156,7 +165,8 @@ fn session(target: &DatabaseTarget, role: Role, application: &str) -> Config {
         .unwrap_or_default();
     if let Some(name) = role.name() {
         config.options(format!(
-            "{given}{SESSION}{} -c role={name}",
+            "{given}{SESSION} -c lock_timeout={}{} -c role={name}",
+            role.lock_timeout(),
             role.planner_options()
         ));
     }

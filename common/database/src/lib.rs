@@ -8,6 +8,7 @@
 mod connect;
 mod connection;
 mod database;
+mod divide;
 mod error;
 pub mod health;
 mod held;
@@ -24,6 +25,7 @@ mod whole;
 
 pub use connect::{Role, connect_once, role_exists};
 pub use database::Database;
+pub use divide::divide;
 pub use error::{DatabaseError, Fault};
 pub use row::FromRow;
 pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};

@@ -29,7 +29,8 @@ impl Delivery {
     ) -> Self {
         let same_by = proven.same_by.as_deref();
         Self {
-            key: DeliveryKey::new(address, proven.memory, same_by, &body),
+            key: DeliveryKey::new(address, proven.memory, same_by, &body)
+                .of_version(proven.version),
             address,
             proven,
             body,

@@ -73,27 +73,56 @@ impl<I: IntakeItem> Group<I> {
                 Slot::Vacant(place) => place,
             };
             let queue = QueueFamily::number_for(item.workspace(), work_queues);
-            let bytes = item_bytes(&item);
-            let fits = |index: &usize| groups[*index].has_room_for(bytes);
-            let index = match open.get(&queue).copied().filter(fits) {
-                Some(index) => index,
-                None => {
-                    groups.push(Self::new(queue));
-                    open.insert(queue, groups.len() - 1);
-                    groups.len() - 1
-                }
-            };
-            let group = &mut groups[index];
-            place.insert((index, group.items.len()));
-            group.bytes += bytes;
-            group.items.push(WaitingItem {
+            let waiting = WaitingItem {
                 key,
                 item,
                 first: answer,
                 repeats: Vec::new(),
-            });
+            };
+            place.insert(Self::put(&mut groups, &mut open, queue, waiting));
         }
         groups
+    }
+
+    /// Sorts items with their queues into new groups.
+    pub(super) fn regroup(items: Vec<(u16, WaitingItem<I>)>) -> Vec<Self> {
+        let (mut groups, mut open) = (Vec::new(), HashMap::new());
+        for (queue, waiting) in items {
+            Self::put(&mut groups, &mut open, queue, waiting);
+        }
+        groups
+    }
+
+    /// The items of groups, with their queues.
+    pub(super) fn items(groups: Vec<Self>) -> Vec<(u16, WaitingItem<I>)> {
+        let items = groups.into_iter().flat_map(|group| {
+            let queue = group.queue;
+            group.items.into_iter().map(move |one| (queue, one))
+        });
+        items.collect()
+    }
+
+    /// Adds an item to the group of its queue that is being filled; returns its place.
+    fn put(
+        groups: &mut Vec<Self>,
+        open: &mut HashMap<u16, usize>,
+        queue: u16,
+        waiting: WaitingItem<I>,
+    ) -> (usize, usize) {
+        let bytes = item_bytes(&waiting.item);
+        let fits = |index: &usize| groups[*index].has_room_for(bytes);
+        let index = match open.get(&queue).copied().filter(fits) {
+            Some(index) => index,
+            None => {
+                groups.push(Self::new(queue));
+                open.insert(queue, groups.len() - 1);
+                groups.len() - 1
+            }
+        };
+        let group = &mut groups[index];
+        group.bytes += bytes;
+        group.items.push(waiting);
+        (index, group.items.len() - 1)
     }
 
     /// Separates the items for which `keep` is false; `None` if no others are left.
@@ -118,12 +147,6 @@ impl<I: IntakeItem> Group<I> {
 
     fn has_room_for(&self, bytes: usize) -> bool {
         self.items.len() < MAX_MESSAGE_ENTRIES && self.bytes + bytes <= MAX_MESSAGE_BYTES
-    }
-
-    pub(super) fn answer(self, answer: Outcome) {
-        self.items
-            .into_iter()
-            .for_each(|waiting| waiting.answer(answer));
     }
 
     /// Answers the callers whose keys are not held here; the held items become a message.

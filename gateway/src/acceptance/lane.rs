@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, marker::PhantomData, sync::Arc};
 
 use futures_util::future::join_all;
 use letterbox_broker::Entry;
+use letterbox_database::{DatabaseError, divide};
 use letterbox_traces::{SpanKind, batch};
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     item::IntakeItem,
 };
 use crate::{
-    claims::{Claims, Outcome},
+    claims::{Answers, Claims, Outcome},
     open_batches::{BatchId, Outlet, Settlements, Spill},
     work_queues::WorkQueues,
 };
@@ -86,10 +87,35 @@ impl<I: IntakeItem> Lane<I> {
         self.parts.spill.has_room_for(item.workspace())
     }
 
+    /// Claims, publishes and answers. A batch whose claim fails is divided, so that a row that
+    /// somebody keeps locked is that tenant's trouble alone.
     async fn accept(&self, groups: Vec<Group<I>>) {
-        if groups.is_empty() {
-            return;
+        let mut parts = vec![groups];
+        while let Some(groups) = parts.pop().filter(|groups| !groups.is_empty()) {
+            let error = match self.claim(&groups).await {
+                Ok(claimed) => {
+                    let claimed = groups.into_iter().map(|group| group.claimed(&claimed));
+                    // A batch into which nothing was claimed has no row to settle.
+                    let held = claimed.filter(|group| !group.is_empty());
+                    self.publish(held.collect()).await;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            // The claim may have committed unseen. Its lease ends, so that a retry can take over.
+            self.fail(groups.iter().map(|group| group.batch));
+            match divide(Group::items(groups), &error, |(_, one)| {
+                one.item.workspace()
+            }) {
+                Ok(smaller) => parts.extend(smaller.into_iter().map(Group::regroup)),
+                Err(items) => items
+                    .into_iter()
+                    .for_each(|(_, waiting)| waiting.answer(Outcome::Unavailable)),
+            }
         }
+    }
+
+    async fn claim(&self, groups: &[Group<I>]) -> Result<Answers<I::Key>, DatabaseError> {
         let wanted: Vec<_> = groups
             .iter()
             .flat_map(|group| group.items.iter().map(|waiting| (waiting.key, group.batch)))
@@ -101,22 +127,11 @@ impl<I: IntakeItem> Lane<I> {
             || format!("claim {}", I::NAME),
             contexts,
         );
-        let Ok(claimed) = self.parts.claims.claim(&wanted).await else {
-            if let Some(span) = &mut span {
-                span.fail("the database did not answer");
-            }
-            // The claim may have committed unseen. Its lease ends, so that a retry can take over.
-            self.fail(groups.iter().map(|group| group.batch));
-            groups
-                .into_iter()
-                .for_each(|group| group.answer(Outcome::Unavailable));
-            return;
-        };
-        drop(span);
-        let claimed = groups.into_iter().map(|group| group.claimed(&claimed));
-        // A batch into which nothing was claimed has no row to settle.
-        let held = claimed.filter(|group| !group.is_empty());
-        self.publish(held.collect()).await;
+        let claimed = self.parts.claims.claim(&wanted).await;
+        if let (Some(span), Err(_)) = (&mut span, &claimed) {
+            span.fail("the database did not answer");
+        }
+        claimed
     }
 
     /// Refuses items without claiming them: a claim that can't be published would stay open. Items

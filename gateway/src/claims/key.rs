@@ -27,6 +27,8 @@ pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
 
     /// The statements over its table.
     const STATEMENTS: ClaimStatements;
+    /// Whether its statements ask for the versions of doors.
+    const HAVE_VERSIONS: bool;
 
     /// Generates an id.
     fn generate_id() -> Self::Id;
@@ -41,6 +43,9 @@ pub trait ClaimKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     fn door(&self) -> Self::Door<'_>;
     /// A hash of the payload that came with the key; `None` if the key covers all of it.
     fn payload_hash(&self) -> Option<i64>;
+    /// The version of the door by which the entry was checked: another one is not this door. `None`
+    /// for any.
+    fn version(&self) -> Option<i64>;
 }
 
 /// One distinct body of one webhook, or one id of its sender, where the webhook goes by that. Keys
@@ -51,6 +56,7 @@ pub struct DeliveryKey {
     sha256: [u8; 32],
     hash: KeyHash,
     body_hash: Option<i64>,
+    version: Option<i64>,
 }
 
 impl PartialEq for DeliveryKey {
@@ -84,6 +90,16 @@ impl DeliveryKey {
             sha256,
             hash: KeyHash::of(memory.as_bytes(), &sha256),
             body_hash: same_by.map(|_| salted(&sha256, body)),
+            version: None,
+        }
+    }
+
+    /// The same key, for this version of the webhook only.
+    #[must_use]
+    pub fn of_version(self, version: i64) -> Self {
+        Self {
+            version: Some(version),
+            ..self
         }
     }
 }
@@ -101,6 +117,7 @@ impl ClaimKey for DeliveryKey {
     type Door<'a> = WebhookId;
 
     const STATEMENTS: ClaimStatements = statements::DELIVERIES;
+    const HAVE_VERSIONS: bool = true;
 
     fn generate_id() -> DeliveryId {
         DeliveryId::generate()
@@ -119,6 +136,9 @@ impl ClaimKey for DeliveryKey {
     }
     fn payload_hash(&self) -> Option<i64> {
         self.body_hash
+    }
+    fn version(&self) -> Option<i64> {
+        self.version
     }
 }
 
@@ -171,6 +191,7 @@ impl ClaimKey for SubmissionKey {
     type Door<'a> = &'a [u8];
 
     const STATEMENTS: ClaimStatements = statements::SUBMISSIONS;
+    const HAVE_VERSIONS: bool = false;
 
     fn generate_id() -> RunId {
         RunId::generate()
@@ -189,5 +210,8 @@ impl ClaimKey for SubmissionKey {
     }
     fn payload_hash(&self) -> Option<i64> {
         Some(self.payload_hash)
+    }
+    fn version(&self) -> Option<i64> {
+        None
     }
 }

@@ -21,6 +21,9 @@ use crate::{
     webhook_secrets::{Presented, Proven, VerifyError},
 };
 
+/// How often a delivery is verified by what its webhook is now, if that changes meanwhile.
+const MAX_VERSIONS: usize = 3;
+
 /// The answer to an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Recorded {
@@ -64,19 +67,22 @@ pub(crate) async fn receive(
     let from = gateway.proxies.address(peer, &head.headers);
 
     // Everything that needs a server, within the deadline of the answer.
-    let accepting = pin!(accept(
-        gateway,
-        address,
-        from,
-        &head.headers,
-        body,
-        received_at
-    ));
+    let accepting = pin!(async {
+        for _ in 0..MAX_VERSIONS {
+            let body = body.clone();
+            let accepting = accept(gateway, address, from, &head.headers, body, received_at);
+            if let Some(recorded) = accepting.await? {
+                return Ok(recorded);
+            }
+        }
+        Err(Refusal::temporarily_unavailable())
+    });
     tokio::time::timeout(gateway.answer_deadline, accepting)
         .await
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
 }
 
+/// `None` if the webhook was changed or deleted since it was cached: then it is looked up.
 async fn accept(
     gateway: &Gateway,
     address: WebhookAddress,
@@ -84,7 +90,7 @@ async fn accept(
     headers: &HeaderMap,
     body: Bytes,
     received_at: Timestamp,
-) -> Result<Recorded, Refusal> {
+) -> Result<Option<Recorded>, Refusal> {
     // Signature, before anything is parsed.
     let request = Presented {
         headers,
@@ -109,7 +115,7 @@ async fn accept(
     }
     if let Some(challenge) = challenge(proven.scheme, &body) {
         gateway.secrets.find(address, from).await.map_err(refuse)?;
-        return Ok(Recorded::Challenge(challenge));
+        return Ok(Some(Recorded::Challenge(challenge)));
     }
 
     // Ceilings. A body that was recorded before needs no room.
@@ -122,19 +128,18 @@ async fn accept(
     let delivery = Delivery::new(address, proven, body, receipt);
     let repeat = delivery.repeat();
     match gateway.deliveries.accept(delivery).await {
-        Outcome::First => Ok(Recorded::First),
+        Outcome::First => Ok(Some(Recorded::First)),
         Outcome::Duplicate => {
             if let Some(key) = repeat {
                 gateway.changed_deliveries.note(key);
             }
-            Ok(Recorded::Duplicate)
+            Ok(Some(Recorded::Duplicate))
         }
         Outcome::InProgress => Err(Refusal::delivery_in_progress()),
         Outcome::Unavailable => Err(Refusal::temporarily_unavailable()),
-        // Deleted since its secret was cached: answered as if it had never existed.
         Outcome::Gone => {
             gateway.secrets.forget(address);
-            Err(Refusal::invalid_signature())
+            Ok(None)
         }
     }
 }
@@ -145,17 +150,17 @@ async fn without_room(
     address: WebhookAddress,
     proven: &Proven,
     body: &[u8],
-) -> Result<Recorded, Refusal> {
+) -> Result<Option<Recorded>, Refusal> {
     let same_by = proven.same_by.as_deref();
-    let key = DeliveryKey::new(address, proven.memory, same_by, body);
+    let key = DeliveryKey::new(address, proven.memory, same_by, body).of_version(proven.version);
     let found = gateway.claims.find(&[key]).await;
     let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
     match found.get(&key) {
-        Some(Outcome::Duplicate) => Ok(Recorded::Duplicate),
+        Some(Outcome::Duplicate) => Ok(Some(Recorded::Duplicate)),
         Some(Outcome::InProgress) => Err(Refusal::delivery_in_progress()),
         Some(Outcome::Gone) => {
             gateway.secrets.forget(address);
-            Err(Refusal::invalid_signature())
+            Ok(None)
         }
         _ => Err(Refusal::storage_exhausted()),
     }

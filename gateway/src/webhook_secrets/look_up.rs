@@ -11,7 +11,7 @@ use std::{
 
 use letterbox_common::{
     RandomError,
-    sealing::{KeyRing, Place, Seal, SealError},
+    sealing::{KeyRing, OpenError, Place, Seal, SealError},
     webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
@@ -49,7 +49,7 @@ const TROUBLE: Duration = Duration::from_secs(60);
 /// Maximum webhooks that the log names in that time.
 const MAX_TOLD: u64 = 100;
 
-/// When a secret last could not be used. While that is recent, no signature is called wrong, so
+/// When a gateway last lacked the key of a secret. While that is recent, no signature is called wrong, so
 /// that an address without a webhook is answered like a webhook whose secret does not open.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<Instant>>>);
@@ -74,7 +74,7 @@ pub(super) struct KeysByAddress {
     /// The webhooks that the log has named recently.
     told: Cache<WebhookAddress, ()>,
     /// The verifiers of webhooks, by the version of their rows.
-    verifiers: Cache<(WebhookAddress, String), MadeVerifier>,
+    verifiers: Cache<(WebhookAddress, i64), MadeVerifier>,
     decoy: Arc<Decoy>,
 }
 
@@ -101,7 +101,7 @@ impl KeysByAddress {
     ) -> Result<(Self, Arc<Verifier>), DecoyError> {
         let (secret, address) = (generate_secret()?, WebhookAddress::generate());
         let sealed = keys.seal(place(address), secret.expose())?;
-        let verifier = Verifier::new(Checks::decoy(), address.webhook, &secret);
+        let verifier = Verifier::new(Checks::decoy(), (address.webhook, 0), &secret);
         let verifier = Arc::new(verifier.map_err(DecoyError::Key)?);
         let looking_up = Self {
             database,
@@ -123,7 +123,7 @@ impl KeysByAddress {
     /// The verifier of a found webhook, or the decoy's.
     fn verifier_of(&self, found: &StoredSecret) -> MadeVerifier {
         // For what is not live, too, so that it takes as long.
-        let key = (found.address, found.version.clone());
+        let key = (found.address, found.version);
         let known = self.verifiers.get(&key);
         match known {
             Some(made) => made,
@@ -138,8 +138,15 @@ impl KeysByAddress {
 
     fn make_verifier(&self, found: &StoredSecret) -> Result<Verifier, String> {
         let secret = self.keys.open(place(found.address), &found.sealed);
-        let secret = secret.map_err(|error| error.to_string())?;
-        Verifier::new(Checks::parse(&found.checks)?, found.memory, &secret)
+        let secret = secret.map_err(|error| {
+            // A key that this gateway lacks is everybody's trouble; what was damaged, its webhook's.
+            if matches!(error, OpenError::UnknownKey { .. }) {
+                self.trouble.note();
+            }
+            error.to_string()
+        })?;
+        let of = (found.memory, found.version);
+        Verifier::new(Checks::parse(&found.checks)?, of, &secret)
     }
 
     /// The key of a webhook, or the decoy's.
@@ -147,7 +154,6 @@ impl KeysByAddress {
         let address = found.address;
         let verifier = self.verifier_of(found).inspect_err(|error| {
             metrics::UNSEALING_FAILURES.increment(1);
-            self.trouble.note();
             // Anyone may send to this address as often as they like, so the log names it once.
             if self.told.get(&address).is_none() {
                 self.told.insert(address, ());

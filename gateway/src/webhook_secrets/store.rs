@@ -12,7 +12,7 @@ statements! {
     FIND_SECRETS = find_secrets "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
-       coalesce(w.xmin, '0')::text AS version,
+       coalesce(w.version, 0) AS version,
        coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
        coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by_id, false) AS same_by_id,
        coalesce(w.memory_id, wanted.webhook_id) AS memory_id,
@@ -32,7 +32,7 @@ pub(super) struct StoredSecret {
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
     /// Changes whenever the row does; `0` for the decoy.
-    pub(super) version: String,
+    pub(super) version: i64,
     pub(super) checks: StoredChecks,
     /// The webhook under whose id it remembers bodies.
     pub(super) memory: WebhookId,

@@ -27,6 +27,8 @@ pub(crate) struct Proven {
     pub(crate) scheme: Scheme,
     /// The webhook under whose id its bodies are remembered.
     pub(crate) memory: WebhookId,
+    /// The version of the webhook that verified it.
+    pub(crate) version: i64,
     /// What is kept of the headers.
     pub(crate) headers: KeptHeaders,
     /// The sender's id, if by that it is the same as another one.
@@ -90,16 +92,21 @@ impl Checks {
 pub(super) struct Verifier {
     checks: Checks,
     memory: WebhookId,
+    version: i64,
     key: SigningKey,
 }
 
 impl Verifier {
-    /// Creates the verifier of a webhook whose secret was opened. `memory` is the webhook under
-    /// whose id its bodies are remembered.
+    /// Creates the verifier of a version of a webhook whose secret was opened. `memory` is the
+    /// webhook under whose id its bodies are remembered.
     ///
     /// # Errors
     /// When the secret is invalid.
-    pub(super) fn new(checks: Checks, memory: WebhookId, secret: &Secret) -> Result<Self, String> {
+    pub(super) fn new(
+        checks: Checks,
+        (memory, version): (WebhookId, i64),
+        secret: &Secret,
+    ) -> Result<Self, String> {
         let key = checks
             .rules
             .key(secret)
@@ -107,6 +114,7 @@ impl Verifier {
         Ok(Self {
             checks,
             memory,
+            version,
             key,
         })
     }
@@ -120,6 +128,7 @@ impl Verifier {
         Proven {
             scheme: checks.scheme,
             memory: self.memory,
+            version: self.version,
             headers: checks.kept.keep(headers),
             same_by: id.map(str::to_owned),
         }

@@ -1,5 +1,5 @@
 //! Deliveries and submissions: the entries of all fetched messages are stored together, and their
-//! messages are acknowledged together.
+//! messages are acknowledged together. What can't be stored now is [held](super::held) aside.
 //!
 //! A returned message is suspect: something in it may have killed its worker. It is processed by
 //! itself, entry by entry, so that entries already stored stay stored whatever comes next. If it
@@ -18,14 +18,10 @@ use letterbox_broker::{
     Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, spans, topology,
 };
 use letterbox_database::health;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    in_hand::{Hold, InHand},
-    patience::{MAX_HOLD, Patience},
-    queue_reader::QueueReader,
-};
+use super::{held::Held, in_hand::InHand, patience::Patience, queue_reader::QueueReader};
 use crate::{
     apply::{self, DecodedEntry},
     dead_letters, metrics,
@@ -35,10 +31,10 @@ use crate::{
 
 /// Number of returns from which the entries of a message are separated.
 const SEPARATED_FROM: i64 = 3;
-/// Interval at which refused dead letters are published again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Why a consumer that held dead letters ended.
-const DEAD_LETTERS_AWAY: &str = "dead letters could not be published for too long";
+/// Interval at which held messages are looked at again.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Pause after a batch of which nothing could be stored, although the database answers.
+const IDLE_PAUSE: Duration = Duration::from_millis(250);
 /// Number of returns from which a single entry is tried a last time. A worker may end before it has
 /// come to that, hence a few times.
 const LAST_TRIES_FROM: i64 = 20;
@@ -51,25 +47,40 @@ pub(super) struct BatchConsumer<'c> {
     pub(super) recorder: &'c Recorder,
     pub(super) publisher: &'c Publisher,
     pub(super) in_hand: &'c InHand,
+    /// Messages that the broker hands out unacknowledged.
+    pub(super) prefetch: u16,
 }
 
-/// A message with its entries.
-struct Received {
-    delivery: Delivery,
-    entries: Vec<DecodedEntry>,
-    returns: i64,
+/// The broker's number of a message on its channel.
+pub(super) type Tag = u64;
+
+/// An entry that is not done, and its message.
+pub(super) struct OpenEntry {
+    pub(super) message: Tag,
+    pub(super) entry: DecodedEntry,
 }
 
-impl Received {
-    fn new(mut delivery: Delivery) -> Self {
-        let body = std::mem::take(&mut delivery.data).into();
-        let entries = decode(&delivery.properties, body);
-        Self {
-            returns: returns(&delivery),
-            entries: entries.into_iter().map(DecodedEntry::new).collect(),
-            delivery,
-        }
-    }
+/// What came of trying to store entries.
+#[derive(Default)]
+pub(super) struct Attempted {
+    /// How many are stored.
+    pub(super) done: usize,
+    /// Those that can't be stored now.
+    pub(super) left: Vec<OpenEntry>,
+    /// Dead letters that the broker has not confirmed.
+    pub(super) letters: Vec<Rejected>,
+}
+
+/// Takes the entries out of a message.
+fn open(delivery: &mut Delivery) -> Vec<OpenEntry> {
+    let body = std::mem::take(&mut delivery.data).into();
+    let message = delivery.delivery_tag;
+    let entries = decode(&delivery.properties, body).into_iter();
+    let open = |entry| OpenEntry {
+        message,
+        entry: DecodedEntry::new(entry),
+    };
+    entries.map(open).collect()
 }
 
 /// How often a message has been returned to its queue.
@@ -90,34 +101,14 @@ fn returns(delivery: &Delivery) -> i64 {
 }
 
 /// A rejected entry that the dead-letter exchange has not accepted yet.
-struct Rejected {
-    /// The position of its message in the batch.
-    message: usize,
-    entry: DecodedEntry,
+pub(super) struct Rejected {
+    pub(super) message: Tag,
+    pub(super) entry: DecodedEntry,
     rejection: Rejection,
 }
 
-/// A message held until its dead letters are published; its other entries are stored.
-struct HeldMessage {
-    delivery: Delivery,
-    letters: Vec<Rejected>,
-    since: Instant,
-    _in_hand: Option<Hold>,
-}
-
-impl HeldMessage {
-    fn new(in_hand: &InHand, queue: &str, delivery: Delivery, letters: Vec<Rejected>) -> Self {
-        Self {
-            _in_hand: in_hand.hold(queue, oldest(letters.iter().map(|letter| &letter.entry))),
-            delivery,
-            letters,
-            since: Instant::now(),
-        }
-    }
-}
-
 /// When the oldest of some entries was received.
-fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timestamp> {
+pub(super) fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timestamp> {
     entries.filter_map(|one| one.entry.received_at()).min()
 }
 
@@ -129,7 +120,7 @@ impl BatchConsumer<'_> {
     ) -> Result<(), BrokerError> {
         let queue = reader.queue.clone();
         let queue = queue.as_str();
-        let mut held: Vec<HeldMessage> = Vec::new();
+        let mut held = Held::new(self, queue);
         // An interval, not a sleep: a sleep would start over with every batch.
         let mut try_again = tokio::time::interval(TRY_AGAIN);
         try_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -138,9 +129,13 @@ impl BatchConsumer<'_> {
                 // The tick first: a busy queue must not starve the held messages.
                 biased;
                 _ = try_again.tick(), if !held.is_empty() => {
-                    held = self.publish_held(queue, held, stop).await?;
-                    // Publishing may have taken longer than the interval: fetch before the next.
+                    held.try_again(stop).await?;
+                    // That may have taken longer than the interval: fetch before the next.
                     try_again.reset();
+                    continue;
+                }
+                tried = held.tried() => {
+                    tried?;
                     continue;
                 }
                 batch = reader.next(stop) => batch?,
@@ -149,106 +144,107 @@ impl BatchConsumer<'_> {
             let (fresh, mut returned): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|delivery| returns(delivery) == 0);
-            // An acknowledgement of all would also acknowledge returned and held messages.
-            let is_all = returned.is_empty() && held.is_empty();
             if !fresh.is_empty() {
-                held.extend(self.process(queue, fresh, is_all, stop).await?);
+                // An acknowledgement of all would also acknowledge returned and held messages.
+                let is_all = returned.is_empty() && held.is_empty();
+                self.process(&mut held, fresh, is_all, stop).await?;
             }
             // The fresh messages are stored by now: a returned one that kills the worker can't
             // affect them.
             fastrand::shuffle(&mut returned);
             for delivery in returned {
-                held.extend(self.process_returned(queue, delivery, stop).await?);
+                self.process_returned(&mut held, delivery, stop).await?;
             }
         }
+    }
+
+    /// How many messages may be held beside the queue.
+    pub(super) fn max_held(&self) -> usize {
+        usize::from(self.prefetch / 2)
     }
 
     /// Stores the entries of all messages together and acknowledges the messages, with a single
-    /// acknowledgement if no others are outstanding (`is_all`). Returns the messages to hold.
+    /// acknowledgement if no others are outstanding (`is_all`).
     async fn process(
         &self,
-        queue: &str,
-        batch: Vec<Delivery>,
+        held: &mut Held<'_>,
+        mut batch: Vec<Delivery>,
         is_all: bool,
         stop: &CancellationToken,
-    ) -> Result<Vec<HeldMessage>, BrokerError> {
-        let (mut deliveries, mut entries) = (Vec::new(), Vec::new());
-        for (message, received) in batch.into_iter().map(Received::new).enumerate() {
-            deliveries.push(received.delivery);
-            entries.extend(received.entries.into_iter().map(|entry| (message, entry)));
+    ) -> Result<(), BrokerError> {
+        let entries = batch.iter_mut().flat_map(open).collect();
+        let (entries, waiting) = held.split(entries);
+        let mut stored = self.store(held.queue, entries, stop).await?;
+        stored.left.extend(waiting);
+        let is_over = stored.left.is_empty() && stored.letters.is_empty();
+        if let (true, true, Some(last)) = (is_all, is_over, batch.last()) {
+            return QueueReader::acknowledge(last, true).await;
         }
-        let letters = self.store(queue, entries, stop).await?;
-        if let (true, true, Some(last)) = (is_all, letters.is_empty(), deliveries.last()) {
-            QueueReader::acknowledge(last, true).await?;
-            return Ok(Vec::new());
+        let is_idle = stored.done == 0 && !stored.left.is_empty();
+        let mut letters = by_message(stored.letters, |letter| letter.message);
+        let mut left = by_message(stored.left, |one| one.message);
+        for delivery in batch {
+            let tag = &delivery.delivery_tag;
+            let letters = letters.remove(tag).unwrap_or_default();
+            let left = left.remove(tag).unwrap_or_default();
+            held.settle(delivery, letters, left).await?;
         }
-        // A message with unpublished dead letters is the only copy of those entries: hold it.
-        let mut of_message: HashMap<usize, Vec<Rejected>> = HashMap::new();
-        for letter in letters {
-            of_message.entry(letter.message).or_default().push(letter);
+        if is_idle {
+            // What is published anew may be all that there is.
+            tokio::time::sleep(IDLE_PAUSE).await;
         }
-        let mut held = Vec::new();
-        for (message, delivery) in deliveries.into_iter().enumerate() {
-            match of_message.remove(&message) {
-                None => QueueReader::acknowledge(&delivery, false).await?,
-                Some(letters) => {
-                    held.push(HeldMessage::new(self.in_hand, queue, delivery, letters));
-                }
-            }
-        }
-        Ok(held)
+        Ok(())
     }
 
-    /// Processes one returned message. Returns it if it must be held.
+    /// Processes one returned message.
     async fn process_returned(
         &self,
-        queue: &str,
-        delivery: Delivery,
+        held: &mut Held<'_>,
+        mut delivery: Delivery,
         stop: &CancellationToken,
-    ) -> Result<Option<HeldMessage>, BrokerError> {
-        let Received {
-            delivery,
-            mut entries,
-            returns,
-        } = Received::new(delivery);
+    ) -> Result<(), BrokerError> {
+        let (returns, mut entries) = (returns(&delivery), open(&mut delivery));
         let is_alone = entries.len() == 1;
         let may_separate = !is_alone && returns >= SEPARATED_FROM;
         let mut letters = Vec::new();
         if may_separate && self.separate(&delivery, &entries).await {
             // Every entry is confirmed as a message of its own. A crash before the acknowledgement
             // below leaves both copies, and storing an entry twice changes nothing.
-        } else if is_alone && returns >= GIVEN_UP_AT && self.database_answers().await {
+            return held.settle(delivery, letters, Vec::new()).await;
+        }
+        if is_alone && returns >= GIVEN_UP_AT && self.database_answers().await {
             let rejection = Rejection {
                 cause: Cause::Deadly,
                 reason: format!("it was returned {returns} times: its workers died"),
             };
-            for entry in entries {
-                letters.extend(self.dead_letter(queue, 0, entry, rejection.clone()).await);
+            for OpenEntry { message, entry } in entries {
+                let letter = Rejected {
+                    message,
+                    entry,
+                    rejection: rejection.clone(),
+                };
+                letters.extend(self.dead_letter(held.queue, letter).await);
             }
-        } else if is_alone && returns >= LAST_TRIES_FROM {
-            let open = entries.into_iter().map(|entry| (0, entry)).collect();
-            let open = self.attempt(queue, open, &mut letters).await;
-            let (_, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
+            return held.settle(delivery, letters, Vec::new()).await;
+        }
+        if is_alone && returns >= LAST_TRIES_FROM {
+            let tried = self.attempt(held.queue, entries).await;
+            (entries, letters) = (tried.left, tried.letters);
             // The worker lives: the entry is published anew, as one that has never returned.
-            if !entries.is_empty() && !self.separate(&delivery, &entries).await {
-                for entry in entries {
-                    letters.extend(self.store(queue, vec![(0, entry)], stop).await?);
-                }
-            }
-        } else {
-            // In a different order each time, so that an entry that kills its worker doesn't always
-            // come before the same others. One transaction each, so that the others are committed.
-            fastrand::shuffle(&mut entries);
-            for entry in entries {
-                letters.extend(self.store(queue, vec![(0, entry)], stop).await?);
+            if !entries.is_empty() && self.separate(&delivery, &entries).await {
+                entries.clear();
             }
         }
-        if letters.is_empty() {
-            QueueReader::acknowledge(&delivery, false).await?;
-            return Ok(None);
+        // In a different order each time, so that an entry that kills its worker doesn't always
+        // come before the same others. One transaction each, so that the others are committed.
+        fastrand::shuffle(&mut entries);
+        let (entries, mut left) = held.split(entries);
+        for entry in entries {
+            let stored = self.store(held.queue, vec![entry], stop).await?;
+            letters.extend(stored.letters);
+            left.extend(stored.left);
         }
-        let held = HeldMessage::new(self.in_hand, queue, delivery, letters);
-        Ok(Some(held))
+        held.settle(delivery, letters, left).await
     }
 
     /// Whether the database takes writes now. While it does not, returns say nothing of an entry.
@@ -256,61 +252,32 @@ impl BatchConsumer<'_> {
         health::check(&self.recorder.database).await.is_ok()
     }
 
-    /// Tries once more to publish the dead letters of held messages; returns the messages still
-    /// held.
-    ///
-    /// # Errors
-    /// When a message was held for [`MAX_HOLD`]: ending the consumer returns it to its queue.
-    async fn publish_held(
-        &self,
-        queue: &str,
-        held: Vec<HeldMessage>,
-        stop: &CancellationToken,
-    ) -> Result<Vec<HeldMessage>, BrokerError> {
-        let mut left = Vec::new();
-        for mut message in held {
-            // The rest returns to its queue when the channel closes; shutdown must not wait.
-            if stop.is_cancelled() {
-                left.push(message);
-                continue;
-            }
-            let mut letters = Vec::new();
-            for letter in message.letters {
-                let Rejected {
-                    entry, rejection, ..
-                } = letter;
-                letters.extend(self.dead_letter(queue, 0, entry, rejection).await);
-            }
-            message.letters = letters;
-            if message.letters.is_empty() {
-                QueueReader::acknowledge(&message.delivery, false).await?;
-            } else if message.since.elapsed() > MAX_HOLD {
-                return Err(BrokerError::Ended(DEAD_LETTERS_AWAY.into()));
-            } else {
-                left.push(message);
-            }
-        }
-        Ok(left)
-    }
-
-    /// Stores or rejects every entry, waiting while the database is unavailable; returns the dead
-    /// letters that could not be published. `open` holds entries with the positions of their
-    /// messages.
+    /// Stores or rejects entries, waiting while the database is unavailable. Those that are left
+    /// can't be stored although it answers.
     async fn store(
         &self,
         queue: &str,
-        mut open: Vec<(usize, DecodedEntry)>,
+        entries: Vec<OpenEntry>,
         stop: &CancellationToken,
-    ) -> Result<Vec<Rejected>, BrokerError> {
+    ) -> Result<Attempted, BrokerError> {
+        if entries.is_empty() {
+            return Ok(Attempted::default());
+        }
         let _in_hand = self
             .in_hand
-            .hold(queue, oldest(open.iter().map(|(_, entry)| entry)));
-        metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], open.len());
-        let (mut letters, mut patience) = (Vec::new(), Patience::new(stop));
+            .hold(queue, oldest(entries.iter().map(|one| &one.entry)));
+        metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], entries.len());
+        let mut patience = Patience::new(stop);
+        let mut all = Attempted {
+            left: entries,
+            ..Attempted::default()
+        };
         loop {
-            open = self.attempt(queue, open, &mut letters).await;
-            if open.is_empty() {
-                return Ok(letters);
+            let tried = self.attempt(queue, all.left).await;
+            all.letters.extend(tried.letters);
+            (all.done, all.left) = (all.done + tried.done, tried.left);
+            if all.left.is_empty() || self.database_answers().await {
+                return Ok(all);
             }
             patience.pause().await?;
         }
@@ -318,23 +285,21 @@ impl BatchConsumer<'_> {
 
     /// Publishes each entry as a message to the queue that it came from. Returns `false` if the
     /// broker doesn't confirm all of them.
-    async fn separate(&self, delivery: &Delivery, entries: &[DecodedEntry]) -> bool {
-        let publishing = entries.iter().map(|entry| {
-            let message = separated(delivery, entry.entry.alone());
+    pub(super) async fn separate(&self, delivery: &Delivery, entries: &[OpenEntry]) -> bool {
+        let publishing = entries.iter().map(|one| {
+            let message = separated(delivery, one.entry.entry.alone());
             self.publisher.publish(message)
         });
         // No retry: a full queue gets room only if its consumers go on.
         try_join_all(publishing).await.is_ok()
     }
 
-    /// Tries to store entries once; returns those that must be tried again.
-    async fn attempt(
-        &self,
-        queue: &str,
-        open: Vec<(usize, DecodedEntry)>,
-        letters: &mut Vec<Rejected>,
-    ) -> Vec<(usize, DecodedEntry)> {
-        let (places, entries): (Vec<_>, Vec<_>) = open.into_iter().unzip();
+    /// Tries to store entries once.
+    pub(super) async fn attempt(&self, queue: &str, entries: Vec<OpenEntry>) -> Attempted {
+        let (tags, entries): (Vec<_>, Vec<_>) = entries
+            .into_iter()
+            .map(|one| (one.message, one.entry))
+            .unzip();
         let mut span = spans::processing(queue, entries.iter().map(|one| &one.entry));
         let outcomes = apply::apply(self.recorder, &entries).await;
         if let (Some(span), true) = (&mut span, outcomes.contains(&EntryOutcome::Retry)) {
@@ -345,43 +310,49 @@ impl BatchConsumer<'_> {
             metrics::PROCESSING_DELAY.under([queue.to_owned()]),
             Timestamp::now(),
         );
-        let mut again = Vec::new();
-        for ((message, entry), outcome) in places.into_iter().zip(entries).zip(outcomes) {
+        let mut attempted = Attempted::default();
+        for ((message, entry), outcome) in tags.into_iter().zip(entries).zip(outcomes) {
             let label = outcome.label();
             metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
             match outcome {
                 EntryOutcome::Done => {
+                    attempted.done += 1;
                     if let Some(received_at) = entry.entry.received_at() {
                         // Two machines' clocks may differ: a negative delay counts as 0.
                         let delay = now.duration_since(received_at).try_into();
                         delays.record(delay.unwrap_or_default());
                     }
                 }
-                EntryOutcome::Retry => again.push((message, entry)),
+                EntryOutcome::Retry => attempted.left.push(OpenEntry { message, entry }),
                 EntryOutcome::Reject(rejection) => {
-                    letters.extend(self.dead_letter(queue, message, entry, rejection).await);
+                    let letter = Rejected {
+                        message,
+                        entry,
+                        rejection,
+                    };
+                    let unpublished = self.dead_letter(queue, letter).await;
+                    attempted.letters.extend(unpublished);
                 }
             }
         }
-        again
+        attempted
     }
 
     /// Publishes a dead letter; returns it if the broker doesn't confirm it.
-    async fn dead_letter(
-        &self,
-        queue: &str,
-        message: usize,
-        entry: DecodedEntry,
-        rejection: Rejection,
-    ) -> Option<Rejected> {
-        let alone = entry.entry.alone();
-        let published = dead_letters::publish(self.publisher, queue, &alone, &rejection).await;
-        published.is_err().then_some(Rejected {
-            message,
-            entry,
-            rejection,
-        })
+    pub(super) async fn dead_letter(&self, queue: &str, letter: Rejected) -> Option<Rejected> {
+        let alone = letter.entry.entry.alone();
+        let published = dead_letters::publish(self.publisher, queue, &alone, &letter.rejection);
+        published.await.is_err().then_some(letter)
     }
+}
+
+/// Sorts things by their messages.
+fn by_message<T>(things: Vec<T>, message: impl Fn(&T) -> Tag) -> HashMap<Tag, Vec<T>> {
+    let mut sorted: HashMap<Tag, Vec<T>> = HashMap::new();
+    for thing in things {
+        sorted.entry(message(&thing)).or_default().push(thing);
+    }
+    sorted
 }
 
 /// One entry as a message to the queue that it came from.

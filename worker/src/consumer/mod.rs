@@ -9,6 +9,7 @@
 //! seconds.
 
 mod batches;
+mod held;
 mod in_hand;
 mod patience;
 mod queue_reader;
@@ -142,6 +143,7 @@ impl Consumer {
             recorder: &self.recorder,
             publisher: &self.publisher,
             in_hand: &self.in_hand,
+            prefetch: self.prefetch,
         };
         consumer.consume(&mut reader, stop).await?;
         reader.close().await;

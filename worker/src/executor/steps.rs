@@ -1,14 +1,14 @@
 //! The runs in progress on a worker share their statements: many attempts begin, and many steps are
 //! written, in one transaction, each item with its own conditions and its own answer. A batch that
-//! fails is halved until the culprit stands alone.
+//! fails is divided: one tenant's lock is no other's trouble.
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use letterbox_common::{
     batcher::{Asked, BatchLimits, BatchWork, Batcher},
-    ids::RunId,
+    ids::{RunId, WorkspaceId},
 };
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::{Database, DatabaseError, divide};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -17,7 +17,6 @@ use super::{
     record::{Beginning, Step, Written},
     store,
 };
-use crate::halves::divide;
 
 /// Items are bounded by the places of a worker, and their bytes by its actions; batches by what a
 /// statement can do in time. One batch at a time: what gathers meanwhile is the next one.
@@ -114,6 +113,8 @@ trait InBatches: Send + Sync + 'static {
 
     fn run(item: &Self::Item) -> RunId;
 
+    fn workspace(item: &Self::Item) -> WorkspaceId;
+
     /// Does it for all items, or for none. Returns one answer for each.
     fn store(
         database: &Database,
@@ -130,6 +131,10 @@ impl InBatches for Begin {
 
     fn run(item: &Beginning) -> RunId {
         item.turn.run
+    }
+
+    fn workspace(item: &Beginning) -> WorkspaceId {
+        item.turn.workspace
     }
 
     async fn store(
@@ -151,6 +156,10 @@ impl InBatches for Write {
         item.turn.run
     }
 
+    fn workspace(item: &Step) -> WorkspaceId {
+        item.turn.workspace
+    }
+
     async fn store(
         database: &Database,
         items: &[&Step],
@@ -160,7 +169,7 @@ impl InBatches for Write {
     }
 }
 
-/// The work of a batcher: stores its items together, in halves if that fails.
+/// The work of a batcher: stores its items together, in parts if that fails.
 struct Shared<W> {
     database: Database,
     lease: Duration,
@@ -200,7 +209,7 @@ impl<W: InBatches> BatchWork for Shared<W> {
                     .into_iter()
                     .zip(answers)
                     .for_each(|((_, asker), answer)| asker.give(Ok(answer))),
-                Err(error) => match divide(part, &error) {
+                Err(error) => match divide(part, &error, |(item, _)| W::workspace(item)) {
                     Ok(smaller) => parts.extend(smaller),
                     Err(part) => part
                         .into_iter()

@@ -55,6 +55,7 @@ struct Columns<'a, K: ClaimKey> {
     doors: Vec<K::Door<'a>>,
     hashes: Vec<&'a [u8]>,
     payloads: Vec<Option<i64>>,
+    versions: Vec<Option<i64>>,
 }
 
 impl<'a, K: ClaimKey> Columns<'a, K> {
@@ -66,6 +67,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             doors: vec![],
             hashes: vec![],
             payloads: vec![],
+            versions: vec![],
         };
         for key in keys {
             let (high, low) = key.key_hash().halves();
@@ -75,8 +77,19 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             columns.doors.push(key.door());
             columns.hashes.push(key.sha256());
             columns.payloads.push(key.payload_hash());
+            columns.versions.push(key.version());
         }
         columns
+    }
+
+    /// Adds the versions of doors to the values of a statement, if its doors have some.
+    fn with_versions<'v>(
+        &'v self,
+        values: impl IntoIterator<Item = &'v (dyn ToSql + Sync)>,
+    ) -> Vec<&'v (dyn ToSql + Sync)> {
+        let versions: &(dyn ToSql + Sync) = &self.versions;
+        let versions = K::HAVE_VERSIONS.then_some(versions);
+        values.into_iter().chain(versions).collect()
     }
 }
 
@@ -122,6 +135,8 @@ impl Claims {
             /* $9 closing */ &closing_ids,
             /* $10 payload_hash */ &columns.payloads,
         ];
+        // $11 version
+        let values = columns.with_versions(values);
         let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
         // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
@@ -136,20 +151,18 @@ impl Claims {
         keys: impl Iterator<Item = &K> + Clone,
     ) -> Result<HashMap<K, Found<K::Id>>, DatabaseError> {
         let (columns, keys) = (Columns::of(keys.clone()), Vec::from_iter(keys));
-        let rows = self
-            .database
-            .query(
-                K::STATEMENTS.find,
-                &[
-                    /* $1 workspace_id */ &columns.workspaces,
-                    /* $2 key_high */ &columns.highs,
-                    /* $3 key_low */ &columns.lows,
-                    /* $4 door */ &columns.doors,
-                    /* $5 confirmed */ &self.settlements.confirmed(),
-                    /* $6 lease_seconds */ &self.lease.as_secs_f64(),
-                ],
-            )
-            .await?;
+        let (confirmed, lease) = (self.settlements.confirmed(), self.lease.as_secs_f64());
+        let values: [&(dyn ToSql + Sync); 6] = [
+            /* $1 workspace_id */ &columns.workspaces,
+            /* $2 key_high */ &columns.highs,
+            /* $3 key_low */ &columns.lows,
+            /* $4 door */ &columns.doors,
+            /* $5 confirmed */ &confirmed,
+            /* $6 lease_seconds */ &lease,
+        ];
+        // $7 version
+        let values = columns.with_versions(values);
+        let rows = self.database.query(K::STATEMENTS.find, &values).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             // Ordinals count from 1.
@@ -177,20 +190,21 @@ impl Claims {
     ) -> Result<HashSet<K::Id>, DatabaseError> {
         let columns = Columns::of(wanted.clone().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.map(|wanted| wanted.batch).collect();
+        let lease = self.lease.as_secs_f64();
+        let values: [&(dyn ToSql + Sync); 7] = [
+            /* $1 workspace_id */ &columns.workspaces,
+            /* $2 key_high */ &columns.highs,
+            /* $3 key_low */ &columns.lows,
+            /* $4 door */ &columns.doors,
+            /* $5 sha256 */ &columns.hashes,
+            /* $6 batch_id */ &batches,
+            /* $7 lease_seconds */ &lease,
+        ];
+        // $8 version
+        let values = columns.with_versions(values);
         let rows = self
             .database
-            .query(
-                K::STATEMENTS.take_over,
-                &[
-                    /* $1 workspace_id */ &columns.workspaces,
-                    /* $2 key_high */ &columns.highs,
-                    /* $3 key_low */ &columns.lows,
-                    /* $4 door */ &columns.doors,
-                    /* $5 sha256 */ &columns.hashes,
-                    /* $6 batch_id */ &batches,
-                    /* $7 lease_seconds */ &self.lease.as_secs_f64(),
-                ],
-            )
+            .query(K::STATEMENTS.take_over, &values)
             .await?;
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
     }

@@ -7,7 +7,7 @@ statements! {
     /// of the new claims and of what is remembered: none for keys that have a row or whose door is
     /// gone. Also closes batches that are known to be confirmed.
     CLAIM_DELIVERIES = claim_new_deliveries "
-SELECT id, is_new FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+SELECT id, is_new FROM claim_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
     /// The same for idempotency keys.
     CLAIM_SUBMISSIONS = claim_new_submissions "
@@ -21,10 +21,10 @@ SELECT wanted.ordinal, d.delivery_id AS id,
        CASE WHEN d.delivery_id IS NULL THEN r.key_high IS NOT NULL ELSE
            b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) END AS settled,
        coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
-     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $7::bigint[])
+     WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, version, ordinal)
 JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
-    AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
+    AND w.version = coalesce(wanted.version, w.version) AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN webhook_deliveries d ON d.workspace_id = wanted.workspace_id
     AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low
 LEFT JOIN open_batches b ON b.batch_id = d.batch_id
@@ -47,7 +47,7 @@ WHERE s.submission_id IS NOT NULL OR r.key_high IS NOT NULL OR l.is_open";
 
     /// Moves claims whose lease is over into new batches, unless another gateway is doing it.
     TAKE_OVER_DELIVERIES = take_over_deliveries "
-SELECT id FROM take_over_deliveries($1, $2, $3, $4, $5, $6, $7) AS id";
+SELECT id FROM take_over_deliveries($1, $2, $3, $4, $5, $6, $7, $8) AS id";
 
     /// The same for idempotency keys.
     TAKE_OVER_SUBMISSIONS = take_over_submissions "
