@@ -150,7 +150,7 @@ REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
-GRANT SELECT (workspace_id, webhook_id, xmin, secret_sealed, deleted_at, scheme, scheme_rules,
+GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, scheme, scheme_rules,
     allow_from, kept_headers, same_by_id, memory_id, ends_at) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;

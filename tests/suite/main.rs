@@ -92,6 +92,7 @@ mod submission_once;
 mod subscriptions;
 mod supervised;
 mod taken_over_gateway;
+mod tenant_locks;
 mod tls;
 mod traces;
 mod turns;

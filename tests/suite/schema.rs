@@ -21,6 +21,56 @@ async fn every_statement_fits_the_schema_under_its_role() {
     }
 }
 
+/// Look-ups of what an order names by an id alone. Each fails if two rows have it.
+const LOOK_UPS: [&str; 8] = [
+    "account",
+    "deployed_now",
+    "home_of_workflow",
+    "settable_webhook",
+    "webhook",
+    "webhook_to_replace",
+    "workflow",
+    "live_links",
+];
+
+/// Ids that the desk may insert mean a row only together with their workspace.
+#[tokio::test]
+async fn no_tenants_table_is_asked_by_an_id_alone() {
+    let world = World::new().await;
+    let insertable = "SELECT DISTINCT attname::text FROM pg_attribute
+        JOIN pg_constraint ON contype = 'p' AND conrelid = attrelid AND attnum = ANY (conkey)
+        WHERE has_column_privilege('letterbox_desk', attrelid, attnum, 'INSERT')
+          AND attname NOT IN ('workspace_id', 'user_id') AND attname LIKE '%\\_id'";
+    let rows = world.database.query(insertable, &[]).await.unwrap();
+    let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(ids.contains(&"webhook_id".to_owned()), "{ids:?}");
+    let of_people = letterbox_operator::statements_of_people().map(|one| (Role::Desk, one));
+    for (_, statement) in statements().into_iter().chain(of_people) {
+        let words: Vec<&str> = statement.sql.split_whitespace().collect();
+        let is_given = |name: &str| {
+            words.windows(3).any(|three| {
+                let column = three[0].trim_start_matches('(');
+                let column = column.rsplit('.').next().unwrap_or_default();
+                column == name && three[1] == "=" && three[2].starts_with('$')
+            })
+        };
+        let alone = ids.iter().filter(|id| is_given(id));
+        let alone: Vec<_> = alone.filter(|_| !is_given("workspace_id")).collect();
+        let is_look_up = LOOK_UPS.contains(&statement.name);
+        assert!(
+            alone.is_empty() || is_look_up,
+            "{}: {alone:?}",
+            statement.name
+        );
+        let changes = ["UPDATE", "DELETE", "INSERT"].map(|verb| words.contains(&verb));
+        assert!(
+            !is_look_up || changes == [false; 3],
+            "{} changes",
+            statement.name
+        );
+    }
+}
+
 /// A plan that is made while the tables are empty is kept when they are large.
 #[tokio::test]
 async fn the_gateway_finds_rows_by_their_keys_only() {

@@ -1,6 +1,8 @@
 //! What a process loads it checks: rows that people may write hold what no program would store, and
 //! answers are larger than they look. The run that is concerned fails; nobody else notices.
 
+use letterbox_database::Role;
+use letterbox_operator::Operator;
 use letterbox_tests::{Form, Peer, Process, Received, Reply, Scene, World, definition_with, post};
 use serde_json::{Value, json};
 
@@ -168,4 +170,135 @@ async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
         all * 99 * 65 / 1024
     );
     assert!(peak < 256, "{peak} MiB");
+}
+
+/// A desk in foreign hands inserts what it likes, but no id of another tenant: what an operator
+/// orders by an id means one row.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_means_one_row() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, mine) = (&scene.world, &scene.form);
+    let webhook = world.webhook_in(&scene.gateway, mine.workspace).await;
+    let account = "SELECT account_id FROM connected_accounts";
+    let account: uuid::Uuid = world.database.query_one(account, &[]).await.unwrap().get(0);
+    let other = world.form(&scene.gateway).await;
+    let (id, workspace) = (webhook.address.webhook, other.workspace);
+    let inserts = [
+        format!(
+            "INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed)
+            VALUES ('{workspace}', '{id}', 'junk', 'x')"
+        ),
+        format!(
+            "INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url,
+                header_name, credential_sealed)
+            VALUES ('{workspace}', '{account}', '{}', 'crm', 'https://x.example', 'a', 'x')",
+            other.owner
+        ),
+        format!(
+            "INSERT INTO workflows (workspace_id, workflow_id, owner_id, name)
+            VALUES ('{workspace}', '{}', '{}', 'junk')",
+            mine.workflow, other.owner
+        ),
+    ];
+    let desk = foreign_desk(world, other.owner).await;
+    for insert in &inserts {
+        let refused = desk.batch_execute(insert).await.expect_err(insert);
+        let told = refused.as_db_error().unwrap().message();
+        assert_eq!(told, "this id is not a new one", "{insert}");
+        let nil = [
+            id.to_string(),
+            account.to_string(),
+            mine.workflow.to_string(),
+        ];
+        let nil = nil.iter().fold(insert.clone(), |insert, id| {
+            insert.replace(id, "00000000-0000-0000-0000-000000000000")
+        });
+        assert!(desk.batch_execute(&nil).await.is_err(), "{nil}");
+    }
+    // Even if there were two: what would mean both means none, and an account of one holds up
+    // nothing of the other.
+    for insert in inserts {
+        store(world, insert).await;
+    }
+    let waits = format!(
+        "UPDATE connected_accounts SET waits_for = 'owner' WHERE workspace_id = '{workspace}'"
+    );
+    store(world, waits).await;
+    for order in [
+        format!("webhook delete {id} --yes"),
+        format!("account disconnect {account} --yes"),
+        format!("workflow pause {} --yes", mine.workflow),
+    ] {
+        let (code, told) = world.refusal(&order);
+        assert!(
+            code == 1 && told.contains("more than one"),
+            "{order}: {told}"
+        );
+    }
+    mine.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    assert!(webhook.send("[]").await.is_first());
+}
+
+/// A session of the desk, in which a user is signed in and anything can be said.
+async fn foreign_desk(
+    world: &World,
+    user: letterbox_common::ids::UserId,
+) -> tokio_postgres::Client {
+    let link = world
+        .operator()
+        .await
+        .make_sign_in_link(user)
+        .await
+        .unwrap();
+    let address = "192.0.2.7".to_owned();
+    let session = Operator::begin_session(&world.desk(), &link.token, address).await;
+    let hash = hex::encode(session.unwrap().unwrap().hash());
+    let desk = world.session(Role::Desk).await;
+    let naming = format!("SET letterbox.session = '{hash}'");
+    desk.batch_execute(&naming).await.unwrap();
+    desk
+}
+
+/// The stored secret of one webhook is damaged: the others' senders are told what they always are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_secret_is_the_trouble_of_its_webhook() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let (damaged, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let stored = format!(
+        "UPDATE webhooks SET secret_sealed = set_byte(secret_sealed, octet_length(secret_sealed) - 1,
+            255 - get_byte(secret_sealed, octet_length(secret_sealed) - 1))
+        WHERE webhook_id = '{}'",
+        damaged.address.webhook
+    );
+    store(&world, stored).await;
+    assert_eq!(damaged.send("[]").await.status, 503);
+    let unsigned = gateway.http.post(&other.url).body("[]").send().await;
+    assert_eq!(unsigned.unwrap().status(), 401);
+    assert!(other.send("[]").await.is_first());
+}
+
+/// What a gateway knows of a webhook counts as long as it is so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_webhook_counts_from_the_next_delivery_on() {
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    assert!(webhook.send("[1]").await.is_first());
+    let change = |change: &str| format!("UPDATE webhooks SET {change}");
+    let narrowed = change("allow_from = '192.0.2.0/24'");
+    world.database.batch_execute(&narrowed).await.unwrap();
+    assert_eq!(webhook.send("[2]").await.status, 401);
+    assert_eq!(webhook.send("[1]").await.status, 401, "a repeat, too");
+    let widened = change("allow_from = '127.0.0.0/8', kept_headers = '{x-event}'");
+    world.database.batch_execute(&widened).await.unwrap();
+    assert!(webhook.send("[1]").await.is_duplicate());
+    let with_header = webhook.request("[3]").header("X-Event", "made");
+    assert_eq!(with_header.send().await.unwrap().status(), 202);
+    let _worker = world.worker().await;
+    world.await_signals(2).await;
+    let kept = "SELECT count(*) FROM signals WHERE headers LIKE '%made%'";
+    assert_eq!(world.count(kept).await, 1);
 }
