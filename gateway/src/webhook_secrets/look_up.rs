@@ -49,8 +49,9 @@ const TROUBLE: Duration = Duration::from_secs(60);
 /// Maximum webhooks that the log names in that time.
 const MAX_TOLD: u64 = 100;
 
-/// When a gateway last lacked the key of a secret. While that is recent, no signature is called wrong, so
-/// that an address without a webhook is answered like a webhook whose secret does not open.
+/// When a gateway last lacked the key of a secret. While that is recent, no signature is called
+/// wrong, so that an address without a webhook is answered like a webhook whose secret does not
+/// open.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<Instant>>>);
 
@@ -139,7 +140,7 @@ impl KeysByAddress {
     fn make_verifier(&self, found: &StoredSecret) -> Result<Verifier, String> {
         let secret = self.keys.open(place(found.address), &found.sealed);
         let secret = secret.map_err(|error| {
-            // A key that this gateway lacks is everybody's trouble; what was damaged, its webhook's.
+            // A key that this gateway lacks is everybody's trouble, what was damaged its webhook's.
             if matches!(error, OpenError::UnknownKey { .. }) {
                 self.trouble.note();
             }

@@ -11,22 +11,19 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use futures_util::future::try_join_all;
-use jiff::Timestamp;
 use lapin::{message::Delivery, types::AMQPValue};
-use letterbox_broker::{
-    Alone, BrokerError, Message, Publisher, RETURNS_HEADER, decode, spans, topology,
-};
-use letterbox_database::health;
+use letterbox_broker::{BrokerError, RETURNS_HEADER, decode};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{held::Held, in_hand::InHand, patience::Patience, queue_reader::QueueReader};
+use super::{
+    held::Held,
+    queue_reader::QueueReader,
+    storing::{OpenEntry, Rejected, Storing, Tag},
+};
 use crate::{
-    apply::{self, DecodedEntry},
-    dead_letters, metrics,
-    outcome::{Cause, EntryOutcome, Rejection},
-    recorder::Recorder,
+    apply::DecodedEntry,
+    outcome::{Cause, Rejection},
 };
 
 /// Number of returns from which the entries of a message are separated.
@@ -41,35 +38,6 @@ const LAST_TRIES_FROM: i64 = 20;
 /// Number of returns at which a single entry is dead-lettered. Below the broker's own limit, which
 /// would dead-letter it without a reason.
 const GIVEN_UP_AT: i64 = 23;
-
-/// Consumes one queue in batches.
-pub(super) struct BatchConsumer<'c> {
-    pub(super) recorder: &'c Recorder,
-    pub(super) publisher: &'c Publisher,
-    pub(super) in_hand: &'c InHand,
-    /// Messages that the broker hands out unacknowledged.
-    pub(super) prefetch: u16,
-}
-
-/// The broker's number of a message on its channel.
-pub(super) type Tag = u64;
-
-/// An entry that is not done, and its message.
-pub(super) struct OpenEntry {
-    pub(super) message: Tag,
-    pub(super) entry: DecodedEntry,
-}
-
-/// What came of trying to store entries.
-#[derive(Default)]
-pub(super) struct Attempted {
-    /// How many are stored.
-    pub(super) done: usize,
-    /// Those that can't be stored now.
-    pub(super) left: Vec<OpenEntry>,
-    /// Dead letters that the broker has not confirmed.
-    pub(super) letters: Vec<Rejected>,
-}
 
 /// Takes the entries out of a message.
 fn open(delivery: &mut Delivery) -> Vec<OpenEntry> {
@@ -100,17 +68,8 @@ fn returns(delivery: &Delivery) -> i64 {
     }
 }
 
-/// A rejected entry that the dead-letter exchange has not accepted yet.
-pub(super) struct Rejected {
-    pub(super) message: Tag,
-    pub(super) entry: DecodedEntry,
-    rejection: Rejection,
-}
-
-/// When the oldest of some entries was received.
-pub(super) fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timestamp> {
-    entries.filter_map(|one| one.entry.received_at()).min()
-}
+/// Consumes one queue in batches.
+pub(super) struct BatchConsumer<'c>(pub(super) Storing<'c>);
 
 impl BatchConsumer<'_> {
     pub(super) async fn consume(
@@ -120,7 +79,7 @@ impl BatchConsumer<'_> {
     ) -> Result<(), BrokerError> {
         let queue = reader.queue.clone();
         let queue = queue.as_str();
-        let mut held = Held::new(self, queue);
+        let mut held = Held::new(&self.0, queue);
         // An interval, not a sleep: a sleep would start over with every batch.
         let mut try_again = tokio::time::interval(TRY_AGAIN);
         try_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -158,11 +117,6 @@ impl BatchConsumer<'_> {
         }
     }
 
-    /// How many messages may be held beside the queue.
-    pub(super) fn max_held(&self) -> usize {
-        usize::from(self.prefetch / 2)
-    }
-
     /// Stores the entries of all messages together and acknowledges the messages, with a single
     /// acknowledgement if no others are outstanding (`is_all`).
     async fn process(
@@ -174,7 +128,7 @@ impl BatchConsumer<'_> {
     ) -> Result<(), BrokerError> {
         let entries = batch.iter_mut().flat_map(open).collect();
         let (entries, waiting) = held.split(entries);
-        let mut stored = self.store(held.queue, entries, stop).await?;
+        let mut stored = self.0.store(held.queue, entries, stop).await?;
         stored.left.extend(waiting);
         let is_over = stored.left.is_empty() && stored.letters.is_empty();
         if let (true, true, Some(last)) = (is_all, is_over, batch.last()) {
@@ -207,12 +161,12 @@ impl BatchConsumer<'_> {
         let is_alone = entries.len() == 1;
         let may_separate = !is_alone && returns >= SEPARATED_FROM;
         let mut letters = Vec::new();
-        if may_separate && self.separate(&delivery, &entries).await {
+        if may_separate && self.0.separate(&delivery, &entries).await {
             // Every entry is confirmed as a message of its own. A crash before the acknowledgement
             // below leaves both copies, and storing an entry twice changes nothing.
             return held.settle(delivery, letters, Vec::new()).await;
         }
-        if is_alone && returns >= GIVEN_UP_AT && self.database_answers().await {
+        if is_alone && returns >= GIVEN_UP_AT && self.0.database_answers().await {
             let rejection = Rejection {
                 cause: Cause::Deadly,
                 reason: format!("it was returned {returns} times: its workers died"),
@@ -223,15 +177,15 @@ impl BatchConsumer<'_> {
                     entry,
                     rejection: rejection.clone(),
                 };
-                letters.extend(self.dead_letter(held.queue, letter).await);
+                letters.extend(self.0.dead_letter(held.queue, letter).await);
             }
             return held.settle(delivery, letters, Vec::new()).await;
         }
         if is_alone && returns >= LAST_TRIES_FROM {
-            let tried = self.attempt(held.queue, entries).await;
+            let tried = self.0.attempt(held.queue, entries).await;
             (entries, letters) = (tried.left, tried.letters);
             // The worker lives: the entry is published anew, as one that has never returned.
-            if !entries.is_empty() && self.separate(&delivery, &entries).await {
+            if !entries.is_empty() && self.0.separate(&delivery, &entries).await {
                 entries.clear();
             }
         }
@@ -240,109 +194,11 @@ impl BatchConsumer<'_> {
         fastrand::shuffle(&mut entries);
         let (entries, mut left) = held.split(entries);
         for entry in entries {
-            let stored = self.store(held.queue, vec![entry], stop).await?;
+            let stored = self.0.store(held.queue, vec![entry], stop).await?;
             letters.extend(stored.letters);
             left.extend(stored.left);
         }
         held.settle(delivery, letters, left).await
-    }
-
-    /// Whether the database takes writes now. While it does not, returns say nothing of an entry.
-    async fn database_answers(&self) -> bool {
-        health::check(&self.recorder.database).await.is_ok()
-    }
-
-    /// Stores or rejects entries, waiting while the database is unavailable. Those that are left
-    /// can't be stored although it answers.
-    async fn store(
-        &self,
-        queue: &str,
-        entries: Vec<OpenEntry>,
-        stop: &CancellationToken,
-    ) -> Result<Attempted, BrokerError> {
-        if entries.is_empty() {
-            return Ok(Attempted::default());
-        }
-        let _in_hand = self
-            .in_hand
-            .hold(queue, oldest(entries.iter().map(|one| &one.entry)));
-        metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], entries.len());
-        let mut patience = Patience::new(stop);
-        let mut all = Attempted {
-            left: entries,
-            ..Attempted::default()
-        };
-        loop {
-            let tried = self.attempt(queue, all.left).await;
-            all.letters.extend(tried.letters);
-            (all.done, all.left) = (all.done + tried.done, tried.left);
-            if all.left.is_empty() || self.database_answers().await {
-                return Ok(all);
-            }
-            patience.pause().await?;
-        }
-    }
-
-    /// Publishes each entry as a message to the queue that it came from. Returns `false` if the
-    /// broker doesn't confirm all of them.
-    pub(super) async fn separate(&self, delivery: &Delivery, entries: &[OpenEntry]) -> bool {
-        let publishing = entries.iter().map(|one| {
-            let message = separated(delivery, one.entry.entry.alone());
-            self.publisher.publish(message)
-        });
-        // No retry: a full queue gets room only if its consumers go on.
-        try_join_all(publishing).await.is_ok()
-    }
-
-    /// Tries to store entries once.
-    pub(super) async fn attempt(&self, queue: &str, entries: Vec<OpenEntry>) -> Attempted {
-        let (tags, entries): (Vec<_>, Vec<_>) = entries
-            .into_iter()
-            .map(|one| (one.message, one.entry))
-            .unzip();
-        let mut span = spans::processing(queue, entries.iter().map(|one| &one.entry));
-        let outcomes = apply::apply(self.recorder, &entries).await;
-        if let (Some(span), true) = (&mut span, outcomes.contains(&EntryOutcome::Retry)) {
-            span.fail("tried again");
-        }
-        drop(span);
-        let (delays, now) = (
-            metrics::PROCESSING_DELAY.under([queue.to_owned()]),
-            Timestamp::now(),
-        );
-        let mut attempted = Attempted::default();
-        for ((message, entry), outcome) in tags.into_iter().zip(entries).zip(outcomes) {
-            let label = outcome.label();
-            metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
-            match outcome {
-                EntryOutcome::Done => {
-                    attempted.done += 1;
-                    if let Some(received_at) = entry.entry.received_at() {
-                        // Two machines' clocks may differ: a negative delay counts as 0.
-                        let delay = now.duration_since(received_at).try_into();
-                        delays.record(delay.unwrap_or_default());
-                    }
-                }
-                EntryOutcome::Retry => attempted.left.push(OpenEntry { message, entry }),
-                EntryOutcome::Reject(rejection) => {
-                    let letter = Rejected {
-                        message,
-                        entry,
-                        rejection,
-                    };
-                    let unpublished = self.dead_letter(queue, letter).await;
-                    attempted.letters.extend(unpublished);
-                }
-            }
-        }
-        attempted
-    }
-
-    /// Publishes a dead letter; returns it if the broker doesn't confirm it.
-    pub(super) async fn dead_letter(&self, queue: &str, letter: Rejected) -> Option<Rejected> {
-        let alone = letter.entry.entry.alone();
-        let published = dead_letters::publish(self.publisher, queue, &alone, &letter.rejection);
-        published.await.is_err().then_some(letter)
     }
 }
 
@@ -353,14 +209,4 @@ fn by_message<T>(things: Vec<T>, message: impl Fn(&T) -> Tag) -> HashMap<Tag, Ve
         sorted.entry(message(&thing)).or_default().push(thing);
     }
     sorted
-}
-
-/// One entry as a message to the queue that it came from.
-fn separated(delivery: &Delivery, alone: Alone) -> Message {
-    Message {
-        exchange: topology::EXCHANGE,
-        routing_key: delivery.routing_key.to_string(),
-        properties: alone.properties,
-        body: alone.body,
-    }
 }

@@ -19,10 +19,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    batches::{Attempted, BatchConsumer, OpenEntry, Rejected, Tag, oldest},
     in_hand::Hold,
     patience::MAX_HOLD,
     queue_reader::QueueReader,
+    storing::{Attempted, OpenEntry, Rejected, Storing, Tag, oldest},
 };
 use crate::apply::Door;
 
@@ -36,7 +36,7 @@ const MAX_TRIED: usize = 2;
 
 /// The held messages of one queue.
 pub(super) struct Held<'c> {
-    consumer: &'c BatchConsumer<'c>,
+    storing: &'c Storing<'c>,
     pub(super) queue: &'c str,
     /// In the order in which the broker has handed them out.
     messages: BTreeMap<Tag, HeldMessage>,
@@ -68,9 +68,9 @@ struct Tried {
 }
 
 impl<'c> Held<'c> {
-    pub(super) fn new(consumer: &'c BatchConsumer<'c>, queue: &'c str) -> Self {
+    pub(super) fn new(storing: &'c Storing<'c>, queue: &'c str) -> Self {
         Self {
-            consumer,
+            storing,
             queue,
             messages: BTreeMap::new(),
             doors: HashMap::new(),
@@ -98,8 +98,8 @@ impl<'c> Held<'c> {
         letters: Vec<Rejected>,
         mut left: Vec<OpenEntry>,
     ) -> Result<(), BrokerError> {
-        let is_full = self.messages.len() >= self.consumer.max_held();
-        if is_full && !left.is_empty() && self.consumer.separate(&delivery, &left).await {
+        let is_full = self.messages.len() >= self.storing.max_held();
+        if is_full && !left.is_empty() && self.storing.separate(&delivery, &left).await {
             left.clear();
         }
         if left.is_empty() && letters.is_empty() {
@@ -108,7 +108,7 @@ impl<'c> Held<'c> {
         let entries = left.iter().map(|one| &one.entry);
         let entries = entries.chain(letters.iter().map(|letter| &letter.entry));
         let message = HeldMessage {
-            _in_hand: self.consumer.in_hand.hold(self.queue, oldest(entries)),
+            _in_hand: self.storing.in_hand.hold(self.queue, oldest(entries)),
             letters,
             waiting: left.len(),
             since: Instant::now(),
@@ -203,12 +203,12 @@ impl<'c> Held<'c> {
         for (door, locked) in due.take(room) {
             let (door, entries) = (*door, std::mem::take(&mut locked.entries));
             let messages = entries.iter().map(|one| one.message).collect();
-            let (consumer, queue) = (self.consumer, self.queue);
+            let (storing, queue) = (self.storing, self.queue);
             self.trying.push(Box::pin(async move {
                 Tried {
                     door,
                     messages,
-                    attempted: consumer.attempt(queue, entries).await,
+                    attempted: storing.attempt(queue, entries).await,
                 }
             }));
         }
@@ -228,7 +228,7 @@ impl<'c> Held<'c> {
         };
         let mut left = Vec::new();
         for letter in std::mem::take(&mut message.letters) {
-            left.extend(self.consumer.dead_letter(self.queue, letter).await);
+            left.extend(self.storing.dead_letter(self.queue, letter).await);
         }
         message.letters = left;
         if !message.letters.is_empty() && message.since.elapsed() > MAX_HOLD {
@@ -260,7 +260,7 @@ impl<'c> Held<'c> {
             let Some(message) = self.messages.get_mut(&tag) else {
                 continue;
             };
-            if self.consumer.separate(&message.delivery, &entries).await {
+            if self.storing.separate(&message.delivery, &entries).await {
                 message.waiting -= entries.len();
                 self.acknowledge(tag).await?;
             } else {

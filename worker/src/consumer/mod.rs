@@ -14,6 +14,7 @@ mod in_hand;
 mod patience;
 mod queue_reader;
 mod store;
+mod storing;
 
 use std::{pin::pin, time::Duration};
 
@@ -27,7 +28,7 @@ use letterbox_common::process::readiness::Component;
 use letterbox_database::health;
 use tokio_util::sync::CancellationToken;
 
-use self::{batches::BatchConsumer, queue_reader::QueueReader};
+use self::{batches::BatchConsumer, queue_reader::QueueReader, storing::Storing};
 pub(crate) use self::{in_hand::InHand, store::STATEMENTS};
 use crate::{outcome, recorder::Recorder};
 
@@ -139,12 +140,12 @@ impl Consumer {
         mut reader: QueueReader,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let consumer = BatchConsumer {
+        let consumer = BatchConsumer(Storing {
             recorder: &self.recorder,
             publisher: &self.publisher,
             in_hand: &self.in_hand,
             prefetch: self.prefetch,
-        };
+        });
         consumer.consume(&mut reader, stop).await?;
         reader.close().await;
         Ok(())
