@@ -49,7 +49,8 @@ CREATE TRIGGER audit_log_is_only_added_to BEFORE UPDATE OR DELETE ON audit_log
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE FUNCTION shown_in_audit(subject text, name text, value jsonb)
-    RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    RETURNS jsonb LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
     SELECT CASE WHEN value <> 'null' AND subject = 'workflows' AND name = 'draft'
         THEN jsonb_build_object('bytes', octet_length(value #>> '{}'),
             'sha256', encode(sha256(convert_to(value #>> '{}', 'UTF8')), 'hex'))
@@ -57,8 +58,8 @@ CREATE FUNCTION shown_in_audit(subject text, name text, value jsonb)
         'client_secret_sealed', 'grant_sealed', 'token_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
                 AND name IN ('failure', 'failing'))
-        THEN '"(hidden)"' ELSE value END
-$$;
+        THEN '"(hidden)"' ELSE value END;
+END;
 COMMENT ON FUNCTION shown_in_audit IS
     'Hides secrets and personal data, which are not kept forever; of a definition it shows the '
     'length and the SHA-256';

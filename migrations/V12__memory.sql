@@ -14,7 +14,7 @@ SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', t
 
 CREATE TABLE memory (
     segment      smallint NOT NULL,
-    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    workspace_id uuid NOT NULL,
     first_key    uuid NOT NULL,
     filter       bytea NOT NULL,
     keys         bytea NOT NULL,
@@ -264,11 +264,13 @@ COMMENT ON FUNCTION extend_segment IS
 -- other logins are seen if the functions' owner may see them.)
 
 CREATE FUNCTION may_be_needed(since timestamptz, seconds double precision) RETURNS boolean
-LANGUAGE sql AS $$
-SELECT since > clock_timestamp() - make_interval(secs => seconds) OR EXISTS (
-    SELECT FROM pg_stat_activity WHERE datname = current_database()
-        AND backend_type = 'client backend' AND backend_xmin IS NOT NULL AND xact_start <= since)
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT since > clock_timestamp() - make_interval(secs => seconds) OR EXISTS (
+        SELECT FROM pg_stat_activity WHERE datname = current_database()
+            AND backend_type = 'client backend' AND backend_xmin IS NOT NULL
+            AND xact_start <= since);
+END;
 COMMENT ON FUNCTION may_be_needed IS
     'Whether what was replaced at a time may be needed: whether that was less than so many seconds '
     'ago, or a transaction is seen that began before';
@@ -322,10 +324,11 @@ COMMENT ON FUNCTION empty_segment IS
     'Empties a segment that was replaced so many seconds ago, unless somebody who may have seen it '
     'in use is still reading; whether it did';
 
-CREATE FUNCTION about_rows(counted regclass) RETURNS bigint LANGUAGE sql STABLE AS $$
-SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
-WHERE oid = counted
-$$;
+CREATE FUNCTION about_rows(counted regclass) RETURNS bigint LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT greatest(reltuples, pg_stat_get_live_tuples(oid), 0)::bigint FROM pg_class
+    WHERE oid = counted;
+END;
 COMMENT ON FUNCTION about_rows IS 'Rows of a table, as the server''s statistics know them';
 
 CREATE VIEW claim_sizes AS

@@ -80,10 +80,11 @@ $$;
 COMMENT ON FUNCTION workspaces_as IS
     'The workspaces in which the person who acts has this role or one that may do more';
 
-CREATE FUNCTION is_operator() RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE FUNCTION is_operator() RETURNS boolean LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT pg_has_role(coalesce(nullif(current_setting('role'), 'none'), session_user),
-        'letterbox_operator', 'USAGE')
-$$;
+        'letterbox_operator', 'USAGE');
+END;
 COMMENT ON FUNCTION is_operator IS
     'Whether the caller has an operator''s rights, also where a function lends others';
 
@@ -275,7 +276,8 @@ $$;
 COMMENT ON FUNCTION is_mine IS
     'Whether a workflow belongs to the person who acts, who may run workflows';
 
-CREATE FUNCTION its_owner_defines_it() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION its_owner_defines_it() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     IF NOT is_operator() AND NOT is_mine(OLD.workspace_id, OLD.workflow_id) THEN
         RAISE EXCEPTION 'only its owner says what a workflow does'

@@ -114,7 +114,8 @@ CREATE TRIGGER note_refusal AFTER UPDATE OF response_status ON run_actions
         AND NEW.request IS NOT NULL)
     EXECUTE FUNCTION note_refusal();
 
-CREATE FUNCTION credential_is_new() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION credential_is_new() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.is_refused := false;
     RETURN NEW;

@@ -10,8 +10,8 @@ CREATE TABLE grants (
     workspace_id         uuid NOT NULL,
     account_id           uuid NOT NULL,
     user_id              uuid NOT NULL,
-    token_url            text NOT NULL,
-    authorize_url        text,
+    token_url            text NOT NULL CHECK (char_length(token_url) <= 2000),
+    authorize_url        text CHECK (char_length(authorize_url) <= 2000),
     client_id            text NOT NULL CHECK (char_length(client_id) BETWEEN 1 AND 500),
     scope                text CHECK (char_length(scope) BETWEEN 1 AND 1000),
     client_secret_sealed bytea CHECK (octet_length(client_secret_sealed) <= 8192),
@@ -95,8 +95,11 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     ), due AS (
         SELECT g.workspace_id, g.account_id FROM turns t
         JOIN grants g ON g.workspace_id = t.workspace_id AND g.account_id = t.account_id
+        -- While its owner keeps the account locked, nothing could be kept for it.
+        JOIN connected_accounts a ON a.workspace_id = t.workspace_id
+            AND a.account_id = t.account_id
         WHERE t.turn <= 10 AND is_due(g) AND NOT is_taken(g)
-        ORDER BY t.has_failed, t.turn, t.renew_at LIMIT most FOR UPDATE OF g SKIP LOCKED
+        ORDER BY t.has_failed, t.turn, t.renew_at LIMIT most FOR UPDATE OF g, a SKIP LOCKED
     ), taken AS (
         -- Whoever took it may have died: another one tries then.
         UPDATE grants g SET revision = g.revision + 1,

@@ -29,6 +29,15 @@ BEGIN
 END
 $$;
 
+-- Nobody but the owner makes temporary tables, which could stand in for others.
+DO $$
+BEGIN
+    EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE NOTICE 'The owner of the database must REVOKE TEMPORARY ON DATABASE … FROM PUBLIC';
+END
+$$;
+
 -- SECURITY DEFINER functions search this schema, so no one else may create objects in it.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 

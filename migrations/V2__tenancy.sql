@@ -3,6 +3,9 @@
 -- so that the tables can be distributed by workspace. Users belong to no workspace: one person may
 -- be a member of many.
 
+-- The search path of the functions below.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
 CREATE TABLE users (
     user_id    uuid PRIMARY KEY,
     email      text NOT NULL CHECK (char_length(email) BETWEEN 3 AND 200),
@@ -75,7 +78,8 @@ COMMENT ON COLUMN members.may_run_since IS
     'Marks the time since which the member may run workflows: a new mark each time the right '
     'begins';
 
-CREATE FUNCTION member_gets_right() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION member_gets_right() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'INSERT' OR (NEW.workspace_id, NEW.user_id) <> (OLD.workspace_id, OLD.user_id)
         OR NOT OLD.may_run THEN
@@ -99,7 +103,7 @@ CREATE TABLE workflows (
         CHECK (state IN ('draft', 'deployed', 'paused', 'deleted')),
     live_release_id uuid,
     created_at      timestamptz NOT NULL DEFAULT now(),
-    draft           text,
+    draft           text CHECK (octet_length(draft) <= 262144),
     form_links_made integer NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace_id, workflow_id),
     CONSTRAINT deployed_has_a_live_release
@@ -127,11 +131,11 @@ CREATE TABLE releases (
     release_id    uuid NOT NULL,
     number        integer NOT NULL CHECK (number > 0),
     created_at    timestamptz NOT NULL DEFAULT now(),
-    form          text NOT NULL CHECK (octet_length(form) <= 4194304),
-    actions       text NOT NULL CHECK (octet_length(actions) <= 4194304),
-    first_account text,
-    on_failure    text CHECK (octet_length(on_failure) <= 4194304),
-    page          text CHECK (octet_length(page) <= 4194304),
+    form          text NOT NULL CHECK (octet_length(form) <= 524288),
+    actions       text NOT NULL CHECK (octet_length(actions) <= 262144),
+    first_account text CHECK (char_length(first_account) <= 100),
+    on_failure    text CHECK (octet_length(on_failure) <= 262144),
+    page          text CHECK (octet_length(page) <= 524288),
     least_seconds smallint CHECK (least_seconds BETWEEN 0 AND 60),
     language      smallint NOT NULL DEFAULT 1 CHECK (language > 0),
     PRIMARY KEY (workspace_id, workflow_id, release_id),
@@ -163,7 +167,7 @@ ALTER TABLE workflows ADD CONSTRAINT live_release_is_own
     FOREIGN KEY (workspace_id, workflow_id, live_release_id)
     REFERENCES releases (workspace_id, workflow_id, release_id);
 
-CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     RAISE EXCEPTION 'a row of % is never changed', TG_TABLE_NAME
         USING ERRCODE = 'restrict_violation';

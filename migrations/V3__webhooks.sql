@@ -8,7 +8,7 @@ CREATE TABLE webhooks (
     workspace_id  uuid NOT NULL REFERENCES workspaces,
     webhook_id    uuid NOT NULL,
     name          text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
-    secret_sealed bytea,
+    secret_sealed bytea CHECK (octet_length(secret_sealed) <= 8192),
     created_at    timestamptz NOT NULL DEFAULT now(),
     deleted_at    timestamptz,
     scheme        text NOT NULL DEFAULT 'letterbox'
@@ -94,9 +94,7 @@ CREATE TABLE webhook_refusals (
         CHECK (reason IN ('missing', 'repeated', 'prefix', 'upper_case', 'length', 'not_hex',
         'digest', 'scheme', 'time', 'address', 'too_large', 'not_json', 'content_type')),
     request_id   text CHECK (length(request_id) BETWEEN 1 AND 64),
-    PRIMARY KEY (workspace_id, webhook_id, refusal_id),
-    FOREIGN KEY (workspace_id, webhook_id)
-        REFERENCES webhooks (workspace_id, webhook_id) ON DELETE CASCADE
+    PRIMARY KEY (workspace_id, webhook_id, refusal_id)
 );
 COMMENT ON TABLE webhook_refusals IS
     'The last refused deliveries of each webhook, for its owner; senders are not told';
@@ -134,12 +132,18 @@ COMMENT ON FUNCTION note_refusals IS
 CREATE FUNCTION end_replaced_webhooks()
     RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH forgotten AS (
-        DELETE FROM webhook_refusals r USING webhooks w
-        WHERE w.workspace_id = r.workspace_id AND w.webhook_id = r.webhook_id
-            AND w.deleted_at IS NOT NULL
+        DELETE FROM webhook_refusals r
+        WHERE NOT EXISTS (SELECT FROM webhooks w WHERE w.workspace_id = r.workspace_id
+            AND w.webhook_id = r.webhook_id AND w.deleted_at IS NULL)
+    ), due AS (
+        -- One that somebody keeps locked holds up no others.
+        SELECT workspace_id, webhook_id FROM webhooks
+        WHERE deleted_at IS NULL AND ends_at <= clock_timestamp()
+        FOR NO KEY UPDATE SKIP LOCKED
     ), ended AS (
-        UPDATE webhooks SET deleted_at = clock_timestamp(), secret_sealed = NULL
-        WHERE deleted_at IS NULL AND ends_at <= clock_timestamp() RETURNING 1
+        UPDATE webhooks w SET deleted_at = clock_timestamp(), secret_sealed = NULL
+        FROM due WHERE w.workspace_id = due.workspace_id AND w.webhook_id = due.webhook_id
+        RETURNING 1
     )
     SELECT count(*) FROM ended
 $$;

@@ -55,10 +55,11 @@ CREATE UNIQUE INDEX form_links_by_token ON form_links (token_sha256);
 CREATE UNIQUE INDEX form_links_one_live ON form_links (workspace_id, workflow_id)
     WHERE ended_at IS NULL;
 
-CREATE FUNCTION end_form_links(workspace uuid, workflow uuid) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION end_form_links(workspace uuid, workflow uuid) RETURNS void LANGUAGE sql
+BEGIN ATOMIC
     UPDATE form_links SET ended_at = clock_timestamp()
-    WHERE workspace_id = workspace AND workflow_id = workflow AND ended_at IS NULL
-$$;
+    WHERE workspace_id = workspace AND workflow_id = workflow AND ended_at IS NULL;
+END;
 COMMENT ON FUNCTION end_form_links IS 'Ends the live link of a workflow, if there is one';
 
 CREATE FUNCTION form_link_is_made() RETURNS trigger
@@ -91,7 +92,7 @@ COMMENT ON FUNCTION form_link_is_made IS
 CREATE TRIGGER form_link_is_made BEFORE INSERT ON form_links
     FOR EACH ROW EXECUTE FUNCTION form_link_is_made();
 
-CREATE FUNCTION form_link_ends() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION form_link_ends() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     counts boolean := NEW.ended_at IS NULL AND NEW.answers > OLD.answers;
     ends boolean := NEW.ended_at IS NOT NULL AND NEW.answers = OLD.answers;
@@ -149,7 +150,8 @@ COMMENT ON FUNCTION member_changes IS 'Ends the links of an owner who may no lon
 CREATE TRIGGER member_changes AFTER UPDATE OR DELETE ON members
     FOR EACH ROW EXECUTE FUNCTION member_changes();
 
-CREATE FUNCTION refuse_truncation() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION refuse_truncation() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     RAISE EXCEPTION '% is not truncated: form links hang from each row',
         TG_TABLE_NAME USING ERRCODE = 'restrict_violation';

@@ -2,6 +2,9 @@
 -- write per subject is enough. Hits are in the order in which they were let through, so a binary
 -- search finds how many have expired. The table need not survive a crash.
 
+-- The search path of the functions below.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
 CREATE UNLOGGED TABLE rate_limits (
     key  bytea PRIMARY KEY,
     hits timestamptz[] NOT NULL
@@ -13,12 +16,13 @@ COMMENT ON COLUMN rate_limits.key IS
     'The subject of the limit: a kind (one byte) and a token''s SHA-256 or a client''s address';
 COMMENT ON COLUMN rate_limits.hits IS 'When each request was let through, oldest first';
 
-CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE
+BEGIN ATOMIC
     SELECT CASE WHEN hits[cardinality(hits)] > clock_timestamp()
         THEN ARRAY(SELECT least(hit, clock_timestamp()) FROM unnest(hits) AS hit
             WHERE hit > clock_timestamp() - interval '60 seconds' ORDER BY hit)
-        ELSE hits[1 + width_bucket(clock_timestamp() - interval '60 seconds', hits):] END
-$$;
+        ELSE hits[1 + width_bucket(clock_timestamp() - interval '60 seconds', hits):] END;
+END;
 COMMENT ON FUNCTION live_hits IS
     'The hits of the last 60 seconds; hits in the future, from before the clock was set back, '
     'count as hits of now';
@@ -29,7 +33,7 @@ COMMENT ON FUNCTION live_hits IS
 
 CREATE FUNCTION count_all_requests(limited bytea[], most integer[], clients integer[],
     tokens integer[]) RETURNS boolean
-LANGUAGE plpgsql SET enable_hashjoin = on AS $$
+LANGUAGE plpgsql SET enable_hashjoin = on SET search_path FROM CURRENT AS $$
 DECLARE
     too_many boolean;
 BEGIN
@@ -60,11 +64,12 @@ $$;
 COMMENT ON FUNCTION count_all_requests IS 'Counts all requests if all may pass, otherwise none';
 
 CREATE FUNCTION hit_expires_in(subject bytea, nth integer, clock timestamptz)
-    RETURNS double precision LANGUAGE sql STABLE AS $$
+    RETURNS double precision LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT extract(epoch FROM interval '60 seconds' + (least(coalesce(hits[nth], clock),
         clock) - clock))
-    FROM rate_limits WHERE key = subject
-$$;
+    FROM rate_limits WHERE key = subject;
+END;
 COMMENT ON FUNCTION hit_expires_in IS
     'Seconds until a hit of a subject, counted from its oldest, is older than 60 seconds';
 
@@ -74,7 +79,7 @@ COMMENT ON FUNCTION hit_expires_in IS
 CREATE FUNCTION count_some_requests(limited bytea[], most integer[], clients integer[],
     tokens integer[],
     OUT client_next_in double precision, OUT token_next_in double precision)
-RETURNS SETOF record LANGUAGE plpgsql AS $$
+RETURNS SETOF record LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     places integer[];  -- of the keys that this call needs, in their order
     counts integer[];  -- live hits of each of these
@@ -129,7 +134,7 @@ COMMENT ON FUNCTION count_some_requests IS 'Lets through, in order, the requests
 
 CREATE FUNCTION count_requests(limited bytea[], most integer[], clients integer[], tokens integer[],
     OUT client_next_in double precision, OUT token_next_in double precision)
-RETURNS SETOF record LANGUAGE plpgsql AS $$
+RETURNS SETOF record LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF count_all_requests(limited, most, clients, tokens) THEN
         RETURN QUERY SELECT NULL::float8, NULL::float8 FROM unnest(clients);

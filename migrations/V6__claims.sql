@@ -86,7 +86,8 @@ INSERT INTO claim_halves (source) VALUES ('deliveries'), ('submissions');
 -- who gets it alone knows that all claims that began before are over, and that later ones see what
 -- is committed now. It is the lock of a table, because anybody may take an advisory lock.
 
-CREATE FUNCTION join_claiming(claimed text) RETURNS smallint LANGUAGE plpgsql AS $$
+CREATE FUNCTION join_claiming(claimed text) RETURNS smallint LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     -- Otherwise what follows would not see what is committed now.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -99,7 +100,7 @@ END
 $$;
 COMMENT ON FUNCTION join_claiming IS
     'Lets what waits for claims to be over wait for this one; returns the half to claim in';
-CREATE FUNCTION await_claims() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION await_claims() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     LOCK TABLE claim_halves IN EXCLUSIVE MODE;
 END
@@ -550,7 +551,8 @@ COMMENT ON COLUMN work_queues.queues IS
     'others are empty';
 INSERT INTO work_queues (queues) VALUES (1);
 
-CREATE FUNCTION gateways_only_add_queues() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION gateways_only_add_queues() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     RAISE EXCEPTION 'a gateway may add queues, but not remove them'
         USING ERRCODE = 'insufficient_privilege';

@@ -17,10 +17,11 @@ COMMENT ON TABLE signal_epoch IS 'One row: which server''s transactions number t
 COMMENT ON COLUMN signal_epoch.epoch IS 'How many others have numbered them before';
 COMMENT ON COLUMN signal_epoch.server IS 'Its system identifier and its timeline';
 
-CREATE FUNCTION this_server() RETURNS text LANGUAGE sql STABLE AS $$
+CREATE FUNCTION this_server() RETURNS text LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-    FROM pg_control_system()
-$$;
+    FROM pg_control_system();
+END;
 COMMENT ON FUNCTION this_server IS 'What signal_epoch has of this server, which takes writes';
 INSERT INTO signal_epoch SELECT 0, this_server();
 
@@ -58,8 +59,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     FROM signal_epoch e CROSS JOIN (SELECT pg_current_snapshot() AS snapshot) AS now
 $$;
 COMMENT ON FUNCTION settled_position IS
-    'Whatever has a lower position is committed, and nothing more comes there; a standby can''t tell, '
-    'and fails';
+    'Whatever has a lower position is committed, and nothing more comes there; fails on a standby, '
+    'which can''t tell';
 REVOKE EXECUTE ON FUNCTION next_signal_position, settled_position FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION next_signal_position TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION settled_position
@@ -124,7 +125,7 @@ COMMENT ON COLUMN signals.headers IS
 CREATE INDEX signals_by_position ON signals (workspace_id, position);
 
 CREATE FUNCTION position_before(tenant uuid, given timestamptz) RETURNS bigint
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     -- Whatever is at `low` or before was stored earlier, a minute at least.
     low bigint := 0;

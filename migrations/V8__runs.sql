@@ -13,9 +13,9 @@ CREATE TABLE connected_accounts (
     account_id        uuid NOT NULL,
     user_id           uuid NOT NULL REFERENCES users,
     name              text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 100),
-    base_url          text NOT NULL,
-    header_name       text NOT NULL,
-    credential_sealed bytea,
+    base_url          text NOT NULL CHECK (char_length(base_url) <= 2000),
+    header_name       text NOT NULL CHECK (char_length(header_name) <= 200),
+    credential_sealed bytea CHECK (octet_length(credential_sealed) <= 32768),
     created_at        timestamptz NOT NULL DEFAULT now(),
     disconnected_at   timestamptz,
     is_refused        boolean NOT NULL DEFAULT false,
@@ -60,7 +60,10 @@ COMMENT ON VIEW waiting_accounts IS
 CREATE TABLE policies (
     workspace_id uuid NOT NULL REFERENCES workspaces,
     version      integer NOT NULL CHECK (version > 0),
-    policy       text NOT NULL,
+    policy       text NOT NULL CHECK (octet_length(policy) <= 262144),
+    approve_by   text NOT NULL
+        GENERATED ALWAYS AS (coalesce(policy::json ->> 'approve_by', 'anyone')) STORED
+        CHECK (approve_by IN ('anyone', 'person', 'another')),
     created_at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (workspace_id, version)
 );
@@ -69,6 +72,9 @@ COMMENT ON TABLE policies IS
 COMMENT ON COLUMN policies.workspace_id IS 'Tenant';
 COMMENT ON COLUMN policies.version IS 'Counts from 1; 0 stands for the default policy';
 COMMENT ON COLUMN policies.policy IS 'JSON text {"rules", "default"}';
+COMMENT ON COLUMN policies.approve_by IS
+    'Who may approve, as the policy says; taken out when it is stored: what PostgreSQL can''t '
+    'decode (U+0000) must fail then, and not when somebody answers';
 COMMENT ON COLUMN policies.created_at IS 'Database clock';
 CREATE TRIGGER policies_are_immutable BEFORE UPDATE ON policies
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
@@ -226,7 +232,7 @@ COMMENT ON COLUMN run_actions.answered IS
 CREATE INDEX run_actions_answered ON run_actions (workspace_id, run_id, action_id)
     WHERE answer_sealed IS NOT NULL;
 
-CREATE FUNCTION keep_request() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION keep_request() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     -- Only the functions of retention and erasure have the rights of the table's owner.
     IF NEW.request IS NULL AND pg_has_role(current_user, (SELECT relowner FROM pg_class
@@ -245,7 +251,7 @@ CREATE TRIGGER keep_request BEFORE UPDATE OF request ON run_actions
 -- Answers are deleted with their requests, and when nothing can need them any more. A failed run
 -- may be retried.
 
-CREATE FUNCTION drop_answer() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION drop_answer() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.answer_sealed := NULL;
     RETURN NEW;
@@ -309,7 +315,8 @@ COMMENT ON COLUMN approvals.proven_by IS
 CREATE INDEX approvals_by_age ON approvals (created_at) WHERE state = 'pending';
 CREATE INDEX approvals_pending ON approvals (workflow_id, created_at) WHERE state = 'pending';
 
-CREATE FUNCTION worker_only_asks() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION worker_only_asks() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     IF NOT pg_has_role(current_user, 'letterbox_operator', 'MEMBER') AND (
         (TG_OP = 'INSERT' AND NEW.state <> 'pending')
@@ -353,24 +360,26 @@ COMMENT ON FUNCTION worker_only_asks IS
 CREATE TRIGGER worker_only_asks BEFORE INSERT OR UPDATE ON approvals
     FOR EACH ROW EXECUTE FUNCTION worker_only_asks();
 
-CREATE FUNCTION approve_by(tenant uuid) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT policy::json ->> 'approve_by' FROM policies
-                     WHERE workspace_id = tenant ORDER BY version DESC LIMIT 1), 'anyone')
-$$;
+CREATE FUNCTION approve_by(tenant uuid) RETURNS text LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce((SELECT p.approve_by FROM policies p
+                     WHERE workspace_id = tenant ORDER BY version DESC LIMIT 1), 'anyone');
+END;
 COMMENT ON FUNCTION approve_by IS
     'Who may approve, by the current policy: anyone who may, only a person who has proven who '
     'they are, or such a person who is another than the user as whom a run acts';
 
 CREATE FUNCTION approval_stands(tenant uuid, decider uuid, acting uuid, proof text)
-    RETURNS boolean LANGUAGE sql STABLE AS $$
+    RETURNS boolean LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT EXISTS (SELECT FROM members WHERE workspace_id = tenant AND user_id = decider
                    AND role IN ('owner', 'editor') AND deactivated_at IS NULL)
        AND CASE approve_by(tenant)
                WHEN 'another' THEN decider <> acting AND proof <> 'asserted'
                WHEN 'person' THEN proof <> 'asserted'
                ELSE true
-           END
-$$;
+           END;
+END;
 COMMENT ON FUNCTION approval_stands IS
     'Whether the approval of this person, so proven, is valid for a run that acts as the user';
 
@@ -391,10 +400,11 @@ SELECT workspace_id FROM workspaces
 WHERE held_at IS NOT NULL OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL);
 COMMENT ON VIEW held_workspaces IS 'The workspaces whose runs begin no action';
 
-CREATE FUNCTION question_clock(tenant uuid) RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION question_clock(tenant uuid) RETURNS timestamptz LANGUAGE sql VOLATILE
+BEGIN ATOMIC
     SELECT least(clock_timestamp(), (SELECT held_at FROM all_workspaces),
-                 (SELECT held_at FROM workspaces WHERE workspace_id = tenant))
-$$;
+                 (SELECT held_at FROM workspaces WHERE workspace_id = tenant));
+END;
 COMMENT ON FUNCTION question_clock IS
     'The clock of a workspace''s approvals, which stands still while the workspace is held';
 
@@ -437,7 +447,8 @@ CREATE INDEX active_runs_ready ON active_runs (workspace_id, account_id, due_at)
     WHERE state = 'ready';
 
 CREATE FUNCTION ready_lanes(behind uuid, behind_account uuid, most integer)
-    RETURNS TABLE (workspace_id uuid, account_id uuid, due_at timestamptz) LANGUAGE sql STABLE AS $$
+    RETURNS TABLE (workspace_id uuid, account_id uuid, due_at timestamptz) LANGUAGE sql STABLE
+BEGIN ATOMIC
     WITH RECURSIVE lane AS (
         (SELECT workspace_id, account_id, due_at, 1 AS number FROM active_runs
          WHERE state = 'ready' AND (workspace_id, account_id) > (behind, behind_account)
@@ -450,8 +461,8 @@ CREATE FUNCTION ready_lanes(behind uuid, behind_account uuid, most integer)
             ORDER BY workspace_id, account_id, due_at LIMIT 1) AS next
         WHERE number < most
     )
-    SELECT workspace_id, account_id, due_at FROM lane
-$$;
+    SELECT workspace_id, account_id, due_at FROM lane;
+END;
 COMMENT ON FUNCTION ready_lanes IS
     'Lanes with ready runs behind a lane, at most `most`: a workspace, the account that its '
     'runs wait for (zeros if not known yet), and since when the first of them has been due. Skips '
@@ -462,7 +473,7 @@ COMMENT ON TABLE turn_lock IS
     'Has no rows: whoever gives turns locks it, one worker at a time';
 GRANT DELETE ON turn_lock TO letterbox_worker;
 
-CREATE FUNCTION lock_turns() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION lock_turns() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     LOCK TABLE turn_lock IN EXCLUSIVE MODE;
 END

@@ -6,8 +6,10 @@
 -- The search path of the SECURITY DEFINER functions below.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
+-- What workers write for all tenants refers to no row that a tenant's people may lock.
+
 CREATE TABLE stored_bytes (
-    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    workspace_id uuid NOT NULL,
     day          date NOT NULL,
     webhook_id   uuid,
     bytes        bigint NOT NULL,
@@ -37,7 +39,8 @@ COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
 CREATE TABLE forgotten (
     what     text PRIMARY KEY CHECK (what IN ('bodies', 'inputs', 'requests', 'runs')),
     until_at timestamptz NOT NULL DEFAULT '-infinity',
-    until_id uuid
+    until_id uuid,
+    left_at  timestamptz
 );
 COMMENT ON TABLE forgotten IS 'The progress of retention';
 COMMENT ON COLUMN forgotten.what IS
@@ -45,10 +48,12 @@ COMMENT ON COLUMN forgotten.what IS
 COMMENT ON COLUMN forgotten.until_at IS 'When the last examined run finished; unused for bodies';
 COMMENT ON COLUMN forgotten.until_id IS
     'Its id; for bodies the workspace that is examined next; null before the first';
+COMMENT ON COLUMN forgotten.left_at IS
+    'When the first run finished that was locked, for the next sweep; null if none was';
 INSERT INTO forgotten (what) VALUES ('bodies'), ('inputs'), ('requests'), ('runs');
 
 CREATE TABLE forgotten_bodies (
-    workspace_id uuid PRIMARY KEY REFERENCES workspaces ON DELETE CASCADE,
+    workspace_id uuid PRIMARY KEY,
     position     bigint NOT NULL
 );
 COMMENT ON TABLE forgotten_bodies IS 'The progress of the retention of bodies';
@@ -107,9 +112,11 @@ CREATE FUNCTION forget(wanted text, days integer, most integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     since forgotten;
+    seen_tenants uuid[];
+    seen uuid[];
+    times timestamptz[];
     tenants uuid[];
     ids uuid[];
-    times timestamptz[];
 BEGIN
     IF days IS NULL OR days < 1 OR days > 36500 THEN
         RAISE EXCEPTION 'data must be kept for 1 to 36500 days'
@@ -119,12 +126,26 @@ BEGIN
     IF wanted = 'bodies' THEN
         RETURN forget_bodies(days, most);
     END IF;
-    SELECT array_agg(workspace_id), array_agg(run_id), array_agg(finished_at) INTO tenants,
-        ids, times
+    SELECT array_agg(workspace_id), array_agg(run_id), array_agg(finished_at) INTO seen_tenants,
+        seen, times
     FROM (SELECT workspace_id, run_id, finished_at FROM runs
           WHERE (finished_at, run_id) > (since.until_at, since.until_id)
             AND finished_at < now() - make_interval(days => days)
-          ORDER BY finished_at, run_id LIMIT most FOR UPDATE) AS next;
+          ORDER BY finished_at, run_id LIMIT most) AS next;
+    IF seen IS NULL THEN
+        -- The next sweep begins with what this one has left.
+        UPDATE forgotten SET left_at = NULL, until_at = coalesce(left_at, until_at),
+            until_id = CASE WHEN left_at IS NULL THEN until_id
+                ELSE '00000000-0000-0000-0000-000000000000' END
+        WHERE what = wanted;
+        RETURN 0;
+    END IF;
+    -- Runs that somebody keeps locked hold up no others.
+    SELECT array_agg(workspace_id), array_agg(run_id) INTO tenants, ids
+    FROM (SELECT r.workspace_id, r.run_id
+          FROM unnest(seen_tenants, seen) AS next (workspace_id, run_id)
+          JOIN runs r ON r.workspace_id = next.workspace_id AND r.run_id = next.run_id
+          ORDER BY r.workspace_id, r.run_id FOR UPDATE OF r SKIP LOCKED) AS mine;
     IF wanted = 'inputs' THEN
         UPDATE runs r SET input = NULL FROM unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id AND r.input IS NOT NULL;
@@ -141,12 +162,11 @@ BEGIN
         DELETE FROM runs r USING unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id;
     END IF;
-    IF ids IS NULL THEN
-        RETURN 0;
-    END IF;
-    UPDATE forgotten SET until_at = times[cardinality(times)], until_id = ids[cardinality(ids)]
-        WHERE what = wanted;
-    RETURN cardinality(ids);
+    UPDATE forgotten SET until_at = times[cardinality(times)], until_id = seen[cardinality(seen)],
+        left_at = least(left_at, (SELECT min(time) FROM unnest(seen, times) AS one (run_id, time)
+            WHERE run_id <> ALL (coalesce(ids, '{}'))))
+    WHERE what = wanted;
+    RETURN cardinality(seen);
 END
 $$;
 COMMENT ON FUNCTION forget IS
@@ -193,7 +213,7 @@ CREATE TRIGGER forget_payload_hash_of_erased AFTER UPDATE OF input ON runs
 CREATE TRIGGER forget_payload_hash_of_refused AFTER INSERT ON runs
     FOR EACH ROW WHEN (NEW.input IS NULL) EXECUTE FUNCTION forget_payload_hash();
 
-CREATE FUNCTION forget_values() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION forget_values() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.found_by := NULL;
     RETURN NEW;

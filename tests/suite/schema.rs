@@ -149,6 +149,35 @@ async fn functions_with_rights_of_their_own_are_not_for_everybody() {
     assert_eq!(open, "");
 }
 
+/// What a name means in a function is decided when it is made, not by who calls it.
+#[tokio::test]
+async fn every_function_is_pinned() {
+    let world = World::new().await;
+    let loose = "SELECT coalesce(string_agg(proname, ', '), '') FROM pg_proc
+        WHERE pronamespace = 'public'::regnamespace AND prosqlbody IS NULL
+          AND NOT coalesce(array_to_string(proconfig, ',') LIKE '%search_path=%', false)";
+    let loose: String = world.database.query_one(loose, &[]).await.unwrap().get(0);
+    assert_eq!(loose, "");
+}
+
+/// Nothing that people may write is longer than those who read it for all tenants can bear.
+#[tokio::test]
+async fn what_people_write_has_a_length() {
+    let world = World::new().await;
+    let endless = "SELECT coalesce(string_agg(attrelid::regclass || '.' || attname, ', '), '')
+        FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0
+          AND atttypid IN ('text'::regtype, 'bytea'::regtype, 'text[]'::regtype,
+              'json'::regtype, 'jsonb'::regtype)
+          AND (has_column_privilege('letterbox_desk', attrelid, attnum, 'INSERT')
+              OR has_column_privilege('letterbox_desk', attrelid, attnum, 'UPDATE'))
+          AND NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = attrelid
+              AND contype = 'c' AND attnum = ANY (conkey)
+              AND pg_get_constraintdef(oid) ~ ('(length\\(|= ANY|array_to_string\\()[^;]*'))";
+    let endless: String = world.database.query_one(endless, &[]).await.unwrap().get(0);
+    assert_eq!(endless, "");
+}
+
 #[tokio::test]
 async fn each_role_can_do_its_work_and_no_more() {
     let world = World::new().await;

@@ -20,6 +20,7 @@ use oauth2::{
     RedirectUrl, RefreshToken, RequestTokenError, Scope, TokenResponse, TokenUrl,
     basic::{BasicClient, BasicErrorResponse, BasicErrorResponseType, BasicTokenResponse},
 };
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::store::{Due, Kept};
@@ -32,7 +33,7 @@ use crate::{
 /// How often the worker looks for grants that are due.
 const EVERY: Duration = Duration::from_secs(1);
 /// Maximum exchanges at a time.
-const AT_ONCE: i32 = 100;
+const AT_ONCE: usize = 100;
 /// No exchange begins so long after its grant was taken: two questions later another worker may
 /// take it.
 const BEGINS_WITHIN: Duration = Duration::from_secs(15);
@@ -85,13 +86,16 @@ impl Grants {
     /// Renews until `stop`, and ends what has begun: a refresh token may work only once.
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let (grants, exchanges) = (Arc::new(self), TaskTracker::new());
+        // What is written for long, because an account is locked, takes nobody's place.
+        let places = Arc::new(Semaphore::new(AT_ONCE));
         while !stop.is_cancelled() {
-            let (taken, free) = (Instant::now(), AT_ONCE - exchanges.len() as i32);
+            let (taken, free) = (Instant::now(), places.available_permits() as i32);
             // The database crate logs the failure; the next round tries again.
             let due = store::take_grants(&grants.database, free).await;
             for due in due.unwrap_or_default() {
-                let grants = Arc::clone(&grants);
-                exchanges.spawn(async move { grants.renew(&due, taken).await });
+                let (grants, place) = (Arc::clone(&grants), Arc::clone(&places));
+                let place = place.try_acquire_owned();
+                exchanges.spawn(async move { grants.renew(&due, taken, place).await });
             }
             stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
         }
@@ -100,11 +104,12 @@ impl Grants {
     }
 
     /// Exchanges a grant, and writes what came of it for as long as the database is away.
-    async fn renew(&self, due: &Due, taken: Instant) {
+    async fn renew(&self, due: &Due, taken: Instant, place: impl Sized) {
         if taken.elapsed() > BEGINS_WITHIN {
             return;
         }
         let exchanged = self.exchange(due).await;
+        drop(place);
         let outcome = match &exchanged {
             Ok(_) => "renewed",
             Err(NoToken::Refused(_) | NoToken::Spent(_)) => "refused",
