@@ -12,11 +12,11 @@ CREATE TABLE audit_log (
     ordered_by   uuid,
     proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc')),
     login        text NOT NULL,
-    address      text,
-    command      text NOT NULL,
+    address      text CHECK (char_length(address) <= 100),
+    command      text NOT NULL CHECK (char_length(command) <= 200),
     subject      text NOT NULL,
     subject_id   text,
-    reason       text,
+    reason       text CHECK (char_length(reason) <= 500),
     before       jsonb NOT NULL,
     after        jsonb NOT NULL,
     UNIQUE NULLS NOT DISTINCT (workspace_id, entry_id)
@@ -37,7 +37,8 @@ COMMENT ON COLUMN audit_log.command IS
     'The command, such as run cancel; otherwise the statement and its table';
 COMMENT ON COLUMN audit_log.subject IS 'The table of the changed row';
 COMMENT ON COLUMN audit_log.subject_id IS 'The changed row';
-COMMENT ON COLUMN audit_log.reason IS 'The reason, if one was given';
+COMMENT ON COLUMN audit_log.reason IS
+    'The reason, if one was given; as long as it may be, since it is kept for ever';
 COMMENT ON COLUMN audit_log.before IS
     'The row before the change; values that are not kept here read (hidden)';
 COMMENT ON COLUMN audit_log.after IS 'The row after the change';

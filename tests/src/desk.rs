@@ -11,7 +11,7 @@ pub const APP: &str = "https://app.example";
 /// A desk at an address of its own.
 pub struct Desk {
     pub url: String,
-    _process: Process,
+    pub process: Process,
     _way: Proxy,
 }
 
@@ -32,7 +32,7 @@ impl Desk {
         let way = front.lead_to(process.public_address());
         Self {
             url,
-            _process: process,
+            process,
             _way: way,
         }
     }

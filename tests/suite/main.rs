@@ -26,6 +26,7 @@ mod demo;
 mod dependencies;
 mod desk;
 mod desk_rooms;
+mod desk_texts;
 mod doctor;
 mod documentation;
 mod documents;

@@ -123,6 +123,7 @@ impl Pages {
                 "Not done",
                 "That is not what a page of the desk sends.",
             ),
+            Trouble::Unfit(words) => (StatusCode::BAD_REQUEST, "Not done", words.as_str()),
             Trouble::Refused(words) => (StatusCode::CONFLICT, "Not done", words.as_str()),
             Trouble::Failed(error) => {
                 tracing::error!(%error, "a page failed");

@@ -9,6 +9,7 @@ use hyper::{
     header::{self, HeaderMap},
 };
 use letterbox_common::Token;
+use letterbox_operator::MAX_REASON;
 use url::form_urlencoded;
 
 use crate::{
@@ -22,6 +23,17 @@ const MAX_FORM: usize = 64 * 1024;
 /// Maximum bytes of a form with a file, which is a definition.
 const MAX_FILE: usize = 300 * 1024;
 
+/// The most characters that a field takes, by its kind: a document, what other services make, such
+/// as credentials and addresses, or a line that a person writes.
+fn most_characters(field: &str) -> usize {
+    match field {
+        "definition" | "policy" | "rules" => MAX_FILE,
+        "credential" | "secret" | "client_secret" | "code" | "state" | "scope" => 10_000,
+        "base_url" | "token_url" | "authorize_url" | "allow_from" | "kept_headers" => 10_000,
+        _ => MAX_REASON,
+    }
+}
+
 /// Names and values of a query or a form, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Values(Vec<(String, String)>);
@@ -29,6 +41,26 @@ pub(crate) struct Values(Vec<(String, String)>);
 impl Values {
     fn parse(encoded: &[u8]) -> Self {
         Self(form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// Fails if a value has a character that the database can't store, or, in a form, is too long.
+    fn checked(self, is_form: bool) -> Result<Self, Trouble> {
+        for (name, value) in &self.0 {
+            if name.contains('\0') || value.contains('\0') {
+                return Err(Trouble::Unfit(format!(
+                    "The field {name:?} has a character that no text has, U+0000: take it out, and \
+                     send it again."
+                )));
+            }
+            let (most, given) = (most_characters(name), value.chars().count());
+            if is_form && given > most {
+                return Err(Trouble::Unfit(format!(
+                    "The field {name:?} has {given} characters, and takes {most}: shorten it, and \
+                     send it again."
+                )));
+            }
+        }
+        Ok(self)
     }
 
     /// Reads a posted form, in either of the ways in which browsers write one.
@@ -99,8 +131,8 @@ impl Asked {
     /// Reads a request.
     ///
     /// # Errors
-    /// When it is neither reading nor posting, comes from another page than one of the desk, or is
-    /// no form of a bounded length.
+    /// When it is neither reading nor posting, comes from another page than one of the desk, is no
+    /// form of a bounded length, or has a value that is no text of a bounded length.
     pub(crate) async fn read(
         desk: &Desk,
         peer: IpAddr,
@@ -119,13 +151,14 @@ impl Asked {
             if origin.is_none_or(|origin| origin.as_bytes() != desk.origin.as_bytes()) {
                 return Err(Trouble::Forged);
             }
-            form = Values::read(&head.headers, body).await?;
+            form = Values::read(&head.headers, body).await?.checked(true)?;
         }
+        let query = Values::parse(head.uri.query().unwrap_or_default().as_bytes());
         let begun = |what| session::begun_in(what, &head.headers, desk.is_https());
         Ok(Self {
             is_post,
             path: head.uri.path().to_owned(),
-            query: Values::parse(head.uri.query().unwrap_or_default().as_bytes()),
+            query: query.checked(false)?,
             form,
             session: session::token_in(&head.headers, desk.is_https()),
             begun: begun(Begun::SignIn).map(str::to_owned),

@@ -43,6 +43,8 @@ pub(crate) enum Trouble {
     Forged,
     /// It is not what a page of the desk posts.
     Unreadable,
+    /// A page of the desk may have posted it, but not with this value. Holds why, for the person.
+    Unfit(String),
     /// It can't be done, in words for the person.
     Refused(String),
     /// A server failed.

@@ -268,6 +268,9 @@ pub enum Reason {
         "an issuer is the URL by which it calls itself: http:// or https://, at most 300 characters"
     )]
     InvalidIssuer,
+    /// The reason of an order is kept in the audit log, for ever.
+    #[error("a reason has at most {} characters: shorten it", crate::MAX_REASON)]
+    LongReason,
     /// The order is for runs that are not over.
     #[error("the run is over already")]
     RunOver,

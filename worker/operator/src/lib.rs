@@ -168,6 +168,9 @@ pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError>
     })
 }
 
+/// The most characters that a reason has, as the audit log keeps it.
+pub const MAX_REASON: usize = 500;
+
 /// Who gives an order, by which command, and why: the audit log tells it beside the change.
 #[derive(Debug, Clone, Default)]
 pub struct Orderer {
@@ -210,11 +213,15 @@ impl Operator {
     /// As [`Self::connect`], for orders that this orderer answers for.
     ///
     /// # Errors
-    /// As [`Self::connect`].
+    /// As [`Self::connect`]; and when the reason is too long.
     pub async fn connect_as(
         target: &DatabaseTarget,
         orderer: Orderer,
     ) -> Result<Self, OperatorError> {
+        let reason = orderer.reason.as_deref().unwrap_or_default();
+        if reason.chars().count() > MAX_REASON {
+            return Err(Reason::LongReason.into());
+        }
         let database = Database::single(target, Role::Operator, PROGRAM)?;
         match health::schema_version(&database).await {
             Ok(version) => check_version(version)?,
