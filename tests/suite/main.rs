@@ -25,6 +25,7 @@ mod delivery_once;
 mod demo;
 mod dependencies;
 mod desk;
+mod desk_places;
 mod desk_rooms;
 mod desk_texts;
 mod doctor;

@@ -10,6 +10,7 @@ pub mod networks;
 pub mod readiness;
 pub mod secret_setting;
 pub mod settings;
+pub mod shares;
 pub mod shutdown;
 pub mod supervisor;
 pub mod vital;

@@ -1,15 +1,12 @@
 //! Places for connections: a limit in total, and a share for each peer that is not a trusted proxy,
 //! so that no peer can take all of them.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{net::IpAddr, sync::Arc};
 
 use letterbox_common::process::{
     client_address::{ClientAddress, TrustedProxies},
     metrics::OneMore,
+    shares::{Share, Shares},
 };
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,13 +18,10 @@ const SHARES: usize = 8;
 /// Descriptors reserved for everything else: servers, sockets, files.
 const RESERVED_DESCRIPTORS: usize = 64;
 
-type Taken = Arc<Mutex<HashMap<ClientAddress, usize>>>;
-
 /// All places of a gateway.
 pub(super) struct Places {
     free: Arc<Semaphore>,
-    share: usize,
-    taken: Taken,
+    peers: Shares<ClientAddress>,
 }
 
 impl Places {
@@ -50,8 +44,7 @@ impl Places {
     fn of(places: usize) -> Self {
         Self {
             free: Arc::new(Semaphore::new(places)),
-            share: (places / SHARES).max(1),
-            taken: Taken::default(),
+            peers: Shares::of((places / SHARES).max(1)),
         }
     }
 
@@ -74,20 +67,15 @@ impl Places {
         proxies: &TrustedProxies,
     ) -> Option<Slot> {
         let counted = (!proxies.contains(peer)).then(|| ClientAddress::from(peer));
-        if let Some(peer) = counted {
-            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-            let places = taken.entry(peer).or_default();
-            if *places >= self.share {
-                metrics::CONNECTIONS_REFUSED.increment(1);
-                return None;
-            }
-            *places += 1;
+        let share = counted.map(|peer| self.peers.take(peer));
+        if let Some(None) = share {
+            metrics::CONNECTIONS_REFUSED.increment(1);
+            return None;
         }
         Some(Slot {
             _free: free,
             _open: metrics::CONNECTIONS.hold(),
-            peer: counted,
-            taken: self.taken.clone(),
+            _share: share.flatten(),
         })
     }
 }
@@ -96,21 +84,7 @@ impl Places {
 pub(super) struct Slot {
     _free: OwnedSemaphorePermit,
     _open: OneMore,
-    peer: Option<ClientAddress>,
-    taken: Taken,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let Some(peer) = self.peer else { return };
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(places) = taken.get_mut(&peer) {
-            *places -= 1;
-            if *places == 0 {
-                taken.remove(&peer);
-            }
-        }
-    }
+    _share: Option<Share<ClientAddress>>,
 }
 
 #[cfg(test)]
@@ -138,6 +112,5 @@ mod tests {
         assert_eq!(places.free.available_permits(), 0);
         drop(of_proxy);
         assert_eq!(places.free.available_permits(), 13);
-        assert_eq!(places.taken.lock().unwrap().len(), 2);
     }
 }

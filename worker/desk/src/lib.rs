@@ -11,6 +11,7 @@ pub mod fuzzing;
 mod oauth;
 mod oidc;
 mod pages;
+mod places;
 mod program;
 mod request;
 mod response;

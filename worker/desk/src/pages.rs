@@ -118,6 +118,12 @@ impl Pages {
                 "This did not come from a page of your session. Open the page again, and repeat \
                  what you did.",
             ),
+            Trouble::Busy => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Not now",
+                "You, or others at your address, have many requests under way: try again in a \
+                 moment.",
+            ),
             Trouble::Unreadable => (
                 StatusCode::BAD_REQUEST,
                 "Not done",

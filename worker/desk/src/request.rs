@@ -1,14 +1,15 @@
-//! A request, read to its end: its path, the values of its query and of its form, its cookie.
+//! A request: its path, the values of its query and of its form, its cookie.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use http_body_util::{BodyExt, Limited};
 use hyper::{
-    Method, Request,
+    Method,
     body::Incoming,
     header::{self, HeaderMap},
+    http::request::Parts,
 };
-use letterbox_common::Token;
+use letterbox_common::{Token, process::client_address::ClientAddress};
 use letterbox_operator::MAX_REASON;
 use url::form_urlencoded;
 
@@ -18,6 +19,10 @@ use crate::{
     session::{self, Begun},
 };
 
+const ENCODED: &str = "application/x-www-form-urlencoded";
+/// Maximum bytes of a form of whoever is not signed in, and how long it may take to arrive.
+const MAX_SHORT: usize = 4 * 1024;
+const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 64 * 1024;
 /// Maximum bytes of a form with a file, which is a definition.
@@ -63,20 +68,44 @@ impl Values {
         Ok(self)
     }
 
-    /// Reads a posted form, in either of the ways in which browsers write one.
-    async fn read(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
-        let media_type = headers.get(header::CONTENT_TYPE);
-        let media_type = media_type.and_then(|media_type| media_type.to_str().ok());
-        let media_type = media_type.ok_or(Trouble::Unreadable)?;
-        if media_type == "application/x-www-form-urlencoded" {
-            let body = Limited::new(body, MAX_FORM).collect().await;
-            let body = body.map_err(|_| Trouble::Unreadable)?.to_bytes();
-            return Ok(Self::parse(&body));
+    /// Reads what whoever is not signed in has posted: a few words, which arrive at once.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub(crate) async fn read_short(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
+        if media_type(headers)? != ENCODED {
+            return Err(Trouble::Unreadable);
+        }
+        let reading = tokio::time::timeout(SHORT_TIMEOUT, Self::read_encoded(body, MAX_SHORT));
+        let late = |_| {
+            let seconds = SHORT_TIMEOUT.as_secs();
+            Trouble::Unfit(format!(
+                "The form did not arrive within {seconds} seconds: send it again."
+            ))
+        };
+        reading.await.map_err(late)??.checked(true)
+    }
+
+    /// Reads a form that somebody has posted who is signed in, in either of the ways in which
+    /// browsers write one.
+    ///
+    /// # Errors
+    /// When it is no form of a bounded length, or has a value that is no text of a bounded length.
+    pub(crate) async fn read(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
+        let media_type = media_type(headers)?;
+        if media_type == ENCODED {
+            return Self::read_encoded(body, MAX_FORM).await?.checked(true);
         }
         let boundary = multer::parse_boundary(media_type).map_err(|_| Trouble::Unreadable)?;
         let body = Limited::new(body, MAX_FILE).into_data_stream();
         let values = Self::read_parts(multer::Multipart::new(body, boundary)).await;
-        values.map_err(|_| Trouble::Unreadable)
+        values.map_err(|_| Trouble::Unreadable)?.checked(true)
+    }
+
+    async fn read_encoded(body: Incoming, most: usize) -> Result<Self, Trouble> {
+        let body = Limited::new(body, most).collect().await;
+        let body = body.map_err(|_| Trouble::Unreadable)?.to_bytes();
+        Ok(Self::parse(&body))
     }
 
     async fn read_parts(mut parts: multer::Multipart<'_>) -> multer::Result<Self> {
@@ -109,6 +138,12 @@ impl Values {
     }
 }
 
+fn media_type(headers: &HeaderMap) -> Result<&str, Trouble> {
+    let media_type = headers.get(header::CONTENT_TYPE);
+    let media_type = media_type.and_then(|media_type| media_type.to_str().ok());
+    media_type.ok_or(Trouble::Unreadable)
+}
+
 /// What a browser asks for, or posts.
 pub(crate) struct Asked {
     /// Whether it changes something.
@@ -125,45 +160,40 @@ pub(crate) struct Asked {
     pub(crate) letting_in: Option<String>,
     /// Of the client.
     pub(crate) address: String,
+    /// The client, as its requests are counted.
+    pub(crate) client: ClientAddress,
 }
 
 impl Asked {
-    /// Reads a request.
+    /// Reads the head of a request. What is posted is read once it is known by whom.
     ///
     /// # Errors
-    /// When it is neither reading nor posting, comes from another page than one of the desk, is no
-    /// form of a bounded length, or has a value that is no text of a bounded length.
-    pub(crate) async fn read(
-        desk: &Desk,
-        peer: IpAddr,
-        request: Request<Incoming>,
-    ) -> Result<Self, Trouble> {
-        let (head, body) = request.into_parts();
+    /// When it is neither reading nor posting, comes from another page than one of the desk, or its
+    /// query is no text.
+    pub(crate) fn read(desk: &Desk, peer: IpAddr, head: &Parts) -> Result<Self, Trouble> {
         let is_post = match head.method {
             Method::GET | Method::HEAD => false,
             Method::POST => true,
             _ => return Err(Trouble::NotFound),
         };
-        let mut form = Values::default();
-        if is_post {
-            // A browser says where a form was, and no page can keep it from doing so.
-            let origin = head.headers.get(header::ORIGIN);
-            if origin.is_none_or(|origin| origin.as_bytes() != desk.origin.as_bytes()) {
-                return Err(Trouble::Forged);
-            }
-            form = Values::read(&head.headers, body).await?.checked(true)?;
+        // A browser says where a form was, and no page can keep it from doing so.
+        let origin = head.headers.get(header::ORIGIN);
+        if is_post && origin.is_none_or(|origin| origin.as_bytes() != desk.origin.as_bytes()) {
+            return Err(Trouble::Forged);
         }
         let query = Values::parse(head.uri.query().unwrap_or_default().as_bytes());
         let begun = |what| session::begun_in(what, &head.headers, desk.is_https());
+        let address = desk.proxies.address(peer, &head.headers);
         Ok(Self {
             is_post,
             path: head.uri.path().to_owned(),
             query: query.checked(false)?,
-            form,
+            form: Values::default(),
             session: session::token_in(&head.headers, desk.is_https()),
             begun: begun(Begun::SignIn).map(str::to_owned),
             letting_in: begun(Begun::LetIn).map(str::to_owned),
-            address: desk.proxies.address(peer, &head.headers).to_string(),
+            address: address.to_string(),
+            client: address.into(),
         })
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Trouble {
     SignedOut,
     /// It was not posted from a page of this session.
     Forged,
+    /// This party has its share of requests under way.
+    Busy,
     /// It is not what a page of the desk posts.
     Unreadable,
     /// A page of the desk may have posted it, but not with this value. Holds why, for the person.

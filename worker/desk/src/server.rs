@@ -5,23 +5,38 @@ use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use letterbox_common::process::{
-    admin, client_address::TrustedProxies, readiness::Readiness, shutdown::Deadline, supervisor,
-    vital::vital,
+use letterbox_common::{
+    ids::UserId,
+    process::{
+        admin,
+        client_address::{ClientAddress, TrustedProxies},
+        readiness::Readiness,
+        shares::Shares,
+        shutdown::Deadline,
+        supervisor,
+        vital::vital,
+    },
 };
 use letterbox_database::{Database, health};
 use letterbox_operator::Addresses;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{config::Config, oidc::Oidc, pages::Pages, response::Response, router};
+use crate::{
+    config::Config,
+    oidc::Oidc,
+    pages::Pages,
+    places::{Place, Places},
+    response::Response,
+    router,
+};
 
-/// Maximum open connections; further ones wait to be accepted.
+/// Maximum open connections; a further one takes the place of a stranger's.
 const MAX_CONNECTIONS: usize = 256;
+/// What one party has of them at once: connections of a peer that is no trusted proxy, requests of
+/// a client that is not signed in, and of a person who is.
+const SHARE: usize = MAX_CONNECTIONS / 8;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take, with its body and its answer's making.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,6 +59,10 @@ pub(crate) struct Desk {
     /// Who else vouches for people.
     pub(crate) oidc: Option<Oidc>,
     pub(crate) pages: Pages,
+    /// Requests of those who are not signed in.
+    pub(crate) strangers: Shares<ClientAddress>,
+    /// Requests of those who are.
+    pub(crate) people: Shares<UserId>,
 }
 
 /// Runs until `stop`, then finishes the requests that have begun.
@@ -79,6 +98,8 @@ pub(crate) async fn run(
         signs_in_by_email: config.signs_in_by_email,
         oidc: config.oidc,
         pages: Pages::new(),
+        strangers: Shares::of(SHARE),
+        people: Shares::of(SHARE),
     });
     serving.ready();
     let connections = TaskTracker::new();
@@ -102,32 +123,47 @@ async fn accept(
     connections: &TaskTracker,
     stop: &CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let (places, peers) = (Places::of(MAX_CONNECTIONS), Shares::of(SHARE));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        match public.accept().await {
-            Ok((stream, peer)) => {
-                let serving = serve(stream, peer.ip(), desk.clone(), stop.clone());
-                connections.spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving).await;
-                    drop(place);
-                });
-            }
+        let (stream, peer) = match public.accept().await {
+            Ok((stream, peer)) => (stream, peer.ip()),
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             }
+        };
+        let counted = (!desk.proxies.contains(peer)).then(|| ClientAddress::from(peer));
+        let share = counted.map(|peer| peers.take(peer));
+        if let Some(None) = share {
+            continue;
         }
+        let Some(place) = places.take().await else {
+            return;
+        };
+        let (place, desk, stop) = (Arc::new(place), desk.clone(), stop.clone());
+        connections.spawn(async move {
+            let serving = serve(stream, peer, desk, place.clone(), stop);
+            tokio::select! {
+                () = place.needed() => {}
+                _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving) => {}
+            }
+            drop(share);
+        });
     }
 }
 
-async fn serve(stream: TcpStream, peer: IpAddr, desk: Arc<Desk>, stop: CancellationToken) {
+async fn serve(
+    stream: TcpStream,
+    peer: IpAddr,
+    desk: Arc<Desk>,
+    place: Arc<Place>,
+    stop: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let desk = desk.clone();
-        async move { Ok::<_, Infallible>(answer(&desk, peer, request).await) }
+        let (desk, place) = (desk.clone(), place.clone());
+        async move { Ok::<_, Infallible>(answer(&desk, peer, &place, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -144,8 +180,8 @@ async fn serve(stream: TcpStream, peer: IpAddr, desk: Arc<Desk>, stop: Cancellat
 }
 
 /// Answers a request, in any case within its time.
-async fn answer(desk: &Desk, peer: IpAddr, request: Request<Incoming>) -> Response {
-    let answering = router::answer(desk, peer, request);
+async fn answer(desk: &Desk, peer: IpAddr, place: &Place, request: Request<Incoming>) -> Response {
+    let answering = router::answer(desk, peer, place, request);
     match tokio::time::timeout(REQUEST_TIMEOUT, answering).await {
         Ok(response) => response,
         Err(_) => desk.pages.unavailable(),

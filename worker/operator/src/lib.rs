@@ -241,6 +241,21 @@ impl Operator {
         })
     }
 
+    /// The same, for orders by this command and for this reason.
+    #[must_use]
+    pub fn ordering(self, command: String, reason: Option<String>) -> Self {
+        let orderer = Orderer {
+            command: Some(command),
+            reason,
+            ..self.orderer
+        };
+        Self {
+            database: self.database.saying(orderer.said()),
+            orderer,
+            ..self
+        }
+    }
+
     /// The person whose orders these are; `None` where an operator gives them.
     #[must_use]
     pub fn person(&self) -> Option<&Person> {

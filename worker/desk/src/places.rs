@@ -1,0 +1,159 @@
+//! Places for connections. When all are taken, the one makes room that has waited longest, a
+//! stranger's before one that has just served somebody who is signed in, and none that does: so a
+//! flood of strangers, from however many addresses, ends itself, and shuts out nobody else.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// Those who are signed in wait behind all strangers.
+const SIGNED_IN: u64 = 1 << 63;
+
+/// All places of a desk.
+pub(crate) struct Places {
+    free: Arc<Semaphore>,
+    waiting: Arc<Waiting>,
+}
+
+/// The connections that make room, in the order in which they began to wait.
+#[derive(Default)]
+struct Waiting {
+    last: AtomicU64,
+    ends: Mutex<BTreeMap<u64, CancellationToken>>,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Places {
+    pub(crate) fn of(most: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(most)),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// A place: at once, unless people who are signed in have all.
+    pub(crate) async fn take(&self) -> Option<Place> {
+        if self.free.available_permits() == 0 {
+            let first = self.waiting.lock().pop_first();
+            first.inspect(|(_, end)| end.cancel());
+        }
+        let place = Place {
+            _free: self.free.clone().acquire_owned().await.ok()?,
+            number: AtomicU64::default(),
+            end: CancellationToken::new(),
+            waiting: self.waiting.clone(),
+        };
+        place.wait(0);
+        Some(place)
+    }
+}
+
+/// The place of one connection.
+pub(crate) struct Place {
+    _free: OwnedSemaphorePermit,
+    number: AtomicU64,
+    end: CancellationToken,
+    waiting: Arc<Waiting>,
+}
+
+impl Place {
+    /// Waits until another connection needs the place.
+    pub(crate) async fn needed(&self) {
+        self.end.cancelled().await;
+    }
+
+    /// Has it wait as a stranger's: nobody knows yet whom the next request is of.
+    pub(crate) fn begin(&self) {
+        self.leave();
+        self.wait(0);
+    }
+
+    /// Gives it to nobody else meanwhile: it serves somebody who is signed in.
+    pub(crate) fn keep(&self) -> Kept<'_> {
+        self.leave();
+        Kept(self)
+    }
+
+    fn wait(&self, behind: u64) {
+        let number = behind | self.waiting.last.fetch_add(1, Relaxed);
+        self.number.store(number, Relaxed);
+        self.waiting.lock().insert(number, self.end.clone());
+    }
+
+    fn leave(&self) {
+        self.waiting.lock().remove(&self.number.load(Relaxed));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A place that is kept until this is dropped.
+pub(crate) struct Kept<'p>(&'p Place);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.0.wait(SIGNED_IN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_longest_makes_room_and_who_is_signed_in_does_not() {
+        let places = Places::of(3);
+        let [first, second, third] = [
+            places.take().await.unwrap(),
+            places.take().await.unwrap(),
+            places.take().await.unwrap(),
+        ];
+        let kept = first.keep();
+        let (fourth, ()) = tokio::join!(places.take(), async {
+            second.needed().await;
+            drop(second);
+        });
+        let fourth = fourth.unwrap();
+        assert!(!third.end.is_cancelled());
+        // Who was kept waits behind the strangers, also behind those that come later.
+        drop(kept);
+        let (fifth, ()) = tokio::join!(places.take(), async {
+            third.needed().await;
+            drop(third);
+        });
+        let (sixth, ()) = tokio::join!(places.take(), async {
+            fourth.needed().await;
+            drop(fourth);
+        });
+        // And no longer once a stranger's request has come the same way.
+        first.begin();
+        fifth.as_ref().unwrap().begin();
+        let (seventh, ()) = tokio::join!(places.take(), async {
+            sixth.as_ref().unwrap().needed().await;
+            drop(sixth);
+        });
+        let (eighth, ()) = tokio::join!(places.take(), async {
+            first.needed().await;
+            drop(first);
+        });
+        drop((fifth, seventh, eighth));
+        assert!(places.waiting.lock().is_empty());
+        assert_eq!(places.free.available_permits(), 3);
+    }
+}
