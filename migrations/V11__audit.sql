@@ -56,7 +56,7 @@ BEGIN ATOMIC
         THEN jsonb_build_object('bytes', octet_length(value #>> '{}'),
             'sha256', encode(sha256(convert_to(value #>> '{}', 'UTF8')), 'hex'))
         WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed',
-        'client_secret_sealed', 'grant_sealed', 'token_sha256', 'input')
+        'client_secret_sealed', 'grant_sealed', 'token_sha256', 'browser_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
                 AND name IN ('failure', 'failing'))
         THEN '"(hidden)"' ELSE value END;

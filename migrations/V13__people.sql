@@ -7,15 +7,19 @@
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE sign_in_links (
-    token_sha256 bytea PRIMARY KEY CHECK (octet_length(token_sha256) = 32),
-    user_id      uuid NOT NULL REFERENCES users,
-    expires_at   timestamptz NOT NULL DEFAULT clock_timestamp() + interval '10 minutes'
+    token_sha256   bytea PRIMARY KEY CHECK (octet_length(token_sha256) = 32),
+    user_id        uuid NOT NULL REFERENCES users,
+    expires_at     timestamptz NOT NULL DEFAULT clock_timestamp() + interval '10 minutes',
+    browser_sha256 bytea CHECK (octet_length(browser_sha256) = 32)
 );
 COMMENT ON TABLE sign_in_links IS 'Links that begin a session, each once';
 COMMENT ON COLUMN sign_in_links.token_sha256 IS
     'SHA-256 of the token; the token itself is stored nowhere';
 COMMENT ON COLUMN sign_in_links.user_id IS 'Whose session it begins';
 COMMENT ON COLUMN sign_in_links.expires_at IS 'From then on it begins none';
+COMMENT ON COLUMN sign_in_links.browser_sha256 IS
+    'SHA-256 of what the browser keeps that has asked for it by e-mail: another one must know the '
+    'address; null for a link of an operator''s';
 
 CREATE TABLE sessions (
     token_sha256 bytea PRIMARY KEY CHECK (octet_length(token_sha256) = 32),
@@ -104,40 +108,56 @@ COMMENT ON FUNCTION demand_control IS
     'Fails unless an operator acts, an editor of the workspace, or a member who may run as whom '
     'the run acts';
 
-CREATE FUNCTION add_session(session bytea, whose uuid, proof text) RETURNS uuid
+CREATE FUNCTION add_session(session bytea, whose uuid, proof text, former bytea) RETURNS uuid
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     WITH over AS (
-        DELETE FROM sessions s WHERE s.user_id = whose
-            AND NOT EXISTS (SELECT FROM living_sessions l WHERE l.token_sha256 = s.token_sha256)
+        DELETE FROM sessions s WHERE whose IS NOT NULL AND (s.token_sha256 = former
+            OR s.user_id = whose AND NOT EXISTS (SELECT FROM living_sessions l
+                WHERE l.token_sha256 = s.token_sha256))
     )
     INSERT INTO sessions (token_sha256, user_id, proven_by)
     SELECT session, whose, proof WHERE whose IS NOT NULL
     RETURNING user_id
 $$;
 COMMENT ON FUNCTION add_session IS
-    'Begins a session of a user, and forgets those of theirs that are over; null for nobody';
+    'Begins a session of a user, in place of the former one of the same browser, and forgets those '
+    'of theirs that are over; null for nobody';
 
-CREATE FUNCTION begin_session(link bytea, session bytea) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION sign_in_link(link bytea, browser bytea) RETURNS TABLE (email text, is_here boolean)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT u.email, l.browser_sha256 IS NULL OR l.browser_sha256 IS NOT DISTINCT FROM browser
+    FROM sign_in_links l JOIN users u USING (user_id)
+    WHERE l.token_sha256 = link AND l.expires_at > clock_timestamp()
+$$;
+COMMENT ON FUNCTION sign_in_link IS
+    'Whose session the link with this hash begins, and whether this browser may begin it without '
+    'more; no row if it begins none';
+
+CREATE FUNCTION begin_session(link bytea, browser bytea, address text, former bytea, session bytea)
+RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     used sign_in_links;
 BEGIN
     -- Who signs the user out meanwhile waits, and ends this session; or it has ended the link.
     PERFORM FROM users u JOIN sign_in_links l USING (user_id) WHERE l.token_sha256 = link
         FOR KEY SHARE OF u;
-    DELETE FROM sign_in_links WHERE token_sha256 = link RETURNING * INTO used;
+    DELETE FROM sign_in_links l USING users u WHERE l.token_sha256 = link
+        AND u.user_id = l.user_id AND (l.browser_sha256 IS NULL OR l.browser_sha256 = browser
+            OR lower(u.email) = lower(address))
+    RETURNING l.* INTO used;
     IF used.expires_at > clock_timestamp() THEN
-        RETURN add_session(session, used.user_id, 'link');
+        RETURN add_session(session, used.user_id, 'link', former);
     END IF;
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION begin_session IS
-    'Begins the session with this hash for the link with that one, which is used up; null if there '
-    'is none';
+    'Begins the session with this hash for the link with that one, which is used up, in the '
+    'browser that has asked for it, or for who knows the address; null if there is none';
 
-CREATE FUNCTION begin_session_by(given_issuer text, given_subject text, address text, session bytea)
-RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION begin_session_by(given_issuer text, given_subject text, address text, former bytea,
+    session bytea) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     known uuid;
 BEGIN
@@ -152,7 +172,7 @@ BEGIN
             AND lower(u.email COLLATE "C") = lower(address COLLATE "C")
         ON CONFLICT DO NOTHING RETURNING user_id INTO known;
     END IF;
-    RETURN add_session(session, known, 'oidc');
+    RETURN add_session(session, known, 'oidc', former);
 END
 $$;
 COMMENT ON FUNCTION begin_session_by IS
@@ -204,9 +224,10 @@ COMMENT ON FUNCTION changed_repeats IS
     'How often the key of a submission came back with another payload; null once its claim has '
     'moved into the memory';
 
-REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, begin_session,
-    begin_session_by, greet, end_session, sign_out, changed_repeats FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION begin_session, begin_session_by, end_session TO letterbox_desk;
+REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, sign_in_link,
+    begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION sign_in_link, begin_session, begin_session_by, end_session
+    TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION sign_out TO letterbox_operator;
 GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats
     TO letterbox_operator, letterbox_desk;

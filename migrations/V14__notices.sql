@@ -60,9 +60,10 @@ CREATE INDEX letters_by_time ON letters (made_at);
 CREATE INDEX letters_due ON letters (due_at) WHERE sent_at IS NULL AND attempts < 12;
 
 CREATE TABLE sign_in_requests (
-    address  text PRIMARY KEY CHECK (char_length(address) BETWEEN 3 AND 200),
-    asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    asked_by inet NOT NULL
+    address        text PRIMARY KEY CHECK (char_length(address) BETWEEN 3 AND 200),
+    asked_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    asked_by       inet NOT NULL,
+    browser_sha256 bytea NOT NULL CHECK (octet_length(browser_sha256) = 32)
 );
 COMMENT ON TABLE sign_in_requests IS
     'E-mail addresses, known or not, for which somebody wants a link to sign in';
@@ -70,6 +71,8 @@ COMMENT ON COLUMN sign_in_requests.address IS 'In lower case';
 COMMENT ON COLUMN sign_in_requests.asked_at IS 'Database clock';
 COMMENT ON COLUMN sign_in_requests.asked_by IS
     'The client; of an IPv6 address the network, of which clients have many addresses';
+COMMENT ON COLUMN sign_in_requests.browser_sha256 IS
+    'SHA-256 of what the browser keeps that has asked';
 
 CREATE FUNCTION note_news() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -229,13 +232,13 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 $$;
 COMMENT ON FUNCTION end_letter IS 'Notes what came of an attempt: sent, if there is no failure';
 
-CREATE FUNCTION ask_sign_in_link(given text, client inet) RETURNS void
+CREATE FUNCTION ask_sign_in_link(given text, client inet, browser bytea) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH asking AS (
         SELECT network(set_masklen(client, CASE family(client) WHEN 4 THEN 32 ELSE 64 END)) AS by
     )
-    INSERT INTO sign_in_requests (address, asked_by)
-    SELECT lower(given), by FROM asking WHERE char_length(given) BETWEEN 3 AND 200
+    INSERT INTO sign_in_requests (address, asked_by, browser_sha256)
+    SELECT lower(given), by, browser FROM asking WHERE char_length(given) BETWEEN 3 AND 200
         AND (SELECT count(*) FROM sign_in_requests r WHERE r.asked_by = by) < 10
         AND (SELECT count(*) FROM sign_in_requests) < 1000
     ON CONFLICT DO NOTHING
@@ -247,23 +250,24 @@ COMMENT ON FUNCTION ask_sign_in_link IS
 CREATE FUNCTION answer_sign_in_request(link bytea) RETURNS TABLE (address text, is_known boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-    asked text;
+    asked sign_in_requests;
     known users;
 BEGIN
     DELETE FROM sign_in_links WHERE expires_at < clock_timestamp();
     DELETE FROM sign_in_requests r WHERE r.address = (
         SELECT one.address FROM sign_in_requests one ORDER BY one.asked_at LIMIT 1
         FOR UPDATE SKIP LOCKED)
-    RETURNING r.address INTO asked;
-    IF asked IS NULL THEN
+    RETURNING r.* INTO asked;
+    IF asked.address IS NULL THEN
         RETURN;
     END IF;
-    SELECT * INTO known FROM users u WHERE lower(u.email) = asked AND (SELECT count(*)
+    SELECT * INTO known FROM users u WHERE lower(u.email) = asked.address AND (SELECT count(*)
         FROM sign_in_links l WHERE l.user_id = u.user_id AND l.expires_at > clock_timestamp()) < 3;
     IF FOUND THEN
-        INSERT INTO sign_in_links (token_sha256, user_id) VALUES (link, known.user_id);
+        INSERT INTO sign_in_links (token_sha256, user_id, browser_sha256)
+        VALUES (link, known.user_id, asked.browser_sha256);
     END IF;
-    RETURN QUERY SELECT coalesce(known.email, asked), known.user_id IS NOT NULL;
+    RETURN QUERY SELECT coalesce(known.email, asked.address), known.user_id IS NOT NULL;
 END
 $$;
 COMMENT ON FUNCTION answer_sign_in_request IS

@@ -73,9 +73,14 @@ impl Visitor {
         let (_, token) = link.split_once("token=").unwrap();
         let signed_in = visitor.send("/sign-in", &[("token", token)]).await;
         assert_eq!(signed_in.status(), StatusCode::SEE_OTHER);
-        let cookie = signed_in.headers()["set-cookie"].to_str().unwrap();
-        visitor.cookie = cookie.split(';').next().unwrap().to_owned();
+        visitor.keep(&signed_in);
         visitor
+    }
+
+    /// Keeps the cookie that an answer sets, and no other one.
+    pub fn keep(&mut self, answer: &Response) {
+        let cookie = answer.headers()["set-cookie"].to_str().unwrap();
+        self.cookie = cookie.split(';').next().unwrap().to_owned();
     }
 
     pub fn new(url: &str) -> Self {

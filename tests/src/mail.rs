@@ -18,6 +18,16 @@ pub struct Mail {
     pub text: String,
 }
 
+impl Mail {
+    /// The token of the link to sign in that it brings.
+    pub fn token(&self) -> String {
+        // Quoted-printable text breaks lines and writes = as =3D.
+        let text = self.text.replace("=\r\n", "").replace("=3D", "=");
+        let (_, token) = text.split_once("/sign-in?token=").unwrap();
+        token.split_whitespace().next().unwrap().to_owned()
+    }
+}
+
 /// A mail server.
 #[derive(Clone)]
 pub struct MailServer {

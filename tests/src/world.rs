@@ -171,7 +171,8 @@ impl World {
     pub async fn person(&self, user: UserId) -> Operator {
         let link = self.operator().await.make_sign_in_link(user).await;
         let (desk, address) = (self.desk(), || "192.0.2.7".to_owned());
-        let session = Operator::begin_session(&desk, &link.unwrap().token, address()).await;
+        let session =
+            Operator::begin_session(&desk, &link.unwrap().token, "192.0.2.7".into()).await;
         let session = session.unwrap().expect("the link is new");
         let person = Operator::in_session(&desk, &session, address(), Orderer::default()).await;
         person.unwrap().expect("the session lives")

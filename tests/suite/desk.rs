@@ -28,7 +28,7 @@ async fn people_sign_in_and_out() {
             outside
                 .page(path)
                 .await
-                .contains("<button>Sign in</button>")
+                .contains("<button>Sign in as ada@example.com</button>")
         );
     }
     let (_, token) = path.split_once("token=").unwrap();
@@ -320,13 +320,14 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
         .await
         .account_id;
     let desk = Desk::start(world).await;
+    let owner = world.operator().await.user(form.owner).await.unwrap().email;
     for (reader, width, name) in readers {
         let waiting = world.waiting(form.workspace).await;
         let (question, run) = (waiting[0].approval_id, waiting[0].run_id);
         let browser = Browser::start_for(engine, *width, 900, *reader).await;
         browser.open(&desk.link(world, form.owner).await).await;
         browser.assert_usable(&format!("desk-sign-in-{name}")).await;
-        browser.press("Sign in").await;
+        browser.press(&format!("Sign in as {owner}")).await;
         browser.await_text("waiting, the oldest first").await;
         browser.assert_usable(&format!("desk-waiting-{name}")).await;
         for (path, room) in [

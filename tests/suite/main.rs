@@ -27,6 +27,7 @@ mod dependencies;
 mod desk;
 mod desk_places;
 mod desk_rooms;
+mod desk_sign_in;
 mod desk_texts;
 mod doctor;
 mod documentation;

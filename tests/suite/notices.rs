@@ -250,6 +250,8 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     world.order("user create --email Ada@example.com --name Ada");
     let mut ada = Visitor::new(&desk.url);
     assert!(ada.page("/sign-in").await.contains("Your e-mail address"));
+    let asked = ada.send("/sign-in/link", &[("email", "nobody@example.com")]);
+    ada.keep(&asked.await);
     let ask = async |address: &str| {
         let answer = ada.send("/sign-in/link", &[("email", address)]).await;
         assert_eq!(answer.status(), StatusCode::OK);
@@ -269,9 +271,9 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     assert_eq!(world.count(links).await, 3, "not without end");
     // A client that asks for everybody keeps nobody else waiting.
     let flood = "BEGIN;
-        SELECT ask_sign_in_link(n || '@example.com', ('2001:db8::' || n)::inet)
+        SELECT ask_sign_in_link(n || '@example.com', ('2001:db8::' || n)::inet, sha256('b'))
             FROM generate_series(1, 99) n;
-        SELECT ask_sign_in_link('ada@example.com', '192.0.2.7')";
+        SELECT ask_sign_in_link('ada@example.com', '192.0.2.7', sha256('b'))";
     world.database.batch_execute(flood).await.unwrap();
     let asked = world
         .database
@@ -285,13 +287,33 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
         mails.iter().all(|mail| mail.to == "Ada@example.com"),
         "{mails:?}"
     );
-    // Quoted-printable text breaks lines and writes = as =3D.
-    let text = mails[0].text.replace("=\r\n", "").replace("=3D", "=");
-    let (_, token) = text.split_once("/sign-in?token=").unwrap();
-    let token = token.split_whitespace().next().unwrap();
-    let signed_in = ada.send("/sign-in", &[("token", token)]).await;
-    let cookie = signed_in.headers()["set-cookie"].to_str().unwrap();
-    ada.cookie = cookie.split(';').next().unwrap().to_owned();
+    let token = mails[0].token();
+    // Another browser than the one that has asked must know for whom.
+    let mut other = Visitor::new(&desk.url);
+    let elsewhere = other.page(&format!("/sign-in?token={token}")).await;
+    assert!(
+        elsewhere.contains("in another browser") && !elsewhere.contains("Ada@"),
+        "{elsewhere}"
+    );
+    let here = ada.page(&format!("/sign-in?token={token}")).await;
+    assert!(
+        here.contains("<button>Sign in as Ada@example.com</button>"),
+        "{here}"
+    );
+    for (given, told) in [
+        ("", "in another browser"),
+        ("eve@example.com", "not sent to eve@"),
+    ] {
+        let form = [("token", token.as_str()), ("email", given)];
+        let refused = other.send("/sign-in", &form).await;
+        assert!(!refused.headers().contains_key("set-cookie"), "{given}");
+        assert!(refused.text().await.unwrap().contains(told), "{given}");
+    }
+    let form = [("token", token.as_str()), ("email", " ada@EXAMPLE.com")];
+    other.keep(&other.send("/sign-in", &form).await);
+    assert!(other.page("/").await.contains("Nothing waits for you"));
+    let token = mails[1].token();
+    ada.keep(&ada.send("/sign-in", &[("token", &token)]).await);
     assert!(ada.page("/").await.contains("Nothing waits for you"));
     let entries = world.order("audit list");
     let signed_in = |entry: &&Value| entry["command"] == "sign in";

@@ -474,6 +474,7 @@ async fn the_rows_of_others_do_not_change() {
         "remove_member",
         "retry_run",
         "settled_position",
+        "sign_in_link",
         "workspaces_as",
     ];
     assert_eq!(functions, meant);
@@ -571,7 +572,7 @@ async fn a_session_that_is_beginning_ends_too() {
         let hash = hex::encode(link.token.hash());
         let desk = world.session(Role::Desk).await;
         let begin = format!(
-            "BEGIN; SELECT begin_session('\\x{hash}', '\\x{}')",
+            "BEGIN; SELECT begin_session('\\x{hash}', NULL, NULL, NULL, '\\x{}')",
             "07".repeat(32)
         );
         desk.batch_execute(&begin).await.unwrap();

@@ -10,7 +10,7 @@ use hyper::{
     http::request::Parts,
 };
 use letterbox_common::{Token, process::client_address::ClientAddress};
-use letterbox_operator::MAX_REASON;
+use letterbox_operator::{Browser, MAX_REASON};
 use url::form_urlencoded;
 
 use crate::{
@@ -156,6 +156,8 @@ pub(crate) struct Asked {
     pub(crate) session: Option<Token>,
     /// What a sign-in by an issuer began with, if the browser has kept it.
     pub(crate) begun: Option<String>,
+    /// What the browser was given when it asked for a link.
+    asked_with: Option<Token>,
     /// What letting Letterbox in for an account began with.
     pub(crate) letting_in: Option<String>,
     /// Of the client.
@@ -191,9 +193,20 @@ impl Asked {
             form: Values::default(),
             session: session::token_in(&head.headers, desk.is_https()),
             begun: begun(Begun::SignIn).map(str::to_owned),
+            asked_with: begun(Begun::Link).and_then(Token::parse),
             letting_in: begun(Begun::LetIn).map(str::to_owned),
             address: address.to_string(),
             client: address.into(),
         })
+    }
+
+    /// The browser, for somebody who signs in.
+    pub(crate) fn browser(&self) -> Browser {
+        Browser {
+            address: self.address.clone(),
+            session: self.session.clone(),
+            asked_with: self.asked_with.clone(),
+            email: self.form.get("email").map(|email| email.trim().to_owned()),
+        }
     }
 }

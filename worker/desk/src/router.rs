@@ -59,7 +59,7 @@ async fn at_the_door(
     }
     let path: Vec<&str> = asked.path.split('/').skip(1).collect();
     match (asked.is_post, path.as_slice()) {
-        (false, ["sign-in"]) => Ok(sign_in::ask(desk, &asked)),
+        (false, ["sign-in"]) => sign_in::ask(desk, &asked).await,
         (true, ["sign-in"]) => sign_in::sign_in(desk, &asked).await,
         (false, ["sign-in", "oidc"]) => sign_in::ask_issuer(desk).await,
         (false, ["sign-in", "oidc", "callback"]) => sign_in::come_back(desk, &asked).await,

@@ -24,6 +24,8 @@ fn name(is_https: bool) -> &'static str {
 pub(crate) enum Begun {
     /// Signing in by an issuer.
     SignIn,
+    /// Signing in by a link that comes by e-mail.
+    Link,
     /// Letting Letterbox in for an account.
     LetIn,
 }
@@ -34,6 +36,8 @@ impl Begun {
         match (self, is_https) {
             (Self::SignIn, true) => "__Host-letterbox-sign-in",
             (Self::SignIn, false) => "letterbox-sign-in",
+            (Self::Link, true) => "__Host-letterbox-link",
+            (Self::Link, false) => "letterbox-link",
             (Self::LetIn, true) => "__Host-letterbox-let-in",
             (Self::LetIn, false) => "letterbox-let-in",
         }

@@ -70,7 +70,7 @@ pub use self::{
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
-    sessions::{Issuer, Person, SignInLink, SignedOut, Vouched},
+    sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
     submission::Submission,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{Token, ids::UserId};
-use letterbox_database::{Database, Statement, from_row, replace_nul, statements};
+use letterbox_database::{Database, Statement, from_row, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -36,13 +36,16 @@ FROM issuers i ORDER BY i.issuer";
     UNBIND_ISSUER = unbind_issuer "DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
 
     /// Begins a session for whom an issuer knows.
-    BEGIN_SESSION_BY = begin_session_by "SELECT begin_session_by($1, $2, $3, $4) AS user_id";
+    BEGIN_SESSION_BY = begin_session_by "SELECT begin_session_by($1, $2, $3, $4, $5) AS user_id";
+
+    /// Whose session a link begins.
+    LIVING_LINK = sign_in_link "SELECT email, is_here FROM sign_in_link($1, $2)";
 
     /// Begins a session for a link, which is used up.
-    BEGIN_SESSION = begin_session "SELECT begin_session($1, $2) AS user_id";
+    BEGIN_SESSION = begin_session "SELECT begin_session($1, $2, $3, $4, $5) AS user_id";
 
     /// Has a link sent to whoever has an e-mail address, if it is a user's.
-    ASK_SIGN_IN_LINK = ask_sign_in_link "SELECT ask_sign_in_link($1, $2::text::inet)";
+    ASK_SIGN_IN_LINK = ask_sign_in_link "SELECT ask_sign_in_link($1, $2::text::inet, $3)";
 
     /// Who acts; notes that their session is in use.
     GREET = greet "SELECT user_id, email, name FROM greet()";
@@ -55,6 +58,7 @@ FROM issuers i ORDER BY i.issuer";
 pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
     &BEGIN_SESSION,
     &BEGIN_SESSION_BY,
+    &LIVING_LINK,
     &ASK_SIGN_IN_LINK,
     &GREET,
     &END_SESSION,
@@ -86,6 +90,50 @@ pub struct SignInLink {
     pub expires_at: Timestamp,
     /// What the link carries. It is not stored.
     pub token: Token,
+}
+
+/// Whose session a link begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LivingLink {
+    /// The user's e-mail address.
+    pub email: String,
+    /// Whether this browser may begin it; otherwise whoever does must know the address.
+    pub is_here: bool,
+}
+
+from_row!(LivingLink { email, is_here });
+
+/// The browser in which somebody signs in.
+#[derive(Debug, Clone, Default)]
+pub struct Browser {
+    /// The network address of the client.
+    pub address: String,
+    /// The session that it has, which ends when another begins.
+    pub session: Option<Token>,
+    /// What it keeps since it has asked for a link.
+    pub asked_with: Option<Token>,
+    /// The e-mail address that was given in it.
+    pub email: Option<String>,
+}
+
+impl Browser {
+    fn former(&self) -> Option<[u8; 32]> {
+        self.session.as_ref().map(Token::hash)
+    }
+
+    fn asked_with(&self) -> Option<[u8; 32]> {
+        self.asked_with.as_ref().map(Token::hash)
+    }
+}
+
+impl From<&str> for Browser {
+    /// One that has and keeps nothing, at this network address.
+    fn from(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// What a sign-out ended.
@@ -121,10 +169,10 @@ pub struct Vouched {
     pub email: Option<String>,
 }
 
-/// The desk, where somebody signs in from an address.
-fn signing_in(desk: &Database, address: String) -> Database {
+/// The desk, where somebody signs in.
+fn signing_in(desk: &Database, browser: &Browser) -> Database {
     desk.saying([
-        ("letterbox.address", address),
+        ("letterbox.address", browser.address.clone()),
         ("letterbox.command", "sign in".to_owned()),
     ])
 }
@@ -215,47 +263,72 @@ impl Operator {
     pub async fn begin_session_by(
         desk: &Database,
         vouched: &Vouched,
-        address: String,
+        browser: Browser,
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
-        let hash = session.hash();
-        let (user,): (Option<UserId>,) = signing_in(desk, address)
+        let (hash, former) = (session.hash(), browser.former());
+        let (user,): (Option<UserId>,) = signing_in(desk, &browser)
             .fetch_one(
                 &BEGIN_SESSION_BY,
                 &[
                     /* $1 issuer */ &vouched.issuer,
                     /* $2 subject */ &vouched.subject,
                     /* $3 email */ &vouched.email,
-                    /* $4 session */ &hash.as_slice(),
+                    /* $4 former */ &former.as_ref().map(<[u8; 32]>::as_slice),
+                    /* $5 session */ &hash.as_slice(),
                 ],
             )
             .await?;
         Ok(user.map(|_| session))
     }
 
+    /// Whose session a link begins, which is not used up by this. `None` if the link is used, over
+    /// or unknown.
+    ///
+    /// # Errors
+    /// When the database can't be asked.
+    pub async fn living_link(
+        desk: &Database,
+        link: &Token,
+        browser: &Browser,
+    ) -> Result<Option<LivingLink>, OperatorError> {
+        let (link, browser) = (link.hash(), browser.asked_with());
+        let browser = browser.as_ref().map(<[u8; 32]>::as_slice);
+        let found = desk.fetch_optional(&LIVING_LINK, &[&link.as_slice(), &browser]);
+        Ok(found.await?)
+    }
+
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
-    /// is used, over or unknown.
+    /// is used, over or unknown; or if it was asked for in another browser, and not by the address
+    /// that was given in this one.
     ///
     /// # Errors
     /// When the database can't be asked.
     pub async fn begin_session(
         desk: &Database,
         link: &Token,
-        address: String,
+        browser: Browser,
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
-        let hashes = (link.hash(), session.hash());
-        let (user,): (Option<UserId>,) = signing_in(desk, address)
+        let (link, hash) = (link.hash(), session.hash());
+        let (former, asked_with) = (browser.former(), browser.asked_with());
+        let (user,): (Option<UserId>,) = signing_in(desk, &browser)
             .fetch_one(
                 &BEGIN_SESSION,
-                &[&hashes.0.as_slice(), &hashes.1.as_slice()],
+                &[
+                    /* $1 link */ &link.as_slice(),
+                    /* $2 browser */ &asked_with.as_ref().map(<[u8; 32]>::as_slice),
+                    /* $3 email */ &browser.email,
+                    /* $4 former */ &former.as_ref().map(<[u8; 32]>::as_slice),
+                    /* $5 session */ &hash.as_slice(),
+                ],
             )
             .await?;
         Ok(user.map(|_| session))
     }
 
-    /// Has a link to sign in sent to an e-mail address, if it is a user's, for a client at this
-    /// network address. The caller learns nothing of that.
+    /// Has a link to sign in sent to an e-mail address, if it is a user's, for the browser that
+    /// keeps this token, of a client at this network address. The caller learns nothing of that.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -263,9 +336,11 @@ impl Operator {
         desk: &Database,
         email: &str,
         client: &str,
+        browser: &Token,
     ) -> Result<(), OperatorError> {
-        desk.execute(&ASK_SIGN_IN_LINK, &[&replace_nul(email), &client])
-            .await?;
+        let browser = browser.hash();
+        let asking = [&email as _, &client as _, &browser.as_slice() as _];
+        desk.execute(&ASK_SIGN_IN_LINK, &asking).await?;
         Ok(())
     }
 

@@ -158,8 +158,9 @@ impl Notices {
         }
         let desk = self.desk.as_str().trim_end_matches('/');
         let text = format!(
-            "Open this link and press \"Sign in\". It works once, within ten minutes:\n\n\
-             {desk}/sign-in?token={}\n\nIf you have not asked for it, leave it alone.\n",
+            "Open this link where you have asked for it; another browser wants your address first. \
+             It works once, within ten minutes:\n\n{desk}/sign-in?token={}\n\nIf you have not \
+             asked for it, leave it alone.\n",
             token.expose()
         );
         let id = uuid::Uuid::new_v4();

@@ -1,8 +1,10 @@
-//! The door: a link shows a page, and the button on it begins a session. Opening the link alone
-//! does nothing, since programs that look at mail open links, too.
+//! The door: a link shows a page, which says whose it is, and the button on it begins a session.
+//! Opening the link alone does nothing, since programs that look at mail open links, too. A link
+//! that was asked for by e-mail is for the browser that has asked: nobody can have somebody else
+//! begin a session that is not theirs.
 
 use letterbox_common::Token;
-use letterbox_operator::Operator;
+use letterbox_operator::{Operator, OperatorError, Orderer};
 use minijinja::{Value, context};
 
 use super::Visit;
@@ -15,11 +17,35 @@ use crate::{
 };
 
 /// The page behind a link, or one that says where links come from.
-pub(crate) fn ask(desk: &Desk, asked: &Asked) -> Response {
-    let token = asked.query.get("token").and_then(Token::parse);
-    let token = token.as_ref().map(Token::expose);
-    desk.pages
-        .outside("sign_in", "Sign in", context! { token, ..ways(desk) })
+pub(crate) async fn ask(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+    match asked.query.get("token") {
+        Some(token) => behind(desk, asked, token).await,
+        None => Ok(desk.pages.outside("sign_in", "Sign in", ways(desk))),
+    }
+}
+
+/// The page behind a link: whose session it begins, and whose it ends here.
+async fn behind(desk: &Desk, asked: &Asked, token: &str) -> Result<Response, Trouble> {
+    let link = match Token::parse(token) {
+        Some(token) => Operator::living_link(&desk.database, &token, &asked.browser()).await?,
+        None => None,
+    };
+    let Some(link) = link else {
+        let found = context! { is_over => true, ..ways(desk) };
+        return Ok(desk.pages.outside("sign_in", "Sign in", found));
+    };
+    let former = match &asked.session {
+        Some(session) => {
+            let (address, nothing) = (asked.address.clone(), Orderer::default());
+            Operator::in_session(&desk.database, session, address, nothing).await?
+        }
+        None => None,
+    };
+    let former = former.as_ref().and_then(Operator::person);
+    let former = former.map(|person| &person.email);
+    let given = asked.form.get("email");
+    let found = context! { token, link, former, given };
+    Ok(desk.pages.outside("sign_in", "Sign in", found))
 }
 
 /// How people can sign in without a link of an operator's.
@@ -56,8 +82,7 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
             return Err(Trouble::Refused(words));
         }
     };
-    let address = asked.address.clone();
-    let session = Operator::begin_session_by(&desk.database, &vouched, address).await?;
+    let session = Operator::begin_session_by(&desk.database, &vouched, asked.browser()).await?;
     let session = session.ok_or_else(|| {
         let words = "You are no user here: whoever runs this Letterbox can make you one, with the \
             e-mail address that the issuer has verified.";
@@ -67,31 +92,34 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
     Ok(with_session(see("/"), session.expose(), desk).with_cookie(begun))
 }
 
-/// Has a link sent. The page is the same whoever asks, and for whom.
+/// Has a link sent, for this browser. The page is the same whoever asks, and for whom.
 pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
     if !desk.signs_in_by_email {
         return Err(Trouble::NotFound);
     }
-    let email = asked.form.get("email").ok_or(Trouble::Unreadable)?;
-    Operator::ask_sign_in_link(&desk.database, email.trim(), &asked.address).await?;
+    let browser = asked.browser();
+    let email = browser.email.ok_or(Trouble::Unreadable)?;
+    // Of several links that it asks for each is for it.
+    let asked_with = browser.asked_with.map_or_else(Token::generate, Ok);
+    let asked_with = asked_with.map_err(OperatorError::from)?;
+    Operator::ask_sign_in_link(&desk.database, &email, &asked.address, &asked_with).await?;
+    let cookie = session::begun_cookie(Begun::Link, asked_with.expose(), desk.is_https());
     let found = context! { is_asked => true };
-    Ok(desk.pages.outside("sign_in", "Sign in", found))
+    let page = desk.pages.outside("sign_in", "Sign in", found);
+    Ok(page.with_cookie(cookie))
 }
 
 /// Begins a session, in place of the one that the browser may have had.
 pub(crate) async fn sign_in(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
-    let token = asked.form.get("token").and_then(Token::parse);
-    let session = match &token {
-        Some(token) => {
-            Operator::begin_session(&desk.database, token, asked.address.clone()).await?
-        }
+    let given = asked.form.get("token").unwrap_or_default();
+    let session = match Token::parse(given) {
+        Some(link) => Operator::begin_session(&desk.database, &link, asked.browser()).await?,
         None => None,
     };
-    let Some(session) = session else {
-        let found = context! { is_over => true, ..ways(desk) };
-        return Ok(desk.pages.outside("sign_in", "Sign in", found));
-    };
-    Ok(with_session(see("/"), session.expose(), desk))
+    match session {
+        Some(session) => Ok(with_session(see("/"), session.expose(), desk)),
+        None => behind(desk, asked, given).await,
+    }
 }
 
 /// Ends the session everywhere.

@@ -1,0 +1,95 @@
+//! Whose session a link begins, and what becomes of the session that the browser had.
+
+use letterbox_operator::{Browser, Operator, Orderer, Vouched};
+use letterbox_tests::{Desk, World};
+use reqwest::StatusCode;
+
+/// The page behind a link says as whom it signs in, and who is signed in there already; who goes on
+/// ends that session, for everybody who has it. Only looking ends nothing, and uses nothing up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
+    let world = World::new().await;
+    let desk = Desk::start(&world).await;
+    for name in ["ada", "bob"] {
+        world.order(format!(
+            "user create --email {name}@example.com --name {name}"
+        ));
+    }
+    let mut browser = desk.visitor(&world, "bob@example.com").await;
+    let before = browser.cookie.clone();
+    let link = desk.link(&world, "ada@example.com").await;
+    let path = link.strip_prefix(&desk.url).unwrap();
+    let http = reqwest::Client::new();
+    assert_eq!(
+        http.head(&link).send().await.unwrap().status(),
+        StatusCode::OK
+    );
+    let page = browser.page(path).await;
+    assert!(page.contains("Sign in as ada@example.com"), "{page}");
+    assert!(
+        page.contains("You are signed in here as bob@example.com"),
+        "{page}"
+    );
+    assert_eq!(
+        browser.get("/").await.status(),
+        StatusCode::OK,
+        "looking ends nothing"
+    );
+
+    let (_, token) = path.split_once("token=").unwrap();
+    browser.keep(&browser.send("/sign-in", &[("token", token)]).await);
+    assert!(
+        browser
+            .page("/")
+            .await
+            .contains("<span class=\"who\">ada</span>")
+    );
+    assert_eq!(world.count("SELECT count(*) FROM sessions").await, 1);
+    browser.cookie = before;
+    assert_eq!(
+        browser.get("/").await.status(),
+        StatusCode::SEE_OTHER,
+        "ended at the server"
+    );
+    let over = browser.page(path).await;
+    assert!(
+        over.contains("This link is over") && !over.contains("ada@"),
+        "{over}"
+    );
+}
+
+/// So does a sign-in by an issuer; a link that is nobody's ends no session.
+#[tokio::test]
+async fn only_a_session_that_begins_ends_another() {
+    let world = World::new().await;
+    let (operator, desk) = (world.operator().await, world.desk());
+    let ada = operator
+        .create_user("ada@example.com", "Ada")
+        .await
+        .unwrap()
+        .user_id;
+    let link = operator.make_sign_in_link(ada).await.unwrap().token;
+    let former = Operator::begin_session(&desk, &link, "192.0.2.7".into()).await;
+    let former = former.unwrap().unwrap();
+    let lives = async || {
+        let nothing = Orderer::default();
+        let person = Operator::in_session(&desk, &former, "192.0.2.7".into(), nothing).await;
+        person.unwrap().is_some()
+    };
+    let browser = || Browser {
+        session: Some(former.clone()),
+        ..Browser::from("192.0.2.7")
+    };
+    let used = Operator::begin_session(&desk, &link, browser()).await;
+    assert!(used.unwrap().is_none() && lives().await);
+    let vouched = Vouched {
+        issuer: "https://issuer.example".to_owned(),
+        subject: "ada".to_owned(),
+        email: Some("ada@example.com".to_owned()),
+    };
+    let untrusted = Operator::begin_session_by(&desk, &vouched, browser()).await;
+    assert!(untrusted.unwrap().is_none() && lives().await);
+    operator.trust_issuer(&vouched.issuer).await.unwrap();
+    let begun = Operator::begin_session_by(&desk, &vouched, browser()).await;
+    assert!(begun.unwrap().is_some() && !lives().await);
+}
