@@ -110,6 +110,7 @@ COMMENT ON FUNCTION demand_control IS
 
 CREATE FUNCTION add_session(session bytea, whose uuid, proof text, former bytea) RETURNS uuid
 LANGUAGE sql SET search_path FROM CURRENT AS $$
+    UPDATE users u SET has_signed_in = true WHERE u.user_id = whose AND NOT u.has_signed_in;
     WITH over AS (
         DELETE FROM sessions s WHERE whose IS NOT NULL AND (s.token_sha256 = former
             OR s.user_id = whose AND NOT EXISTS (SELECT FROM living_sessions l
@@ -187,10 +188,12 @@ BEGIN
     WHERE s.token_sha256 = decode(current_setting('letterbox.session', true), 'hex')
       AND s.seen_at < clock_timestamp() - interval '1 minute'
       AND EXISTS (SELECT FROM living_sessions l WHERE l.token_sha256 = s.token_sha256);
+    PERFORM letters_are_seen(a.user_id) FROM acting() a;
     RETURN QUERY SELECT u.user_id, u.email, u.name FROM acting() JOIN users u USING (user_id);
 END
 $$;
-COMMENT ON FUNCTION greet IS 'Who acts; notes that their session is in use';
+COMMENT ON FUNCTION greet IS
+    'Who acts; notes that their session is in use, and that they have seen what they were told';
 
 CREATE FUNCTION end_session() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -450,6 +453,9 @@ BEGIN
     IF NOT is_operator() AND tenant <> ALL (workspaces_as('owner')) THEN
         RAISE EXCEPTION 'only an owner of the workspace asks somebody in'
             USING ERRCODE = 'insufficient_privilege';
+    ELSIF NOT is_operator()
+        AND (SELECT count(*) FROM members m WHERE m.workspace_id = tenant) >= 1000 THEN
+        RAISE EXCEPTION 'the workspace has 1,000 members' USING ERRCODE = 'program_limit_exceeded';
     END IF;
     INSERT INTO users (user_id, email, name) VALUES (fresh, address, called)
     ON CONFLICT (lower(email)) DO NOTHING;

@@ -38,6 +38,7 @@ CREATE TABLE letters (
     attempts         integer NOT NULL DEFAULT 0,
     sent_at          timestamptz,
     error            text,
+    is_seen          boolean NOT NULL DEFAULT false,
     PRIMARY KEY (workspace_id, letter_id),
     CONSTRAINT letters_have_a_recipient CHECK ((user_id IS NULL) <> (account_id IS NULL))
 );
@@ -56,8 +57,19 @@ COMMENT ON COLUMN letters.due_at IS 'When it is tried next';
 COMMENT ON COLUMN letters.attempts IS 'How often it was tried';
 COMMENT ON COLUMN letters.sent_at IS 'When it was taken; null before';
 COMMENT ON COLUMN letters.error IS 'Why the last attempt failed';
+COMMENT ON COLUMN letters.is_seen IS
+    'Whether its user was here since: the more are not seen, the longer is the pause';
 CREATE INDEX letters_by_time ON letters (made_at);
 CREATE INDEX letters_due ON letters (due_at) WHERE sent_at IS NULL AND attempts < 12;
+CREATE INDEX letters_unseen ON letters (user_id) WHERE NOT is_seen;
+
+CREATE VIEW told_by_mail AS
+SELECT m.workspace_id, m.user_id
+FROM members m JOIN workspaces w USING (workspace_id) JOIN users u USING (user_id)
+WHERE w.notify_by_email AND m.deactivated_at IS NULL AND m.role IN ('owner', 'editor')
+    AND u.has_signed_in;
+COMMENT ON VIEW told_by_mail IS
+    'Who gets notices by e-mail: nobody whom others have named, and who has never been here';
 
 CREATE TABLE sign_in_requests (
     address        text PRIMARY KEY CHECK (char_length(address) BETWEEN 3 AND 200),
@@ -171,22 +183,37 @@ BEGIN
                 count(DISTINCT subject_id) FILTER (WHERE kind = 'ended_link') AS links
             FROM told
         ), recipients AS (
-            SELECT m.user_id, NULL::uuid AS account_id
-            FROM members m JOIN workspaces w USING (workspace_id)
-            WHERE m.workspace_id = tenant AND m.deactivated_at IS NULL
-                AND m.role IN ('owner', 'editor') AND w.notify_by_email
+            SELECT t.user_id, NULL::uuid AS account_id, (
+                SELECT max(coalesce(l.sent_at, l.due_at)) + make_interval(secs =>
+                    least(seconds * 2 ^ least(count(*) - 1, 30), 3600))
+                FROM letters l
+                WHERE l.workspace_id = tenant AND l.user_id = t.user_id AND NOT l.is_seen
+            ) AS not_before
+            FROM told_by_mail t WHERE t.workspace_id = tenant
             UNION ALL
-            SELECT NULL, a.account_id FROM workspaces w
+            SELECT NULL, a.account_id, NULL FROM workspaces w
             JOIN connected_accounts a
                 ON a.workspace_id = w.workspace_id AND a.account_id = w.notify_account
                 AND a.disconnected_at IS NULL
             WHERE w.workspace_id = tenant
+        ), added AS (
+            -- One that waits for its time tells of this, too.
+            UPDATE letters l SET questions = l.questions + c.questions,
+                failures = l.failures + c.failures,
+                refused_accounts = l.refused_accounts + c.accounts,
+                ended_links = l.ended_links + c.links
+            FROM counted c
+            WHERE l.workspace_id = tenant AND l.user_id IS NOT NULL AND l.sent_at IS NULL
+                AND l.attempts = 0
+            RETURNING l.user_id
         )
         INSERT INTO letters (workspace_id, user_id, account_id, questions, failures,
-            refused_accounts, ended_links)
-        SELECT tenant, r.user_id, r.account_id, c.questions, c.failures, c.accounts, c.links
+            refused_accounts, ended_links, due_at)
+        SELECT tenant, r.user_id, r.account_id, c.questions, c.failures, c.accounts, c.links,
+            greatest(clock_timestamp(), r.not_before)
         FROM recipients r CROSS JOIN counted c
-        WHERE c.questions + c.failures + c.accounts + c.links > 0;
+        WHERE c.questions + c.failures + c.accounts + c.links > 0
+            AND NOT EXISTS (SELECT FROM added WHERE added.user_id = r.user_id);
         GET DIAGNOSTICS more = ROW_COUNT;
         written := written + more;
     END LOOP;
@@ -195,7 +222,28 @@ END
 $$;
 COMMENT ON FUNCTION write_letters IS
     'Writes letters of what has happened, a minute after the first of it, and at most one a minute '
-    'to each who is to be told; returns how many';
+    'to each who is to be told; to a person who does not look, each after twice the pause, up to '
+    'an hour; returns how many';
+
+CREATE FUNCTION letters_are_seen(whose uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    UPDATE letters SET is_seen = true, due_at = CASE WHEN sent_at IS NULL AND attempts = 0
+        THEN least(due_at, clock_timestamp()) ELSE due_at END
+    WHERE user_id = whose AND NOT is_seen
+$$;
+COMMENT ON FUNCTION letters_are_seen IS
+    'Notes that a user looks at what waits, so that they are told without a pause again';
+
+CREATE FUNCTION see_letters() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM letters_are_seen(NEW.decided_by);
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION see_letters IS 'Whoever answers a question has seen what they were told';
+CREATE TRIGGER see_letters AFTER UPDATE OF decided_by ON approvals
+    FOR EACH ROW WHEN (NEW.decided_by IS NOT NULL) EXECUTE FUNCTION see_letters();
 
 CREATE FUNCTION take_letters(most integer) RETURNS TABLE (workspace_id uuid, letter_id uuid,
     workspace_name text, email text, account_id uuid, account_user uuid, base_url text,
@@ -205,6 +253,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH due AS (
         SELECT l.workspace_id, l.letter_id FROM letters l
         WHERE l.sent_at IS NULL AND l.attempts < 12 AND l.due_at <= clock_timestamp()
+            AND (l.user_id IS NULL OR EXISTS (SELECT FROM told_by_mail t
+                WHERE t.workspace_id = l.workspace_id AND t.user_id = l.user_id))
         ORDER BY l.due_at LIMIT most FOR UPDATE SKIP LOCKED
     ), taken AS (
         -- Whoever took it may have died: it is tried again then.
@@ -274,8 +324,8 @@ COMMENT ON FUNCTION answer_sign_in_request IS
     'Takes the oldest request and makes the link with this hash, if the address is a user''s who '
     'has not asked three times within ten minutes; no row if there is none';
 
-REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters, take_letters,
-    end_letter, ask_sign_in_link, answer_sign_in_request FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters,
+    letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link, answer_sign_in_request FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION write_letters, take_letters, end_letter, answer_sign_in_request
     TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION ask_sign_in_link TO letterbox_desk;

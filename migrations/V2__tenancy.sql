@@ -7,16 +7,19 @@
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TABLE users (
-    user_id    uuid PRIMARY KEY,
-    email      text NOT NULL CHECK (char_length(email) BETWEEN 3 AND 200),
-    name       text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
-    created_at timestamptz NOT NULL DEFAULT now()
+    user_id       uuid PRIMARY KEY,
+    email         text NOT NULL CHECK (char_length(email) BETWEEN 3 AND 200),
+    name          text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    has_signed_in boolean NOT NULL DEFAULT false
 );
 COMMENT ON TABLE users IS 'A person. Not a tenant row: membership joins people to workspaces';
 COMMENT ON COLUMN users.user_id IS 'Identity under which the person''s workflows run';
 COMMENT ON COLUMN users.email IS 'As given; unique without regard to case';
 COMMENT ON COLUMN users.name IS 'Display name';
 COMMENT ON COLUMN users.created_at IS 'Database clock';
+COMMENT ON COLUMN users.has_signed_in IS
+    'Whether they have ever been here themselves: who has not gets no notices';
 CREATE UNIQUE INDEX users_email_key ON users (lower(email));
 
 CREATE TABLE workspaces (

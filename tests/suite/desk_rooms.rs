@@ -506,6 +506,36 @@ async fn owners_govern() {
     );
 }
 
+/// A workspace asks in a thousand people, and an operator those beyond.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_ask_in_so_many_and_no_more() {
+    let world = World::new().await;
+    let operator = world.operator().await;
+    let workspace = operator.create_workspace("Test", None).await.unwrap().workspace_id;
+    let boss = member(&world, workspace, "boss", MemberRole::Owner).await;
+    let many = format!(
+        "INSERT INTO users (user_id, email, name)
+            SELECT gen_random_uuid(), n || '@many.example', 'One' FROM generate_series(1, 998) n;
+        INSERT INTO members (workspace_id, user_id, role)
+            SELECT '{workspace}', user_id, 'viewer' FROM users WHERE email LIKE '%@many.example'"
+    );
+    world.database.batch_execute(&many).await.unwrap();
+    let desk = Desk::start(&world).await;
+    let boss = desk.visitor(&world, boss).await;
+    let at = workspace.to_string();
+    let ask = async |email: &str| {
+        let form = [("workspace", at.as_str()), ("email", email), ("role", "viewer")];
+        boss.order("/people", &form).await
+    };
+    place(&ask("last@example.com").await);
+    let users = world.count("SELECT count(*) FROM users").await;
+    let refused = ask("further@example.com").await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(refused.text().await.unwrap().contains("an operator adds further ones"));
+    assert_eq!(world.count("SELECT count(*) FROM users").await, users);
+    member(&world, workspace, "further", MemberRole::Viewer).await;
+}
+
 /// Every order of these rooms × every role, also of another workspace: what is not allowed changes
 /// nothing, and what is foreign is not there.
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 //! within a while, without a word of a stranger's. Links to sign in come the same way.
 
 use letterbox_common::states::MemberRole;
+use letterbox_database::Role;
 use letterbox_tests::{
     Desk, Form, MailServer, Peer, Process, Reply, Visitor, World, eventually, payload, post,
 };
@@ -32,6 +33,8 @@ impl Scene {
         let form = world
             .acting_form(&gateway, &peer.url, json!([post("send")]))
             .await;
+        // Nobody is written to who has never been here.
+        world.person(form.owner).await;
         Self {
             world,
             mail,
@@ -75,6 +78,8 @@ async fn a_flood_of_questions_is_few_letters() {
     }
     world.await_state("waiting_approval", 200).await;
     scene.await_mails(1).await;
+    // Who looks is told without a pause.
+    world.person(form.owner).await;
     scene.await_quiet().await;
     let (letters, span) = (
         "SELECT count(*) FROM letters",
@@ -129,6 +134,80 @@ async fn a_question_that_is_asked_again_is_told() {
     scene.await_quiet().await;
     let questions = world.count("SELECT sum(questions) FROM letters").await;
     assert_eq!(questions, 2);
+}
+
+/// A person who has never signed in gets nothing, and one who does not look is told in longer and
+/// longer pauses, up to an hour: of everything, in the one letter that waits. Who looks is told at
+/// once, and without a pause again.
+#[tokio::test]
+async fn who_does_not_look_is_told_in_longer_pauses() {
+    let world = World::new().await;
+    let operator = world.operator().await;
+    let workspace = operator
+        .create_workspace("Test", None)
+        .await
+        .unwrap()
+        .workspace_id;
+    let mut owners = Vec::new();
+    for email in ["ada@example.com", "never@example.com"] {
+        let owner = operator.invite(workspace, email, "Owner", MemberRole::Owner);
+        owners.push(owner.await.unwrap().user_id);
+    }
+    let ada = owners[0];
+    let person = world.person(ada).await;
+    operator.notify_by_email(workspace, true).await.unwrap();
+    let worker = world.session(Role::Worker).await;
+    let happens = async || {
+        let news = format!(
+            "INSERT INTO news (workspace_id, kind, subject_id, happened_at)
+            VALUES ('{workspace}', 'failure', gen_random_uuid(), now() - interval '2 minutes')"
+        );
+        world.database.batch_execute(&news).await.unwrap();
+        worker
+            .execute("SELECT write_letters(60)", &[])
+            .await
+            .unwrap();
+    };
+    // As if each had been sent just now, and written long before.
+    let sent =
+        "UPDATE letters SET sent_at = now(), attempts = 1, made_at = now() - interval '1 day'";
+    let pause = "SELECT round(extract(epoch FROM due_at - now()))::bigint FROM letters
+        WHERE sent_at IS NULL";
+    for expected in [0, 60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
+        happens().await;
+        let pause = world.count(pause).await;
+        assert!((pause - expected).abs() < 5, "{pause} for {expected}");
+        // What comes meanwhile is told with it.
+        let long_ago = "UPDATE letters SET made_at = now() - interval '1 day'";
+        world.database.batch_execute(long_ago).await.unwrap();
+        happens().await;
+        let waiting = "SELECT sum(failures) FROM letters WHERE sent_at IS NULL";
+        assert_eq!(world.count(waiting).await, 2);
+        world.database.batch_execute(sent).await.unwrap();
+    }
+    let never = format!("SELECT count(*) FROM letters WHERE user_id <> '{ada}'");
+    assert_eq!(world.count(&never).await, 0);
+    happens().await;
+    let due = "SELECT count(*) FROM take_letters(10)";
+    assert_eq!(
+        worker.query_one(due, &[]).await.unwrap().get::<_, i64>(0),
+        0
+    );
+    // Looks: any order of a person's session begins with that.
+    world.person(ada).await;
+    assert_eq!(
+        worker.query_one(due, &[]).await.unwrap().get::<_, i64>(0),
+        1
+    );
+    world.database.batch_execute(sent).await.unwrap();
+    happens().await;
+    assert!(world.count(pause).await < 5);
+    // Who is no member any more, or wants no mail, is not told what was written before.
+    person.notify_by_email(workspace, false).await.unwrap();
+    assert_eq!(
+        worker.query_one(due, &[]).await.unwrap().get::<_, i64>(0),
+        0
+    );
 }
 
 /// What a mail server does not take is tried again, under the same id.
@@ -214,7 +293,7 @@ async fn a_link_that_nobody_has_ended_is_told() {
         "Boss",
         MemberRole::Owner,
     );
-    boss.await.unwrap();
+    world.person(boss.await.unwrap().user_id).await;
     operator
         .create_form_link(form.workflow, Default::default())
         .await

@@ -136,6 +136,9 @@ pub enum Reason {
     /// A user who is not a member can't be removed and can't have an account.
     #[error("the user is not a member of this workspace")]
     NotAMember,
+    /// An owner asks in so many people, and no more.
+    #[error("a workspace that has 1,000 members asks nobody in: an operator adds further ones")]
+    ManyMembers,
     /// A workflow can't be created for this owner.
     #[error("the owner must be a member of the workspace who may run workflows")]
     OwnerMustRun,

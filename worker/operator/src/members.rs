@@ -140,7 +140,8 @@ impl Operator {
     /// they were no user before.
     ///
     /// # Errors
-    /// When the address or the name is invalid, or there is no such workspace.
+    /// When the address or the name is invalid, there is no such workspace, or it has so many
+    /// members that only an operator adds more.
     pub async fn invite(
         &self,
         workspace: WorkspaceId,
@@ -150,10 +151,11 @@ impl Operator {
     ) -> Result<Member, OperatorError> {
         check_user(email, name)?;
         let fresh = UserId::generate();
-        let (user,) = self
+        let introduced = self
             .database
             .fetch_one(&INTRODUCE, &[&workspace, &fresh, &email, &name])
-            .await?;
+            .await;
+        let (user,) = introduced.explain(&SqlState::PROGRAM_LIMIT_EXCEEDED, Reason::ManyMembers)?;
         self.set_member(workspace, user, role, false).await
     }
 
