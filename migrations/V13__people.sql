@@ -210,12 +210,15 @@ BEGIN
     -- No session of theirs is just beginning then.
     PERFORM FROM users u WHERE u.user_id = whose FOR UPDATE;
     DELETE FROM sign_in_links l WHERE l.user_id = whose;
+    DELETE FROM subjects s WHERE s.user_id = whose;
     DELETE FROM sessions s WHERE s.user_id = whose;
     GET DIAGNOSTICS ended = ROW_COUNT;
     RETURN ended;
 END
 $$;
-COMMENT ON FUNCTION sign_out IS 'Ends the sessions of a user, and their links; returns how many';
+COMMENT ON FUNCTION sign_out IS
+    'Ends the sessions of a user, and their links, and forgets as whom issuers know them: a desk in '
+    'foreign hands may have bound that; returns how many sessions';
 
 CREATE FUNCTION changed_repeats(tenant uuid, submission uuid) RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -457,7 +460,9 @@ BEGIN
         AND (SELECT count(*) FROM members m WHERE m.workspace_id = tenant) >= 1000 THEN
         RAISE EXCEPTION 'the workspace has 1,000 members' USING ERRCODE = 'program_limit_exceeded';
     END IF;
-    INSERT INTO users (user_id, email, name) VALUES (fresh, address, called)
+    -- All workspaces see the name: only they themselves or an operator say it.
+    INSERT INTO users (user_id, email, name)
+    VALUES (fresh, address, CASE WHEN is_operator() THEN called ELSE address END)
     ON CONFLICT (lower(email)) DO NOTHING;
     SELECT u.user_id INTO known FROM users u WHERE lower(u.email) = lower(address);
     -- Without rights, until the owner says which.
@@ -468,9 +473,16 @@ END
 $$;
 COMMENT ON FUNCTION introduce IS
     'The user with this address, for an owner who wants to make them a member: a new one, if there '
-    'is none';
+    'is none, who is called like the address until they say their name';
+
+CREATE FUNCTION call_me(called text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    UPDATE users u SET name = called FROM acting() a WHERE u.user_id = a.user_id
+$$;
+COMMENT ON FUNCTION call_me IS 'Says the name of the person who acts';
 REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, is_known, remove_member,
-    introduce FROM PUBLIC;
+    introduce, call_me FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION call_me TO letterbox_person;
 GRANT EXECUTE ON FUNCTION is_mine, lock_owner, is_known, remove_member, introduce
     TO letterbox_operator, letterbox_desk;
 

@@ -375,14 +375,22 @@ async fn owners_govern() {
     let invited = [
         at,
         ("email", "new@example.com"),
-        ("name", "Newcomer"),
+        ("name", "Boss of all"),
         ("role", "viewer"),
     ];
     place(&boss.order("/people", &invited).await);
     let new = "SELECT user_id::text FROM users WHERE email = 'new@example.com'";
     let new: String = world.database.query_one(new, &[]).await.unwrap().get(0);
+    // Who asks somebody in does not say what everybody calls them: they do.
+    let called = "SELECT count(*) FROM users WHERE name = 'new@example.com'";
+    assert_eq!(world.count(called).await, 1);
+    let newcomer = desk.visitor(world, &new).await;
+    assert!(newcomer.page("/me").await.contains("as new@example.com"));
+    let nameless = newcomer.order("/me", &[("name", "\n")]).await;
+    assert_eq!(nameless.status(), StatusCode::BAD_REQUEST);
+    place(&newcomer.order("/me", &[("name", "Newcomer")]).await);
     assert!(boss.page("/people").await.contains("Newcomer"));
-    let wrong = [at, ("email", "nobody"), ("name", "N"), ("role", "viewer")];
+    let wrong = [at, ("email", "nobody"), ("role", "viewer")];
     let refused = boss.order("/people", &wrong).await;
     assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
     let set = [
@@ -511,7 +519,11 @@ async fn owners_govern() {
 async fn owners_ask_in_so_many_and_no_more() {
     let world = World::new().await;
     let operator = world.operator().await;
-    let workspace = operator.create_workspace("Test", None).await.unwrap().workspace_id;
+    let workspace = operator
+        .create_workspace("Test", None)
+        .await
+        .unwrap()
+        .workspace_id;
     let boss = member(&world, workspace, "boss", MemberRole::Owner).await;
     let many = format!(
         "INSERT INTO users (user_id, email, name)
@@ -524,14 +536,24 @@ async fn owners_ask_in_so_many_and_no_more() {
     let boss = desk.visitor(&world, boss).await;
     let at = workspace.to_string();
     let ask = async |email: &str| {
-        let form = [("workspace", at.as_str()), ("email", email), ("role", "viewer")];
+        let form = [
+            ("workspace", at.as_str()),
+            ("email", email),
+            ("role", "viewer"),
+        ];
         boss.order("/people", &form).await
     };
     place(&ask("last@example.com").await);
     let users = world.count("SELECT count(*) FROM users").await;
     let refused = ask("further@example.com").await;
     assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(refused.text().await.unwrap().contains("an operator adds further ones"));
+    assert!(
+        refused
+            .text()
+            .await
+            .unwrap()
+            .contains("an operator adds further ones")
+    );
     assert_eq!(world.count("SELECT count(*) FROM users").await, users);
     member(&world, workspace, "further", MemberRole::Viewer).await;
 }

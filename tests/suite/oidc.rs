@@ -299,11 +299,22 @@ async fn people_sign_in_by_an_issuer() {
     let (visitor, _) = come(&desk, &issuer, moved).await;
     assert!(visitor.page("/").await.contains("Ada"));
     let entries = world.order("audit list");
-    let mut entries = entries.as_array().unwrap().iter();
-    let signed_in = entries
-        .find(|entry| entry["subject"] == "sessions")
-        .unwrap();
-    assert_eq!(signed_in["proven_by"], "oidc");
+    let entries = entries.as_array().unwrap();
+    let newest = |subject: &str| entries.iter().find(|entry| entry["subject"] == subject);
+    assert_eq!(newest("sessions").unwrap()["proven_by"], "oidc");
+    assert_eq!(
+        newest("subjects").unwrap()["after"]["subject"],
+        "ada-elsewhere"
+    );
+    // Who is signed out by an operator is nobody's any more whom a desk may have made up.
+    let shown = async || world.order("user show ada@example.com")["known_as"].clone();
+    let known = json!([{ "issuer": issuer.peer.url, "subject": "ada-elsewhere" }]);
+    assert_eq!(shown().await, known);
+    world.order("user sign-out ada@example.com");
+    assert_eq!(shown().await, json!([]));
+    let moved = Word::of("ada-again", Some("ada@example.com"));
+    let (visitor, _) = come(&desk, &issuer, moved).await;
+    assert!(visitor.page("/").await.contains("Ada"));
 
     // What was begun in another browser, or never.
     let sent = begin(&desk).await;
@@ -317,9 +328,5 @@ async fn people_sign_in_by_an_issuer() {
         assert_eq!(issuer.redeemed().len(), before, "the code was not redeemed");
     }
     world.order(format!("user distrust-issuer --issuer {}", issuer.peer.url));
-    assert_refused(
-        Word::of("ada-elsewhere", Some("ada@example.com")),
-        "no more",
-    )
-    .await;
+    assert_refused(Word::of("ada-again", Some("ada@example.com")), "no more").await;
 }

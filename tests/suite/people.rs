@@ -462,6 +462,7 @@ async fn the_rows_of_others_do_not_change() {
         "ask_sign_in_link",
         "begin_session",
         "begin_session_by",
+        "call_me",
         "cancel_run",
         "changed_repeats",
         "end_session",

@@ -22,7 +22,7 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 18] = templates![
+const TEMPLATES: [(&str, &str); 19] = templates![
     "accounts",
     "account_let_in",
     "form",
@@ -30,6 +30,7 @@ const TEMPLATES: [(&str, &str); 18] = templates![
     "form_new",
     "forms",
     "frame",
+    "me",
     "member",
     "people",
     "question",

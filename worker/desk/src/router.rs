@@ -134,6 +134,8 @@ async fn route(visit: &Visit<'_>) -> Result<Response, Trouble> {
         (false, ["webhooks", id]) => webhooks::show(visit, id).await,
         (true, ["webhooks", id, "replace"]) => webhooks::replace(visit, id).await,
         (true, ["webhooks", id, "delete"]) => webhooks::delete(visit, id).await,
+        (false, ["me"]) => Ok(people::me(visit)),
+        (true, ["me"]) => people::call_me(visit).await,
         (false, ["people"]) => people::list(visit).await,
         (true, ["people"]) => people::invite(visit).await,
         (true, ["people", "change"]) => people::change(visit).await,

@@ -75,7 +75,7 @@ pub use self::{
     status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
     submission::Submission,
     subscriptions::{NewSubscription, SubscribedTo, SubscriptionRow},
-    users::User,
+    users::{Subject, User, UserDetail},
     webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
     workspaces::{Allowance, Retries, Usage, WebhookUsage, Workspace},

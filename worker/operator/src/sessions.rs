@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Orderer, Reason, error::Explain};
+use crate::{Operator, OperatorError, Orderer, Reason, check_name, error::Explain};
 
 statements! {
     /// Makes a link with which a user signs in, and deletes those of theirs that are over.
@@ -17,7 +17,7 @@ WITH over AS (
 )
 INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expires_at";
 
-    /// Ends the sessions of a user, and their links.
+    /// Ends the sessions of a user, and their links and subjects.
     SIGN_OUT_USER = sign_out_user "SELECT $1::uuid AS user_id, sign_out($1) AS sessions";
 
     /// Has the desk's word taken for whom an issuer knows.
@@ -50,6 +50,9 @@ FROM issuers i ORDER BY i.issuer";
     /// Who acts; notes that their session is in use.
     GREET = greet "SELECT user_id, email, name FROM greet()";
 
+    /// Says the name of who acts.
+    CALL_ME = call_me "SELECT call_me($1)";
+
     /// Ends the session that the transaction names.
     END_SESSION = end_session "SELECT end_session()";
 }
@@ -61,6 +64,7 @@ pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
     &LIVING_LINK,
     &ASK_SIGN_IN_LINK,
     &GREET,
+    &CALL_ME,
     &END_SESSION,
 ];
 
@@ -197,7 +201,8 @@ impl Operator {
         })
     }
 
-    /// Ends the sessions of a user, and the links that would begin one.
+    /// Ends the sessions of a user, and the links that would begin one; forgets as whom issuers know
+    /// them.
     ///
     /// # Errors
     /// When the database can't be asked.
@@ -369,6 +374,16 @@ impl Operator {
             orderer,
             person: Some(person),
         }))
+    }
+
+    /// Says the name of the person whose orders these are.
+    ///
+    /// # Errors
+    /// When it is no name.
+    pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
+        check_name(name)?;
+        self.database.execute(&CALL_ME, &[&name]).await?;
+        Ok(())
     }
 
     /// Ends the session in which these orders are given.

@@ -17,6 +17,10 @@ RETURNING user_id, email, name, created_at";
     /// The user with an id.
     USER = user "SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
 
+    /// As whom issuers of OpenID Connect know a user.
+    SUBJECTS = subjects "
+SELECT issuer, subject FROM subjects WHERE user_id = $1 ORDER BY issuer";
+
     /// All users, oldest first.
     USERS = users "
 SELECT user_id, email, name, created_at FROM users ORDER BY created_at, user_id LIMIT $1";
@@ -42,7 +46,39 @@ from_row!(User {
     created_at
 });
 
+/// As whom an issuer of OpenID Connect knows a user.
+#[derive(Debug, Clone, Serialize)]
+pub struct Subject {
+    /// The URL by which the issuer calls itself.
+    pub issuer: String,
+    /// The user, as the issuer names them.
+    pub subject: String,
+}
+
+from_row!(Subject { issuer, subject });
+
+/// A user, with what is known of them elsewhere.
+#[derive(Debug, Clone, Serialize)]
+pub struct UserDetail {
+    /// The user.
+    #[serde(flatten)]
+    pub row: User,
+    /// As whom issuers know them.
+    pub known_as: Vec<Subject>,
+}
+
 impl Operator {
+    /// Gives the user with this id, and as whom issuers know them.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn user_detail(&self, id: UserId) -> Result<UserDetail, OperatorError> {
+        Ok(UserDetail {
+            row: self.user(id).await?,
+            known_as: self.database.fetch_all(&SUBJECTS, &[&id]).await?,
+        })
+    }
+
     /// Gives the user with this id.
     ///
     /// # Errors

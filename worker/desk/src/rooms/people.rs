@@ -59,7 +59,7 @@ async fn own_accounts(
 async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
     let mut found = found(visit).await?;
     found["refused"] = refused.into();
-    for name in ["email", "name", "role"] {
+    for name in ["email", "role"] {
         found[name] = visit.asked.form.get(name).into();
     }
     if let Some(text) = visit.asked.form.get("policy") {
@@ -76,9 +76,10 @@ fn see_all(workspace: WorkspaceId) -> Response {
 /// Makes somebody a member.
 pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let (email, name) = (visit.given("email")?, visit.given("name")?);
+    let email = visit.given("email")?;
     let role: MemberRole = chosen(visit.given("role")?)?;
-    let invited = visit.operator.invite(workspace, email, name, role).await;
+    // Who is new is called like that until they say their name.
+    let invited = visit.operator.invite(workspace, email, email, role).await;
     match or_refusal(invited)? {
         Ok(_) => Ok(see_all(workspace)),
         Err(refused) => refusal(visit, &refused).await,
@@ -114,6 +115,18 @@ pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
     };
     done?;
     Ok(see_all(workspace))
+}
+
+/// What the person is called, by all who see them.
+pub(crate) fn me(visit: &Visit<'_>) -> Response {
+    let found = json!({ "me": visit.operator.person() });
+    visit.page("me", "You", found)
+}
+
+/// Says what the person is called.
+pub(crate) async fn call_me(visit: &Visit<'_>) -> Result<Response, Trouble> {
+    visit.operator.call_me(visit.given("name")?).await?;
+    Ok(see("/me"))
 }
 
 /// Sets the policy, or only says what it would change.

@@ -40,7 +40,8 @@ pub(crate) enum UserCommand {
         /// Id or e-mail address
         user: Named<UserId>,
     },
-    /// End the sessions of a user in the desk, and the links that would begin one
+    /// End the sessions of a user in the desk, and the links that would begin one, and forget as
+    /// whom issuers know the user
     SignOut {
         /// Id or e-mail address
         user: Named<UserId>,
@@ -66,7 +67,7 @@ pub(crate) enum UserCommand {
         #[arg(long, value_name = "URL")]
         issuer: String,
     },
-    /// Show a user
+    /// Show a user, and as whom issuers know them
     Show {
         /// Id or e-mail address
         user: Named<UserId>,
@@ -124,6 +125,9 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
             operator.unbind_issuer(&issuer, user).await?;
             Output::one(&operator.user(user).await?)
         }
-        UserCommand::Show { user } => Output::one(&operator.user(operator.id(&user).await?).await?),
+        UserCommand::Show { user } => {
+            let user = operator.id(&user).await?;
+            Output::one(&operator.user_detail(user).await?)
+        }
     })
 }
