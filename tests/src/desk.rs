@@ -61,10 +61,11 @@ pub struct Visitor {
     /// Where it says that its forms come from.
     pub origin: Option<String>,
     pub cookie: String,
+    /// Whom the proxy names as the client.
+    pub address: String,
 }
 
 impl Visitor {
-    /// Whom a trusted proxy names as the client.
     pub const ADDRESS: &str = "198.51.100.9";
 
     /// A visitor of the desk at `url` who has followed a link to sign in.
@@ -90,6 +91,7 @@ impl Visitor {
             url: url.to_owned(),
             origin: Some(url.to_owned()),
             cookie: String::new(),
+            address: Self::ADDRESS.to_owned(),
         }
     }
 
@@ -100,6 +102,7 @@ impl Visitor {
     /// As [`Self::get`], where the desk may be away.
     pub async fn try_get(&self, path: &str) -> reqwest::Result<Response> {
         let request = self.http.get(format!("{}{path}", self.url));
+        let request = request.header("x-forwarded-for", &self.address);
         request.header("cookie", &self.cookie).send().await
     }
 
@@ -136,7 +139,7 @@ impl Visitor {
         let mut request = self
             .http
             .post(format!("{}{path}", self.url))
-            .header("x-forwarded-for", Self::ADDRESS)
+            .header("x-forwarded-for", &self.address)
             .header("cookie", &self.cookie)
             .header("content-type", media_type)
             .body(body);

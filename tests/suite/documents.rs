@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use letterbox_tests::{
-    Form, Process, World, command_file, definition_with, eventually, problems_of_definition,
-    problems_of_documents, problems_of_policy,
+    Form, Process, World, command_file, definition_with, eventually, folder,
+    problems_of_definition, problems_of_documents, problems_of_policy,
 };
 use serde_json::{Value, json};
 
@@ -219,6 +219,8 @@ async fn a_mistake_changes_nothing() {
     let orders = audited();
     let workspace = json!({"kind": "workspace", "name": "Acme", "run_allowance": 1});
     let webhook = json!({"kind": "webhook", "name": "new"});
+    let link = format!("{}.link", files.prefix);
+    std::os::unix::fs::symlink("/etc/hostname", folder().join(&link)).unwrap();
     for (mistake, why) in [
         (
             json!({"kind": "workflow", "name": "Leads", "owner": "nobody@example.com",
@@ -245,12 +247,30 @@ async fn a_mistake_changes_nothing() {
         ),
         (json!({"kind": "webhook", "name": "new"}), "two documents"),
         (
-            json!({"kind": "webhook", "name": "x", "secret": {"file": "/nowhere"}}),
-            "/nowhere",
+            json!({"kind": "webhook", "name": "x", "secret": {"file": "nowhere"}}),
+            "nowhere: No such file",
         ),
         (
-            json!({"kind": "webhook", "name": "x", "secret": {"environment": "NOWHERE"}}),
-            "NOWHERE",
+            json!({"kind": "webhook", "name": "x",
+                "secret": {"environment": "LETTERBOX_SECRET_OF_NOBODY"}}),
+            "LETTERBOX_SECRET_OF_NOBODY is not set",
+        ),
+        // Nothing else that this process can read is sealed into what a document names.
+        (
+            json!({"kind": "webhook", "name": "x", "secret": {"environment": "DATABASE_URL"}}),
+            "begins with LETTERBOX_SECRET_",
+        ),
+        (
+            json!({"kind": "webhook", "name": "x", "secret": {"file": "/etc/hostname"}}),
+            "in no file beside the document",
+        ),
+        (
+            json!({"kind": "webhook", "name": "x", "secret": {"file": "a/../../b"}}),
+            "in no file beside the document",
+        ),
+        (
+            json!({"kind": "webhook", "name": "x", "secret": {"file": link}}),
+            "in no file beside the document",
         ),
         (
             json!({"kind": "webhook", "name": "x", "secrets": 1}),
@@ -462,11 +482,11 @@ secret = "later"
     let first = command_file(&format!("{prefix}.toml"), &toml);
     let more = json!([
         {"$schema": "x", "kind": "webhook", "name": "variable",
-         "secret": {"environment": "SECRET_OF_A_TOOL"}},
+         "secret": {"environment": "LETTERBOX_SECRET_OF_A_TOOL"}},
         {"kind": "workspace", "name": "Second"},
     ]);
     let second = command_file(&format!("{prefix}.json"), &more.to_string());
-    let settings = [("SECRET_OF_A_TOOL", "another-secret-of-a-tool")];
+    let settings = [("LETTERBOX_SECRET_OF_A_TOOL", "another-secret-of-a-tool")];
     let command = format!("apply {first} {second} --yes");
     let applied = world.order_with(&settings, &command);
     assert_eq!(applied["webhooks"].as_array().unwrap().len(), 3);

@@ -239,6 +239,26 @@ async fn a_letter_is_tried_again() {
     );
 }
 
+/// Who sends links to sign in through a network in clear text is warned, as for the database.
+#[tokio::test]
+async fn mail_in_clear_text_is_warned_of() {
+    let world = World::new().await;
+    for (url, expected) in [
+        ("smtp://mail.example", true),
+        ("smtps://mail.example", false),
+    ] {
+        let settings = [
+            ("LETTERBOX_SMTP_URL", url),
+            ("LETTERBOX_SMTP_FROM", "a@example.com"),
+        ];
+        let worker = world.worker_with(&settings).await;
+        let is_warned = worker
+            .log()
+            .contains("LETTERBOX_SMTP_URL: e-mail may be in clear text");
+        assert_eq!(is_warned, expected, "{url}");
+    }
+}
+
 /// A refused credential is told once, through an account; a new credential may be refused anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_credential_is_told_once() {

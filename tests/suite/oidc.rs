@@ -111,8 +111,12 @@ impl Issuer {
 
     /// What was asked when a code was redeemed.
     fn redeemed(&self) -> Vec<Received> {
+        self.asked("/token")
+    }
+
+    fn asked(&self, target: &str) -> Vec<Received> {
         let mut received = self.peer.received();
-        received.retain(|request| request.target == "/token");
+        received.retain(|request| request.target == target);
         received
     }
 }
@@ -148,8 +152,9 @@ struct Sent {
     nonce: String,
 }
 
-async fn begin(desk: &Desk) -> Sent {
+async fn begin(desk: &Desk, address: &str) -> Sent {
     let mut visitor = Visitor::new(&desk.url);
+    visitor.address = address.to_owned();
     assert!(
         visitor
             .page("/sign-in")
@@ -183,8 +188,17 @@ async fn begin(desk: &Desk) -> Sent {
 }
 
 /// Comes back from the issuer, which says this.
-async fn come(desk: &Desk, issuer: &Issuer, mut word: Word) -> (Visitor, Response) {
-    let mut sent = begin(desk).await;
+async fn come(desk: &Desk, issuer: &Issuer, word: Word) -> (Visitor, Response) {
+    come_from(desk, issuer, word, Visitor::ADDRESS).await
+}
+
+async fn come_from(
+    desk: &Desk,
+    issuer: &Issuer,
+    mut word: Word,
+    address: &str,
+) -> (Visitor, Response) {
+    let mut sent = begin(desk, address).await;
     if word.nonce.is_empty() {
         word.nonce = sent.nonce;
     }
@@ -199,16 +213,87 @@ async fn come(desk: &Desk, issuer: &Issuer, mut word: Word) -> (Visitor, Respons
     (sent.visitor, back)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn people_sign_in_by_an_issuer() {
-    let (world, issuer) = (World::new().await, Issuer::start().await);
+/// A desk whose people sign in by this issuer.
+async fn desk_with(world: &World, issuer: &Issuer) -> Desk {
     let settings = [
         ("LETTERBOX_OIDC_ISSUER", issuer.peer.url.as_str()),
         ("LETTERBOX_OIDC_CLIENT_ID", CLIENT),
         ("LETTERBOX_OIDC_CLIENT_SECRET", SECRET),
     ];
     letterbox_tests::marks::mark(SECRET);
-    let desk = Desk::start_with(&world, &settings).await;
+    Desk::start_with(world, &settings).await
+}
+
+/// Who makes sign-ins fail has the issuer asked ten times a minute, for its own code alone: nobody
+/// else waits for that, nor for what the issuer says of itself to be fetched again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_who_fails_keeps_nobody_waiting() {
+    let (world, issuer) = (World::new().await, Issuer::start().await);
+    let desk = desk_with(&world, &issuer).await;
+    world.order("user create --email ada@example.com --name Ada");
+    world.order(format!("user trust-issuer --issuer {}", issuer.peer.url));
+    let lie = || Word {
+        is_forged: true,
+        ..Word::of("eve", Some("ada@example.com"))
+    };
+    for number in 0..14 {
+        let (_, back) = come_from(&desk, &issuer, lie(), "192.0.2.1").await;
+        let expected = match number {
+            0..10 => StatusCode::CONFLICT,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        };
+        assert_eq!(back.status(), expected, "{number}");
+    }
+    assert_eq!(issuer.redeemed().len(), 10);
+    for _ in 0..12 {
+        let word = Word::of("ada", Some("ada@example.com"));
+        let (visitor, _) = come_from(&desk, &issuer, word, "192.0.2.2").await;
+        assert!(visitor.page("/").await.contains("Ada"));
+    }
+    assert_eq!(issuer.redeemed().len(), 22, "who succeeds is not counted");
+    for of_itself in ["/.well-known/openid-configuration", "/keys"] {
+        assert_eq!(issuer.asked(of_itself).len(), 1, "{of_itself}");
+    }
+}
+
+/// Nobody trusts an issuer whose word, or the desk's secret, others could read and change.
+#[tokio::test]
+async fn an_issuer_is_asked_by_tls() {
+    let world = World::new().await;
+    for issuer in [
+        "http://issuer.example",
+        "ftp://issuer.example",
+        "http://192.0.2.1",
+        "issuer",
+    ] {
+        let (code, told) = world.refusal(format!("user trust-issuer --issuer {issuer}"));
+        assert!(code == 1 && told.contains("https://"), "{issuer}: {told}");
+    }
+    for issuer in [
+        "https://issuer.example",
+        "http://localhost:1",
+        "http://[::1]:1",
+    ] {
+        world.order(format!("user trust-issuer --issuer {issuer}"));
+    }
+    let settings = [
+        ("LETTERBOX_OIDC_ISSUER", "http://issuer.example"),
+        ("LETTERBOX_OIDC_CLIENT_ID", CLIENT),
+        ("LETTERBOX_OIDC_CLIENT_SECRET", SECRET),
+    ];
+    let mut desk = world.start("letterbox-desk", &settings);
+    assert_eq!(desk.ended().await.code(), Some(1));
+    let told = desk.log();
+    assert!(
+        told.contains("LETTERBOX_OIDC_ISSUER") && told.contains("https://"),
+        "{told}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_sign_in_by_an_issuer() {
+    let (world, issuer) = (World::new().await, Issuer::start().await);
+    let desk = desk_with(&world, &issuer).await;
     world.order("user create --email ada@example.com --name Ada");
     let ada = || Word::of("ada-at-the-issuer", Some("Ada@Example.com"));
     let sessions = async || world.count("SELECT count(*) FROM sessions").await;
@@ -317,7 +402,7 @@ async fn people_sign_in_by_an_issuer() {
     assert!(visitor.page("/").await.contains("Ada"));
 
     // What was begun in another browser, or never.
-    let sent = begin(&desk).await;
+    let sent = begin(&desk, Visitor::ADDRESS).await;
     let stranger = Visitor::new(&desk.url);
     for (visitor, state) in [(&stranger, &sent.state), (&sent.visitor, &"x".to_owned())] {
         let path = format!("/sign-in/oidc/callback?code=a-code&state={state}");

@@ -54,6 +54,12 @@ pub fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
+/// Whether nobody on the way can read what is sent to a URL: by TLS, or to this machine.
+#[must_use]
+pub fn is_confidential(scheme: &str, host: &str) -> bool {
+    scheme == "https" || scheme == "http" && is_loopback(host)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

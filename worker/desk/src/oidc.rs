@@ -3,12 +3,19 @@
 //! which somebody else has begun.
 
 use std::{
+    collections::VecDeque,
     pin::Pin,
+    sync::{Mutex as SyncMutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use http_body_util::{BodyExt, Limited};
-use letterbox_common::process::secret_setting::{SecretSetting, SecretText};
+use letterbox_common::process::{
+    client_address::ClientAddress,
+    networks::is_confidential,
+    secret_setting::{SecretSetting, SecretText},
+    shares::{Share, Shares},
+};
 use letterbox_operator::Vouched;
 use openidconnect::{
     AuthenticationFlow, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
@@ -28,6 +35,10 @@ pub(crate) const CLIENT_SECRET: SecretSetting = SecretSetting {
 pub(crate) const CALLBACK: &str = "/sign-in/oidc/callback";
 /// How long what the issuer says of itself, its keys among it, is relied on.
 const KNOWN_FOR: Duration = Duration::from_secs(300);
+/// What is as new as this is relied on although a sign-in has failed: strangers can make them fail.
+const NEW_FOR: Duration = Duration::from_secs(60);
+/// Sign-ins of one client that are under way, or have failed within the last minute.
+const ATTEMPTS: usize = 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of an answer of the issuer.
 const MAX_ANSWER: usize = 1 << 20;
@@ -39,6 +50,8 @@ pub(crate) enum OidcError {
     Away(String),
     #[error("what came back was not begun in this browser")]
     NotBegun,
+    #[error("too many sign-ins of this client have failed within a minute")]
+    TooMany,
     #[error("the issuer did not let them in: {0}")]
     Refused(String),
     #[error("the issuer's word does not hold: {0}")]
@@ -53,6 +66,30 @@ pub(crate) struct Oidc {
     back: RedirectUrl,
     http: reqwest::Client,
     known: Mutex<Option<(Instant, CoreProviderMetadata)>>,
+    attempts: Attempts,
+}
+
+/// The attempts of clients: what each of them has the issuer asked is bounded.
+struct Attempts {
+    clients: Shares<ClientAddress>,
+    failed: SyncMutex<VecDeque<(Instant, Share<ClientAddress>)>>,
+}
+
+impl Attempts {
+    fn begin(&self, client: ClientAddress) -> Option<Share<ClientAddress>> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        while failed
+            .pop_front_if(|(when, _)| when.elapsed() > NEW_FOR)
+            .is_some()
+        {}
+        self.clients.take(client)
+    }
+
+    /// It counts for a while longer.
+    fn fail(&self, attempt: Share<ClientAddress>) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.push_back((Instant::now(), attempt));
+    }
 }
 
 /// A sign-in that has begun.
@@ -67,7 +104,7 @@ impl Oidc {
     /// Asks nobody yet.
     ///
     /// # Errors
-    /// When the issuer or the desk's address is no URL.
+    /// When the issuer or the desk's address is no URL, or others could read what the issuer gets.
     pub(crate) fn new(
         issuer: &str,
         client: &str,
@@ -78,18 +115,30 @@ impl Oidc {
         let _ = rustls::crypto::CryptoProvider::install_default(
             rustls::crypto::ring::default_provider(),
         );
+        let issuer = IssuerUrl::new(issuer.to_owned()).map_err(|error| error.to_string())?;
+        let url = issuer.url();
+        if !is_confidential(url.scheme(), url.host_str().unwrap_or_default()) {
+            let problem = "must begin with https://, or on this machine with http://";
+            return Err(format!("{problem}: the desk's secret goes there"));
+        }
         let http = reqwest::Client::builder()
             .timeout(TIMEOUT)
+            // Whatever addresses the issuer names.
+            .https_only(url.scheme() == "https")
             .redirect(reqwest::redirect::Policy::none())
             .build();
         let back = RedirectUrl::new(format!("{desk}{CALLBACK}"));
         Ok(Self {
-            issuer: IssuerUrl::new(issuer.to_owned()).map_err(|error| error.to_string())?,
+            issuer,
             client: ClientId::new(client.to_owned()),
             secret: ClientSecret::new(secret.expose().to_owned()),
             back: back.map_err(|error| error.to_string())?,
             http: http.map_err(|error| error.to_string())?,
             known: Mutex::default(),
+            attempts: Attempts {
+                clients: Shares::of(ATTEMPTS),
+                failed: SyncMutex::default(),
+            },
         })
     }
 
@@ -130,9 +179,11 @@ impl Oidc {
     /// Ends a sign-in: whom the issuer has let in, for what came back and what the browser kept.
     ///
     /// # Errors
-    /// When it was not begun in this browser, the issuer refuses, or what it says does not hold.
+    /// When it was not begun in this browser, the issuer refuses, what it says does not hold, or
+    /// too many of this client have failed.
     pub(crate) async fn end(
         &self,
+        client: ClientAddress,
         kept: Option<&str>,
         state: Option<&str>,
         code: Option<&str>,
@@ -147,10 +198,13 @@ impl Oidc {
             return Err(OidcError::NotBegun);
         }
         let code = code.ok_or_else(|| OidcError::Refused("no code".to_owned()))?;
+        let attempt = self.attempts.begin(client).ok_or(OidcError::TooMany)?;
         let ended = self.redeem(code, nonce, verifier).await;
         if ended.is_err() {
+            self.attempts.fail(attempt);
             // Perhaps it has other keys now: they are asked for at the next sign-in.
-            *self.known.lock().await = None;
+            let mut known = self.known.lock().await;
+            known.take_if(|(since, _)| since.elapsed() > NEW_FOR);
         }
         ended
     }

@@ -268,7 +268,8 @@ pub enum Reason {
     NoOperator,
     /// An issuer of OpenID Connect is a URL.
     #[error(
-        "an issuer is the URL by which it calls itself: http:// or https://, at most 300 characters"
+        "an issuer is the URL by which it calls itself, of at most 300 characters: https://, or \
+         http:// on this machine, since whoever is on the way could sign in as anybody"
     )]
     InvalidIssuer,
     /// The reason of an order is kept in the audit log, for ever.

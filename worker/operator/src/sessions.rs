@@ -1,7 +1,7 @@
 //! Who someone is: links to sign in with, issuers that vouch, and the sessions that both begin.
 
 use jiff::Timestamp;
-use letterbox_common::{Token, ids::UserId};
+use letterbox_common::{Token, ids::UserId, process::networks::is_confidential};
 use letterbox_database::{Database, Statement, from_row, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
@@ -214,11 +214,12 @@ impl Operator {
     /// user's can sign in.
     ///
     /// # Errors
-    /// When that is no issuer's URL.
+    /// When that is no issuer's URL, or somebody on the way could answer in its place.
     pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
         let url = Url::parse(issuer).ok();
-        let is_url = url.is_some_and(|url| matches!(url.scheme(), "http" | "https"));
-        if !is_url || issuer.chars().count() > 300 {
+        let is_fit = url
+            .is_some_and(|url| is_confidential(url.scheme(), url.host_str().unwrap_or_default()));
+        if !is_fit || issuer.chars().count() > 300 {
             return Err(Reason::InvalidIssuer.into());
         }
         self.database.execute(&TRUST_ISSUER, &[&issuer]).await?;
@@ -299,8 +300,10 @@ impl Operator {
     ) -> Result<Option<LivingLink>, OperatorError> {
         let (link, browser) = (link.hash(), browser.asked_with());
         let browser = browser.as_ref().map(<[u8; 32]>::as_slice);
-        let found = desk.fetch_optional(&LIVING_LINK, &[&link.as_slice(), &browser]);
-        Ok(found.await?)
+        let found = desk
+            .fetch_optional(&LIVING_LINK, &[&link.as_slice(), &browser])
+            .await?;
+        Ok(found)
     }
 
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link

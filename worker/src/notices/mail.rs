@@ -1,12 +1,13 @@
 //! E-mail, through the server that the operator names.
 
-use letterbox_common::process::secret_setting::SecretSetting;
+use letterbox_common::process::{networks::is_loopback, secret_setting::SecretSetting};
 use lettre::{
     AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
     address::AddressError,
     message::{Mailbox, header::ContentType},
     transport::smtp,
 };
+use url::Url;
 use uuid::Uuid;
 
 /// The server that takes e-mail.
@@ -35,11 +36,17 @@ pub(crate) struct Mailer {
 }
 
 impl Mailer {
-    /// Connects to nothing yet.
+    /// Connects to nothing yet. Warns if others could read what is sent.
     ///
     /// # Errors
     /// When the URL or the address is invalid.
     pub(crate) fn new(url: &str, from: &str) -> Result<Self, MailError> {
+        if is_in_clear(url) {
+            tracing::warn!(
+                "LETTERBOX_SMTP_URL: e-mail may be in clear text, with links to sign in and the \
+                 password; use smtps:// or ?tls=required unless the network is trusted"
+            );
+        }
         Ok(Self {
             transport: AsyncSmtpTransport::<Tokio1Executor>::from_url(url)?.build(),
             from: from.parse()?,
@@ -67,5 +74,35 @@ impl Mailer {
             .body(text)?;
         self.transport.send(message).await?;
         Ok(())
+    }
+}
+
+/// Whether somebody on the way to the server could read what it gets.
+fn is_in_clear(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| {
+        let is_required = url
+            .query_pairs()
+            .any(|pair| pair == ("tls".into(), "required".into()));
+        let is_here = url.host_str().is_some_and(is_loopback);
+        url.scheme() == "smtp" && !is_required && !is_here
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_without_tls_is_in_clear() {
+        for (url, expected) in [
+            ("smtp://ada:secret@mail.example:587", true),
+            ("smtp://mail.example?tls=opportunistic", true),
+            ("smtp://mail.example?tls=required", false),
+            ("smtps://mail.example", false),
+            ("smtp://127.0.0.1:25", false),
+            ("smtp://localhost", false),
+        ] {
+            assert_eq!(is_in_clear(url), expected, "{url}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use minijinja::{Value, context};
 
 use super::Visit;
 use crate::{
-    oidc::Oidc,
+    oidc::{Oidc, OidcError},
     request::Asked,
     response::{Response, Trouble, WithCookie, see},
     server::Desk,
@@ -74,8 +74,10 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
 pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
     let (begun, query) = (asked.begun.as_deref(), &asked.query);
-    let vouched = match oidc.end(begun, query.get("state"), query.get("code")).await {
+    let ending = oidc.end(asked.client, begun, query.get("state"), query.get("code"));
+    let vouched = match ending.await {
         Ok(vouched) => vouched,
+        Err(OidcError::TooMany) => return Err(Trouble::Busy),
         Err(error) => {
             tracing::warn!(%error, address = asked.address, "a sign-in by the issuer failed");
             let words = "You were not signed in. Begin again at /sign-in.".to_owned();

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use clap::Args;
@@ -17,6 +17,9 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings};
+
+/// Begins the names of the variables in which a document's secrets are.
+const PREFIX: &str = "LETTERBOX_SECRET_";
 
 #[derive(Args)]
 pub(crate) struct ApplyCommand {
@@ -133,7 +136,8 @@ fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, F
     for file in files {
         let misread = |why| Failure::Documents(file.clone(), why);
         let text = file::read_text(file)?;
-        for document in documents_of(file, &text).map_err(misread)? {
+        for mut document in documents_of(file, &text).map_err(misread)? {
+            find_secret(file, &mut document).map_err(misread)?;
             let begins = matches!(document, Document::Workspace(_)) && workspace.is_none();
             if begins && !names.insert(document.name().to_owned()) {
                 let why = format!(
@@ -164,6 +168,43 @@ fn documents_of(file: &Path, text: &str) -> Result<Vec<Document>, String> {
         (Some(_), _) => Err("there is something beside [[documents]]".to_owned()),
         (None, _) => Document::read(value),
     }
+}
+
+/// Finds the secret that a document names: in a file beside it, or in a variable that is there for
+/// this. Whoever wrote the document may not know what else this process can read.
+fn find_secret(file: &Path, document: &mut Document) -> Result<(), String> {
+    let Document::Webhook(webhook) = document else {
+        return Ok(());
+    };
+    match &mut webhook.secret {
+        Some(SecretFrom::File(name)) => {
+            let path = beside(file, name);
+            let told = format!("the secret {name:?} is in no file beside the document");
+            *name = path.ok_or(format!(
+                "{told}: give a name without .. and without a / before it"
+            ))?;
+            Ok(())
+        }
+        Some(SecretFrom::Environment(name)) if !name.starts_with(PREFIX) => Err(format!(
+            "the variable {name:?} is not for secrets of documents: give it a name that begins \
+             with {PREFIX}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The path of a file that is beside another, or below; `None` if the name leads elsewhere.
+fn beside(file: &Path, name: &str) -> Option<String> {
+    let parts = || Path::new(name).components();
+    let folder = file.parent().unwrap_or(file).join(".");
+    let path = folder.join(name);
+    // A link may lead elsewhere. What is not there is found out when it is read.
+    let leads_out = match (folder.canonicalize(), path.canonicalize()) {
+        (Ok(folder), Ok(path)) => !path.starts_with(folder),
+        _ => false,
+    };
+    let is_plain = parts().all(|part| matches!(part, Component::Normal(_)));
+    (is_plain && !leads_out).then(|| path.to_string_lossy().into_owned())
 }
 
 /// The secret of a new webhook.
