@@ -175,6 +175,16 @@ impl Visitor {
         self.post(path, media_type, body).await
     }
 
+    /// Goes where an answer leads, with the cookie that it sets.
+    pub async fn follow(&self, answer: &Response) -> Response {
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+        let value = |name: &str| answer.headers()[name].to_str().unwrap();
+        let cookie = value("set-cookie").split(';').next().unwrap();
+        let request = self.http.get(format!("{}{}", self.url, value("location")));
+        let cookies = format!("{}; {cookie}", self.cookie);
+        request.header("cookie", cookies).send().await.unwrap()
+    }
+
     pub async fn answer(&self, question: ApprovalId, answer: &str) -> Response {
         let question = question.to_string();
         let form = [

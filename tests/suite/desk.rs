@@ -345,6 +345,7 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
             ("/webhooks".to_owned(), "webhooks"),
             (format!("/webhooks/{hook}"), "webhook"),
             ("/people".to_owned(), "people"),
+            ("/me".to_owned(), "me"),
             (format!("/questions/{question}"), "question"),
         ] {
             browser.open(&format!("{}{path}", desk.url)).await;

@@ -20,6 +20,21 @@ fn shown(page: &str) -> Vec<String> {
     shown.map(|text| text.replace("&#x2f;", "/")).collect()
 }
 
+/// The page that shows what was made, once: loaded again, in whatever way, it leads elsewhere, and
+/// nothing is made again.
+async fn shown_once(visitor: &Visitor, made: &Response) -> String {
+    let page = visitor.follow(made).await;
+    assert_eq!(page.status(), StatusCode::OK);
+    let forgets = page.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(
+        forgets.contains("=; ") && forgets.contains("Max-Age=0"),
+        "{forgets}"
+    );
+    let again = visitor.get(&place(made)).await;
+    assert_ne!(place(&again), place(made));
+    page.text().await.unwrap()
+}
+
 fn place(response: &Response) -> String {
     assert_eq!(response.status(), StatusCode::SEE_OTHER);
     response.headers()["location"].to_str().unwrap().to_owned()
@@ -92,9 +107,7 @@ async fn an_owner_publishes_a_form() {
     assert_eq!(place(&deployed), workflow);
 
     let made = async |form: &[(&str, &str)]| {
-        let page = order("link", form).await;
-        assert_eq!(page.status(), StatusCode::OK);
-        let page = page.text().await.unwrap();
+        let page = shown_once(&ada, &order("link", form).await).await;
         let link = &shown(&page)[0];
         let token = link.strip_prefix(&format!("{APP}/forms?token=")).unwrap();
         first.with_token(token)
@@ -278,9 +291,7 @@ async fn created(
         ("name", "Tool"),
         ("scheme", "letterbox"),
     ];
-    let page = visitor.order("/webhooks", &form).await;
-    assert_eq!(page.status(), StatusCode::OK);
-    let page = page.text().await.unwrap();
+    let page = shown_once(visitor, &visitor.order("/webhooks", &form).await).await;
     let [url, secret] = &shown(&page)[..] else {
         panic!("{page}")
     };
@@ -342,7 +353,7 @@ async fn an_editor_has_webhooks() {
     }
 
     let replaced = eddy.order(&format!("{path}/replace"), &[]).await;
-    let replaced = replaced.text().await.unwrap();
+    let replaced = shown_once(&eddy, &replaced).await;
     let [url, fresh] = &shown(&replaced)[..] else {
         panic!("{replaced}")
     };
@@ -556,6 +567,32 @@ async fn owners_ask_in_so_many_and_no_more() {
     );
     assert_eq!(world.count("SELECT count(*) FROM users").await, users);
     member(&world, workspace, "further", MemberRole::Viewer).await;
+}
+
+/// Of an account is told what it has answered, or that it has not; not what was never sent to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_answers_only_what_was_sent() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let question = scene.ask().await.approval_id;
+    let desk = Desk::start(&scene.world).await;
+    let owner = desk.visitor(&scene.world, scene.form.owner).await;
+    place(&owner.answer(question, "deny").await);
+    scene.world.await_state("denied", 1).await;
+    let page = owner.page("/accounts").await;
+    assert!(page.contains("crm") && !page.contains("It last"), "{page}");
+    let again = format!("/runs/{}/retry", scene.the_run().await.row.run_id);
+    place(&owner.order(&again, &[]).await);
+    scene.world.await_state("waiting_approval", 1).await;
+    let question = scene.the_approval().await.approval_id;
+    place(&owner.answer(question, "approve").await);
+    scene.world.await_state("succeeded", 1).await;
+    assert!(
+        owner
+            .page("/accounts")
+            .await
+            .contains("It last answered 200")
+    );
 }
 
 /// Every order of these rooms × every role, also of another workspace: what is not allowed changes

@@ -160,6 +160,8 @@ pub(crate) struct Asked {
     asked_with: Option<Token>,
     /// What letting Letterbox in for an account began with.
     pub(crate) letting_in: Option<String>,
+    /// What was made, and is shown once.
+    made: Option<String>,
     /// Of the client.
     pub(crate) address: String,
     /// The client, as its requests are counted.
@@ -195,9 +197,16 @@ impl Asked {
             begun: begun(Begun::SignIn).map(str::to_owned),
             asked_with: begun(Begun::Link).and_then(Token::parse),
             letting_in: begun(Begun::LetIn).map(str::to_owned),
+            made: begun(Begun::Made).map(str::to_owned),
             address: address.to_string(),
             client: address.into(),
         })
+    }
+
+    /// The secret of what was made just now, and has this id.
+    pub(crate) fn made(&self, id: &impl ToString) -> Option<&str> {
+        let (made, secret) = self.made.as_deref()?.split_once('.')?;
+        (made == id.to_string()).then_some(secret)
     }
 
     /// The browser, for somebody who signs in.

@@ -28,6 +28,8 @@ pub(crate) enum Begun {
     Link,
     /// Letting Letterbox in for an account.
     LetIn,
+    /// Making something that is shown once.
+    Made,
 }
 
 impl Begun {
@@ -40,6 +42,8 @@ impl Begun {
             (Self::Link, false) => "letterbox-link",
             (Self::LetIn, true) => "__Host-letterbox-let-in",
             (Self::LetIn, false) => "letterbox-let-in",
+            (Self::Made, true) => "__Host-letterbox-made",
+            (Self::Made, false) => "letterbox-made",
         }
     }
 }

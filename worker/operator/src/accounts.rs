@@ -60,11 +60,11 @@ WHERE workspace_id IN (SELECT workspace_id FROM workspaces) AND disconnected_at 
   AND waits_for = 'owner'
 ORDER BY workspace_id, account_id");
 
-    /// What each account answered last, among the newest actions of a workspace.
+    /// What each account answered last, among the newest actions of a workspace that were sent.
     LAST_ANSWERS = last_answers "
 WITH recent AS (
     SELECT run_id, request::json ->> 'account_id' AS account, response_status, error, finished_at
-    FROM run_actions WHERE workspace_id = $1 AND request IS NOT NULL
+    FROM run_actions WHERE workspace_id = $1 AND request IS NOT NULL AND attempts > 0
     ORDER BY run_id DESC, action_id DESC LIMIT 1000
 )
 SELECT DISTINCT ON (account) account::uuid AS account_id, run_id, response_status, error,

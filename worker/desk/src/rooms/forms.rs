@@ -6,9 +6,7 @@ use letterbox_common::{
     ids::WorkflowId,
     states::{MemberRole, WorkflowState},
 };
-use letterbox_operator::{
-    Closing, Losing, Move, NewFormLink, OperatorError, Problem, Reason, WorkflowDetail,
-};
+use letterbox_operator::{Closing, Losing, Move, OperatorError, Problem, Reason, WorkflowDetail};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -175,7 +173,7 @@ pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response
     Ok(visit.refusal("form", "Form", found))
 }
 
-/// Makes a form link, and shows it this once.
+/// Makes a form link, which is shown once.
 pub(crate) async fn link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
     let form = &visit.asked.form;
     let answers = form.get("max_answers").map(str::parse::<i32>).transpose();
@@ -191,15 +189,20 @@ pub(crate) async fn link(visit: &Visit<'_>, workflow: &str) -> Result<Response, 
         .operator
         .create_form_link(id(workflow)?, closing)
         .await?;
-    let NewFormLink {
-        workflow, token, ..
-    } = &made;
-    let workflow = visit.operator.workflow(*workflow).await?;
-    let found = json!({
-        "workflow": workflow,
-        "url": visit.desk.addresses.form_url(token.expose()),
-    });
-    Ok(visit.page("form_link", "Form link", found))
+    let place = format!("/forms/{}/link", made.workflow);
+    Ok(visit.show_once(&place, &made.workflow, made.token.expose()))
+}
+
+/// The link that was made just now; only the workflow, if it was shown already.
+pub(crate) async fn new_link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
+    let workflow = visit.operator.workflow(id(workflow)?).await?;
+    let id = workflow.row.workflow_id;
+    let Some(token) = visit.asked.made(&id) else {
+        return Ok(see(&format!("/forms/{id}")));
+    };
+    let url = visit.desk.addresses.form_url(token);
+    let found = json!({ "workflow": workflow, "url": url });
+    Ok(visit.once("form_link", "Form link", found))
 }
 
 /// A time as browsers write one, which is meant in UTC.

@@ -19,8 +19,9 @@ use serde::Serialize;
 
 use crate::{
     request::Asked,
-    response::{Response, Trouble, words_of},
+    response::{Response, Trouble, WithCookie, see, words_of},
     server::Desk,
+    session::{self, Begun},
 };
 
 /// A person in a room.
@@ -94,6 +95,19 @@ impl Visit<'_> {
     /// As [`Self::place`], where there must be one.
     async fn some_place(&self) -> Result<Place, Trouble> {
         self.place().await?.ok_or(Trouble::NotFound)
+    }
+
+    /// Sends the browser to the page that shows a secret once: who loads that again makes nothing.
+    fn show_once(&self, place: &str, id: &impl Display, secret: &str) -> Response {
+        let kept = format!("{id}.{secret}");
+        let cookie = session::begun_cookie(Begun::Made, &kept, self.desk.is_https());
+        see(place).with_cookie(cookie)
+    }
+
+    /// The page that shows a secret, which the browser forgets.
+    fn once(&self, template: &str, title: &str, found: impl Serialize) -> Response {
+        let forgotten = session::begun_cookie(Begun::Made, "", self.desk.is_https());
+        self.page(template, title, found).with_cookie(forgotten)
     }
 
     /// What can't be undone is ticked.

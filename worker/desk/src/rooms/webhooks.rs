@@ -6,7 +6,7 @@ use std::time::Duration;
 use letterbox_common::{
     ids::WorkspaceId,
     sealing::{SealedColumn, Secret},
-    webhook::Scheme,
+    webhook::{Scheme, WebhookAddress},
 };
 use letterbox_operator::{NewWebhook, Sender, SignalFilter};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
     }))
 }
 
-/// Creates a webhook, and shows its address and its secret this once.
+/// Creates a webhook. Its address and its secret are shown once.
 pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
@@ -67,7 +67,7 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
         .operator
         .create_webhook(&keys, workspace, name, &sender);
     match or_refusal(creating.await)? {
-        Ok(new) => Ok(shown_once(visit, &new, sender.scheme)),
+        Ok(new) => Ok(made(visit, &new)),
         Err(refused) => {
             let mut found = found(visit).await?;
             found["refused"] = refused.into();
@@ -92,15 +92,31 @@ fn secret(visit: &Visit<'_>) -> Option<Secret> {
     Some(Secret::new(secret.as_bytes().to_vec()))
 }
 
-fn shown_once(visit: &Visit<'_>, new: &NewWebhook, scheme: Scheme) -> Response {
+fn made(visit: &Visit<'_>, new: &NewWebhook) -> Response {
+    let id = new.address.webhook;
+    let made = String::from_utf8_lossy(new.secret.expose());
+    // One that was given is known, and may be longer than a browser keeps.
+    let made = if secret(visit).is_some() { "" } else { &made };
+    visit.show_once(&format!("/webhooks/{id}/new"), &id, made)
+}
+
+/// The webhook that was made just now; without its secret, if it was shown already.
+pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+    let row = visit.operator.webhook(id(webhook)?).await?;
+    let Some(secret) = visit.asked.made(&row.webhook_id) else {
+        return Ok(see(&format!("/webhooks/{}", row.webhook_id)));
+    };
+    let address = WebhookAddress {
+        workspace: row.workspace_id,
+        webhook: row.webhook_id,
+    };
     let found = json!({
-        "workspace": new.address.workspace,
-        "webhook": new.address.webhook,
-        "url": visit.desk.addresses.webhook_url(new.address),
-        "secret": String::from_utf8_lossy(new.secret.expose()),
-        "is_own_scheme": scheme == Scheme::Letterbox,
+        "webhook": row.webhook_id,
+        "url": visit.desk.addresses.webhook_url(address),
+        "secret": secret,
+        "is_own_scheme": row.scheme == Scheme::Letterbox,
     });
-    visit.page("webhook_new", "Webhook", found)
+    Ok(visit.once("webhook_new", "Webhook", found))
 }
 
 /// One webhook: what it refused, and the signals that came of what it took.
@@ -117,7 +133,7 @@ pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, T
     Ok(visit.page("webhook", "Webhook", found))
 }
 
-/// Makes the successor of a webhook, and shows its address and its secret this once.
+/// Makes the successor of a webhook. Its address and its secret are shown once.
 pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
     let keys = visit
         .operator
@@ -126,9 +142,7 @@ pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response
     let replacing = visit
         .operator
         .replace_webhook(&keys, id(webhook)?, secret(visit), OVERLAP);
-    let new = replacing.await?;
-    let scheme = visit.operator.webhook(new.address.webhook).await?.scheme;
-    Ok(shown_once(visit, &new, scheme))
+    Ok(made(visit, &replacing.await?))
 }
 
 /// Deletes a webhook.
