@@ -482,7 +482,7 @@ $$;
 COMMENT ON FUNCTION call_me IS 'Says the name of the person who acts';
 REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, is_known, remove_member,
     introduce, call_me FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION call_me TO letterbox_person;
+GRANT EXECUTE ON FUNCTION call_me TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION is_mine, lock_owner, is_known, remove_member, introduce
     TO letterbox_operator, letterbox_desk;
 

@@ -252,8 +252,8 @@ async fn foreign_desk(
         .make_sign_in_link(user)
         .await
         .unwrap();
-    let address = "192.0.2.7".to_owned();
-    let session = Operator::begin_session(&world.desk(), &link.token, address).await;
+    let browser = "192.0.2.7".into();
+    let session = Operator::begin_session(&world.desk(), &link.token, browser).await;
     let hash = hex::encode(session.unwrap().unwrap().hash());
     let desk = world.session(Role::Desk).await;
     let naming = format!("SET letterbox.session = '{hash}'");

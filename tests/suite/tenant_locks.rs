@@ -167,3 +167,147 @@ async fn a_locked_form_link_holds_up_its_own_submissions_only() {
     let answers = "SELECT sum(answers)::bigint FROM form_links";
     assert_eq!(world.count(answers).await, 14);
 }
+
+/// Everything that people of a workspace may lock, all at once: nothing that is done for all
+/// workspaces waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_may_lock_stops_nothing_of_others() {
+    let peer = Peer::start(|request, _| match request.target.as_str() {
+        "/token" => {
+            let token = r#"{"access_token":"t","token_type":"bearer","expires_in":3600}"#;
+            Reply::With(200, Vec::new(), token.to_owned())
+        }
+        _ => Reply::Status(200),
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, locked, gateway) = (&scene.world, &scene.form, &scene.gateway);
+    let other = world
+        .acting_form(gateway, &peer.url, json!([post("send")]))
+        .await;
+    let (its, others) = (
+        world.webhook_in(gateway, locked.workspace).await,
+        world.webhook_in(gateway, other.workspace).await,
+    );
+    for form in [locked, &other] {
+        let (workspace, owner) = (form.workspace, form.owner);
+        world
+            .connect_by_grant(workspace, owner, "granted", &peer.url)
+            .await;
+    }
+    // A replaced webhook of each, whose time is over; refusals of each; runs that are over.
+    for form in [locked, &other] {
+        let former = world.webhook_in(gateway, form.workspace).await.address;
+        world.order(format!(
+            "webhook replace {} --overlap 0s --yes",
+            former.webhook
+        ));
+        form.assert_accepts("before").await;
+    }
+    world.await_state("succeeded", 2).await;
+    let lockable = "SELECT relname::text FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+          AND has_any_column_privilege('letterbox_desk', oid, 'UPDATE')";
+    let lockable = world.database.query(lockable, &[]).await.unwrap();
+    let lockable: Vec<String> = lockable.iter().map(|row| row.get(0)).collect();
+    assert!(lockable.contains(&"workspaces".to_owned()), "{lockable:?}");
+    let mut locks = Vec::new();
+    for table in lockable
+        .iter()
+        .map(String::as_str)
+        .chain(["runs", "run_usage"])
+    {
+        let rows = format!("{table} WHERE workspace_id = '{}'", locked.workspace);
+        locks.push(lock(world, &rows).await);
+    }
+    // Both workspaces do the same; what is done of the locked one may wait.
+    for one in [&its, &others] {
+        assert!(one.send("[]").await.is_first());
+        let refused = gateway.http.post(&one.url).body("[]").send().await;
+        assert_eq!(refused.unwrap().status(), 401);
+    }
+    for form in [locked, &other] {
+        form.assert_accepts("k").await;
+    }
+    let due = "UPDATE grants SET renew_at = now(), client_secret_sealed = NULL,
+        authorize_url = NULL";
+    world.database.batch_execute(due).await.unwrap();
+    let workspace = other.workspace;
+    let is_done = async |what: &str, from: &str| {
+        let counted = format!("SELECT count(*) FROM {from} AND workspace_id = '{workspace}'");
+        eventually(what, async || world.count(&counted).await > 0).await;
+    };
+    is_done("signals", "signals WHERE true").await;
+    is_done(
+        "runs",
+        "runs WHERE state = 'succeeded' AND received_at > now() - interval '1 hour'",
+    )
+    .await;
+    eventually("its second run is over", async || {
+        runs_of(world, &other, "succeeded").await == 2
+    })
+    .await;
+    is_done(
+        "tokens",
+        "connected_accounts WHERE name = 'granted' AND waits_for IS NULL",
+    )
+    .await;
+    is_done("stored bytes", "stored_bytes WHERE bytes > 0").await;
+    is_done("refusals", "webhook_refusals WHERE reason = 'missing'").await;
+    let worker = world.session(Role::Worker).await;
+    let ending = "SELECT end_replaced_webhooks()";
+    worker.query_one(ending, &[]).await.unwrap();
+    is_done(
+        "ended webhooks",
+        "webhooks WHERE deleted_at IS NOT NULL AND secret_sealed IS NULL",
+    )
+    .await;
+    let aged = "SET session_replication_role = replica;
+        UPDATE runs SET finished_at = finished_at - interval '9 days' WHERE workspace_id = ";
+    let aged = format!("{aged} '{workspace}'; RESET ALL");
+    world.database.batch_execute(&aged).await.unwrap();
+    worker
+        .query_one("SELECT forget('inputs', 1, 100)", &[])
+        .await
+        .unwrap();
+    is_done("forgotten inputs", "runs WHERE input IS NULL").await;
+    drop(locks);
+    world.await_state("succeeded", 4).await;
+    eventually("its own signal is stored", async || {
+        signals_of(world, locked.workspace).await == 1
+    })
+    .await;
+}
+
+/// What retention has left because it was locked, it comes back to.
+#[tokio::test(flavor = "multi_thread")]
+async fn retention_comes_back_to_what_was_locked() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let world = &scene.world;
+    for number in 0..3 {
+        scene.form.assert_accepts(&format!("k{number}")).await;
+    }
+    world.await_state("succeeded", 3).await;
+    let aged = "SET session_replication_role = replica;
+        UPDATE runs SET finished_at = finished_at - interval '9 days'; RESET ALL";
+    world.database.batch_execute(aged).await.unwrap();
+    let first = "runs WHERE run_id = (SELECT run_id FROM runs ORDER BY finished_at LIMIT 1)";
+    let lock = lock(world, first).await;
+    let worker = world.session(Role::Worker).await;
+    let sweep = async || {
+        let piece = "SELECT forget('inputs', 1, 2)";
+        while worker.query_one(piece, &[]).await.unwrap().get::<_, i32>(0) > 0 {}
+    };
+    let left = "SELECT count(*) FROM runs WHERE input IS NOT NULL";
+    sweep().await;
+    assert_eq!(world.count(left).await, 1);
+    sweep().await;
+    assert_eq!(world.count(left).await, 1, "as long as it is locked");
+    drop(lock);
+    eventually("the lock is gone", async || {
+        sweep().await;
+        world.count(left).await == 0
+    })
+    .await;
+}
