@@ -20,7 +20,7 @@ use letterbox_common::{
 use letterbox_database::{Role, Statement};
 use letterbox_tests::{World, eventually};
 use letterbox_workflow::{
-    Decision, Steering, Untrusted,
+    ApproveBy, Decision, Steering, Untrusted,
     actions::{Branch, KINDS},
 };
 
@@ -123,6 +123,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("open_batches", "message_type"), MessageType::WORDS),
         (("claim_halves", "source"), MovedClaims::WORDS),
+        (("policies", "approve_by"), ApproveBy::WORDS),
         (("memory_segments", "state"), SegmentState::WORDS),
         (("memory_segments", "source"), MovedClaims::WORDS),
     ]

@@ -474,7 +474,6 @@ async fn the_rows_of_others_do_not_change() {
         "lock_owner",
         "remove_member",
         "retry_run",
-        "settled_position",
         "sign_in_link",
         "workspaces_as",
     ];

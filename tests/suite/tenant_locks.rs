@@ -198,10 +198,7 @@ async fn what_people_may_lock_stops_nothing_of_others() {
     // A replaced webhook of each, whose time is over; refusals of each; runs that are over.
     for form in [locked, &other] {
         let former = world.webhook_in(gateway, form.workspace).await.address;
-        world.order(format!(
-            "webhook replace {} --overlap 0s --yes",
-            former.webhook
-        ));
+        world.order(format!("webhook replace {} --overlap 0s", former.webhook));
         form.assert_accepts("before").await;
     }
     world.await_state("succeeded", 2).await;

@@ -20,8 +20,6 @@ use crate::stored_bytes::ROW_BYTES;
 
 /// How much of an answer is kept that made an action fail, in bytes.
 const MAX_EXCERPT: usize = 2 * 1024;
-/// How many bytes of answers a worker has in hand of one run.
-pub(super) const MAX_HELD: usize = 256 << 10;
 /// What the answers that templates name may take in a worker at one moment, in KiB.
 const BUDGET: usize = 64 << 10;
 /// How often an answer is in memory while it is read and opened.
@@ -30,48 +28,11 @@ const COPIES: usize = 4;
 const PARSED: usize = 25;
 const MAX_PARSED: usize = 8 << 20;
 
-/// The answers of a run that later actions may use, by action.
-#[derive(Default)]
-pub(super) struct Answers {
-    known: HashMap<String, Kept>,
-    held: usize,
-}
-
-/// An answer that is kept.
-struct Kept {
-    status: Option<u16>,
-    length: usize,
-    /// `None` if only the database has it.
-    body: Option<Arc<[u8]>>,
-}
-
 /// The values that the templates of one action see. The budget has its answers back when this is
 /// dropped.
 pub(super) struct Values {
     pub(super) context: TemplateContext,
     _budget: Option<OwnedSemaphorePermit>,
-}
-
-impl Answers {
-    /// Adds the answer of an action: what came, or how many bytes of it the database has.
-    pub(super) fn add(
-        &mut self,
-        action: String,
-        status: Option<u16>,
-        body: Option<Vec<u8>>,
-        stored: usize,
-    ) {
-        let length = body.as_ref().map_or(stored, Vec::len);
-        let is_held = body.is_some() && self.held + length <= MAX_HELD || length == 0;
-        let body = is_held.then(|| body.unwrap_or_default().into());
-        self.held += if is_held { length } else { 0 };
-        let kept = Kept {
-            status,
-            length,
-            body,
-        };
-        self.known.insert(action, kept);
-    }
 }
 
 impl Executor {
@@ -81,7 +42,7 @@ impl Executor {
         run: &RunInProgress<'_>,
         references: &References,
     ) -> Result<Values, Hindrance> {
-        let named = run.answers.known.iter();
+        let named = run.answers.iter();
         let named: Vec<_> = named
             .filter(|(id, _)| references.has_answer_of(id))
             .collect();

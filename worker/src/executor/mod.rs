@@ -18,6 +18,7 @@ mod answers;
 mod approvals;
 mod delegate;
 mod evaluate;
+mod kept_answers;
 mod load;
 mod parsed;
 mod plan;

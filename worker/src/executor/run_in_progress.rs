@@ -17,7 +17,7 @@ use letterbox_workflow::{
 };
 
 use super::{
-    answers::Answers,
+    kept_answers::Answers,
     plan::{self, Next},
     record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
     turns::Place,

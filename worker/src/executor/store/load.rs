@@ -13,8 +13,8 @@ use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
 use crate::executor::{
-    answers::MAX_HELD,
     approvals::ApprovalStatus,
+    kept_answers::MAX_HELD,
     record::{Account, ActionRecord, Circumstances, Retries, RunFacts, TakenRun, Turn},
 };
 
