@@ -158,7 +158,7 @@ BEGIN
              AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id, body_hash,
                 version)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-            AND w.deleted_at IS NULL AND w.version = coalesce(n.version, w.version)
+            AND w.deleted_at IS NULL AND (n.version IS NULL OR n.version = w.version)
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
             AND (SELECT true FROM webhook_deliveries d
@@ -212,7 +212,7 @@ BEGIN
         FROM unnest(workspaces, highs, lows, doors, hashes, batches, versions)
              AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, version)
         JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-            AND w.deleted_at IS NULL AND w.version = coalesce(n.version, w.version)
+            AND w.deleted_at IS NULL AND (n.version IS NULL OR n.version = w.version)
             AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
         JOIN webhook_deliveries d
             ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low

@@ -323,44 +323,6 @@ async fn only_the_owners_accounts_are_used() {
     peer.await_received(1).await;
 }
 
-/// Should the check of a deployment ever let through what does not end: its run fails, once, and
-/// nothing else waits for it.
-#[tokio::test]
-async fn a_template_that_does_not_end_fails_its_run_once() {
-    const ENDLESS: &str = "1 in ([2] * 1000000000000000)";
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let condition = json!({"id": "if", "type": "condition", "if": "form.seats > 1"});
-    let mut scene = Scene::new(&peer, json!([condition])).await;
-    let call = json!({"id": "call", "type": "http.request", "account": "crm", "method": "GET",
-        "path": "/{{ form.seats > 1 }}"});
-    let (world, workspace) = (&scene.world, scene.form.workspace);
-    let other = definition_with(json!([call]));
-    let other = world
-        .form_of(&scene.gateway, workspace, scene.form.owner, &other)
-        .await;
-    let unchecked = format!(
-        "SET session_replication_role = replica;
-        UPDATE releases SET actions = replace(actions, 'form.seats > 1', '{ENDLESS}')"
-    );
-    world.database.batch_execute(&unchecked).await.unwrap();
-
-    scene.form.assert_accepts("a").await;
-    other.assert_accepts("b").await;
-    world.await_state("failed", 2).await;
-    for (form, action) in [(&scene.form, "if"), (&other, "call")] {
-        let failure = world.run_of(form).await.row.failure;
-        let expected = format!("{action}: its templates take more than 5 s");
-        assert_eq!(failure.as_deref(), Some(expected.as_str()));
-    }
-    let turns = scene.worker.metric("letterbox_runs_taken_total").await;
-    assert_eq!(turns, 2.0, "one turn each");
-    scene.worker.terminate();
-    assert!(
-        scene.worker.ended().await.success(),
-        "it does not wait for them"
-    );
-}
-
 /// A run stores at most 16 MiB: the request with which it would store more is not sent, and the run
 /// says why. What it has stored counts in its workspace's day.
 #[tokio::test]

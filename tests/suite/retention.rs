@@ -229,6 +229,16 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     other.assert_accepts("1").await;
     world.await_state("succeeded", 2).await;
 
+    // What else refers to its owner: a session, a link, and the word of an issuer.
+    let owner = scene.form.owner;
+    world.person(owner).await;
+    operator.make_sign_in_link(owner).await.unwrap();
+    let known = format!(
+        "INSERT INTO issuers VALUES ('https://issuer.example');
+        INSERT INTO subjects VALUES ('https://issuer.example', 'it', '{owner}')"
+    );
+    world.database.batch_execute(&known).await.unwrap();
+
     let wrong = format!("workspace delete {workspace} --name Testing");
     assert!(world.refusal(&wrong).1.contains("no such workspace"));
     scene.form.assert_lives().await;
@@ -257,6 +267,15 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     world.order(other_delete);
     let named = "SELECT count(*) FROM users WHERE name <> 'deleted' OR email NOT LIKE '%.invalid'";
     assert_eq!(world.count(named).await, 0);
+    let of_users = "SELECT conrelid::regclass::text FROM pg_constraint
+        WHERE confrelid = 'users'::regclass AND NOT EXISTS (SELECT FROM pg_attribute
+            WHERE attrelid = conrelid AND attname = 'workspace_id')";
+    let of_users = world.database.query(of_users, &[]).await.unwrap();
+    assert!(of_users.len() >= 3);
+    for table in of_users.iter().map(|row| row.get::<_, String>(0)) {
+        let left = format!("SELECT count(*) FROM {table}");
+        assert_eq!(world.count(&left).await, 0, "{table}");
+    }
     // What the worker has counted of them and not yet written.
     let Scene {
         world, mut worker, ..

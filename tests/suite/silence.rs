@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use letterbox_common::sealing::{KeyRing, Place, Seal};
 use letterbox_operator::{Closing, Move};
 use letterbox_tests::{Form, Process, Proxy, World, sign};
 use tokio::{
@@ -148,11 +149,14 @@ async fn nobody_learns_which_webhooks_there_are() {
     broker.pass();
     gateway.await_ready().await;
 
-    // Keys that do not open: nobody can be blamed, whatever is there.
-    let spoil =
-        "UPDATE webhooks SET secret_sealed = secret_sealed || '\\x00' WHERE webhook_id = $1";
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&broken.address.webhook];
-    world.database.execute(spoil, &values).await.unwrap();
+    // A key that a gateway lacks: nobody can be blamed, whatever is there.
+    let lacked: KeyRing = format!("lacked:{}", "07".repeat(32)).parse().unwrap();
+    let (workspace, webhook) = (broken.address.workspace, broken.address.webhook);
+    let place = Place::WebhookSecret { workspace, webhook };
+    let sealed = lacked.seal(place, b"a secret").unwrap();
+    let reseal = "UPDATE webhooks SET secret_sealed = $2 WHERE webhook_id = $1";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&webhook, &sealed];
+    world.database.execute(reseal, &values).await.unwrap();
     assert_eq!(broken.send("2").await.status, 503);
     for (name, request) in &kinds {
         let told = letterbox_tests::raw(&gateway.public_address(), request(0).as_bytes()).await;

@@ -201,8 +201,8 @@ impl Operator {
         })
     }
 
-    /// Ends the sessions of a user, and the links that would begin one; forgets as whom issuers know
-    /// them.
+    /// Ends the sessions of a user, and the links that would begin one; forgets as whom issuers
+    /// know them.
     ///
     /// # Errors
     /// When the database can't be asked.

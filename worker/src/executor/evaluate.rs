@@ -38,3 +38,27 @@ pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Should the check ever let through what does not end, nothing waits for it.
+    #[tokio::test]
+    async fn what_does_not_end_is_left_behind() {
+        let (end, ended) = mpsc::channel::<()>();
+        let endless = evaluate(move || ended.recv().map_err(|error| error.to_string()));
+        assert_eq!(
+            endless.await,
+            Err("its templates take more than 5 s".to_owned())
+        );
+        drop(end);
+        let panics = evaluate(|| -> Result<(), String> { panic!("of a test") });
+        assert_eq!(
+            panics.await,
+            Err("its templates can't be evaluated".to_owned())
+        );
+    }
+}

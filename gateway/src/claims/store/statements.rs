@@ -24,7 +24,7 @@ SELECT wanted.ordinal, d.delivery_id AS id,
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $7::bigint[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, version, ordinal)
 JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
-    AND w.version = coalesce(wanted.version, w.version)
+    AND (wanted.version IS NULL OR wanted.version = w.version)
     AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN webhook_deliveries d ON d.workspace_id = wanted.workspace_id
     AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low

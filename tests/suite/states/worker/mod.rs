@@ -230,7 +230,8 @@ impl Worker {
         let facts = self
             .query("load_runs", &[&workspace, &ids, &one(run.account)])
             .await;
-        let record = self.query("action_records", &[&workspace, &ids]).await;
+        let records = [&workspace as _, &ids as _, &one(true) as _];
+        let record = self.query("action_records", &records).await;
         let facts = facts.into_iter().next().expect("the run is there");
         (facts, record.into_iter().next())
     }
