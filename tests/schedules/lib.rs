@@ -154,7 +154,13 @@ mod topology {
 
     pub(crate) struct QueueLength;
 
-    pub(crate) async fn declare_on(_: &Connection, _: u16) -> Result<(), BrokerError> {
+    pub(crate) struct WorkQueue;
+
+    pub(crate) fn work_queues(_: u16) -> [WorkQueue; 1] {
+        [WorkQueue]
+    }
+
+    pub(crate) async fn declare_on(_: &Connection, _: &[WorkQueue]) -> Result<(), BrokerError> {
         Ok(())
     }
 

@@ -182,7 +182,7 @@ async fn unroutable_messages_are_processed() {
     world.await_signals(1).await;
 }
 
-/// A queue stands there with other arguments: said clearly, not ready, the queue untouched.
+/// A queue stands there with other arguments: said clearly, the queue untouched, the others consumed.
 #[tokio::test]
 async fn a_foreign_queue_is_reported_and_left_alone() {
     let world = World::new().await;
@@ -197,11 +197,16 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
     let declaring = channel.queue_declare(name.into(), durable, Default::default());
     declaring.await.unwrap();
     let worker = world.start("letterbox-worker", &[]);
-    eventually("said in the log", async || {
-        worker.log().contains("PRECONDITION") && worker.log().contains("letterbox.v1.webhooks")
+    eventually("said", async || {
+        let told = worker.admin("/readyz").await;
+        let is_told = |told: &str| {
+            told.contains(r#""degraded":{"consumer":"letterbox.v1.webhooks: "#)
+                && told.contains("PRECONDITION")
+        };
+        matches!(told, Some((200, told)) if is_told(&told))
     })
     .await;
-    assert!(!worker.is_ready().await);
+    assert_eq!(world.consumers("letterbox.v1.forms").await, 1);
     let passive = QueueDeclareOptions {
         passive: true,
         ..Default::default()

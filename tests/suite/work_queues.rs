@@ -8,7 +8,9 @@ use std::sync::{
 
 use futures_util::future::join_all;
 use letterbox_broker::decode;
-use letterbox_tests::{Answer, Proxy, Webhook, World, eventually};
+use letterbox_tests::{Answer, PrivateBroker, Proxy, Webhook, World, eventually};
+
+use crate::status::status;
 
 const WORKSPACES: usize = 12;
 
@@ -132,4 +134,45 @@ async fn what_has_piled_up_becomes_messages_of_bounded_size() {
             assert!(*entries <= 32 && *bytes <= 128 << 10, "{sizes:?}");
         }
     }
+}
+
+/// A queue whose process on the broker is down is not consumed; the others are, and it is again as
+/// soon as it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_down_stops_no_other() {
+    let broker = PrivateBroker::start("");
+    let world = World::new().await.with_broker(broker.url()).await;
+    let gateway = world.gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let form = world.form(&gateway).await;
+    assert!(webhook.send("1").await.is_first());
+    let order = |verb: &str| {
+        let queue = "{'%2F_letterbox.v1.webhooks', node()}";
+        broker.ctl(&["eval", &format!("ra:{verb}(quorum_queues, {queue}).")])
+    };
+    assert_eq!(order("stop_server"), "ok");
+    let worker = world.start("letterbox-worker", &[]);
+    form.assert_accepts("a").await;
+    world.await_runs(1).await;
+    // It goes on without it, and says so.
+    let why = "consumer: letterbox.v1.webhooks: ";
+    eventually("it is degraded", async || {
+        let workers = &status(&world).1["parts"][2];
+        let told = workers["detail"].as_str().unwrap();
+        workers["is_ready"] == true && told.contains(why) && !told.contains("starting")
+    })
+    .await;
+    let (code, ready) = worker.admin("/readyz").await.unwrap();
+    assert_eq!(code, 200, "{ready}");
+    assert!(
+        ready.contains(r#""degraded":{"consumer":"letterbox.v1.webhooks: "#),
+        "{ready}"
+    );
+    form.assert_accepts("b").await;
+    world.await_runs(2).await;
+    assert_eq!(world.signals().await, 0);
+
+    assert_eq!(order("restart_server"), "ok");
+    world.await_signals(1).await;
+    worker.await_ready().await;
 }

@@ -157,21 +157,16 @@ pub(crate) async fn run(
         stop_background.clone(),
     );
     background.spawn(vital("waiting", waiting));
-    let consuming = {
-        let broker = readiness.component("consumer");
-        let (target, name, stop) = (config.broker.clone(), config.name.clone(), stop.clone());
-        let consumer = Consumer {
-            recorder,
-            publisher,
-            in_hand,
-            prefetch: config.prefetch,
-            max_batch: config.max_batch,
-            name: config.name,
-        };
-        spawn_vital("consumer", async move {
-            supervise(target, &name, broker, consumer, stop).await;
-        })
+    let consumer = Consumer {
+        recorder,
+        publisher,
+        in_hand,
+        prefetch: config.prefetch,
+        max_batch: config.max_batch,
+        name: config.name,
     };
+    let consumer = consumer.run(config.broker, readiness.clone(), stop.clone());
+    let consuming = spawn_vital("consumer", consumer);
     process.ready();
     stop.cancelled().await;
 

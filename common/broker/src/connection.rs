@@ -1,5 +1,5 @@
-//! A supervised connection: connect, declare the topology or check that it is there, work until
-//! something breaks, back off, and start again, forever.
+//! A supervised connection: connect, declare what all connections need or check that it is there,
+//! work until something breaks, back off, and start again, forever.
 //!
 //! lapin's own recovery is off. It gives up after a number of attempts, and a publish that is in
 //! flight when the connection breaks may hang. Here any failure ends the session, and the next one
@@ -113,6 +113,7 @@ pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send
 /// When the broker can't be reached, does not answer or refuses.
 pub async fn declare(target: &BrokerTarget, name: &str) -> Result<(), BrokerError> {
     let connection = connect_any(target, name).await?;
+    topology::declare_on(&connection, &topology::work_queues(1)).await?;
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "declared".into())).await;
     Ok(())
 }
@@ -127,6 +128,7 @@ pub async fn queue_lengths(
     queues: u16,
 ) -> Result<Vec<QueueLength>, BrokerError> {
     let connection = connect_any(target, name).await?;
+    topology::declare_on(&connection, &topology::work_queues(1)).await?;
     let lengths = topology::lengths_on(&connection, queues).await?;
     let _ = with_timeout(CLOSE_TIMEOUT, connection.close(200, "looked".into())).await;
     Ok(lengths)
@@ -146,7 +148,8 @@ pub(crate) async fn connect(
     let connection = with_timeout(CONNECT_TIMEOUT, connecting).await?;
 
     if target.declares {
-        topology::declare_on(&connection, 1).await?;
+        // No work queue: whoever has one that can't be declared must not keep off the others.
+        topology::declare_on(&connection, &[]).await?;
     } else {
         topology::find_on(&connection).await?;
     }

@@ -131,11 +131,11 @@ pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
 /// had fetched; never unlimited, because a message that kills its worker would circulate forever.
 const DELIVERY_LIMIT: i64 = 50;
 
-/// Declares everything, with `queues` queues in each family; what exists already stays as it is.
+/// Declares these work queues and what all of them need; what exists already stays as it is.
 ///
 /// # Errors
 /// When something of the same name has other properties (406), or the connection breaks.
-async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
+async fn declare(channel: &Channel, queues: &[WorkQueue]) -> lapin::Result<()> {
     exchange(
         channel,
         DEAD_EXCHANGE,
@@ -157,8 +157,8 @@ async fn declare(channel: &Channel, queues: u16) -> lapin::Result<()> {
     work_queue(channel, &WorkQueue::unrouted()).await?;
     let alternate = arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]);
     exchange(channel, EXCHANGE, ExchangeKind::Direct, alternate).await?;
-    for work in work_queues(queues) {
-        work_queue(channel, &work).await?;
+    for work in queues {
+        work_queue(channel, work).await?;
     }
     declare_signals_exchange(channel).await
 }
@@ -179,7 +179,7 @@ async fn work_queue(channel: &Channel, work: &WorkQueue) -> lapin::Result<()> {
 ///
 /// # Errors
 /// When something of the same name has other properties, or the broker does not answer.
-pub async fn declare_on(connection: &Connection, queues: u16) -> Result<(), BrokerError> {
+pub async fn declare_on(connection: &Connection, queues: &[WorkQueue]) -> Result<(), BrokerError> {
     let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
     with_timeout(ANSWER_TIMEOUT, declare(&channel, queues)).await?;
     close_channel(&channel).await;

@@ -1,12 +1,12 @@
 //! The consumer: receive, process, acknowledge, in that order, so that a crash at any point causes
 //! a redelivery and never a loss.
 //!
-//! It consumes every work queue that a gateway has ever used, each on a channel of its own, and
-//! stores the entries of messages in batches. While the database is unavailable, messages are held
-//! unacknowledged for as long as the broker allows, and the consumer doesn't subscribe until the
-//! database answers. When the broker cancels a consumer (its queue was deleted), the session ends
-//! and the next one declares the queue again. The topology is also declared again every few
-//! seconds.
+//! It consumes every work queue that a gateway has ever used, each on a connection of its own: a
+//! queue that can't be consumed costs its connection, and the others must go on. Entries of messages
+//! are stored in batches. While the database is unavailable, messages are held unacknowledged for as
+//! long as the broker allows, and the consumer doesn't subscribe until the database answers. When
+//! the broker cancels a consumer (its queue was deleted), the session ends and the next one declares
+//! the queue again. Each queue is also declared again every few seconds, with what all of them need.
 
 mod batches;
 mod held;
@@ -16,15 +16,15 @@ mod queue_reader;
 mod store;
 mod storing;
 
-use std::{pin::pin, time::Duration};
+use std::{future::pending, mem, slice, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::Connection;
 use letterbox_broker::{
-    BrokerError, Publisher, Session,
+    BrokerError, BrokerTarget, Publisher, Session, supervise,
     topology::{self, WorkQueue, work_queues},
 };
-use letterbox_common::process::readiness::Component;
+use letterbox_common::process::readiness::{Component, Readiness};
 use letterbox_database::health;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,8 @@ use crate::{outcome, recorder::Recorder};
 /// How often to check whether a gateway uses more queues, and to declare again whatever was deleted
 /// or unbound.
 const DECLARE_EVERY: Duration = Duration::from_secs(5);
-/// Consumes the work queues on one connection.
+
+/// Consumes the work queues.
 pub(crate) struct Consumer {
     pub(crate) recorder: Recorder,
     /// For dead letters and separated entries; on another connection.
@@ -47,7 +48,88 @@ pub(crate) struct Consumer {
     pub(crate) name: String,
 }
 
-impl Session for Consumer {
+impl Consumer {
+    /// Consumes until `stop`, and finishes what was fetched. The component `consumer` is ready while
+    /// one of the queues is consumed.
+    pub(crate) fn run(
+        self,
+        target: BrokerTarget,
+        readiness: Readiness,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send {
+        // At once: until then nothing says that the process is not ready.
+        let mut new = components(&readiness, work_queues(1));
+        let (mut known, mut pause) = (1, Duration::ZERO);
+        async move {
+            let mut consuming = FuturesUnordered::new();
+            loop {
+                for (queue, component) in mem::take(&mut new) {
+                    consuming.push(self.consume(queue, component, &target, &stop));
+                }
+                tokio::select! {
+                    // Polled beside the consumers: a slow database must not stall them.
+                    queues = self.count_queues(pause), if !stop.is_cancelled() => {
+                        let former = work_queues(known);
+                        // The number of queues only grows; subscribe to the new ones.
+                        known = queues.max(known);
+                        let more = work_queues(known).into_iter();
+                        let more = more.filter(|queue| !former.contains(queue));
+                        new = components(&readiness, more);
+                        pause = DECLARE_EVERY;
+                    }
+                    // Each ends after the stop.
+                    ended = consuming.next() => if ended.is_none() { return },
+                }
+            }
+        }
+    }
+
+    /// Consumes one queue until `stop`.
+    async fn consume(
+        &self,
+        queue: WorkQueue,
+        component: Component,
+        target: &BrokerTarget,
+        stop: &CancellationToken,
+    ) {
+        let name = format!("{} ({})", self.name, queue.name);
+        let consumer = self;
+        let session = QueueSession { consumer, queue };
+        supervise(target.clone(), &name, component, session, stop.clone()).await;
+    }
+
+    /// Returns the number of queues per family, after a pause.
+    async fn count_queues(&self, pause: Duration) -> u16 {
+        tokio::time::sleep(pause).await;
+        loop {
+            // The database crate logs the failure.
+            match store::count_queues(&self.recorder.database).await {
+                Ok(queues) => return queues,
+                Err(_) => tokio::time::sleep(DECLARE_EVERY).await,
+            }
+        }
+    }
+}
+
+/// The queues with what says of each whether it is consumed.
+fn components(
+    readiness: &Readiness,
+    queues: impl IntoIterator<Item = WorkQueue>,
+) -> Vec<(WorkQueue, Component)> {
+    let queues = queues.into_iter().map(|queue| {
+        let component = readiness.one_of("consumer", &queue.name);
+        (queue, component)
+    });
+    queues.collect()
+}
+
+/// Consumes one queue on one connection.
+struct QueueSession<'c> {
+    consumer: &'c Consumer,
+    queue: WorkQueue,
+}
+
+impl Session for QueueSession<'_> {
     async fn run(
         &self,
         connection: &Connection,
@@ -58,35 +140,14 @@ impl Session for Consumer {
         if !self.await_database(component, stop).await {
             return Ok(());
         }
-        let mut consuming = FuturesUnordered::new();
-        // Polled beside the consumers: a slow database must not stall them.
-        let mut looking = pin!(self.queues(0));
-        loop {
-            tokio::select! {
-                (known, queues) = &mut looking, if !stop.is_cancelled() => {
-                    topology::declare_on(connection, queues).await?;
-                    // The number of queues only grows; subscribe to the new ones.
-                    let former = if known == 0 { Vec::new() } else { work_queues(known) };
-                    let new = work_queues(queues)
-                        .into_iter()
-                        .filter(|queue| !former.contains(queue));
-                    for queue in new {
-                        let opened = self.subscribe(connection, queue).await?;
-                        consuming.push(self.consume(opened, stop));
-                    }
-                    looking.set(self.queues(queues));
-                    component.ready();
-                }
-                // After a stop every consumer drains and ends; an error ends the whole session.
-                Some(ended) = consuming.next() => {
-                    let () = ended?;
-                    if consuming.is_empty() {
-                        return Ok(());
-                    }
-                }
-                // Stopped before the first reader.
-                () = stop.cancelled(), if consuming.is_empty() => return Ok(()),
-            }
+        self.declare(connection).await?;
+        let (name, of) = (self.queue.name.clone(), self.consumer);
+        let reader = QueueReader::open(connection, name, of.prefetch, of.max_batch, &of.name);
+        let reader = reader.await?;
+        component.ready();
+        tokio::select! {
+            consumed = self.consume(reader, stop) => consumed,
+            error = self.declare_again(connection, stop) => Err(error),
         }
     }
 
@@ -94,11 +155,11 @@ impl Session for Consumer {
     fn blocked(&self, _: &Component, _: Option<String>) {}
 }
 
-impl Consumer {
+impl QueueSession<'_> {
     /// Waits for the database. Returns `false` if stopped before it answers.
     async fn await_database(&self, component: &Component, stop: &CancellationToken) -> bool {
         for pause in outcome::pauses() {
-            match health::check(&self.recorder.database).await {
+            match health::check(&self.consumer.recorder.database).await {
                 Ok(()) => return true,
                 Err(reason) => component.not_ready(format!("waiting for the database: {reason}")),
             }
@@ -110,28 +171,26 @@ impl Consumer {
         false
     }
 
-    /// Returns `known` and the current number of queues per family, which is never less. Waits
-    /// first unless `known` is 0.
-    async fn queues(&self, known: u16) -> (u16, u16) {
-        if known > 0 {
-            tokio::time::sleep(DECLARE_EVERY).await;
-        }
-        loop {
-            // The database crate logs the failure.
-            match store::count_queues(&self.recorder.database).await {
-                Ok(queues) => return (known, queues.max(known)),
-                Err(_) => tokio::time::sleep(DECLARE_EVERY).await,
-            }
-        }
+    async fn declare(&self, connection: &Connection) -> Result<(), BrokerError> {
+        topology::declare_on(connection, slice::from_ref(&self.queue)).await
     }
 
-    async fn subscribe(
+    /// Declares the queue again and again until `stop`; returns why it can't be.
+    async fn declare_again(
         &self,
         connection: &Connection,
-        queue: WorkQueue,
-    ) -> Result<QueueReader, BrokerError> {
-        let (prefetch, max_batch) = (self.prefetch, self.max_batch);
-        QueueReader::open(connection, queue.name, prefetch, max_batch, &self.name).await
+        stop: &CancellationToken,
+    ) -> BrokerError {
+        while stop
+            .run_until_cancelled(tokio::time::sleep(DECLARE_EVERY))
+            .await
+            .is_some()
+        {
+            if let Err(error) = self.declare(connection).await {
+                return error;
+            }
+        }
+        pending().await
     }
 
     /// Consumes until `stop`, then fetches nothing more and finishes the fetched messages.
@@ -141,10 +200,10 @@ impl Consumer {
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         let consumer = BatchConsumer(Storing {
-            recorder: &self.recorder,
-            publisher: &self.publisher,
-            in_hand: &self.in_hand,
-            prefetch: self.prefetch,
+            recorder: &self.consumer.recorder,
+            publisher: &self.consumer.publisher,
+            in_hand: &self.consumer.in_hand,
+            prefetch: self.consumer.prefetch,
         });
         consumer.consume(&mut reader, stop).await?;
         reader.close().await;
