@@ -320,7 +320,7 @@ COMMENT ON COLUMN processes.key_id IS 'The first of its sealing keys';
 COMMENT ON COLUMN processes.public_key IS
     'The public half of that: what others seal to it, the process opens';
 COMMENT ON COLUMN processes.settings IS 'Its settings by name; no secret is one of them';
-COMMENT ON COLUMN processes.seen_at IS 'When it last said so; more than half a minute ago: dead';
+COMMENT ON COLUMN processes.seen_at IS 'When it last said so; see is_alive';
 
 CREATE FUNCTION tell_presence(id uuid, own_program text, own_name text, ready boolean, why text,
     key text, public bytea, told jsonb)

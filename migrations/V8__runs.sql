@@ -500,6 +500,14 @@ COMMENT ON COLUMN workers.workspaces IS 'The workspaces of `runs`';
 COMMENT ON COLUMN workers.runs IS
     'The runs that it had when it last took some; those that it let go of since are not taken';
 
+CREATE FUNCTION is_alive(seen timestamptz, seconds integer)
+    RETURNS boolean LANGUAGE sql VOLATILE
+RETURN seen BETWEEN clock_timestamp() - seconds * interval '1 second'
+    AND clock_timestamp() + interval '15 seconds';
+COMMENT ON FUNCTION is_alive IS
+    'Whether a process lives that was seen last then, and is within so many seconds if it lives; '
+    'one that was seen in the future may have died before the clock was set back';
+
 CREATE VIEW visible_runs WITH (security_invoker = true) AS
 SELECT r.workspace_id, r.run_id, r.workflow_id, r.release_id, r.run_as,
        CASE WHEN r.state = 'queued' AND a.turn IS NOT NULL THEN 'running' ELSE r.state END AS state,

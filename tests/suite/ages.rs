@@ -7,6 +7,8 @@ use letterbox_tests::{Peer, Process, Proxy, Reply, World, eventually, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use crate::status::status;
+
 /// What is in hand and can't be stored gets older, until it is stored.
 #[tokio::test]
 async fn an_entry_that_cannot_be_stored_is_the_oldest() {
@@ -168,4 +170,37 @@ async fn a_run_is_late(world: &World) -> WorkspaceId {
     }
     world.order(format!("workspace release {}", form.workspace));
     form.workspace
+}
+
+/// The database's clock was set back, or a server took over whose clock is behind: what a worker
+/// reported before that it is dead says nothing of what is alive now.
+#[tokio::test]
+async fn who_reported_in_the_future_is_not_alive() {
+    let world = World::new().await;
+    let workspace = a_run_is_late(&world).await;
+    world.order(format!("workspace hold {workspace}"));
+    let dead = "
+        INSERT INTO workers (worker_id, name, places, seen_at) VALUES
+            ('00000000-0000-7000-8000-000000000000', 'dead', 7, now() + interval '10 minutes');
+        INSERT INTO processes (process_id, program, name, is_ready, key_id, public_key, settings,
+            seen_at)
+        VALUES ('00000000-0000-7000-8000-000000000000', 'gateway', 'dead', false, 'dead',
+            sha256('dead'), '{}', now() + interval '10 minutes')";
+    world.database.batch_execute(dead).await.unwrap();
+    let (_, seen) = status(&world);
+    let gateways = seen["parts"][1]["detail"].as_str().unwrap();
+    // One that has only just died.
+    assert!(gateways.starts_with("1 alive"), "{gateways}");
+    assert_eq!(seen["parts"][2]["detail"], "none is alive: runs wait");
+    let worker = world.worker().await;
+    let waiting = async || {
+        worker
+            .metric("letterbox_waiting_runs{state=\"ready\"}")
+            .await
+    };
+    eventually("it reports what waits", async || waiting().await == 1.0).await;
+    eventually("it is the only one", async || {
+        status(&world).1["parts"][2]["detail"] == "1 alive, 64 places"
+    })
+    .await;
 }

@@ -12,7 +12,7 @@ statements! {
     /// The public half of the key of the process that was started last.
     RECIPIENT = recipient "
 SELECT key_id, public_key FROM processes
-WHERE program = $1 AND seen_at > clock_timestamp() - interval '30 seconds'
+WHERE program = $1 AND is_alive(seen_at, 30)
 ORDER BY process_id DESC LIMIT 1";
 }
 

@@ -113,12 +113,12 @@ ORDER BY l.seconds DESC LIMIT 20";
     /// Gateways and workers that are alive.
     PROCESSES = living_processes "
 SELECT program, name, is_ready, trouble FROM processes
-WHERE seen_at > now() - interval '30 seconds' ORDER BY is_ready, name";
+WHERE is_alive(seen_at, 30) ORDER BY is_ready, name";
 
     /// The places of the workers that are alive.
     PLACES = places "
 SELECT coalesce(sum(places), 0) AS places
-FROM workers WHERE seen_at > now() - interval '30 seconds'";
+FROM workers WHERE is_alive(seen_at, 30)";
 
     /// What is remembered, and about how many claims are not moved yet.
     MEMORY = status_memory "

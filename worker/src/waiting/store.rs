@@ -9,7 +9,7 @@ statements! {
     /// Whether no other worker has been alive for longer: ids of workers sort by their start.
     IS_OLDEST = is_oldest_worker "
 SELECT NOT EXISTS (SELECT FROM workers
-                   WHERE seen_at > now() - interval '15 seconds' AND worker_id < $1) AS is_oldest";
+                   WHERE is_alive(seen_at, 15) AND worker_id < $1) AS is_oldest";
 
     /// How long the oldest run that no worker has taken has been due, in seconds; 0 if there is
     /// none. Examines the first ready run of each lane, and the first runs whose time has come.

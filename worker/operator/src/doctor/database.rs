@@ -53,12 +53,12 @@ ORDER BY r.rolname";
     DIFFERING = doctor_differing "
 SELECT name, string_agg(DISTINCT left(value, 100), ' or ') AS values FROM (
     SELECT s.key AS name, s.value FROM processes p, jsonb_each_text(p.settings) AS s
-    WHERE p.seen_at > now() - interval '30 seconds' AND s.key NOT LIKE '%LISTEN'
+    WHERE is_alive(p.seen_at, 30) AND s.key NOT LIKE '%LISTEN'
       AND s.key NOT IN ('LETTERBOX_LOG', 'LETTERBOX_LOG_FORMAT', 'LETTERBOX_DATABASE_POOL_SIZE',
           'LETTERBOX_SHUTDOWN_SECONDS')
     UNION ALL
     SELECT 'the first key of each ' || program, key_id FROM processes
-    WHERE seen_at > now() - interval '30 seconds') AS told (name, value)
+    WHERE is_alive(seen_at, 30)) AS told (name, value)
 GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
 
     /// The connections that living processes may open, and whether a proxy is before gateways that
@@ -68,7 +68,7 @@ SELECT coalesce(sum(substring(settings ->> 'LETTERBOX_DATABASE_POOL_SIZE'
            FROM '^[0-9]{1,5}$')::integer), 0) AS pools,
        coalesce(bool_or(program = 'gateway' AND settings ->> 'LETTERBOX_BASE_URL' LIKE 'https:%'
            AND settings ->> 'LETTERBOX_TRUSTED_PROXIES' = ''), false) AS is_unproxied
-FROM processes WHERE seen_at > now() - interval '30 seconds'";
+FROM processes WHERE is_alive(seen_at, 30)";
 
     /// Workspaces whose policy lets no action go on by itself.
     WAITING_POLICIES = doctor_policies "
