@@ -5,28 +5,38 @@ use tokio_postgres::error::SqlState;
 
 use crate::{DatabaseError, Fault};
 
-/// Divides a batch that failed. If somebody may keep a row of one of its parties locked, each party
-/// becomes a part: a lock takes its time once more for those who are concerned, and not for each of
-/// their items. If the database refuses an item, in halves. A stack of the parts takes them in
-/// their order. The batch comes back whole if that can't help.
+/// Divides a batch that failed. If a row of one of its parties may be locked, each party becomes a
+/// part: a lock takes its time once more for those who are concerned, and not for each of their
+/// items. What one party's batch fails for otherwise (an item is refused, or it takes too long) is
+/// found by halves. A stack of the parts takes them in their order.
 ///
 /// # Errors
-/// Gives the batch back that can't be divided.
+/// Gives the batch back if dividing can't help: the rows of its only party are locked, or the
+/// database is unavailable for all.
 pub fn divide<T, P: PartialEq>(
     mut batch: Vec<T>,
     error: &DatabaseError,
     party: impl Fn(&T) -> P,
 ) -> Result<Vec<Vec<T>>, Vec<T>> {
-    if batch.len() < 2 {
-        return Err(batch);
+    let is = |code: &SqlState| error.code.as_ref() == Some(code);
+    let (is_locked, is_late) = (
+        is(&SqlState::LOCK_NOT_AVAILABLE),
+        is(&SqlState::QUERY_CANCELED),
+    );
+    let is_refused = error.fault == Fault::Permanent || is(&SqlState::CARDINALITY_VIOLATION);
+    let is_of_many = batch.windows(2).any(|two| party(&two[0]) != party(&two[1]));
+    if (is_locked || is_late) && is_of_many {
+        return Ok(by_party(batch, party));
     }
-    if error.fault == Fault::Permanent || is_too_much(error) {
+    if (is_refused || is_late) && batch.len() > 1 {
         let second = batch.split_off(batch.len() / 2);
         return Ok(vec![second, batch]);
     }
-    if !may_be_locked(error) {
-        return Err(batch);
-    }
+    Err(batch)
+}
+
+/// The items of each party, those of the first on top.
+fn by_party<T, P: PartialEq>(batch: Vec<T>, party: impl Fn(&T) -> P) -> Vec<Vec<T>> {
     let mut parties: Vec<(P, Vec<T>)> = Vec::new();
     for item in batch {
         let of = party(&item);
@@ -35,24 +45,7 @@ pub fn divide<T, P: PartialEq>(
             None => parties.push((of, vec![item])),
         }
     }
-    let mut parts: Vec<Vec<T>> = parties.into_iter().map(|(_, items)| items).collect();
-    match parts.len() {
-        1 => Err(parts.remove(0)),
-        _ => Ok(parts.into_iter().rev().collect()),
-    }
-}
-
-/// Whether somebody may keep a row locked that the statement needs. Otherwise the database is
-/// unavailable for all.
-fn may_be_locked(error: &DatabaseError) -> bool {
-    let locked = [SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE];
-    let code = error.code.as_ref();
-    code.is_some_and(|code| locked.contains(code))
-}
-
-/// Whether an item twice is too much for one statement.
-fn is_too_much(error: &DatabaseError) -> bool {
-    error.code == Some(SqlState::CARDINALITY_VIOLATION)
+    parties.into_iter().rev().map(|(_, items)| items).collect()
 }
 
 #[cfg(test)]
@@ -94,6 +87,15 @@ mod tests {
         locked.code = Some(SqlState::LOCK_NOT_AVAILABLE);
         let others: Vec<_> = (0..100).filter(|one| one / 10 != AT_FAULT / 10).collect();
         assert_eq!(tried(&locked), (11, others, (30..40).collect()));
+    }
+
+    /// First the others are done; then what of a party takes too long is done in parts.
+    #[test]
+    fn what_takes_too_long_is_found_by_halves() {
+        let mut late = DatabaseError::rolled_back("test");
+        late.code = Some(SqlState::QUERY_CANCELED);
+        let (batches, done, failed) = tried(&late);
+        assert_eq!((batches, done.len(), failed), (17, 99, vec![AT_FAULT]));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //! a redelivery and never a loss.
 //!
 //! It consumes every work queue that a gateway has ever used, each on a connection of its own: a
-//! queue that can't be consumed costs its connection, and the others must go on. Entries of messages
-//! are stored in batches. While the database is unavailable, messages are held unacknowledged for as
-//! long as the broker allows, and the consumer doesn't subscribe until the database answers. When
-//! the broker cancels a consumer (its queue was deleted), the session ends and the next one declares
-//! the queue again. Each queue is also declared again every few seconds, with what all of them need.
+//! queue that can't be consumed costs its connection, and the others must go on. Entries of
+//! messages are stored in batches. While the database is unavailable, messages are held
+//! unacknowledged for as long as the broker allows, and the consumer doesn't subscribe until the
+//! database answers. When the broker cancels a consumer (its queue was deleted), the session ends
+//! and the next one declares the queue again. Each queue is also declared again every few seconds,
+//! with what all of them need.
 
 mod batches;
 mod held;
