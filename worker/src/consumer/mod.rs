@@ -50,8 +50,8 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// Consumes until `stop`, and finishes what was fetched. The component `consumer` is ready while
-    /// one of the queues is consumed.
+    /// Consumes until `stop`, and finishes what was fetched. The component `consumer` is ready
+    /// while one of the queues is consumed.
     pub(crate) fn run(
         self,
         target: BrokerTarget,
