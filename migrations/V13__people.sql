@@ -217,8 +217,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sign_out IS
-    'Ends the sessions of a user, and their links, and forgets as whom issuers know them: a desk in '
-    'foreign hands may have bound that; returns how many sessions';
+    'Ends the sessions of a user, and their links, and forgets as whom issuers know them, which a '
+    'desk in foreign hands may have bound; returns how many sessions';
 
 CREATE FUNCTION changed_repeats(tenant uuid, submission uuid) RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$

@@ -325,7 +325,8 @@ COMMENT ON FUNCTION answer_sign_in_request IS
     'has not asked three times within ten minutes; no row if there is none';
 
 REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters,
-    letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link, answer_sign_in_request FROM PUBLIC;
+    letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link,
+    answer_sign_in_request FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION write_letters, take_letters, end_letter, answer_sign_in_request
     TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION ask_sign_in_link TO letterbox_desk;

@@ -3,7 +3,6 @@
 //! which somebody else has begun.
 
 use std::{
-    collections::VecDeque,
     pin::Pin,
     sync::{Mutex as SyncMutex, PoisonError},
     time::{Duration, Instant},
@@ -72,23 +71,20 @@ pub(crate) struct Oidc {
 /// The attempts of clients: what each of them has the issuer asked is bounded.
 struct Attempts {
     clients: Shares<ClientAddress>,
-    failed: SyncMutex<VecDeque<(Instant, Share<ClientAddress>)>>,
+    failed: SyncMutex<Vec<(Instant, Share<ClientAddress>)>>,
 }
 
 impl Attempts {
     fn begin(&self, client: ClientAddress) -> Option<Share<ClientAddress>> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        while failed
-            .pop_front_if(|(when, _)| when.elapsed() > NEW_FOR)
-            .is_some()
-        {}
+        failed.retain(|(when, _)| when.elapsed() < NEW_FOR);
         self.clients.take(client)
     }
 
     /// It counts for a while longer.
     fn fail(&self, attempt: Share<ClientAddress>) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.push_back((Instant::now(), attempt));
+        failed.push((Instant::now(), attempt));
     }
 }
 

@@ -201,7 +201,7 @@ impl Operator {
         })
     }
 
-    /// Ends the sessions of a user, and the links that would begin one; forgets as whom issuers
+    /// Ends the sessions of a user, and the links that would begin one, and forgets as whom issuers
     /// know them.
     ///
     /// # Errors
