@@ -182,7 +182,8 @@ async fn unroutable_messages_are_processed() {
     world.await_signals(1).await;
 }
 
-/// A queue stands there with other arguments: said clearly, the queue untouched, the others consumed.
+/// A queue stands there with other arguments: said clearly, the queue untouched, the others
+/// consumed.
 #[tokio::test]
 async fn a_foreign_queue_is_reported_and_left_alone() {
     let world = World::new().await;
