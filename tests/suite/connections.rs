@@ -210,3 +210,33 @@ async fn http2_is_answered_in_http1() {
     assert!(told.starts_with("HTTP/1.1 400 "), "{told}");
     assert!(told.contains("not valid HTTP/1.1"), "{told}");
 }
+
+/// Where no place is free, the connection that has been idle for longest makes room.
+#[tokio::test]
+async fn idle_connections_make_room() {
+    let world = World::new().await;
+    let settings = [("LETTERBOX_MAX_CONNECTIONS", "8")];
+    let gateway = world.gateway_with(&settings).await;
+    let ask = async |stream: &mut TcpStream| {
+        stream.write_all(REQUEST.as_bytes()).await.unwrap();
+        tokio::time::timeout(CLOSED_BY, answer(stream)).await
+    };
+    let mut idle = Vec::new();
+    for connections in [1, 6] {
+        for _ in 0..connections {
+            let mut stream = connect(&gateway).await;
+            assert_eq!(ask(&mut stream).await.unwrap().0, 200);
+            idle.push(stream);
+        }
+        tokio::time::sleep(QUIET).await;
+    }
+    // One of them takes the last place, and the other one comes after it.
+    for _ in 0..2 {
+        let mut stream = connect(&gateway).await;
+        assert_eq!(ask(&mut stream).await.expect("there is room").0, 200);
+        idle.push(stream);
+    }
+    assert_eq!(idle[0].read(&mut [0]).await.unwrap_or(0), 0);
+    let mut youngest = idle.pop().unwrap();
+    assert_eq!(ask(&mut youngest).await.unwrap().0, 200);
+}

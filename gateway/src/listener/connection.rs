@@ -28,7 +28,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustix::net::{RecvFlags, recv};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, sync::Notify};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
@@ -38,8 +38,10 @@ use super::{
 };
 use crate::{response::Response, router, state::Gateway};
 
-/// How long a peer may be silent between two requests.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a peer may be silent between two requests, while places are free: longer than any usual
+/// proxy. One that closes first would cross a request that its proxy has just sent, which many
+/// proxies do not send again.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3_660);
 /// How long a head may take from its first byte.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take to read any part of an answer.
@@ -61,19 +63,21 @@ const HTTP2: [u8; 14] = *b"PRI * HTTP/2.0";
 /// A stream while hyper does not hold it.
 type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
 
-/// Serves a connection until either side ends it. After `stop`, requests in progress are finished.
+/// Serves a connection until either side ends it, or its place is `wanted` while it is idle. After
+/// `stop`, requests in progress are finished.
 pub(super) async fn serve(
     stream: TcpStream,
     peer: IpAddr,
     gateway: Arc<Gateway>,
     stop: CancellationToken,
+    wanted: Arc<Notify>,
 ) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let (mut stream, mut unread) = (Box::pin(stream), Bytes::new());
     loop {
         if unread.is_empty() {
-            match first_bytes(&stream, &stop).await {
+            match first_bytes(stream.get_ref(), &stop, &wanted).await {
                 None => return,
                 Some(HTTP2) => return unreadable::refuse(stream).await,
                 Some(_) => {}
@@ -87,7 +91,11 @@ pub(super) async fn serve(
 }
 
 /// Waits for the first bytes of the peer and returns them; `None` if none arrive in time.
-async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; HTTP2.len()]> {
+async fn first_bytes(
+    stream: &TcpStream,
+    stop: &CancellationToken,
+    wanted: &Notify,
+) -> Option<[u8; HTTP2.len()]> {
     let mut first = [0; HTTP2.len()];
     let over = async {
         let stopped = async {
@@ -96,16 +104,21 @@ async fn first_bytes(stream: &Stream, stop: &CancellationToken) -> Option<[u8; H
         };
         let _ = tokio::time::timeout(IDLE_TIMEOUT, stopped).await;
     };
-    let length = tokio::select! {
+    let is_wanted = tokio::select! {
         biased;
-        peeked = stream.get_ref().peek(&mut first) => peeked.ok()?,
-        // What has come meanwhile is answered: the system knows of it before the runtime does.
-        () = over => {
-            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-            recv(stream.get_ref(), &mut first, flags).ok()?.0
-        }
+        peeked = stream.peek(&mut first) => return (peeked.ok()? > 0).then_some(first),
+        () = over => false,
+        () = wanted.notified() => true,
     };
-    (length > 0).then_some(first)
+    // What has come meanwhile is answered: the system knows of it before the runtime does.
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    if recv(stream, &mut first, flags).ok()?.0 == 0 {
+        return None;
+    }
+    if is_wanted {
+        wanted.notify_one();
+    }
+    Some(first)
 }
 
 /// Serves requests. Returns the stream when it is quiet, with the bytes already read of a next
@@ -213,4 +226,52 @@ async fn respond(
         in_progress.answered();
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncWriteExt, net::TcpListener};
+
+    use super::*;
+
+    /// Both ends of a connection.
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (peer, accepted) = tokio::join!(connecting, listener.accept());
+        (peer.unwrap(), accepted.unwrap().0)
+    }
+
+    /// Whose proxy keeps connections for an hour, as Envoy does, has no request cut off.
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_closes_idle_connections_before_the_gateway_does() {
+        let (mut peer, stream) = connected().await;
+        let (stop, wanted) = (CancellationToken::new(), Notify::new());
+        let asking = async {
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            peer.write_all(b"GET / HTTP/1.1").await.unwrap();
+        };
+        let (first, ()) = tokio::join!(first_bytes(&stream, &stop, &wanted), asking);
+        assert_eq!(first.as_ref(), Some(b"GET / HTTP/1.1"));
+        let (_peer, stream) = connected().await;
+        assert_eq!(
+            first_bytes(&stream, &stop, &wanted).await,
+            None,
+            "not for ever"
+        );
+    }
+
+    /// Somebody else has to make room for what a connection that is idle no more can't.
+    #[tokio::test]
+    async fn a_request_that_has_come_is_answered_whoever_wants_the_place() {
+        let (mut peer, stream) = connected().await;
+        let (stop, wanted) = (CancellationToken::new(), Notify::new());
+        wanted.notify_one();
+        peer.write_all(b"GET / HTTP/1.1").await.unwrap();
+        assert!(first_bytes(&stream, &stop, &wanted).await.is_some());
+        wanted.notified().await;
+        wanted.notify_one();
+        let (_peer, stream) = connected().await;
+        assert_eq!(first_bytes(&stream, &stop, &wanted).await, None);
+    }
 }

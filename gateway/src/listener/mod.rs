@@ -127,7 +127,7 @@ impl Listener {
     fn serve(&self, (stream, peer, place): Accepted, connections: &Connections) {
         let (gateway, stop) = (self.gateway.clone(), connections.stop.clone());
         let (serving, cut) = (
-            connection::serve(stream, peer, gateway, stop),
+            connection::serve(stream, peer, gateway, stop, self.places.wanted()),
             connections.cut.clone(),
         );
         connections.tasks.spawn(async move {

@@ -3,13 +3,14 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use futures_util::FutureExt;
 use letterbox_common::process::{
     client_address::{ClientAddress, TrustedProxies},
     metrics::OneMore,
     shares::{Share, Shares},
 };
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics;
 
@@ -22,6 +23,7 @@ const RESERVED_DESCRIPTORS: usize = 64;
 pub(super) struct Places {
     free: Arc<Semaphore>,
     peers: Shares<ClientAddress>,
+    wanted: Arc<Notify>,
 }
 
 impl Places {
@@ -45,17 +47,30 @@ impl Places {
         Self {
             free: Arc::new(Semaphore::new(places)),
             peers: Shares::of((places / SHARES).max(1)),
+            wanted: Arc::default(),
         }
+    }
+
+    /// Wakes one idle connection after the other, first the one that has been idle for longest: its
+    /// place is wanted.
+    pub(super) fn wanted(&self) -> Arc<Notify> {
+        self.wanted.clone()
     }
 
     /// Waits for a free place.
     pub(super) async fn free(&self) -> std::io::Result<OwnedSemaphorePermit> {
+        if let Some(free) = self.free_now() {
+            return Ok(free);
+        }
+        self.wanted.notify_one();
         let free = self.free.clone().acquire_owned().await;
+        // If nobody was idle, the next one that is need not make room any more.
+        let _ = self.wanted.notified().now_or_never();
         free.map_err(std::io::Error::other)
     }
 
     /// A free place, if there is one.
-    pub(super) fn free_now(&self) -> Option<OwnedSemaphorePermit> {
+    fn free_now(&self) -> Option<OwnedSemaphorePermit> {
         self.free.clone().try_acquire_owned().ok()
     }
 

@@ -40,7 +40,7 @@ const SHARE: usize = MAX_CONNECTIONS / 8;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take, with its body and its answer's making.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a connection lives: browsers open another one.
+/// How long a connection lives.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(300);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -167,6 +167,8 @@ async fn serve(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        // One that is closed while it is idle could cross a request that its proxy has just sent.
+        .keep_alive(false)
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
