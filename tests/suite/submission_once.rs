@@ -6,6 +6,8 @@ use letterbox_operator::RunFilter;
 use letterbox_tests::{Answer, Proxy, World, eventually, payload};
 use serde_json::json;
 
+/// Less than an answer may take.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 const CLAIMED: &str = "SELECT count(*) FROM form_submissions";
 
 fn assert_accepted(answer: &Answer) {
@@ -275,4 +277,54 @@ async fn a_repeated_message_changes_nothing() {
         world.count("SELECT started::bigint FROM run_usage").await,
         1
     );
+}
+
+/// A gateway dies after its claim: whoever tries again is told so at once, and waits only if the
+/// claim is free before long.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_dead_gateway() {
+    let world = World::new().await;
+    // An answer may take a minute here, and a claim holds for longer.
+    let slow = [
+        ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "60000"),
+        ("LETTERBOX_CLAIM_LEASE_SECONDS", "100"),
+    ];
+    let dies = (
+        "FAILPOINTS",
+        "statement.claim_new_submissions.after=1*return(crash)",
+    );
+    let mut doomed = world.gateway_with(&[slow[0], slow[1], dies]).await;
+    let form = world.form(&doomed).await;
+    let body = json!({"token": form.token, "idempotencyKey": "key", "payload": payload()});
+    let sending = form
+        .request(reqwest::Method::POST, &form.submit_url())
+        .header("content-type", "application/json")
+        .body(body.to_string())
+        .send();
+    assert!(sending.await.is_err());
+    doomed.ended().await;
+    let heir = world.gateway_with(&slow).await;
+    let form = form.at(&heir);
+    let ends_in = async |seconds: u32| {
+        let until = format!(
+            "UPDATE open_batches SET lease_until = clock_timestamp() + interval '{seconds} seconds'"
+        );
+        world.database.execute(&until, &[]).await.unwrap();
+    };
+    ends_in(90).await;
+    // What does not fit the form is told the same: it may be known.
+    for payload in [payload(), json!({})] {
+        let asking = tokio::time::timeout(PATIENCE, form.submit("key", &payload));
+        let answer = asking.await.expect("at once");
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (503, "temporarily_unavailable")
+        );
+        let mut headers = answer.headers.iter();
+        assert!(headers.any(|(name, _)| name == "retry-after"), "{answer:?}");
+    }
+    ends_in(1).await;
+    form.assert_accepts("key").await;
+    let _worker = world.worker().await;
+    world.await_runs(1).await;
 }

@@ -101,6 +101,7 @@ impl Claims {
             if let Found::Open {
                 id,
                 lease_is_over: true,
+                ..
             } = found
                 // Two webhooks that share their memory can want the same claim. It must go into one
                 // batch only, the one whose message holds its entry.
@@ -126,6 +127,17 @@ impl Claims {
             }));
         }
         Ok(answers)
+    }
+
+    /// Whether another attempt has had a key for longer than a gateway takes that lives, and keeps
+    /// it for a while: nobody need wait for that.
+    ///
+    /// # Errors
+    /// When the database did not answer.
+    pub(crate) async fn is_stalled<K: ClaimKey>(&self, key: K) -> Result<bool, DatabaseError> {
+        let found = self.find_claims([&key].into_iter()).await?;
+        let found = found.get(&key);
+        Ok(matches!(found, Some(Found::Open { is_stalled, .. }) if *is_stalled))
     }
 
     /// Finds the outcomes of keys without claiming them: [`Outcome::Unavailable`] for a key that is

@@ -143,9 +143,19 @@ async fn record(gateway: &Gateway, submission: Submission) -> Result<(), Refusal
             }
             Outcome::Gone => return Err(Refusal::form_unavailable()),
             Outcome::Unavailable => return Err(Refusal::temporarily_unavailable()),
-            Outcome::InProgress => tokio::time::sleep(DUPLICATE_PAUSE).await,
+            Outcome::InProgress => await_other(gateway, submission.key).await?,
         }
     }
+}
+
+/// Waits a moment for another attempt with a key. If its gateway has died, the sender is told at
+/// once to come again: the claim is free when its lease is over.
+async fn await_other(gateway: &Gateway, key: SubmissionKey) -> Result<(), Refusal> {
+    match gateway.claims.is_stalled(key).await {
+        Ok(false) => tokio::time::sleep(DUPLICATE_PAUSE).await,
+        Ok(true) | Err(_) => return Err(Refusal::temporarily_unavailable()),
+    }
+    Ok(())
 }
 
 /// The outcome of a key, after the end of any attempt in progress.
@@ -154,7 +164,7 @@ async fn await_outcome(gateway: &Gateway, key: SubmissionKey) -> Result<Outcome,
         let found = gateway.claims.find(&[key]).await;
         let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
         match found.get(&key) {
-            Some(Outcome::InProgress) => tokio::time::sleep(DUPLICATE_PAUSE).await,
+            Some(Outcome::InProgress) => await_other(gateway, key).await?,
             found => return Ok(found.copied().unwrap_or(Outcome::Unavailable)),
         }
     }

@@ -70,7 +70,7 @@ impl Places {
     }
 
     /// A free place, if there is one.
-    fn free_now(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn free_now(&self) -> Option<OwnedSemaphorePermit> {
         self.free.clone().try_acquire_owned().ok()
     }
 

@@ -42,7 +42,11 @@ pub(super) enum Found<Id> {
     /// It has no claim.
     Unclaimed,
     /// It is claimed into an open batch, and can be taken over once the lease is over.
-    Open { id: Id, lease_is_over: bool },
+    Open {
+        id: Id,
+        lease_is_over: bool,
+        is_stalled: bool,
+    },
     /// Its batch is closed or spilled, or it is remembered: it is recorded.
     Settled,
 }
@@ -176,6 +180,7 @@ impl Claims {
                 (Some(id), false) => Found::Open {
                     id,
                     lease_is_over: row.try_get("lease_is_over")?,
+                    is_stalled: row.try_get("is_stalled")?,
                 },
             };
             found.extend(key.map(|key| (**key, state)));

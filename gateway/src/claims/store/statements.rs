@@ -15,12 +15,15 @@ SELECT id, is_new FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10
 
     /// The state of keys whose doors are open; the others are not returned. A statement of its own,
     /// because only a new one sees a row that was committed while claiming waited for it. A claim
-    /// whose batch has no row is recorded, and so is a key that is remembered.
+    /// whose batch has no row is recorded, and so is a key that is remembered. One that has been
+    /// open for three seconds, and is not free within two, is stalled.
     FIND_DELIVERIES = find_deliveries "
 SELECT wanted.ordinal, d.delivery_id AS id,
        CASE WHEN d.delivery_id IS NULL THEN r.key_high IS NOT NULL ELSE
            b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) END AS settled,
-       coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over
+       coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over,
+       coalesce(b.lease_until BETWEEN clock_timestamp() + interval '2 seconds'
+           AND clock_timestamp() + ($6 - 3) * interval '1 second', false) AS is_stalled
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $7::bigint[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, version, ordinal)
 JOIN webhooks w ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.door
@@ -36,7 +39,9 @@ LEFT JOIN (SELECT DISTINCT remembered($1, $2) AS key_high) r ON r.key_high = wan
 SELECT wanted.ordinal, s.submission_id AS id,
        CASE WHEN s.submission_id IS NULL THEN r.key_high IS NOT NULL ELSE
            b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) END AS settled,
-       coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over
+       coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over,
+       coalesce(b.lease_until BETWEEN clock_timestamp() + interval '2 seconds'
+           AND clock_timestamp() + ($6 - 3) * interval '1 second', false) AS is_stalled
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, door, ordinal)
 JOIN live_links l ON l.token_sha256 = wanted.door AND l.workspace_id = wanted.workspace_id
