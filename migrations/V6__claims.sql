@@ -230,7 +230,8 @@ BEGIN
         INSERT INTO open_batches (batch_id, lease_until)
         SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
             FROM taken t GROUP BY t.batch_id
-        ON CONFLICT DO NOTHING
+        -- Locked, so that it can't be forgotten just now.
+        ON CONFLICT (batch_id) DO UPDATE SET lease_until = EXCLUDED.lease_until
     )
     SELECT delivery_id FROM taken;
 END
@@ -438,7 +439,8 @@ BEGIN
         INSERT INTO open_batches (batch_id, lease_until)
         SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
             FROM taken t GROUP BY t.batch_id
-        ON CONFLICT DO NOTHING
+        -- Locked, so that it can't be forgotten just now.
+        ON CONFLICT (batch_id) DO UPDATE SET lease_until = EXCLUDED.lease_until
     )
     SELECT submission_id FROM taken;
 END
@@ -618,7 +620,34 @@ $$;
 COMMENT ON FUNCTION spill_batches IS
     'Writes messages into the rows of their batches, each with the bytes that workspaces have of '
     'it; returns the batches that had a row';
-REVOKE EXECUTE ON FUNCTION close_batches, end_leases, spill_batches FROM PUBLIC;
+
+CREATE VIEW interrupted_batches AS
+SELECT DISTINCT o.batch_id, o.lease_until
+FROM open_batches o JOIN (
+    SELECT batch_id FROM webhook_deliveries UNION ALL SELECT batch_id FROM form_submissions
+) claims ON claims.batch_id = o.batch_id
+WHERE o.spilled_at IS NULL AND o.lease_until < clock_timestamp();
+COMMENT ON VIEW interrupted_batches IS
+    'Batches that were claimed and perhaps not published, and whose claims were not all taken over';
+GRANT SELECT ON interrupted_batches TO letterbox_operator;
+
+CREATE FUNCTION forget_batches() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path FROM CURRENT SET enable_seqscan = on SET enable_hashjoin = on AS $$
+DECLARE
+    forgotten bigint;
+BEGIN
+    DELETE FROM open_batches o
+    WHERE o.spilled_at IS NULL AND o.lease_until < clock_timestamp() - interval '1 hour'
+        AND o.batch_id NOT IN (SELECT i.batch_id FROM interrupted_batches i);
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END
+$$;
+COMMENT ON FUNCTION forget_batches IS
+    'Deletes batches whose claims were all taken over, an hour after their leases; returns their '
+    'number';
+GRANT EXECUTE ON FUNCTION forget_batches TO letterbox_worker;
+REVOKE EXECUTE ON FUNCTION close_batches, end_leases, spill_batches, forget_batches FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION close_batches, end_leases, spill_batches TO letterbox_gateway;
 GRANT SELECT (batch_id, lease_until, spilled_at, length, workspaces, shares)
     ON open_batches TO letterbox_gateway;

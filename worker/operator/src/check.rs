@@ -73,7 +73,7 @@ statements! {
     OPEN = check_open_batches "
 SELECT count(*) AS count,
        extract(epoch FROM clock_timestamp() - min(lease_until))::float8 AS oldest_seconds
-FROM open_batches WHERE spilled_at IS NULL AND lease_until < clock_timestamp()";
+FROM interrupted_batches";
 
     /// Messages that wait for the broker.
     SPILLED = check_spill "

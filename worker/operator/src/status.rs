@@ -53,7 +53,7 @@ FROM approvals WHERE state = 'pending'";
     /// Batches whose gateway stopped before their outcome was known.
     OPEN_BATCHES = open_batches_status "
 SELECT count(*) AS count, extract(epoch FROM now() - min(lease_until))::float8 AS oldest_seconds
-FROM open_batches WHERE spilled_at IS NULL AND lease_until < now()";
+FROM interrupted_batches";
 
     /// Batches that wait for the broker.
     SPILLED_BATCHES = spilled_batches "

@@ -58,6 +58,7 @@ impl Retention {
     async fn sweep(self, database: &Database) {
         // The database crate logs the failure; the next sweep tries again.
         let _ = store::end_replaced_webhooks(database).await;
+        let _ = store::forget_batches(database).await;
         for (what, days) in self.limits() {
             let mut piece = PIECE;
             loop {

@@ -9,6 +9,9 @@ statements! {
 
     /// Destroys the secrets of replaced webhooks whose grace period is over.
     END_REPLACED_WEBHOOKS = end_replaced_webhooks "SELECT end_replaced_webhooks() AS ended";
+
+    /// Deletes batches whose gateway died and whose claims others have taken over.
+    FORGET_BATCHES = forget_batches "SELECT forget_batches() AS forgotten";
 }
 
 /// Deletes one piece and returns how many rows were examined; 0 when nothing is left.
@@ -41,4 +44,12 @@ pub(super) async fn forget(
 pub(super) async fn end_replaced_webhooks(database: &Database) -> Result<(), DatabaseError> {
     let ending = database.query_one(&END_REPLACED_WEBHOOKS, &[]).await;
     ending.map(drop)
+}
+
+/// Deletes batches of which no claim is left.
+///
+/// # Errors
+/// When the database did not answer.
+pub(super) async fn forget_batches(database: &Database) -> Result<(), DatabaseError> {
+    database.query_one(&FORGET_BATCHES, &[]).await.map(drop)
 }

@@ -53,7 +53,7 @@ impl Finding {
             about,
             verdict: if is_fine { Verdict::Fine } else { otherwise },
             detail,
-            mend: (!is_fine).then_some(mend),
+            mend: (!is_fine && !mend.is_empty()).then_some(mend),
             repairs: false,
         }
     }
