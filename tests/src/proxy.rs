@@ -54,6 +54,7 @@ pub struct Proxy {
     pub url: String,
     mode: watch::Sender<Mode>,
     harmed: Arc<AtomicU64>,
+    opened: Arc<AtomicU64>,
 }
 
 /// An address that is known before the server behind it is.
@@ -73,17 +74,24 @@ impl Front {
     pub fn lead_to(self, server: String) -> Proxy {
         let (mode, modes) = watch::channel(Mode::Pass);
         let url = format!("http://{}", self.address());
-        let harmed = Arc::<AtomicU64>::default();
+        let [harmed, opened] = [(); 2].map(|()| Arc::<AtomicU64>::default());
         let weather = Weather {
             modes,
             harmed: harmed.clone(),
         };
+        let opening = opened.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = self.0.accept().await {
+                opening.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(carry(client, server.clone(), weather.clone()));
             }
         });
-        Proxy { url, mode, harmed }
+        Proxy {
+            url,
+            mode,
+            harmed,
+            opened,
+        }
     }
 }
 
@@ -127,6 +135,11 @@ impl Proxy {
 
     pub fn cut(&self) {
         self.mode.send_replace(Mode::Cut);
+    }
+
+    /// How many connections were opened so far.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// How many connections, or pieces of what they carry, were cut, torn, held or delayed so far.

@@ -1,5 +1,7 @@
 //! PostgreSQL away, for either process.
 
+use futures_util::future::join_all;
+use letterbox_database::{Database, DatabaseSettings, Role, health::schema_version};
 use letterbox_tests::{Proxy, World, eventually};
 
 /// The worker waits an outage out: nothing is dead-lettered, nothing returned, everything stored
@@ -121,4 +123,35 @@ async fn the_gateway_refuses_and_recovers() {
     gateway.await_ready().await;
     assert_eq!(webhook.send_until_accepted("2").await.status, 202);
     world.await_signals(3).await;
+}
+
+/// A server that has no connection left is asked for one now and then, not by every call: each
+/// attempt would take the place of somebody else's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_free_connection_is_left_alone() {
+    let world = World::new().await;
+    let (url, login) = world.login_in("letterbox_gateway").await;
+    let proxy = Proxy::before(&url).await;
+    let settings = DatabaseSettings {
+        database_pool_size: 8,
+    };
+    let target = proxy.url.parse().unwrap();
+    let database = Database::new(&target, &settings, Role::Gateway, "test").unwrap();
+    let limit = async |connections: i32| {
+        let limit = format!("ALTER ROLE {login} CONNECTION LIMIT {connections}");
+        world.database.batch_execute(&limit).await.unwrap();
+    };
+    limit(0).await;
+    let calls = (0..8).map(|_| async {
+        for _ in 0..50 {
+            let error = schema_version(&database).await.unwrap_err();
+            assert!(error.to_string().contains("53300"), "{error}");
+        }
+    });
+    join_all(calls).await;
+    // Those that were under way when the first one was refused.
+    assert!(proxy.opened() <= 20, "{} attempts", proxy.opened());
+    limit(-1).await;
+    let is_back = async || schema_version(&database).await.is_ok();
+    eventually("it is asked again", is_back).await;
 }

@@ -12,7 +12,7 @@ use std::{
 use deadpool_postgres::{Client, Pool};
 use letterbox_common::process::metrics::OneMore;
 
-use crate::{DatabaseError, metrics};
+use crate::{DatabaseError, metrics, refusals::Refusals};
 
 /// A connection checked out of a pool. Closed when dropped before [`Connection::release`].
 pub(crate) struct Connection {
@@ -25,9 +25,17 @@ impl Connection {
     ///
     /// # Errors
     /// When none becomes free in time, or none can be opened.
-    pub(crate) async fn acquire(pool: &Pool) -> Result<Self, DatabaseError> {
+    pub(crate) async fn acquire(pool: &Pool, refusals: &Refusals) -> Result<Self, DatabaseError> {
         let began = Instant::now();
-        let client = pool.get().await?;
+        let is_new = pool.status().available == 0;
+        if is_new {
+            refusals.may_try()?;
+        }
+        let client = pool.get().await.map_err(DatabaseError::from);
+        if is_new {
+            refusals.note(&client);
+        }
+        let client = client?;
         metrics::CONNECTION_WAIT.record::<&str, 0>([], began.elapsed());
         Ok(Self {
             client: Some(client),

@@ -22,6 +22,7 @@ use crate::{
     connection::Connection,
     held::HeldTransaction,
     metrics,
+    refusals::Refusals,
     silence::Silence,
     transaction::{Call, Parameters, Session, Transaction, Work, say},
 };
@@ -37,6 +38,7 @@ pub struct Database {
     pool: Pool,
     time_limit: Duration,
     pub(crate) silence: Arc<Silence>,
+    refusals: Arc<Refusals>,
     /// What each call says first, in its own transaction: names of settings, and their values.
     said: Arc<[(&'static str, String)]>,
     /// The transaction that all calls are part of, if they are part of one.
@@ -81,6 +83,7 @@ impl Database {
             pool,
             time_limit: role.time_limit(),
             silence: Arc::default(),
+            refusals: Arc::default(),
             said: Arc::default(),
             held: None,
         })
@@ -99,7 +102,7 @@ impl Database {
     /// The same database, all of whose calls are part of one transaction, until that is committed
     /// or dropped.
     pub(crate) async fn hold(&self) -> Result<(Self, Arc<Mutex<HeldTransaction>>), DatabaseError> {
-        let connection = Connection::acquire(&self.pool).await?;
+        let connection = Connection::acquire(&self.pool, &self.refusals).await?;
         let held = HeldTransaction::begin(connection, &self.said).await?;
         let held = Arc::new(Mutex::new(held));
         let database = Self {
@@ -299,7 +302,7 @@ impl Database {
             if let Some(held) = &self.held {
                 return held.lock().await.call(call).await;
             }
-            let connection = Connection::acquire(&self.pool).await?;
+            let connection = Connection::acquire(&self.pool, &self.refusals).await?;
             // After an error the state of the connection is uncertain: it is dropped, and so
             // closed.
             let session = Session::new(&connection);

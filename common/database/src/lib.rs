@@ -15,6 +15,7 @@ mod held;
 pub mod metrics;
 pub mod migrations;
 pub mod presence;
+mod refusals;
 mod row;
 mod settings;
 mod silence;
