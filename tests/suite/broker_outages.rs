@@ -361,3 +361,40 @@ async fn a_silent_queue_holds_up_no_spilled_message_of_another() {
     world.await_signals(21).await;
     drop(worker);
 }
+
+/// What goes wrong with the broker is told by Letterbox, once, not by the library as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_is_told_in_our_own_lines() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let through = [("AMQP_URL", broker.url.as_str())];
+    let processes = [
+        world.gateway_with(&through).await,
+        world.worker_with(&through).await,
+    ];
+    for _ in 0..3 {
+        broker.cut();
+        for process in &processes {
+            eventually("noticed", async || !process.is_whole().await).await;
+        }
+        broker.pass();
+        for process in &processes {
+            process.await_ready().await;
+        }
+    }
+    for process in &processes {
+        let log = process.log();
+        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let mut bad = lines.iter();
+        bad.find(|line| line["message"] == "broker connection ended")
+            .expect("it is told");
+        let is_foreign = |line: &&serde_json::Value| {
+            let target = line["target"].as_str().unwrap();
+            ["ERROR", "WARN"].contains(&line["level"].as_str().unwrap())
+                && !target.starts_with("letterbox")
+        };
+        let foreign: Vec<_> = lines.iter().filter(is_foreign).collect();
+        assert_eq!(foreign, [&serde_json::Value::Null; 0]);
+    }
+}

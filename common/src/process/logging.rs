@@ -2,9 +2,10 @@
 //!
 //! Some libraries log confidential data: lapin prints returned messages with their bodies and
 //! frames with their contents, tokio-postgres prints statement parameters. Their levels are capped
-//! here, in code, so that no setting can raise them.
+//! here, in code, so that no setting can raise them. What lapin says of a connection that breaks is
+//! said by whoever has the connection.
 
-use tracing::{Level, Metadata};
+use tracing::{Metadata, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer, filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt,
 };
@@ -13,15 +14,15 @@ use super::settings::{LogFormat, ProcessSettings, SettingError};
 
 /// Targets whose lines may hold bodies, parameters or credentials, with the most verbose level that
 /// is safe for each.
-const CAPPED: [(&str, Level); 8] = [
-    ("lapin", Level::ERROR),
-    ("amq_protocol", Level::ERROR),
-    ("tokio_postgres", Level::WARN),
-    ("deadpool", Level::WARN),
-    ("refinery", Level::INFO),
-    ("hyper", Level::INFO),
-    ("rustls", Level::WARN),
-    ("opentelemetry", Level::WARN),
+const CAPPED: [(&str, LevelFilter); 8] = [
+    ("lapin", LevelFilter::OFF),
+    ("amq_protocol", LevelFilter::OFF),
+    ("tokio_postgres", LevelFilter::WARN),
+    ("deadpool", LevelFilter::WARN),
+    ("refinery", LevelFilter::INFO),
+    ("hyper", LevelFilter::INFO),
+    ("rustls", LevelFilter::WARN),
+    ("opentelemetry", LevelFilter::WARN),
 ];
 
 /// Starts logging for the whole process.
@@ -51,5 +52,5 @@ pub fn start(settings: &ProcessSettings) -> Result<(), SettingError> {
 fn is_harmless(line: &Metadata<'_>) -> bool {
     CAPPED
         .iter()
-        .all(|(target, max)| !line.target().starts_with(target) || line.level() <= max)
+        .all(|(target, most)| !line.target().starts_with(target) || line.level() <= most)
 }
