@@ -20,6 +20,7 @@ use super::{
     held::Held,
     queue_reader::QueueReader,
     storing::{OpenEntry, Rejected, Storing, Tag},
+    store,
 };
 use crate::{
     apply::DecodedEntry,
@@ -166,7 +167,7 @@ impl BatchConsumer<'_> {
             // below leaves both copies, and storing an entry twice changes nothing.
             return held.settle(delivery, letters, Vec::new()).await;
         }
-        if is_alone && returns >= GIVEN_UP_AT && self.0.database_answers().await {
+        if is_alone && returns >= GIVEN_UP_AT && self.workers_died().await {
             let rejection = Rejection {
                 cause: Cause::Deadly,
                 reason: format!("it was returned {returns} times: its workers died"),
@@ -199,6 +200,14 @@ impl BatchConsumer<'_> {
             left.extend(stored.left);
         }
         held.settle(delivery, letters, left).await
+    }
+
+    /// Whether as many workers have died as an entry has had last tries. Otherwise connections
+    /// broke while their workers lived, and nothing is wrong with the entry. While the database
+    /// takes no writes, returns say nothing either.
+    async fn workers_died(&self) -> bool {
+        let dead = store::count_dead_workers(&self.0.recorder.database).await;
+        dead.unwrap_or(0) >= GIVEN_UP_AT - LAST_TRIES_FROM && self.0.database_answers().await
     }
 }
 
