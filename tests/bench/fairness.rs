@@ -23,6 +23,7 @@ pub const AT_ONE_MOMENT: &str = "100,000 runs due at one moment, to eight accoun
 pub const ALONE: &str = "a run, alone";
 pub const BESIDE: &str = "a run, beside 2,000 for a silent account";
 pub const NOTHING_WAITS: &str = "a second in which nothing waits";
+pub const INTO_LANES: &str = "half a million runs due at one moment, into their lanes";
 pub const A_MILLION_WAITS: &str = "a second in which a million runs wait";
 
 const SECTION: Section = Section::Fairness;
@@ -35,20 +36,43 @@ const AT_ONCE: u32 = 100_000;
 const ACCOUNTS: u32 = 8;
 const MANY: u32 = 1_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long half a million runs may need.
+const MORE_PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Pause where each look counts hundreds of thousands of rows, which costs what is measured.
+const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// How long the server has after a million rows were written.
 const SETTLED: Duration = Duration::from_secs(20);
+const READY: &str = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
 /// How long the cost of waiting is watched.
 const WATCHED: Duration = Duration::from_secs(10);
 
+/// Something has not come about: what, and for how long it was waited for.
+struct InVain(String);
+
+/// What waits in vain is said, and the others are measured all the same.
 pub async fn run(bench: &Bench, round: &mut Round) {
-    requested(bench, round).await;
-    at_one_moment(bench, round).await;
-    beside(bench, round).await;
+    let measured = requested(bench, round).await;
+    note(REQUESTED, measured, bench, round).await;
+    let measured = at_one_moment(bench, round).await;
+    note(AT_ONE_MOMENT, measured, bench, round).await;
+    let measured = beside(bench, round).await;
+    note(BESIDE, measured, bench, round).await;
+    let measured = a_million_waits(bench, round).await;
+    note(A_MILLION_WAITS, measured, bench, round).await;
+    bench.sql("UPDATE workspaces SET held_at = NULL").await;
+}
+
+async fn note(name: &str, measured: Result<(), InVain>, bench: &Bench, round: &mut Round) {
+    if let Err(InVain(what)) = measured {
+        eprintln!("fairness: {name}: waited in vain for {what}");
+        round.of(SECTION, name).failed(&what, 1);
+        bench.start_over().await;
+    }
 }
 
 /// How long it takes from the answer to a submission to the request of its run.
-async fn requested(bench: &Bench, round: &mut Round) {
+async fn requested(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     let arrived = Arc::new(Mutex::new(Instant::now()));
     let arriving = arrived.clone();
     let peer = Peer::start(move |_, _| {
@@ -56,11 +80,7 @@ async fn requested(bench: &Bench, round: &mut Round) {
         Reply::Status(200)
     });
     let peer = peer.await;
-    let actions = json!([post("send")]);
-    let form = bench
-        .world
-        .acting_form(&bench.gateway, &peer.url, actions)
-        .await;
+    let form = acting(bench, &peer).await;
     let worker = bench.worker().await;
     let mut took = Vec::new();
     for number in 0..REQUESTS {
@@ -71,7 +91,7 @@ async fn requested(bench: &Bench, round: &mut Round) {
         let accepted = Instant::now();
         let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
         let expected = number as i64 + 1;
-        until(async || bench.world.count(over).await >= expected).await;
+        until("a run", async || bench.world.count(over).await >= expected).await?;
         let arrived = *arrived.lock().expect("a time");
         took.push(arrived.saturating_duration_since(accepted).as_secs_f64() * 1e3);
     }
@@ -81,10 +101,11 @@ async fn requested(bench: &Bench, round: &mut Round) {
     into.add(P99, took[took.len() * 99 / 100]);
     drop(worker);
     bench.start_over().await;
+    Ok(())
 }
 
 /// How many runs a second come to their end that are all due at one moment.
-async fn at_one_moment(bench: &Bench, round: &mut Round) {
+async fn at_one_moment(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     let peer = Bare::start(200).await;
     let forms = forms(bench, &peer, &json!([post("send")]), ACCOUNTS as usize).await;
     let worker = bench.worker().await;
@@ -92,7 +113,8 @@ async fn at_one_moment(bench: &Bench, round: &mut Round) {
         form.assert_accepts("first").await;
     }
     let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
-    until(async || bench.world.count(over).await == i64::from(ACCOUNTS)).await;
+    let first = async || bench.world.count(over).await == i64::from(ACCOUNTS);
+    until("the first run of each form", first).await?;
     drop(worker);
     for form in &forms {
         crowd(bench, form, AT_ONCE / ACCOUNTS, "now()").await;
@@ -108,59 +130,70 @@ async fn at_one_moment(bench: &Bench, round: &mut Round) {
     drop(worker);
     peer.end().await;
     bench.start_over().await;
+    Ok(())
 }
 
-async fn beside(bench: &Bench, round: &mut Round) {
+async fn beside(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     let lively = Peer::start(|_, _| Reply::Status(200)).await;
     let silent = Peer::start(|_, _| Reply::Silence).await;
-    let actions = || json!([post("send")]);
-    let ours = bench
-        .world
-        .acting_form(&bench.gateway, &lively.url, actions())
-        .await;
-    let theirs = bench
-        .world
-        .acting_form(&bench.gateway, &silent.url, actions())
-        .await;
-    let mut worker = bench.worker().await;
-    let alone = typical_run(bench, &ours, "alone").await;
+    let ours = acting(bench, &lively).await;
+    let theirs = acting(bench, &silent).await;
+    let worker = bench.worker().await;
+    let alone = typical_run(bench, &ours, "alone").await?;
     round.of(SECTION, ALONE).add(P50, alone);
 
     theirs.assert_accepts("first").await;
     silent.await_received(1).await;
     crowd(bench, &theirs, CROWD, "now()").await;
     // All have been looked at, and wait for the account.
-    let waiting = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    until(async || bench.world.count(waiting).await >= i64::from(CROWD) - 20).await;
-    let beside = typical_run(bench, &ours, "beside").await;
+    let are_ready = async || bench.world.count(READY).await >= i64::from(CROWD) - 20;
+    until("2,000 ready runs", are_ready).await?;
+    let beside = typical_run(bench, &ours, "beside").await?;
     round.of(SECTION, BESIDE).add(P50, beside);
-    worker.kill().await;
+    drop(worker);
     bench.start_over().await;
+    Ok(())
+}
 
+async fn a_million_waits(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
+    let silent = Peer::start(|_, _| Reply::Silence).await;
+    let theirs = acting(bench, &silent).await;
     let worker = bench.worker().await;
     watch(bench, &worker, round, NOTHING_WAITS).await;
-    bench.world.forget_hits().await;
-    let asked = silent.received().len();
-    theirs.assert_accepts("second").await;
-    until(async || silent.received().len() > asked).await;
+    theirs.assert_accepts("first").await;
+    let is_asked = async || !silent.received().is_empty();
+    until("the request of the first run", is_asked).await?;
     // Half of them for the account, which is busy, and half of them for tomorrow.
     bench.sql("UPDATE workspaces SET held_at = now()").await;
-    crowd(bench, &theirs, MANY / 2, "now()").await;
     crowd(bench, &theirs, MANY / 2, "now() + interval '1 day'").await;
-    until(async || bench.world.count(waiting).await >= i64::from(MANY / 2)).await;
+    crowd(bench, &theirs, MANY / 2, "now()").await;
+    let (began, before) = (Instant::now(), bench.world.count(READY).await);
+    let are_ready = async || bench.world.count(READY).await >= i64::from(MANY / 2);
+    let lanes = until_within(MORE_PATIENCE, LONG_PAUSE, "500,000 ready runs", are_ready);
+    lanes.await?;
+    let moved = f64::from(MANY / 2) - before as f64;
+    let mut into = round.of(SECTION, INTO_LANES);
+    into.add(PER_SECOND, moved / began.elapsed().as_secs_f64());
     // As autovacuum would have done within a minute.
     bench.sql("VACUUM ANALYZE active_runs, runs").await;
     bench.sql("CHECKPOINT").await;
     // What filling has left to the server's own processes is not what waiting costs.
     tokio::time::sleep(SETTLED).await;
     watch(bench, &worker, round, A_MILLION_WAITS).await;
-    bench.sql("UPDATE workspaces SET held_at = NULL").await;
     drop(worker);
     bench.start_over().await;
+    Ok(())
+}
+
+/// A form whose runs send one request to a peer.
+async fn acting(bench: &Bench, peer: &Peer) -> Form {
+    let actions = json!([post("send")]);
+    let forms = bench.world.acting_form(&bench.gateway, &peer.url, actions);
+    forms.await
 }
 
 /// The median time from the receipt of a submission to the end of its run, in milliseconds.
-async fn typical_run(bench: &Bench, form: &Form, key: &str) -> f64 {
+async fn typical_run(bench: &Bench, form: &Form, key: &str) -> Result<f64, InVain> {
     bench.world.forget_hits().await;
     let over = format!(
         "SELECT count(*) FROM runs WHERE workflow_id = '{}' AND state = 'succeeded'",
@@ -169,7 +202,7 @@ async fn typical_run(bench: &Bench, form: &Form, key: &str) -> f64 {
     let before = bench.world.count(&over).await;
     for (number, expected) in (0..RUNS).zip(before + 1..) {
         form.assert_accepts(&format!("{key} {number}")).await;
-        until(async || bench.world.count(&over).await == expected).await;
+        until("a run", async || bench.world.count(&over).await == expected).await?;
     }
     let median = format!(
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took) FROM (
@@ -178,7 +211,7 @@ async fn typical_run(bench: &Bench, form: &Form, key: &str) -> f64 {
         form.workflow
     );
     let row = bench.world.database.query_one(&median, &[]).await;
-    row.expect("a median").get(0)
+    Ok(row.expect("a median").get(0))
 }
 
 /// Adds runs like the newest one of a form, due at a time. Their ids sort by time, as those of
@@ -219,10 +252,22 @@ async fn watch(bench: &Bench, worker: &Process, round: &mut Round, name: &'stati
     used.add_to(&mut round.of(SECTION, name), WATCHED.as_secs_f64());
 }
 
-async fn until(mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+async fn until(what: &str, holds: impl AsyncFnMut() -> bool) -> Result<(), InVain> {
+    until_within(PATIENCE, PAUSE, what, holds).await
+}
+
+async fn until_within(
+    patience: Duration,
+    pause: Duration,
+    what: &str,
+    mut holds: impl AsyncFnMut() -> bool,
+) -> Result<(), InVain> {
+    let began = Instant::now();
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain");
-        tokio::time::sleep(PAUSE).await;
+        if began.elapsed() > patience {
+            return Err(InVain(format!("{what}, for {patience:?}")));
+        }
+        tokio::time::sleep(pause).await;
     }
+    Ok(())
 }

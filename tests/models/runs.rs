@@ -337,7 +337,7 @@ stands_for! {
         "statement.record_changes" "statement.close_questions" "statement.ask_approvals"
         "statement.keep_turns" "statement.release_runs" "statement.wake_answered"
         "statement.end_runs";
-    Due(_) => "statement.let_wait";
+    Due(_) => "statement.let_wait" "statement.let_due_wait";
     Cancel => "statement.cancel_runs";
     Hold => "statement.hold";
     ChangePolicy => "statement.set_policy";

@@ -229,3 +229,38 @@ async fn a_denial_at_the_last_moment_counts() {
     world.await_state("denied", 1).await;
     assert_eq!(peer.received().len(), 0);
 }
+
+/// Very many runs come due at one moment, in a workspace that is held: they wait in their lanes
+/// after a few looks, and who else is due is not kept waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
+    let world = World::new().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let gateway = world.gateway().await;
+    let mut worker = world.worker().await;
+    let actions = || json!([post("send")]);
+    let theirs = world.acting_form(&gateway, &peer.url, actions()).await;
+    let ours = world.acting_form(&gateway, &peer.url, actions()).await;
+    world.order(format!("workspace hold {}", theirs.workspace));
+    theirs.assert_accepts("k").await;
+    world.await_runs(1).await;
+    worker.terminate();
+    worker.ended().await;
+    let flood = "
+        WITH added AS (
+            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+                received_at)
+            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, state, input,
+                received_at
+            FROM runs, generate_series(1, 50000) RETURNING workspace_id, run_id)
+        INSERT INTO active_runs (workspace_id, run_id, state) SELECT *, 'scheduled' FROM added";
+    world.database.batch_execute(flood).await.unwrap();
+    let worker = world.worker().await;
+    ours.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
+    eventually("all are", async || world.count(ready).await == 50_001).await;
+    let looks = r#"letterbox_statement_duration_seconds_count{statement="take_runs"}"#;
+    let looks = worker.metric(looks).await;
+    assert!(looks < 35.0, "{looks} looks");
+}

@@ -30,6 +30,9 @@ use crate::metrics;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often to report that this worker is alive while it takes nothing.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// Maximum number of runs that go to their lanes at once where more have come due than a look takes
+/// up.
+const FLOOD: usize = 10_000;
 /// Pause while the database is unavailable.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -52,7 +55,12 @@ impl Turns {
         let mut memory = Memory::default();
         while !stop.is_cancelled() {
             let pause = match self.look(&mut memory).await {
-                Ok(()) if memory.is_full => continue,
+                Ok(()) if memory.is_full => {
+                    match store::let_due_wait(&self.database, FLOOD).await {
+                        Ok(()) => continue,
+                        Err(_) => OUTAGE_PAUSE,
+                    }
+                }
                 Ok(()) => LOOK_EVERY,
                 Err(_) => OUTAGE_PAUSE,
             };

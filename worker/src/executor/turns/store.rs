@@ -112,6 +112,17 @@ WITH free AS (
 UPDATE active_runs a SET state = 'ready'
 FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id";
 
+    /// Lets many runs whose time has come wait in their lanes, the oldest first, without looking at
+    /// each. Those that a worker has had stay for the next look.
+    LET_DUE_WAIT = let_due_wait "
+WITH due AS (
+    SELECT workspace_id, run_id FROM active_runs
+    WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
+    ORDER BY due_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE active_runs a SET state = 'ready'
+FROM due WHERE a.workspace_id = due.workspace_id AND a.run_id = due.run_id";
+
     /// Reports that a worker is alive, and what it has.
     REPORT = report_worker "
 INSERT INTO workers (worker_id, name, places, workspaces, runs) VALUES ($1, $2, $3, $4, $5)
@@ -289,6 +300,12 @@ pub(super) async fn take(
         })
     });
     taken.collect()
+}
+
+/// Lets at most so many due runs wait in their lanes.
+pub(super) async fn let_due_wait(database: &Database, most: usize) -> Result<(), DatabaseError> {
+    let most = /* $1 most */ most as i64;
+    database.execute(&LET_DUE_WAIT, &[&most]).await.map(drop)
 }
 
 /// Forgets a worker that stops.
