@@ -198,3 +198,59 @@ async fn an_account_that_is_down_is_seen() {
     let again = format!("run retry {} --now", told[0]["run_id"].as_str().unwrap());
     assert_eq!(world.refusal(again).0, 1, "nothing to hurry");
 }
+
+/// A database that refuses writes is what is wrong, not the processes that can't say that they are
+/// alive: all commands tell it, with what mends it, and what else the server says in its words.
+#[tokio::test]
+async fn a_database_that_refuses_writes_is_named() {
+    let world = World::new().await;
+    let (_gateway, _worker) = (world.gateway().await, world.worker().await);
+    eventually("all is well", async || status(&world).0 == 0).await;
+    let name = world.database_url.rsplit('/').next().unwrap();
+    let setting = async |order: &str| {
+        let order = format!("ALTER DATABASE {name} {order}");
+        world.database.batch_execute(&order).await.unwrap();
+    };
+    setting("SET default_transaction_read_only = on").await;
+    let (code, told) = status(&world);
+    let part = |index: usize| &told["parts"][index];
+    let detail = part(0)["detail"].as_str().unwrap();
+    assert_eq!((code, &part(0)["is_ready"]), (3, &false.into()));
+    assert!(detail.contains("refuses writes"), "{detail}");
+    let mend = "ALTER SYSTEM RESET default_transaction_read_only";
+    assert!(detail.contains(mend), "{detail}");
+    for index in [1, 2] {
+        let unheard = "not known: the database refuses writes";
+        assert_eq!(part(index)["detail"], unheard);
+        assert_eq!(part(index)["is_ready"], false);
+    }
+
+    let doctor = world.letterbox("doctor --json");
+    assert_eq!(doctor.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let found = found.as_array().unwrap();
+    let about = |about: &str| found.iter().find(|one| one["about"] == about).unwrap();
+    assert_eq!(about("writes")["verdict"], "failure");
+    assert!(about("writes")["mend"].as_str().unwrap().contains(mend));
+    let first = "mend the writes of the database first";
+    assert_eq!(about("gateways")["mend"], first);
+
+    for (order, code) in [("migrate", 1), ("workspace create --name Acme", 75)] {
+        let (given, told) = world.refusal(order);
+        assert_eq!(given, code, "{told}");
+        assert!(told.contains("in a read-only transaction"), "{told}");
+        assert!(told.contains("the database refuses writes"), "{told}");
+    }
+    setting("RESET default_transaction_read_only").await;
+    eventually("all is well again", async || status(&world).0 == 0).await;
+
+    let (stranger, _) = world.login_in("letterbox_gateway").await;
+    let empty = World::without_schema().await;
+    let elsewhere = stranger.replace(name, empty.database_url.rsplit('/').next().unwrap());
+    let output = world.letterbox_with(&[("DATABASE_URL", &elsewhere)], "migrate");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        told.contains("permission denied for schema public"),
+        "{told}"
+    );
+}

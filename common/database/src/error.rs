@@ -4,7 +4,11 @@ use std::{io, sync::Arc, time::Duration};
 
 use deadpool_postgres::PoolError;
 use letterbox_common::{process::settings::SettingError, text_enum::UnknownWord};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
+
+/// What mends it when the server refuses a write and does not say why.
+const WRITES_REFUSED: &str = "the database refuses writes: let DATABASE_URL name the primary if it \
+     is a standby, or RESET default_transaction_read_only";
 
 /// Whether the same work can succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +78,16 @@ impl DatabaseError {
         Self::without_code(Fault::Transient, &format!("{name} was rolled back"))
     }
 
-    /// The session can't write, or not durably.
-    pub(crate) fn read_only() -> Self {
-        let message = "the database is read-only, or synchronous_commit is off";
+    /// The session can't write: told as if a write of it had been refused.
+    pub(crate) fn read_only(message: &str) -> Self {
+        Self {
+            code: Some(SqlState::READ_ONLY_SQL_TRANSACTION),
+            ..Self::without_code(Fault::Transient, message)
+        }
+    }
+
+    /// The session's commits do not wait for the disk.
+    pub(crate) fn not_durable(message: &str) -> Self {
         Self::without_code(Fault::Transient, message)
     }
 
@@ -106,6 +117,12 @@ impl DatabaseError {
         })
     }
 
+    /// Whether the database takes no writes: a standby, or made read-only by an operator.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.code == Some(SqlState::READ_ONLY_SQL_TRANSACTION)
+    }
+
     /// Whether the server rolled the work back so that it can be retried.
     pub(crate) fn asks_for_retry(&self) -> bool {
         let retryable = [
@@ -120,17 +137,32 @@ impl DatabaseError {
 
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// The one way to tell an error of the driver: its own text for what the server says is `db error`.
+impl From<&tokio_postgres::Error> for DatabaseError {
+    fn from(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(refusal) => Self {
                 fault: fault_of_code(refusal.code()),
                 code: Some(refusal.code().clone()),
                 constraint: refusal.constraint().map(Into::into),
-                message: format!("{} (SQLSTATE {})", refusal.message(), refusal.code().code())
-                    .into(),
+                message: in_words(refusal).into(),
             },
             // The source adds detail and quotes no parameter.
-            None => Self::without_code(fault_of_client_error(&error), &with_source(&error)),
+            None => Self::without_code(fault_of_client_error(error), &with_source(error)),
         }
+    }
+}
+
+/// What the server says, with what mends it where that is not in its words.
+fn in_words(refusal: &DbError) -> String {
+    let told = format!("{} (SQLSTATE {})", refusal.message(), refusal.code().code());
+    match *refusal.code() == SqlState::READ_ONLY_SQL_TRANSACTION {
+        true => format!("{told}: {WRITES_REFUSED}"),
+        false => told,
     }
 }
 

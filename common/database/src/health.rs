@@ -35,7 +35,7 @@ pub async fn watch(database: Database, component: Component, stop: CancellationT
 pub async fn check(database: &Database) -> Result<(), String> {
     let asking = async {
         let version = schema_version(database).await?;
-        database.attempt(&TakesWrites).await?;
+        takes_writes(database).await?;
         Ok::<_, DatabaseError>(version)
     };
     let began = Instant::now();
@@ -82,10 +82,24 @@ impl Call for SchemaVersion {
     }
 }
 
-/// takes_writes: whether a transaction may write and commits durably. False on a standby, where an
-/// operator has made it read-only, and where commits do not wait for the disk.
-const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'off'
-    AND current_setting('synchronous_commit') <> 'off' AS takes_writes";
+/// What mends a standby.
+pub const LEAVE_STANDBY: &str = "let DATABASE_URL name the primary, or promote this one";
+/// What mends a database that an operator has made read-only.
+pub const ALLOW_WRITES: &str = "ALTER SYSTEM RESET default_transaction_read_only; SELECT \
+     pg_reload_conf(); or ALTER DATABASE or ALTER ROLE, where it was set there";
+
+/// Checks that a transaction may write, and commits durably.
+///
+/// # Errors
+/// When it may not, in words for operators; and when the database can't be asked.
+pub async fn takes_writes(database: &Database) -> Result<(), DatabaseError> {
+    database.attempt(&TakesWrites).await
+}
+
+/// takes_writes: whether a transaction may write, and commits durably.
+const TAKES_WRITES: &str = "SELECT pg_is_in_recovery() AS is_standby,
+    current_setting('transaction_read_only') = 'on' AS is_read_only,
+    current_setting('synchronous_commit') = 'off' AS is_not_durable";
 
 struct TakesWrites;
 
@@ -94,11 +108,18 @@ impl Call for TakesWrites {
 
     async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
         let row = client.query_one(TAKES_WRITES, &[]).await?;
-        let takes_writes: bool = row.try_get("takes_writes")?;
-        if !takes_writes {
-            // The error also keeps this connection from being used again.
-            return Err(DatabaseError::read_only());
+        // An error also keeps this connection from being used again.
+        if row.try_get("is_standby")? {
+            let told = format!("the database refuses writes, a read-only standby: {LEAVE_STANDBY}");
+            return Err(DatabaseError::read_only(&told));
         }
-        Ok(())
+        if row.try_get("is_read_only")? {
+            let told = format!("the database refuses writes, it is read-only: {ALLOW_WRITES}");
+            return Err(DatabaseError::read_only(&told));
+        }
+        match row.try_get("is_not_durable")? {
+            true => Err(DatabaseError::not_durable("synchronous_commit is off")),
+            false => Ok(()),
+        }
     }
 }

@@ -26,16 +26,23 @@ pub enum MigrationError {
          first release: migrate an empty database"
     )]
     UnknownSchema,
-    /// A migration failed.
+    /// A migration failed. Holds which, and why.
+    #[error("{0}: {1}")]
+    Migration(String, DatabaseError),
+    /// The migrations of this program can't be applied at all.
     #[error(transparent)]
-    Migration(refinery::Error),
+    Unusable(refinery::Error),
 }
 
 impl From<refinery::Error> for MigrationError {
     fn from(error: refinery::Error) -> Self {
         match error.kind() {
             Kind::DivergentVersion(..) | Kind::MissingVersion(..) => Self::UnknownSchema,
-            _ => Self::Migration(error),
+            Kind::Connection(doing, cause) => match cause.downcast_ref::<tokio_postgres::Error>() {
+                Some(cause) => Self::Migration(doing.clone(), cause.into()),
+                None => Self::Unusable(error),
+            },
+            _ => Self::Unusable(error),
         }
     }
 }

@@ -9,7 +9,7 @@ use letterbox_common::{
     ids::WorkspaceId,
     states::{Program, RunState},
 };
-use letterbox_database::{Statement, from_row, statements};
+use letterbox_database::{DatabaseError, Statement, from_row, health, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, PROGRAM, dead_letters};
@@ -25,6 +25,9 @@ const UNPUBLISHED: &str = "not published for over a minute";
 const UNTAKEN: &str = "not taken by a worker for over a minute";
 const UNCONSUMED: &str = "no worker consumes this queue";
 const DEAD: &str = "could not be processed: see dead-letters list";
+
+/// Processes say by a write that they are alive.
+const UNHEARD: &str = "not known: the database refuses writes";
 
 statements! {
     /// Runs that are due and that no worker has taken: those that are ready, and those whose time
@@ -324,17 +327,30 @@ impl Operator {
     pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
         let processes: Vec<Process> = self.database.fetch_all(&PROCESSES, &[]).await?;
         let (places,): (i64,) = self.database.fetch_one(&PLACES, &[]).await?;
+        let writes = health::takes_writes(&self.database).await;
+        let is_unheard = writes.as_ref().is_err_and(DatabaseError::is_read_only);
+        let heard = |part: Part| match is_unheard {
+            true => Part {
+                is_ready: false,
+                detail: UNHEARD.to_owned(),
+                ..part
+            },
+            false => part,
+        };
         let gateways = living(Program::Gateway, &processes, "nothing is received", "");
         let places = format!(", {places} places");
         let workers = living(Program::Worker, &processes, "runs wait", &places);
         let mut parts = vec![
             Part {
                 part: "database",
-                is_ready: true,
-                detail: "answers".to_owned(),
+                is_ready: writes.is_ok(),
+                detail: match writes {
+                    Ok(()) => "answers".to_owned(),
+                    Err(error) => error.to_string(),
+                },
             },
-            gateways,
-            workers,
+            heard(gateways),
+            heard(workers),
             memory(&self.database.fetch_one(&MEMORY, &[]).await?),
         ];
         let mut backlog = Vec::new();

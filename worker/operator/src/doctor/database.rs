@@ -2,10 +2,17 @@
 //! and what the processes tell there of themselves.
 
 use jiff::Timestamp;
-use letterbox_database::{from_row, migrations, statements};
+use letterbox_database::{
+    from_row,
+    health::{ALLOW_WRITES, LEAVE_STANDBY},
+    migrations, statements,
+};
 
 use super::{Finding, Verdict};
 use crate::{Operator, OperatorError};
+
+/// What a finding is about on which all that writes depends.
+pub(super) const WRITES: &str = "writes";
 
 /// How far clocks may differ: a tenth of the tolerance of webhooks' times.
 const MAX_CLOCK_SECONDS: f64 = 30.0;
@@ -17,9 +24,12 @@ const MAX_OPEN_SECONDS: f64 = 60.0;
 const RESERVED: i64 = 3;
 
 statements! {
-    /// Settings on which nothing accepted is lost depends, and the schema's version.
+    /// Settings on which nothing accepted is lost depends, whether writes are taken, and the
+    /// schema's version.
     DURABILITY = doctor_durability "
-SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+SELECT pg_is_in_recovery() AS is_standby,
+    current_setting('transaction_read_only') = 'on' AS is_read_only,
+    current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
     (SELECT setting FROM pg_settings WHERE name = 'synchronous_commit') AS synchronous_commit,
     (SELECT coalesce(max(version), 0) FROM refinery_schema_history) AS version,
     clock_timestamp() AS clock";
@@ -82,6 +92,8 @@ ORDER BY w.name LIMIT 20";
 }
 
 struct Durability {
+    is_standby: bool,
+    is_read_only: bool,
     fsync: String,
     full_page_writes: String,
     synchronous_commit: String,
@@ -90,6 +102,8 @@ struct Durability {
 }
 
 from_row!(Durability {
+    is_standby,
+    is_read_only,
     fsync,
     full_page_writes,
     synchronous_commit,
@@ -210,7 +224,22 @@ impl Durability {
     fn found(&self, now: Timestamp) -> Vec<Finding> {
         let apart = self.clock.duration_since(now).as_secs_f64().abs();
         let known = migrations::known_version();
+        let (writes, mend) = match (self.is_standby, self.is_read_only) {
+            (true, _) => (
+                "refused: the database is a read-only standby",
+                LEAVE_STANDBY,
+            ),
+            (_, true) => ("refused: the database is read-only", ALLOW_WRITES),
+            _ => ("taken", ""),
+        };
         vec![
+            Finding::new(
+                WRITES,
+                !self.is_read_only,
+                Verdict::Failure,
+                writes.to_owned(),
+                mend,
+            ),
             Finding::new(
                 "schema",
                 self.version == known,

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 pub use self::broker::examine_broker;
 pub(crate) use self::database::STATEMENTS;
+use self::database::WRITES;
 use crate::{Operator, OperatorError};
 
 /// How bad a finding is.
@@ -98,8 +99,12 @@ impl Operator {
         let mut found = self.examine_database().await?;
         found.extend(self.examine_settings().await?);
         let status = self.status(None).await?;
+        let is_deaf = found
+            .iter()
+            .any(|one| one.about == WRITES && one.verdict == Verdict::Failure);
         for part in &status.parts {
             let mend = match part.part {
+                "gateways" | "workers" if is_deaf => "mend the writes of the database first",
                 "gateways" => "start or mend gateways: letterbox ready URL says what is missing",
                 "workers" => "start or mend workers: letterbox ready URL says what is missing",
                 _ => continue,
