@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use letterbox_tests::{
-    Form, Process, World, command_file, definition_with, eventually, folder,
+    Form, Process, World, command_file, definition_with, eventually, folder, post,
     problems_of_definition, problems_of_documents, problems_of_policy,
 };
 use serde_json::{Value, json};
 
+/// One with an action, about which a policy decides.
 fn definition() -> Value {
-    serde_json::from_str(&definition_with(json!([]))).unwrap()
+    serde_json::from_str(&definition_with(json!([post("send")]))).unwrap()
 }
 
 /// All kinds of documents.
@@ -119,6 +120,10 @@ async fn a_workspace_is_as_its_file_says() {
     assert_eq!(problems_of_documents(&wanted), [""; 0]);
     let plan = files.apply(&wanted, "--plan");
     assert_eq!(plan["is_applied"], false);
+    let policy = plan["steps"].as_array().unwrap().iter();
+    let policy = policy.clone().find(|step| step["kind"] == "policy").unwrap();
+    let told = "send of Leads: allow -> approve";
+    assert!(policy["changes"].as_array().unwrap().contains(&told.into()), "{policy}");
     assert_eq!(steps(&plan).len(), 12);
     assert_eq!(
         world.order("workspace list"),

@@ -121,7 +121,8 @@ async fn a_new_policy_says_what_it_changes() {
     let id = scene.form.workflow.to_string();
     let change = |action: &str, after: &str| {
         let before = "allow";
-        json!({"workflow_id": id, "action_id": action, "before": before, "after": after})
+        json!({"workflow_id": id, "workflow_name": "Contact", "action_id": action,
+            "before": before, "after": after})
     };
     let changes = json!([change("send", "deny"), change("later", "approve")]);
     assert_eq!(told["changes"], changes);

@@ -40,7 +40,7 @@ SELECT f.workflow_id, f.name, f.owner_id, r.actions, r.on_failure
 FROM workflows f JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
     AND r.release_id = f.live_release_id
-WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.workflow_id";
+WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.name, f.workflow_id";
 
     /// Adds the next version of a policy.
     SET_POLICY = set_policy "
@@ -132,6 +132,8 @@ pub struct PolicyChange {
 pub struct RulingChange {
     /// The workflow.
     pub workflow_id: WorkflowId,
+    /// Its name: what it is called also before it is made.
+    pub workflow_name: String,
     /// The id of the action in its release.
     pub action_id: String,
     /// The decision of the current policy.
@@ -248,6 +250,7 @@ impl Operator {
                 if before != after {
                     changes.push(RulingChange {
                         workflow_id: workflow.workflow_id,
+                        workflow_name: workflow.name.clone(),
                         action_id: action.id.to_owned(),
                         before,
                         after,

@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     held::Held,
     queue_reader::QueueReader,
-    storing::{OpenEntry, Rejected, Storing, Tag},
     store,
+    storing::{OpenEntry, Rejected, Storing, Tag},
 };
 use crate::{
     apply::DecodedEntry,

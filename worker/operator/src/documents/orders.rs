@@ -48,7 +48,8 @@ impl Operator {
                 change.warnings = preview.warnings;
                 for ruling in preview.changes {
                     let (before, after) = (ruling.before, ruling.after);
-                    let (workflow, action) = (ruling.workflow_id, ruling.action_id);
+                    let (workflow, action) = (ruling.workflow_name, ruling.action_id);
+                    // By name: a workflow of the same plan has another id when it is made.
                     let told = format!("{action} of {workflow}: {before} -> {after}");
                     change.told.push(told);
                 }
