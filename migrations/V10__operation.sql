@@ -221,10 +221,12 @@ COMMENT ON FUNCTION empty_workspace IS
 
 CREATE FUNCTION stop_search(tenant uuid, beyond uuid, most integer) RETURNS uuid
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    -- Waits for transactions that record runs and began while the workspace was searchable.
-    SELECT FROM run_usage WHERE workspace_id = tenant FOR UPDATE;
+    -- The first piece waits for transactions that record runs and began while the workspace was
+    -- searchable; none holds up those that come later.
+    SELECT FROM run_usage WHERE workspace_id = tenant AND beyond IS NULL FOR UPDATE;
     WITH next AS (
-        SELECT run_id FROM runs WHERE workspace_id = tenant AND run_id > beyond
+        SELECT run_id FROM runs WHERE workspace_id = tenant
+            AND run_id > coalesce(beyond, '00000000-0000-0000-0000-000000000000')
             AND found_by IS NOT NULL
         ORDER BY run_id LIMIT most FOR UPDATE
     ), stopped AS (
@@ -234,8 +236,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT run_id FROM next ORDER BY run_id DESC LIMIT 1
 $$;
 COMMENT ON FUNCTION stop_search IS
-    'Removes the next `most` runs after the given one from the search; returns the last of them, '
-    'null when there are no more';
+    'Removes the next `most` runs after the given one, null for the first, from the search; returns '
+    'the last of them, null when there are no more';
 -- What letterbox check finds and mends. None of it can happen while the program is right.
 
 CREATE FUNCTION stray_runs()

@@ -1,9 +1,10 @@
 //! Workspaces from files: planned, applied as a whole, exported, and applied elsewhere.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
+use letterbox_database::Role;
 use letterbox_tests::{
-    Form, Process, World, command_file, definition_with, eventually, folder, post,
+    Form, Process, Proxy, World, command_file, definition_with, eventually, folder, post,
     problems_of_definition, problems_of_documents, problems_of_policy,
 };
 use serde_json::{Value, json};
@@ -121,9 +122,15 @@ async fn a_workspace_is_as_its_file_says() {
     let plan = files.apply(&wanted, "--plan");
     assert_eq!(plan["is_applied"], false);
     let policy = plan["steps"].as_array().unwrap().iter();
-    let policy = policy.clone().find(|step| step["kind"] == "policy").unwrap();
+    let policy = policy
+        .clone()
+        .find(|step| step["kind"] == "policy")
+        .unwrap();
     let told = "send of Leads: allow -> approve";
-    assert!(policy["changes"].as_array().unwrap().contains(&told.into()), "{policy}");
+    assert!(
+        policy["changes"].as_array().unwrap().contains(&told.into()),
+        "{policy}"
+    );
     assert_eq!(steps(&plan).len(), 12);
     assert_eq!(
         world.order("workspace list"),
@@ -597,4 +604,101 @@ fn schemas_say_what_the_programs_take() {
         printed.stdout,
         letterbox_workflow::DEFINITION_SCHEMA.as_bytes()
     );
+}
+
+/// While a plan is made, runs are recorded, also where it plans that they are not searched any
+/// more; and a plan that takes too long ends by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_holds_nobody_up() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let files = Files::of(&world);
+    let mut wanted = acme();
+    of(&mut wanted, "workspace", "Acme")["is_searchable"] = true.into();
+    files.apply(&wanted, "--yes");
+    let form = form_of(&world, &gateway, "Leads");
+    let other = world.form(&gateway).await;
+    // What is searched, and counted, from the first run on.
+    form.assert_accepts("first").await;
+    world.await_state("failed", 1).await;
+    of(&mut wanted, "workspace", "Acme")["is_searchable"] = false.into();
+    for webhook in ["crm", "pay", "own"] {
+        of(&mut wanted, "webhook", webhook)["allow_from"] = "192.0.2.0/24".into();
+    }
+    let proxy = Proxy::before(&world.database_url).await;
+    proxy.delay(Duration::from_millis(30));
+    let settings = [("DATABASE_URL", proxy.url.as_str())];
+    let plan = files.command(&wanted, "--plan");
+    let session = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'letterbox' AND backend_xid IS NOT NULL";
+    let late = format!("{session} AND query LIKE '%UPDATE webhooks SET allow_from%'");
+    std::thread::scope(|scope| {
+        let planning = scope.spawn(|| world.letterbox_with(&settings, &plan));
+        let runtime = tokio::runtime::Handle::current();
+        let meanwhile = async {
+            eventually("it is nearly done", async || world.count(&late).await == 1).await;
+            proxy.stall();
+            form.assert_accepts("a").await;
+            other.assert_accepts("a").await;
+            world.await_runs(3).await;
+            assert_eq!(world.count(session).await, 1, "the plan was not waited for");
+            eventually("it is over", async || planning.is_finished()).await;
+            eventually("nothing is held", async || world.count(session).await == 0).await;
+        };
+        tokio::task::block_in_place(|| runtime.block_on(meanwhile));
+        let told = String::from_utf8(planning.join().unwrap().stderr).unwrap();
+        assert!(told.contains("others would wait"), "{told}");
+    });
+}
+
+/// A search that ends is off with the commit; what runs were found by is deleted afterwards, and
+/// what could not be deleted is by the order that is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_ends_after_the_commit() {
+    let world = World::new().await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let files = Files::of(&world);
+    let wanted = |is_searchable: bool| {
+        let mut wanted = acme();
+        of(&mut wanted, "workspace", "Acme")["is_searchable"] = is_searchable.into();
+        wanted
+    };
+    files.apply(&wanted(true), "--yes");
+    let form = form_of(&world, &gateway, "Leads");
+    let found = "SELECT count(*) FROM runs WHERE found_by IS NOT NULL";
+    let is_off = || {
+        let (_, told) = world.refusal("run list --workspace Acme --field name=Ada");
+        assert!(told.contains("search by submitted value is off"), "{told}");
+    };
+    form.assert_accepts("a").await;
+    world.await_state("failed", 1).await;
+    assert_eq!(world.count(found).await, 1);
+    files.apply(&wanted(false), "--yes");
+    assert_eq!(world.count(found).await, 0);
+    is_off();
+
+    files.apply(&wanted(true), "--yes");
+    form.assert_accepts("b").await;
+    world.await_state("failed", 2).await;
+    let holding = world.session(Role::Login).await;
+    let held = "BEGIN; SELECT FROM runs FOR UPDATE; SELECT FROM run_usage FOR UPDATE";
+    holding.batch_execute(held).await.unwrap();
+    let plan = files.apply(&wanted(false), "--plan");
+    assert_eq!(
+        steps(&plan),
+        ["change workspace Acme"],
+        "it waits for no run"
+    );
+    let told = files.refused(&wanted(false), "--yes");
+    let named = "workspace search WORKSPACE --off";
+    assert!(
+        told.contains("the search is off") && told.contains(named),
+        "{told}"
+    );
+    is_off();
+    holding.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(world.count(found).await, 1);
+    world.order("workspace search Acme --off");
+    assert_eq!(world.count(found).await, 0);
+    assert_eq!(files.apply(&wanted(false), "--plan")["steps"], json!([]));
 }

@@ -1,5 +1,7 @@
 //! Why an order was not carried out.
 
+use std::time::Duration;
+
 use letterbox_broker::BrokerError;
 use letterbox_common::{
     RandomError,
@@ -184,6 +186,18 @@ pub enum Reason {
     /// A plan is older than what it is about.
     #[error("something was changed meanwhile: look at the plan again")]
     PlanConflict,
+    /// Others wait for what a plan looks at. Holds for how long it may.
+    #[error(
+        "the plan took longer than {0:?}, and others would wait for it: give fewer documents at a \
+         time, or run this nearer to the database"
+    )]
+    PlanTooLong(Duration),
+    /// Holds why.
+    #[error(
+        "the search is off, but not all of what runs were found by is deleted ({0}): run \
+         'letterbox workspace search WORKSPACE --off'"
+    )]
+    SearchNotDeleted(String),
     /// Documents are of a workspace.
     #[error("of which workspace? Begin with a document of the kind workspace, or give --workspace")]
     NoWorkspaceNamed,

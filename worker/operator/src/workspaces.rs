@@ -356,18 +356,39 @@ impl Operator {
         workspace: WorkspaceId,
         is_searchable: bool,
     ) -> Result<(), OperatorError> {
+        self.switch_search(workspace, is_searchable).await?;
+        match is_searchable {
+            true => Ok(()),
+            false => self.end_search(workspace).await,
+        }
+    }
+
+    /// As [`Self::set_search`], without deleting anything.
+    pub(crate) async fn switch_search(
+        &self,
+        workspace: WorkspaceId,
+        is_searchable: bool,
+    ) -> Result<(), OperatorError> {
         self.need_workspace(workspace).await?;
         self.database
             .execute(&SET_SEARCH, &[&workspace, &is_searchable])
             .await?;
-        let mut beyond = (!is_searchable).then(|| RunId::earliest_at(0));
-        while let Some(run) = beyond {
+        Ok(())
+    }
+
+    /// Deletes what stands for the values of runs, in small pieces: in no other transaction, since
+    /// what records runs waits for a piece.
+    pub(crate) async fn end_search(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {
+        let mut beyond = None::<RunId>;
+        loop {
             (beyond,) = self
                 .database
-                .fetch_one(&STOP_SEARCH, &[&workspace, &run, &PIECE])
+                .fetch_one(&STOP_SEARCH, &[&workspace, &beyond, &PIECE])
                 .await?;
+            if beyond.is_none() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     pub(crate) async fn is_searchable(

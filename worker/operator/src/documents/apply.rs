@@ -1,7 +1,9 @@
 //! Brings about what documents say, for each workspace in one transaction: all of it or nothing.
-//! A plan is the same, rolled back: so it finds every mistake that the order itself would meet.
+//! A plan is the same, rolled back: so it finds every mistake that the order itself would meet. It
+//! touches settings only, never what has come in, waits for nobody and is short, since a gateway
+//! waits for a form link that a plan ends, and readers of signals for all that writes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use letterbox_broker::BrokerTarget;
 use letterbox_common::{
@@ -14,6 +16,11 @@ use serde::Serialize;
 
 use super::{Document, SecretFrom, change::Change};
 use crate::{Operator, OperatorError, Reason, SubscriptionRow};
+
+/// How long a plan may hold others up.
+const PLAN_TIME: Duration = Duration::from_secs(10);
+/// How long a statement of a plan waits for others.
+const PLAN_PATIENCE: &str = "500ms";
 
 /// The documents of one workspace.
 #[derive(Debug, Clone, Default)]
@@ -79,6 +86,8 @@ pub struct Applied {
     named: Vec<SubscriptionRow>,
     /// Subscriptions whose queues are to be unbound.
     pub(super) ended: Vec<SubscriptionRow>,
+    /// The workspace whose runs are to be taken out of the search.
+    unsearchable: Option<WorkspaceId>,
 }
 
 impl Applied {
@@ -112,10 +121,12 @@ impl Operator {
         set: &Set,
         prunes: bool,
     ) -> Result<Applied, OperatorError> {
-        let whole = Whole::begin(&self.database).await?;
-        self.within(&whole)
-            .bring_about(keys, secrets, set, prunes)
-            .await
+        let patience = ("lock_timeout", PLAN_PATIENCE.to_owned());
+        let whole = Whole::begin(&self.database.saying([patience])).await?;
+        let inner = self.within(&whole);
+        let planning = inner.bring_about(keys, secrets, set, prunes);
+        let planned = tokio::time::timeout(PLAN_TIME, planning).await;
+        planned.unwrap_or(Err(Reason::PlanTooLong(PLAN_TIME).into()))
     }
 
     /// Brings about what the documents of one workspace say: all of it, or nothing. `prunes`
@@ -176,6 +187,19 @@ impl Operator {
             done = unbound.and(done);
         }
         done
+    }
+
+    /// Deletes what a workspace was searched by, where that was switched off. It may take long, and
+    /// is done after everything else.
+    ///
+    /// # Errors
+    /// When not all of it is deleted.
+    pub async fn apply_to_search(&self, applied: &Applied) -> Result<(), OperatorError> {
+        let Some(workspace) = applied.unsearchable else {
+            return Ok(());
+        };
+        let ending = self.end_search(workspace).await;
+        ending.map_err(|error| Reason::SearchNotDeleted(error.to_string()).into())
     }
 
     /// The same operator, whose orders are part of one transaction.
@@ -244,6 +268,12 @@ impl Operator {
             )
             .await?;
             self.note_named(workspace, document, &mut applied).await?;
+            if let Document::Workspace(wanted) = document
+                && wanted.is_searchable == Some(false)
+                && change.is_in("is_searchable")
+            {
+                applied.unsearchable = Some(workspace);
+            }
             if is_new && document.kind() == "workspace" {
                 continue;
             }

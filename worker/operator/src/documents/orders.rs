@@ -110,7 +110,7 @@ impl Operator {
             .is_searchable
             .filter(|_| change.is_in("is_searchable"))
         {
-            self.set_search(workspace, searches).await?;
+            self.switch_search(workspace, searches).await?;
         }
         let notifies = wanted.notifies_by_email;
         if let Some(notifies) = notifies.filter(|_| change.is_in("notifies_by_email")) {

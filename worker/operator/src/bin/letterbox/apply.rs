@@ -80,6 +80,9 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
         {
             failure = Some(error);
         }
+        if let Err(error) = operator.apply_to_search(&applied).await {
+            failure = Some(error);
+        }
     }
     let told = told(&steps, failure.is_none(), &webhooks);
     match failure {
