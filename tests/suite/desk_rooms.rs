@@ -339,6 +339,16 @@ async fn an_editor_has_webhooks() {
 
     for (wrong, words) in [
         ([("scheme", "custom"), ("rules", "")], "needs rules"),
+        (
+            [
+                ("scheme", "custom"),
+                (
+                    "rules",
+                    r#"{"header":"x","encoding":"hex","signed":"{url}{body}"}"#,
+                ),
+            ],
+            "placeholder {url}; known: {body}",
+        ),
         ([("scheme", "github"), ("secret", "short")], "at least 16"),
         ([("scheme", "github"), ("allow_from", "here")], "networks"),
     ] {
@@ -349,7 +359,8 @@ async fn an_editor_has_webhooks() {
             StatusCode::UNPROCESSABLE_ENTITY,
             "{wrong:?}"
         );
-        assert!(refused.text().await.unwrap().contains(words), "{wrong:?}");
+        let told = refused.text().await.unwrap();
+        assert!(told.contains(words), "{wrong:?}: {told}");
     }
 
     let replaced = eddy.order(&format!("{path}/replace"), &[]).await;

@@ -254,6 +254,11 @@ async fn a_mistake_changes_nothing() {
             "scheme",
         ),
         (
+            json!({"kind": "webhook", "name": "x", "scheme": "custom",
+            "rules": {"header": "x", "encoding": "hex", "signed": "{time}.{body}"}}),
+            "unknown placeholder {time}",
+        ),
+        (
             json!({"kind": "webhook", "name": "pay", "same_by": "body"}),
             "same_by",
         ),

@@ -321,6 +321,13 @@ async fn a_secret_that_a_tool_has_given_is_used() {
     let order = format!("webhook create --workspace {workspace} --name x --scheme");
     let (code, told) = world.refusal(format!("{order} custom --rules {bad}"));
     assert!(code == 1 && told.contains("encoding"), "{told}");
+    let unknown = command_file(
+        &format!("{workspace}.unknown"),
+        r#"{"header":"x","encoding":"hex","signed":"{method}:{body}"}"#,
+    );
+    let (code, told) = world.refusal(format!("{order} custom --rules {unknown}"));
+    let expected = "unknown placeholder {method}; known: {body}, {timestamp}, {id}";
+    assert!(code == 1 && told.contains(expected), "{told}");
     let (code, told) = world.refusal(format!("{order} stripe --rules {bad}"));
     assert!(code == 1 && told.contains("its own rules"), "{told}");
     assert_eq!(world.refusal(format!("{order} custom")).0, 2);

@@ -84,6 +84,9 @@ pub enum RulesError {
     /// A header name is invalid.
     #[error("{0} must be the name of a header")]
     Header(&'static str),
+    /// Nothing would ever be put in its place. Holds what is between the braces.
+    #[error("unknown placeholder {{{0}}}; known: {{body}}, {{timestamp}}, {{id}}")]
+    Placeholder(String),
     /// The signed text does not contain the body once, or is too long.
     #[error("signed must contain {{body}} exactly once and have at most 200 characters")]
     Body,
@@ -125,6 +128,19 @@ fn usual_tolerance() -> u32 {
     TOLERANCE
 }
 
+/// The first word in braces that stands for nothing. Other braces are part of the text.
+fn unknown_placeholder(signed: &str) -> Option<&str> {
+    let begun = signed.split('{').skip(1);
+    let words = begun.filter_map(|rest| Some(rest.split_once('}')?.0));
+    let is_word = |text: &str| {
+        let in_word = |c: char| c.is_alphanumeric() || "_-. ".contains(c);
+        text.contains(char::is_alphabetic) && text.chars().all(in_word)
+    };
+    words
+        .filter(|word| !["body", "timestamp", "id"].contains(word))
+        .find(|word| is_word(word))
+}
+
 /// Whether something that can't be part of a time or an id stands between the parts of a template.
 fn are_apart(signed: &str) -> bool {
     let parts = ["{timestamp}", "{id}", "{body}"];
@@ -158,6 +174,9 @@ impl Rules {
             if header.is_some_and(|header| header.parse::<HeaderName>().is_err()) {
                 return Err(RulesError::Header(name));
             }
+        }
+        if let Some(word) = unknown_placeholder(&rules.signed) {
+            return Err(RulesError::Placeholder(word.to_owned()));
         }
         let has = |place: &str| rules.signed.matches(place).count();
         // A time or an id that is not signed could be replaced, and one that is signed but not sent

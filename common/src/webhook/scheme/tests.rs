@@ -278,6 +278,24 @@ fn rules_that_could_be_passed_by_are_none() {
             "timestamp_header": "y"});
         assert_eq!(Rules::parse(&rules.to_string()).err(), problem, "{signed}");
     }
+    // What looks like a placeholder is one, or a mistake; other braces are text.
+    for (signed, unknown) in [
+        ("{method}:{body}", Some("method")),
+        ("{body}{url}", Some("url")),
+        ("{time}.{body}", Some("time")),
+        ("{Timestamp}.{body}", Some("Timestamp")),
+        ("{ body }.{body}", Some(" body ")),
+        ("{x-request-id}.{body}", Some("x-request-id")),
+        ("{{größe}}.{body}", Some("größe")),
+        ("{\"sent\":{body}}", None),
+        ("{}{1}{body}", None),
+        ("{method:{body}", None),
+        ("method}{{{body}}}", None),
+    ] {
+        let rules = serde_json::json!({"header": "x", "encoding": "hex", "signed": signed});
+        let expected = unknown.map(|word| RulesError::Placeholder(word.to_owned()));
+        assert_eq!(Rules::parse(&rules.to_string()).err(), expected, "{signed}");
+    }
     let both = serde_json::json!({"header": "x", "encoding": "hex", "signed": "{timestamp}.{body}",
         "separator": ",", "timestamp_key": "t", "timestamp_header": "y"});
     assert_eq!(Rules::parse(&both.to_string()), Err(RulesError::TwoTimes));
