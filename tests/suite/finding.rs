@@ -381,6 +381,49 @@ async fn answers_are_exported_as_csv() {
     assert_eq!(read(world, &none).lines().count(), 1);
 }
 
+/// Letters that can't be seen are a part of what people write in many languages: what is handed
+/// over has them, JSON every byte; on a screen they stand where they join, and nowhere else.
+#[tokio::test]
+async fn what_people_write_comes_out_as_it_went_in() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer, json!([])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let (persian, family) = (
+        "می\u{200c}خواهم",
+        "👩\u{200d}👩\u{200d}👧 ❤\u{fe0f} क्\u{200d}ष",
+    );
+    let hostile = "=1\u{202e}x\u{200b}y\r\nz\u{0}\u{1b}[2J";
+    submit(form, "a", json!({"name": persian, "message": family})).await;
+    submit(form, "b", json!({"name": "Ada", "message": hostile})).await;
+    world.await_state("succeeded", 2).await;
+
+    let export = format!("workflow export {}", form.workflow);
+    let told = world.order(&export);
+    let answers = told.as_array().unwrap();
+    assert_eq!(answers.len(), 2);
+    assert_eq!(answers[0]["answers"]["name"], persian);
+    assert_eq!(answers[0]["answers"]["message"], family);
+    assert_eq!(answers[1]["answers"]["message"], hostile);
+    assert_eq!(answers[1]["state"], "succeeded");
+    assert!(answers[0]["run_id"].is_string() && answers[0]["received_at"].is_string());
+    let none = world.order(format!("{export} --until 2020-01-01T00:00:00Z"));
+    assert_eq!(none, json!([]));
+
+    let csv = read(world, &export);
+    assert!(csv.contains(persian) && csv.contains(family), "{csv}");
+    let kept = "\"'=1\u{202e}x\u{200b}y\nz\u{fffd}\u{fffd}[2J\"";
+    assert!(csv.contains(kept), "{csv}");
+
+    let shown = |answer: &Value| {
+        let run = answer["run_id"].as_str().unwrap();
+        read(world, &format!("run show {run}"))
+    };
+    let text = shown(&answers[0]);
+    assert!(text.contains(persian) && text.contains(family), "{text}");
+    let text = shown(&answers[1]);
+    assert!(text.contains("1\\u{202e}x\\u{200b}y"), "{text}");
+}
+
 /// A gateway that was taken over can have anything stored: operators see it as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_that_is_not_json_is_shown() {

@@ -1,41 +1,77 @@
-//! Submissions to a form, as CSV for its owner's spreadsheet.
+//! Submissions to a form: as CSV for its owner's spreadsheet, or exactly as they are, as JSON for
+//! programs. What people wrote stays as they wrote it: letters that can't be seen join the letters
+//! of many scripts, and are made visible where text is shown, not where it is handed over.
 
 use std::collections::HashMap;
 
 use csv::QuoteStyle;
 use jiff::Timestamp;
 use letterbox_common::{ids::WorkflowId, json_object};
-use letterbox_operator::{FormAnswer, Operator, escape::is_plain};
-use serde_json::Value;
+use letterbox_operator::{
+    FormAnswer, Operator,
+    escape::{self, is_plain},
+};
+use serde_json::{Value, json};
 
 use crate::{Failure, Output, output};
 
 /// Answers that are read at once.
 const PIECE: u32 = 1_000;
 
-/// Writes a line for each answer, oldest first.
+/// Writes a line for each answer, oldest first, or one JSON array of them.
 pub(crate) async fn export(
     operator: &Operator,
     workflow: WorkflowId,
     between: (Option<Timestamp>, Option<Timestamp>),
+    is_json: bool,
 ) -> Result<Output, Failure> {
     let workflow = operator.workflow(workflow).await?.row;
     let keys = operator.field_keys(workflow.workflow_id).await?;
     let own = ["run_id", "received_at", "state"].map(str::to_owned);
-    let titles = keys.iter().map(|key| text(key));
-    let mut lines = vec![own.into_iter().chain(titles).collect::<Vec<_>>()];
-    let mut after = None;
+    let titles = own.into_iter().chain(keys.iter().map(|key| text(key)));
+    let mut piece = match is_json {
+        true => b"[".to_vec(),
+        false => csv(&[titles.collect()])?,
+    };
+    let (mut after, mut between_two) = (None, "");
     loop {
         let reading = operator.form_answers(&workflow, between, after, PIECE);
         let answers = reading.await?;
-        lines.extend(answers.iter().map(|answer| line(answer, &keys)));
-        let goes_on = output::bytes(&csv(&lines)?).map_err(Failure::Output)?;
-        let Some(last) = answers.last().filter(|_| goes_on) else {
+        if is_json {
+            for answer in &answers {
+                piece.extend(format!("{between_two}\n{}", object(answer)).bytes());
+                between_two = ",";
+            }
+        } else {
+            let lines: Vec<_> = answers.iter().map(|answer| line(answer, &keys)).collect();
+            piece.extend(csv(&lines)?);
+        }
+        let last = answers.last();
+        if is_json && last.is_none() {
+            piece.extend(b"\n]\n");
+        }
+        let goes_on = output::bytes(&piece).map_err(Failure::Output)?;
+        let Some(last) = last.filter(|_| goes_on) else {
             return Ok(Output::Nothing);
         };
         after = Some(last.run_id);
-        lines.clear();
+        piece.clear();
     }
+}
+
+/// An answer as JSON, with the text that was submitted: null if a gateway has stored anything else.
+fn object(answer: &FormAnswer) -> String {
+    let is_object = json_object::all(&answer.input).is_some();
+    let answers = if is_object {
+        answer.input.as_str()
+    } else {
+        "null"
+    };
+    let (run, at) = (json!(answer.run_id), json!(answer.received_at));
+    let state = json!(answer.state);
+    escape::json(&format!(
+        r#"{{"run_id":{run},"received_at":{at},"state":{state},"answers":{answers}}}"#
+    ))
 }
 
 fn line(answer: &FormAnswer, keys: &[String]) -> Vec<String> {
@@ -65,21 +101,21 @@ fn cell(json: &str) -> String {
     }
 }
 
-/// A text in a cell. A stranger's text must not become a formula for the person who opens the file,
-/// steer a terminal, or look like another: what reorders a line or can't be seen is left out.
+/// A text in a cell, as it was written but for control characters, which would steer a terminal. It
+/// must not become a formula for the person who opens the file.
 fn text(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
-    let text = text.chars().filter_map(|c| match c {
-        '\n' | '\t' => Some(c),
-        c if c.is_control() => Some('\u{fffd}'),
-        c => is_plain(c).then_some(c),
-    });
-    let text: String = text.collect();
-    // The signs of full width are taken for the others by some programs.
+    let text = text.replace(
+        |c: char| c.is_control() && c != '\n' && c != '\t',
+        "\u{fffd}",
+    );
+    // The signs of full width are taken for the others by some programs, and what can't be seen
+    // before a sign may be passed over.
     let signs = [
         '=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
     ];
-    if text.starts_with(signs) || text.starts_with(['\t', '\n', '\u{fffd}']) {
+    let seen = text.trim_start_matches(|c: char| !is_plain(c) && !c.is_control());
+    if seen.starts_with(signs) || text.starts_with(['\t', '\n', '\u{fffd}']) {
         format!("'{text}")
     } else {
         text
@@ -112,8 +148,8 @@ mod tests {
             (r#""+49 30 1""#, "'+49 30 1"),
             ("\"\u{ff1d}1+1\"", "'\u{ff1d}1+1"),
             ("\"\u{ff20}SUM(A1)\"", "'\u{ff20}SUM(A1)"),
-            ("\"\u{200b}=1+1\"", "'=1+1"),
-            ("\"gpj\u{202e}.exe\"", "gpj.exe"),
+            ("\"\u{200b}=1+1\"", "'\u{200b}=1+1"),
+            ("\"gpj\u{202e}.exe\"", "gpj\u{202e}.exe"),
             (r#""\t=1""#, "'\t=1"),
             (r#""\r=1""#, "'\u{fffd}=1"),
             (r#""a\u001b[2J""#, "a\u{fffd}[2J"),
@@ -127,5 +163,19 @@ mod tests {
         }
         let lines = [vec!["a;=\"b\"".to_owned(), "c\nd".to_owned()]];
         assert_eq!(csv(&lines).unwrap(), b"\"a;=\"\"b\"\"\",\"c\nd\"\n");
+    }
+
+    /// What is no control character comes out as it went in, behind an apostrophe at most.
+    #[test]
+    fn every_letter_stays() {
+        for c in ('\0'..=char::MAX).filter(|c| !c.is_control()) {
+            let written = format!("a{c}b{c}");
+            assert_eq!(text(&written), written, "{c:?}");
+            let alone = c.to_string();
+            assert_eq!(
+                text(&alone).trim_start_matches('\''),
+                alone.trim_start_matches('\'')
+            );
+        }
     }
 }

@@ -69,7 +69,9 @@ pub(crate) enum WorkflowCommand {
     Show { workflow_id: Named<WorkflowId> },
     /// Write submissions as CSV to standard output, oldest first, with a column for each field
     ///
-    /// Text that a spreadsheet would take for a formula is preceded by an apostrophe.
+    /// For a spreadsheet: text that it would take for a formula is preceded by an apostrophe,
+    /// control characters but line breaks and tabs are replaced by U+FFFD. With --json one array,
+    /// with the values exactly as they were submitted.
     Export {
         workflow_id: Named<WorkflowId>,
         /// Only submissions received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
@@ -167,7 +169,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             until,
         } => {
             let workflow = operator.id(&workflow_id).await?;
-            return export::export(operator, workflow, (since, until)).await;
+            return export::export(operator, workflow, (since, until), settings.json).await;
         }
         WorkflowCommand::Pause(moved) => (moved, Move::Pause),
         WorkflowCommand::Activate(moved) => (moved, Move::Activate),
