@@ -1,6 +1,6 @@
 //! The check: finds data that do not agree, and mends what can be mended, after saying what.
 
-use letterbox_tests::{Peer, Reply, Scene, World, eventually, post};
+use letterbox_tests::{Peer, Reply, Scene, World, command_file, eventually, post};
 use serde_json::Value;
 
 const MINUTES_AGO: &str =
@@ -168,4 +168,67 @@ async fn a_batch_without_claims_is_forgotten() {
     .await;
     let named = "SELECT count(*) FROM open_batches JOIN form_submissions USING (batch_id)";
     assert_eq!((world.count(named).await, interrupted()), (1, 1.into()));
+}
+
+/// Where the keys are lost, every command that the check names is accepted for what it names.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_check_recommends_is_accepted() {
+    let answer = r#"{"id": 7}"#;
+    let peer = Peer::start(|_, _| Reply::With(200, Vec::new(), answer.to_owned())).await;
+    // An answer is kept that another action uses.
+    let mut using = post("two");
+    using["body"]["id"] = "{{ actions.one.body.id }}".into();
+    let scene = Scene::new(&peer, serde_json::json!([post("one"), using])).await;
+    let (world, form) = (&scene.world, &scene.form);
+    let operator = world.operator().await;
+    operator.keep_answers(form.workspace, true).await.unwrap();
+    world.webhook(&scene.gateway).await;
+    let file = command_file(
+        &format!("{}.secret", form.workspace),
+        "a secret of the other key",
+    );
+    world.order(format!(
+        "account connect --workspace {} --user {} --name granted --base-url {url} --token-url \
+         {url}/token --client-id x --client-secret-file {file}",
+        form.workspace,
+        form.owner,
+        url = peer.url
+    ));
+    form.assert_accepts("done").await;
+    world.await_state("succeeded", 1).await;
+
+    let keys = [(); 2].map(|()| format!("test:{}", other_key()));
+    let keys = [
+        ("LETTERBOX_WEBHOOK_KEYS", keys[0].as_str()),
+        ("LETTERBOX_ACCOUNT_KEYS", keys[1].as_str()),
+    ];
+    let secrets = || {
+        let (_, found) = check(world, &keys, "");
+        let of = |member: &str| one(&found, "secrets")[member].as_str().map(str::to_owned);
+        (of("detail").unwrap(), of("mend"))
+    };
+    let (detail, mend) = secrets();
+    let (_, closed) = detail.split_once("not open: ").unwrap();
+    let tables = ["webhooks", "connected_accounts", "grants", "run_actions"];
+    for table in tables {
+        let row = closed.split(", ").find(|one| one.starts_with(table));
+        let (_, row) = row
+            .unwrap_or_else(|| panic!("{table}: {closed}"))
+            .split_once(" of ")
+            .unwrap();
+        let id = row.split_once(':').unwrap().0;
+        let begin = format!("{table} by letterbox ");
+        let command = mend.as_ref().unwrap().split_once(&begin).unwrap().1;
+        let command = command.split(',').next().unwrap();
+        let command = command.replace("ID", id).replace("FILE", &file);
+        let yes = if table == "run_actions" { " --yes" } else { "" };
+        world.order_with(&keys, format!("{command}{yes}"));
+    }
+    let over = "SELECT end_replaced_webhooks()";
+    world.database.execute(over, &[]).await.unwrap();
+    let (left, _) = secrets();
+    // A worker with the former keys may seal the new secret of a client by those.
+    for table in ["webhooks", "connected_accounts", "run_actions"] {
+        assert!(!left.contains(table), "{left}");
+    }
 }

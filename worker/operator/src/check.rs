@@ -352,8 +352,10 @@ fn secrets(closed: &[String]) -> Finding {
         0 => "all open".to_owned(),
         many => format!("{many} do not open: {}", closed[..many.min(5)].join(", ")),
     };
-    let mend = "name the key that sealed them beside the others; where it is lost: letterbox \
-                webhook set-secret, letterbox account rotate";
+    let mend = "name the key that sealed them beside the others; where it is lost, replace them: \
+                webhooks by letterbox webhook replace ID --overlap 0s, connected_accounts by \
+                letterbox account rotate ID --value-file FILE, grants by letterbox account rotate \
+                ID --client-secret-file FILE, run_actions by letterbox run erase ID";
     let is_fine = closed.is_empty();
     Finding::new("secrets", is_fine, Verdict::Failure, detail, mend)
 }
