@@ -20,5 +20,7 @@ ALTER ROLE letterbox_desk LOGIN PASSWORD :'desk';
 GRANT letterbox_gateway, letterbox_worker, letterbox_operator, letterbox_desk TO letterbox
     WITH ADMIN OPTION;
 
+-- An administrator who is no superuser may make databases only for roles that are granted to them.
+GRANT letterbox TO CURRENT_USER;
 SELECT 'CREATE DATABASE letterbox OWNER letterbox'
 WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'letterbox') \gexec

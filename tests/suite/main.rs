@@ -54,6 +54,7 @@ mod fuzz_corpus;
 mod http_contract;
 mod imports;
 mod late_answers;
+mod logins;
 mod memory;
 mod model_steps;
 mod moment;
