@@ -21,6 +21,9 @@ text_enum! {
     }
 }
 
+/// The database reads members of policies, and its texts hold no such character.
+const NUL: &str = "must not contain U+0000";
+
 /// The method of requests that only read.
 const READING: &str = "GET";
 
@@ -152,7 +155,13 @@ impl Policy {
     /// Returns the problem and its path.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut policy: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        policy.schema = None;
+        if policy
+            .schema
+            .take()
+            .is_some_and(|schema| schema.contains('\0'))
+        {
+            return Err(format!("$schema: {NUL}"));
+        }
         for (index, rule) in policy.rules.iter().enumerate() {
             rule.when
                 .check()
@@ -243,6 +252,13 @@ impl When {
         {
             return Err(format!("action: must be one of {}", sending.join(", ")));
         }
+        if self
+            .account
+            .as_ref()
+            .is_some_and(|name| name.contains('\0'))
+        {
+            return Err(format!("account: {NUL}"));
+        }
         if self.method.as_ref().is_some_and(Vec::is_empty) {
             return Err("method: must not be empty, because nothing would match".to_owned());
         }
@@ -324,6 +340,8 @@ fn is_same_host(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::taint::Steered;
 
@@ -628,6 +646,28 @@ mod tests {
                 "default":"allow"}"#,
         ] {
             assert!(Policy::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// The database can read every string of what is taken for a policy.
+        #[test]
+        fn no_string_of_a_policy_has_a_nul(
+            texts in prop::array::uniform8("[a-z.\0]{0,6}"),
+            keeps in prop::array::uniform8(any::<bool>()),
+        ) {
+            let proper =
+                ["x", "http.request", "crm", "GET", "a.example", "data", "outcome", "deny"];
+            let text = |at: usize| if keeps[at] { proper[at] } else { texts[at].as_str() };
+            let policy = serde_json::json!({"$schema": text(0), "default": "allow", "rules": [
+                {"when": {"action": text(1), "account": text(2), "method": [text(3)],
+                    "host": [text(4)], "untrusted": text(5), "steered_by": text(6)},
+                 "decision": text(7)}]});
+            let has_nul = (0..8).any(|at| text(at).contains('\0'));
+            let parsed = Policy::parse(&policy.to_string());
+            prop_assert!(parsed.is_err() || !has_nul, "{policy}");
+            let all_proper = (0..8).all(|at| text(at) == proper[at]);
+            prop_assert!(parsed.is_ok() || !all_proper, "{policy}: {parsed:?}");
         }
     }
 }
