@@ -62,6 +62,17 @@ async fn what_is_wrong_is_found_with_its_mend() {
     ] {
         assert_eq!(verdict(&found, about), "fine", "{about}: {found:#}");
     }
+    // Nothing is deleted until somebody wants it.
+    assert_eq!(verdict(&found, "retention"), "warning");
+    let status = || String::from_utf8(world.letterbox("status").stdout).unwrap();
+    assert!(status().contains("\nkept forever "), "{}", status());
+    let deleting = world
+        .worker_with(&[("LETTERBOX_KEEP_RUNS_DAYS", "30")])
+        .await;
+    let (_, found) = examine(&world, &settings);
+    assert_eq!(verdict(&found, "retention"), "fine");
+    assert!(!status().contains("kept forever"), "{}", status());
+    drop(deleting);
     // Processes that disagree, a proxy that nobody believes, and a policy that makes all wait.
     let https = ("LETTERBOX_BASE_URL", "https://letterbox.example.com");
     let _other = world

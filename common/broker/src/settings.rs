@@ -121,10 +121,19 @@ impl FromStr for BrokerNode {
         let malformed = || {
             SettingError::new(
                 NAME,
-                "must be amqp://USER:PASSWORD@HOST:PORT/VHOST (or amqps://)",
+                "must be amqp://USER:PASSWORD@HOST:PORT/VHOST (or amqps://); percent-encode signs \
+                 of a name or password, such as @ as %40, # as %23, / as %2f and a comma as %2c",
             )
         };
+        // In a password these begin something else.
+        if text.matches('@').count() > 1 || text.contains('#') {
+            return Err(malformed());
+        }
         let mut uri: AMQPUri = text.parse().map_err(|_| malformed())?;
+        if uri.vhost.is_empty() {
+            let why = "the vhost at its end is empty: leave out the slash, or write / as %2f";
+            return Err(SettingError::new(NAME, why));
+        }
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
         uri.query
             .connection_timeout
@@ -171,6 +180,37 @@ mod tests {
         assert_eq!(hosts, ["a", "b", "a"]);
     }
 
+    /// As people copy them from a control panel: the error says how to write them.
+    #[test]
+    fn signs_that_are_not_encoded_are_told() {
+        for (text, remedy) in [
+            ("amqp://u:p@h/", "write / as %2f"),
+            ("amqp://u:p@h:5672/?heartbeat=3", "write / as %2f"),
+            ("amqp://u:p@ss@h/v", "@ as %40"),
+            ("amqp://u:p#ss@h/v", "# as %23"),
+            ("amqp://u:5#ss@h/v", "# as %23"),
+            ("amqp://u:p/ss@h/v", "/ as %2f"),
+            ("amqp://u:p,ss@h/v", "comma as %2c"),
+        ] {
+            let Err(error) = text.parse::<BrokerTarget>() else {
+                panic!("{text} was read")
+            };
+            let told = error.to_string();
+            assert!(
+                told.contains(remedy) && !told.contains("ss@"),
+                "{text}: {told}"
+            );
+        }
+        for (text, vhost) in [
+            ("amqp://u:p@h", "/"),
+            ("amqp://u:p%40%23%2f%2cs@h:5672/%2f", "/"),
+            ("amqp://u:p@h/a%2fb", "a/b"),
+        ] {
+            let node: BrokerNode = text.parse().unwrap();
+            assert_eq!(node.uri.vhost, vhost, "{text}");
+        }
+    }
+
     #[test]
     fn errors_do_not_quote_the_password() {
         for text in [
@@ -178,8 +218,8 @@ mod tests {
             "http://u:canary@h/",
             "amqp://u:canary@h:port/",
             "amqps://u:canary@h/?cacertfile=/nowhere",
-            "amqp://u:canary@h/,canary",
-            "amqp://u:canary@h/,",
+            "amqp://u:canary@h/v,canary",
+            "amqp://u:canary@h/v,",
         ] {
             let Err(error) = text.parse::<BrokerTarget>() else {
                 panic!("{text} was read")

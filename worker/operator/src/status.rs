@@ -113,9 +113,13 @@ JOIN workspaces w USING (workspace_id)
 WHERE s.paused_at IS NULL AND (s.failure IS NOT NULL OR l.seconds > $1)
 ORDER BY l.seconds DESC LIMIT 20";
 
-    /// Gateways and workers that are alive.
+    /// Gateways and workers that are alive, and which of them have no setting after which anything
+    /// is deleted.
     PROCESSES = living_processes "
-SELECT program, name, is_ready, trouble FROM processes
+SELECT program, name, is_ready, trouble, NOT EXISTS (
+        SELECT FROM jsonb_each_text(settings) AS s
+        WHERE s.key LIKE 'LETTERBOX_KEEP_%_DAYS' AND s.value <> '') AS keeps_all
+FROM processes
 WHERE is_alive(seen_at, 30) ORDER BY is_ready, name";
 
     /// The places of the workers that are alive.
@@ -267,6 +271,8 @@ pub struct Status {
     pub behind: Vec<Behind>,
     /// The workspaces that are held.
     pub held: Vec<Held>,
+    /// Whether workers are alive of which none ever deletes what people have sent.
+    pub keeps_all: bool,
 }
 
 /// How many of one kind wait in the database, and for how long the oldest.
@@ -295,13 +301,15 @@ struct Process {
     name: String,
     is_ready: bool,
     trouble: Option<String>,
+    keeps_all: bool,
 }
 
 from_row!(Process {
     program,
     name,
     is_ready,
-    trouble
+    trouble,
+    keeps_all
 });
 
 /// What is remembered.
@@ -337,6 +345,11 @@ impl Operator {
             },
             false => part,
         };
+        let mut of_workers = processes
+            .iter()
+            .filter(|one| one.program == Program::Worker)
+            .peekable();
+        let keeps_all = of_workers.peek().is_some() && of_workers.all(|one| one.keeps_all);
         let gateways = living(Program::Gateway, &processes, "nothing is received", "");
         let places = format!(", {places} places");
         let workers = living(Program::Worker, &processes, "runs wait", &places);
@@ -382,6 +395,7 @@ impl Operator {
             unconnected: self.database.fetch_all(&UNCONNECTED, &[]).await?,
             behind,
             held: self.database.fetch_all(&HELD, &[]).await?,
+            keeps_all,
         })
     }
 

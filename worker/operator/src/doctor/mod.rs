@@ -126,6 +126,16 @@ impl Operator {
             "none is behind",
             "letterbox status says why",
         ));
+        found.push(Finding::new(
+            "retention",
+            !status.keeps_all,
+            Verdict::Warning,
+            match status.keeps_all {
+                true => "what people send is kept forever: no worker deletes anything".to_owned(),
+                false => "no worker keeps everything forever".to_owned(),
+            },
+            "set LETTERBOX_KEEP_RUNS_DAYS and LETTERBOX_KEEP_BODIES_DAYS of the workers",
+        ));
         match broker {
             Some(broker) => found.push(queues(&self.queue_lengths(broker).await)),
             None => found.push(Finding::unseen("queues", "set AMQP_URL")),

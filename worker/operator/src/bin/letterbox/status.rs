@@ -76,6 +76,11 @@ fn text(status: &Status) -> String {
         "ended in an hour    {}",
         counts(&status.ended_last_hour)
     ));
+    if status.keeps_all {
+        lines.push(
+            "kept forever        what people have sent: no worker deletes anything".to_owned(),
+        );
+    }
     for retrying in &status.retrying {
         let (runs, next) = (retrying.runs, to_second(retrying.next_at));
         let account = word(&retrying.account);
