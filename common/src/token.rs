@@ -16,9 +16,6 @@ pub struct Token(Secret);
 
 impl Token {
     /// Creates a token.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes.
     pub fn generate() -> Result<Self, RandomError> {
         random_hex().map(Self)
     }

@@ -15,9 +15,6 @@ pub(crate) enum NotJson {
 }
 
 /// Checks the whole body, and returns it as text.
-///
-/// # Errors
-/// See [`NotJson`].
 pub(crate) fn check(body: &[u8]) -> Result<&str, NotJson> {
     let text = std::str::from_utf8(body).map_err(|error| NotJson::Utf8 {
         at: error.valid_up_to(),

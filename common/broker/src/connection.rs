@@ -108,9 +108,6 @@ pub fn retry_delays(shortest: Duration) -> impl Iterator<Item = Duration> + Send
 }
 
 /// Connects, declares the topology and closes the connection.
-///
-/// # Errors
-/// When the broker can't be reached, does not answer or refuses.
 pub async fn declare(target: &BrokerTarget, name: &str) -> Result<(), BrokerError> {
     let connection = connect_any(target, name).await?;
     topology::declare_on(&connection, &topology::work_queues(1)).await?;

@@ -164,9 +164,6 @@ impl Death {
 
 impl DeadLetters {
     /// Connects as `name`, without taking anything yet.
-    ///
-    /// # Errors
-    /// When the broker can't be reached, does not answer or refuses.
     pub async fn open(target: &BrokerTarget, name: &str) -> Result<Self, BrokerError> {
         let connection = connect_any(target, name).await?;
         let opening = async {
@@ -186,9 +183,6 @@ impl DeadLetters {
     }
 
     /// Takes the next of the letters that were there when the first was taken, oldest first.
-    ///
-    /// # Errors
-    /// When the broker does not answer or refuses.
     pub async fn next(&mut self) -> Result<Option<DeadLetter>, BrokerError> {
         if self.left == Some(0) {
             return Ok(None);
@@ -224,9 +218,6 @@ impl DeadLetters {
 
     /// Returns the held letters to the queue and waits until they are there, unless somebody takes
     /// them meanwhile. [`Self::next`] gives them once more.
-    ///
-    /// # Errors
-    /// When the broker does not answer or refuses.
     pub async fn put_back(&mut self) -> Result<(), BrokerError> {
         let all = BasicNackOptions {
             multiple: true,

@@ -62,9 +62,6 @@ pub async fn declare_subscription(
 }
 
 /// Whether there is a queue of this name.
-///
-/// # Errors
-/// When the broker can't be reached, does not answer or refuses.
 pub async fn has_queue(
     target: &BrokerTarget,
     name: &str,
@@ -82,9 +79,6 @@ pub async fn has_queue(
 
 /// Takes back what [`declare_subscription`] did: the queue with everything in it if `deletes`,
 /// otherwise only that more comes. What does not exist is fine.
-///
-/// # Errors
-/// When the broker can't be reached, does not answer or refuses.
 pub async fn end_subscription(
     target: &BrokerTarget,
     name: &str,

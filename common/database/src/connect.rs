@@ -116,9 +116,6 @@ pub(crate) fn create_pool(
 
 /// Opens one connection outside of any pool: for migrations, and for tests that inspect the
 /// database.
-///
-/// # Errors
-/// When the server can't be reached or refuses.
 pub async fn connect_once(
     target: &DatabaseTarget,
     role: Role,
@@ -139,9 +136,6 @@ pub async fn connect_once(
 }
 
 /// Whether a role exists. Asks as the login of the URL, which needs no role.
-///
-/// # Errors
-/// When the server can't be reached or refuses.
 pub async fn role_exists(
     target: &DatabaseTarget,
     role: Role,

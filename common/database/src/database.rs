@@ -47,9 +47,6 @@ pub struct Database {
 
 impl Database {
     /// Creates a pool of connections, without connecting yet.
-    ///
-    /// # Errors
-    /// When the certificates of the URL can't be read.
     pub fn new(
         target: &DatabaseTarget,
         settings: &DatabaseSettings,
@@ -61,9 +58,6 @@ impl Database {
     }
 
     /// Creates a pool of one connection, for a program that makes one call at a time.
-    ///
-    /// # Errors
-    /// When the certificates of the URL can't be read.
     pub fn single(
         target: &DatabaseTarget,
         role: Role,
@@ -123,9 +117,6 @@ impl Database {
     }
 
     /// Runs a statement and returns all of its rows.
-    ///
-    /// # Errors
-    /// When the database does not answer in time, or refuses.
     pub async fn query(
         &self,
         statement: &Statement,
@@ -142,9 +133,6 @@ impl Database {
     }
 
     /// Runs a statement and returns its first row, if there is one.
-    ///
-    /// # Errors
-    /// As [`Self::query`].
     pub async fn query_opt(
         &self,
         statement: &Statement,
@@ -171,9 +159,6 @@ impl Database {
     }
 
     /// As [`Self::query`], with the rows as values.
-    ///
-    /// # Errors
-    /// As [`Self::query`].
     pub async fn fetch_all<T: FromRow>(
         &self,
         statement: &Statement,
@@ -184,9 +169,6 @@ impl Database {
     }
 
     /// As [`Self::query_opt`], with the row as a value.
-    ///
-    /// # Errors
-    /// As [`Self::query`].
     pub async fn fetch_optional<T: FromRow>(
         &self,
         statement: &Statement,
@@ -210,9 +192,6 @@ impl Database {
     }
 
     /// Runs a statement and returns the number of rows that it changed.
-    ///
-    /// # Errors
-    /// As [`Self::query`].
     pub async fn execute(
         &self,
         statement: &Statement,
@@ -230,9 +209,6 @@ impl Database {
 
     /// Runs `work` in a transaction called `name`. `Ok(Some(…))` commits; `Ok(None)` and errors
     /// roll back. After a serialization failure or a deadlock it runs again.
-    ///
-    /// # Errors
-    /// When the database does not answer in time, or refuses.
     pub async fn transaction<W: Work>(
         &self,
         name: &'static str,

@@ -94,9 +94,6 @@ pub fn known_version() -> i32 {
 }
 
 /// The version of the database's schema; 0 if it has none.
-///
-/// # Errors
-/// When the database can't be asked.
 pub(crate) async fn database_version(
     client: &tokio_postgres::Client,
 ) -> Result<i32, DatabaseError> {

@@ -179,9 +179,6 @@ impl<'c> Transaction<'c> {
     }
 
     /// Runs a statement and returns the number of rows that it changed.
-    ///
-    /// # Errors
-    /// As [`Self::query`].
     pub async fn execute(
         &self,
         statement: &Statement,

@@ -15,9 +15,6 @@ pub struct Whole {
 
 impl Whole {
     /// Begins.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn begin(database: &Database) -> Result<Self, DatabaseError> {
         let (database, held) = database.hold().await?;
         Ok(Self { database, held })

@@ -51,9 +51,6 @@ impl<L: LookUp> BatchWork for LookUps<L> {
 
 impl<L: LookUp> Batcher<LookUps<L>> {
     /// Looks up one item.
-    ///
-    /// # Errors
-    /// See [`LookUpError`].
     pub fn look_up(
         &self,
         item: L::Item,

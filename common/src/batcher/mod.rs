@@ -145,9 +145,6 @@ impl<W: BatchWork> Batcher<W> {
 
     /// Adds one item to the next batch and waits for its answer. Dropping the future before the
     /// batch is taken withdraws the item.
-    ///
-    /// # Errors
-    /// See [`Unanswered`].
     pub fn ask(
         &self,
         item: W::Item,

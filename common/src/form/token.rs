@@ -25,18 +25,12 @@ pub struct TokenHash([u8; 32]);
 
 impl FormToken {
     /// Creates a token: 256 random bits as 64 hexadecimal digits.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes.
     pub fn generate() -> Result<Self, RandomError> {
         random_hex().map(Self)
     }
 
     /// Creates the token of a form whose submissions need a proof of work. The token itself says
     /// so, so that a submission without one is refused without asking the database.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes.
     pub fn generate_wanting_proof() -> Result<Self, RandomError> {
         let random = Self::generate()?;
         let text = Zeroizing::new(format!("{WANTS_PROOF}{}", random.expose()));

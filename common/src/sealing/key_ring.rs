@@ -96,9 +96,6 @@ impl KeyRing {
     }
 
     /// Opens a value that was sealed to this place, with the key that sealed it.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
     pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Secret, OpenError> {
         self.decrypt(&place, &Parts::of(sealed)?)
     }

@@ -66,9 +66,6 @@ impl fmt::Display for Signature {
 
 /// Generates a signing secret: 256 random bits as 64 hexadecimal digits, the text that its owner is
 /// shown.
-///
-/// # Errors
-/// When the operating system gives no random bytes.
 pub fn generate_secret() -> Result<Secret, RandomError> {
     random_hex()
 }

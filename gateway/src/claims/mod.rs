@@ -131,9 +131,6 @@ impl Claims {
 
     /// Whether another attempt has had a key for longer than a gateway takes that lives, and keeps
     /// it for a while: nobody need wait for that.
-    ///
-    /// # Errors
-    /// When the database did not answer.
     pub(crate) async fn is_stalled<K: ClaimKey>(&self, key: K) -> Result<bool, DatabaseError> {
         let found = self.find_claims([&key].into_iter()).await?;
         let found = found.get(&key);
@@ -142,9 +139,6 @@ impl Claims {
 
     /// Finds the outcomes of keys without claiming them: [`Outcome::Unavailable`] for a key that is
     /// neither recorded nor being recorded.
-    ///
-    /// # Errors
-    /// When the database did not answer.
     pub(crate) async fn find<K: ClaimKey>(
         &self,
         keys: &[K],

@@ -33,9 +33,6 @@ impl FormPages {
     }
 
     /// The look of a live form's page; `None` if the form is no longer live.
-    ///
-    /// # Errors
-    /// When the database did not answer.
     pub(crate) async fn look(&self, token: TokenHash) -> Result<Option<Page>, DatabaseError> {
         store::page(&self.database, token).await
     }

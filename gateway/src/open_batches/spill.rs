@@ -82,9 +82,6 @@ impl Spill {
 
     /// Spills messages durably, and returns the batches that are spilled: all that have a row, as
     /// every batch has that is not confirmed. A relay publishes them later.
-    ///
-    /// # Errors
-    /// See [`SpillError`].
     pub(crate) async fn keep(
         &self,
         messages: &[Spillable],

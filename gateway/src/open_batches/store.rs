@@ -127,9 +127,6 @@ impl SpillSize {
 }
 
 /// How much of the spill each workspace has, of those that have most of it.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn measure_shares(
     database: &Database,
 ) -> Result<HashMap<WorkspaceId, SpillShare>, DatabaseError> {
@@ -154,9 +151,6 @@ fn size(row: &Row) -> Result<SpillSize, RowError> {
 }
 
 /// Measures the spill. Also returns the age of the oldest message in seconds.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn measure(database: &Database) -> Result<(SpillSize, f64), DatabaseError> {
     let row = database.query_one(&MEASURE_SPILL, &[]).await?;
     Ok((size(&row)?, row.try_get("oldest_seconds")?))

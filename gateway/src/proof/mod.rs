@@ -97,9 +97,6 @@ impl Proofs {
     }
 
     /// Checks the member `proof` of a submission against its idempotency key.
-    ///
-    /// # Errors
-    /// See [`Unproven`].
     pub(crate) fn check(
         &self,
         token: TokenHash,

@@ -93,9 +93,6 @@ struct Decoy {
 
 impl KeysByAddress {
     /// Creates the look-up and its decoy, and also returns the decoy's verifier.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes.
     pub(super) fn new(
         database: Database,
         keys: KeyRing,

@@ -94,9 +94,6 @@ impl WebhookSecrets {
     }
 
     /// Verifies the signature of a request.
-    ///
-    /// # Errors
-    /// See [`VerifyError`].
     pub(crate) async fn verify(
         &self,
         address: WebhookAddress,
@@ -131,9 +128,6 @@ impl WebhookSecrets {
     }
 
     /// Checks that the webhook still exists, regardless of the cache.
-    ///
-    /// # Errors
-    /// See [`VerifyError`].
     pub(crate) async fn find(
         &self,
         address: WebhookAddress,

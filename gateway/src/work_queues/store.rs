@@ -9,9 +9,6 @@ UPDATE work_queues SET queues = greatest(queues, $1)";
 }
 
 /// Raises the number of queues; a smaller number changes nothing.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn announce(database: &Database, queues: u16) -> Result<(), DatabaseError> {
     let queues = i32::from(queues);
     database.execute(&ANNOUNCE_QUEUES, &[&queues]).await?;

@@ -311,26 +311,17 @@ impl Operator {
     }
 
     /// Lists the accounts of a workspace, disconnected ones included.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(self.database.fetch_all(&ACCOUNTS, &[&workspace]).await?)
     }
 
     /// Lists the accounts that wait for their owners to connect them, and with them their runs.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn waiting_accounts(&self) -> Result<Vec<AccountRow>, OperatorError> {
         Ok(self.database.fetch_all(&WAITING_ACCOUNTS, &[]).await?)
     }
 
     /// Lists which deployed workflows of a workspace call which accounts.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn account_uses(
         &self,
         workspace: WorkspaceId,
@@ -353,9 +344,6 @@ impl Operator {
 
     /// Lists what accounts answered last, if one of the newest actions of the workspace called
     /// them.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn last_answers(
         &self,
         workspace: WorkspaceId,

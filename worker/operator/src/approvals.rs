@@ -204,9 +204,6 @@ pub struct SteeringAction {
 impl Operator {
     /// Lists the questions that wait for an answer in a workspace, or in all, by workflow: of each
     /// the oldest `each`. Of each, no more than 10,000 are counted.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn waiting_approvals(
         &self,
         workspace: Option<WorkspaceId>,
@@ -235,9 +232,6 @@ impl Operator {
     }
 
     /// Gives one question with its context.
-    ///
-    /// # Errors
-    /// When there is no such question.
     pub async fn approval(&self, id: ApprovalId) -> Result<ApprovalDetail, OperatorError> {
         let found = self.database.query_opt(&APPROVAL, &[&id]).await?;
         let found = found.ok_or(Reason::NotFound("approval"))?;
@@ -284,9 +278,6 @@ impl Operator {
     }
 
     /// Keeps a request from being sent, and wakes the run that waits.
-    ///
-    /// # Errors
-    /// As [`Self::approve`].
     pub async fn deny(
         &self,
         approval: ApprovalId,

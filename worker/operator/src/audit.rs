@@ -88,9 +88,6 @@ from_row!(AuditEntry {
 
 impl Operator {
     /// Lists the newest entries of the audit log, at most `limit`.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn audit(
         &self,
         filter: &AuditFilter,

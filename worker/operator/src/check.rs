@@ -251,9 +251,6 @@ static LOOKS: &[Look] = &[
 impl Operator {
     /// Compares what is stored, of the last `hours` where everything would take too long; with
     /// `keys`, opens every sealed value, and with a broker, looks at its queues. Changes nothing.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn check(
         &self,
         hours: f64,

@@ -215,9 +215,6 @@ impl Operator {
 
     /// The first `limit` dead letters that a filter lets through, the oldest of them first, without
     /// the bodies of their entries. They stay where they are.
-    ///
-    /// # Errors
-    /// When the broker fails.
     pub async fn dead_letters(
         broker: &BrokerTarget,
         filter: &DeadLetterFilter,
@@ -299,9 +296,6 @@ impl Operator {
     /// Claims those dead letters without a claim that a filter lets through, and publishes them
     /// again: after the database was restored to an earlier state, when it is known that no
     /// stranger could publish.
-    ///
-    /// # Errors
-    /// As [`Self::redrive`].
     pub async fn redrive_unclaimed(
         &self,
         broker: &BrokerTarget,
@@ -324,9 +318,6 @@ impl Operator {
 }
 
 /// When the oldest of the first dead letters became one, if that is known.
-///
-/// # Errors
-/// When the broker fails.
 pub(crate) async fn oldest(broker: &BrokerTarget) -> Result<Option<Timestamp>, BrokerError> {
     let mut letters = DeadLetters::open(broker, PROGRAM).await?;
     let mut oldest = None;

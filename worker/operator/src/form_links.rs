@@ -182,9 +182,6 @@ impl Operator {
     }
 
     /// Ends the live link of a workflow, which stays deployed.
-    ///
-    /// # Errors
-    /// When there is none.
     pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<LiveLink, OperatorError> {
         let workspace = self.home(workflow).await?;
         let ended = self
@@ -195,9 +192,6 @@ impl Operator {
     }
 
     /// Lists live links, which a move would end.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
         let (workflow, workspace, user) = match of {
             Losing::Workflow(workflow) => (Some(workflow), Some(self.home(workflow).await?), None),

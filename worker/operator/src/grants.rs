@@ -211,9 +211,6 @@ impl Operator {
     }
 
     /// How the accounts of a workspace get their tokens, where they do so by OAuth 2.0.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn grants(&self, workspace: WorkspaceId) -> Result<Vec<GrantStatus>, OperatorError> {
         Ok(self.database.fetch_all(&GRANTS, &[&workspace]).await?)
     }

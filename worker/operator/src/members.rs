@@ -104,9 +104,6 @@ from_row!(Member {
 
 impl Operator {
     /// Adds a member, or changes one. A deactivated member has no rights.
-    ///
-    /// # Errors
-    /// When there is no such workspace or user.
     pub async fn set_member(
         &self,
         workspace: WorkspaceId,
@@ -160,9 +157,6 @@ impl Operator {
     }
 
     /// The role of a user in a workspace; `None` if they are no active member.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn role_of(
         &self,
         workspace: WorkspaceId,
@@ -177,9 +171,6 @@ impl Operator {
 
     /// Takes the rights of a user in all workspaces and ends their sessions; returns the
     /// memberships.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn deactivate_user(&self, user: UserId) -> Result<Vec<Member>, OperatorError> {
         Ok(self.database.fetch_all(&DEACTIVATE_USER, &[&user]).await?)
     }
@@ -201,9 +192,6 @@ impl Operator {
     }
 
     /// Lists the members of a workspace.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn members(&self, workspace: WorkspaceId) -> Result<Vec<Member>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(self.database.fetch_all(&MEMBERS, &[&workspace]).await?)

@@ -210,9 +210,6 @@ impl Operator {
     }
 
     /// As [`Self::id`], of something in this workspace, if one is given.
-    ///
-    /// # Errors
-    /// As [`Self::id`].
     pub async fn id_in<I: NamedId>(
         &self,
         workspace: Option<WorkspaceId>,
@@ -252,9 +249,6 @@ impl Operator {
 
     /// What can be named of a kind, for a shell: ids, each with the name or e-mail address, if it
     /// has one. Of what has no names at most 100 whose ids begin so.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn nameable(
         &self,
         noun: Noun,
@@ -287,9 +281,6 @@ impl Operator {
     }
 
     /// As [`Self::id`], of what need not be named.
-    ///
-    /// # Errors
-    /// As [`Self::id`].
     pub async fn id_of<I: NamedId>(
         &self,
         named: Option<&Named<I>>,

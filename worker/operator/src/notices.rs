@@ -42,9 +42,6 @@ from_row!(Notices {
 
 impl Operator {
     /// Says how a workspace is told what waits and what went wrong.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices, OperatorError> {
         let found = self
             .database

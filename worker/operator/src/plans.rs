@@ -122,9 +122,6 @@ impl Operator {
 
     /// Lists the releases of a workflow, the newest first, at most `limit`, with what each has
     /// changed.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn releases(
         &self,
         workflow: WorkflowId,

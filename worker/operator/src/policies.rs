@@ -144,9 +144,6 @@ pub struct RulingChange {
 
 impl Operator {
     /// Gives the current policy of a workspace.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
         self.need_workspace(workspace).await?;
         let found = self.current_policy(workspace).await?;
@@ -183,9 +180,6 @@ impl Operator {
     }
 
     /// Lists the versions of a policy, newest first, at most `limit`, without the default.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn policy_history(
         &self,
         workspace: WorkspaceId,

@@ -251,9 +251,6 @@ impl FromRow for RunDetail {
 
 impl Operator {
     /// Gives one run with its input and its actions.
-    ///
-    /// # Errors
-    /// When there is no such run.
     pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
         let found = self.database.fetch_optional(&RUN, &[&id]).await?;
         let mut run: RunDetail = found.ok_or(Reason::NotFound("run"))?;
@@ -268,9 +265,6 @@ impl Operator {
 
     /// As [`Self::run`], with the responses to its actions, as far as they are kept and these keys
     /// open them. They are for operators only.
-    ///
-    /// # Errors
-    /// When there is no such run.
     pub async fn run_with_answers(
         &self,
         id: RunId,

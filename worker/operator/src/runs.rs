@@ -287,9 +287,6 @@ impl Operator {
 
     /// Lists the submissions to a workflow, oldest first, at most `limit`; those after a run, and
     /// between two times if they are given. Forgotten and refused ones are left out.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn form_answers(
         &self,
         workflow: &WorkflowRow,
@@ -318,9 +315,6 @@ impl Operator {
 
     /// Cancels runs of one workspace. Requests that were sent stay sent. A run that a worker is
     /// executing is cancelled after the current action.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn cancel_runs(
         &self,
         workspace: WorkspaceId,
@@ -339,9 +333,6 @@ impl Operator {
 
     /// Lets runs make their next attempt now that wait for it: one of a workspace, those that wait
     /// for an account, or all. Returns which.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn hurry_runs(
         &self,
         workspace: WorkspaceId,
@@ -361,9 +352,6 @@ impl Operator {
     /// Lets runs of one workspace go on that failed, were denied or cancelled, at the action that
     /// ended them. `pace` is how many of them each second, and how many have gone before these;
     /// `None` is all at once.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn retry_runs(
         &self,
         workspace: WorkspaceId,

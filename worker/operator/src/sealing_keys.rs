@@ -282,9 +282,6 @@ impl Operator {
     }
 
     /// The sealed values that do not open: table, column, id and why.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub(crate) async fn closed_values(
         &self,
         keys: &KeyRings,

@@ -183,9 +183,6 @@ fn signing_in(desk: &Database, browser: &Browser) -> Database {
 
 impl Operator {
     /// Makes a link with which a user signs in to the desk, within ten minutes and once.
-    ///
-    /// # Errors
-    /// When there is no such user.
     pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink, OperatorError> {
         let token = Token::generate()?;
         let made = self
@@ -203,9 +200,6 @@ impl Operator {
 
     /// Ends the sessions of a user, and the links that would begin one, and forgets as whom issuers
     /// know them.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
         Ok(self.database.fetch_one(&SIGN_OUT_USER, &[&user]).await?)
     }
@@ -239,9 +233,6 @@ impl Operator {
     }
 
     /// Lists the issuers that are trusted.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn issuers(&self) -> Result<Vec<Issuer>, OperatorError> {
         Ok(self.database.fetch_all(&ISSUERS, &[]).await?)
     }
@@ -263,9 +254,6 @@ impl Operator {
 
     /// Begins a session of the desk for whom an issuer has let in. `None` if that is no user, or
     /// the issuer is not trusted.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn begin_session_by(
         desk: &Database,
         vouched: &Vouched,
@@ -290,9 +278,6 @@ impl Operator {
 
     /// Whose session a link begins, which is not used up by this. `None` if the link is used, over
     /// or unknown.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn living_link(
         desk: &Database,
         link: &Token,
@@ -309,9 +294,6 @@ impl Operator {
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
     /// is used, over or unknown; or if it was asked for in another browser, and not by the address
     /// that was given in this one.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn begin_session(
         desk: &Database,
         link: &Token,
@@ -337,9 +319,6 @@ impl Operator {
 
     /// Has a link to sign in sent to an e-mail address, if it is a user's, for the browser that
     /// keeps this token, of a client at this network address. The caller learns nothing of that.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn ask_sign_in_link(
         desk: &Database,
         email: &str,
@@ -354,9 +333,6 @@ impl Operator {
 
     /// Carries out the orders of the person in a session of the desk. `None` if it is over or
     /// unknown.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn in_session(
         desk: &Database,
         session: &Token,
@@ -390,9 +366,6 @@ impl Operator {
     }
 
     /// Ends the session in which these orders are given.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn end_session(&self) -> Result<(), OperatorError> {
         self.database.execute(&END_SESSION, &[]).await?;
         Ok(())

@@ -181,9 +181,6 @@ from_row!(SignalCursor {
 impl Operator {
     /// Lists the newest signals that a filter lets through, at most `limit`; only those before
     /// `before`, if it is given.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn signals(
         &self,
         filter: &SignalFilter,
@@ -211,18 +208,12 @@ impl Operator {
     }
 
     /// Gives one signal with its body.
-    ///
-    /// # Errors
-    /// When there is no such signal.
     pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
         let found = self.database.fetch_optional(&SIGNAL, &[&id]).await?;
         found.ok_or(Reason::NotFound("signal").into())
     }
 
     /// Where signals are read on that were stored since a time, or that are stored from now on.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn signal_cursor(
         &self,
         workspace: WorkspaceId,
@@ -238,9 +229,6 @@ impl Operator {
 
     /// Reads on: the next signals, at most `limit`, and where it goes on after them. None is left
     /// out, however late it is committed.
-    ///
-    /// # Errors
-    /// When the database fails.
     pub async fn signals_after(
         &self,
         workspace: WorkspaceId,

@@ -329,9 +329,6 @@ from_row!(Memory {
 
 impl Operator {
     /// Gives the state of everything; of the queues only if a broker is given.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
         let processes: Vec<Process> = self.database.fetch_all(&PROCESSES, &[]).await?;
         let (places,): (i64,) = self.database.fetch_one(&PLACES, &[]).await?;

@@ -123,9 +123,6 @@ from_row!(SubscriptionRow {
 
 impl Operator {
     /// Lists the subscriptions of a workspace.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn subscriptions(
         &self,
         workspace: WorkspaceId,
@@ -249,9 +246,6 @@ impl Operator {
     }
 
     /// Deletes a subscription, whose queue is still bound.
-    ///
-    /// # Errors
-    /// When there is no such subscription.
     pub(crate) async fn remove_subscription(
         &self,
         workspace: WorkspaceId,
@@ -276,9 +270,6 @@ impl Operator {
     }
 
     /// Ends what leads signals to the queue of a subscription, which stays unless `deletes`.
-    ///
-    /// # Errors
-    /// When the broker fails.
     pub(crate) async fn unbind_queue(
         &self,
         broker: &BrokerTarget,
@@ -307,9 +298,6 @@ impl Operator {
     }
 
     /// Pauses a subscription, or lets it go on. Returns `false` if it was so already.
-    ///
-    /// # Errors
-    /// When there is no such subscription.
     pub async fn pause_subscription(
         &self,
         workspace: WorkspaceId,
@@ -324,9 +312,6 @@ impl Operator {
 
     /// Sets the cursor of a subscription to a time: what was stored since is published, again or
     /// never.
-    ///
-    /// # Errors
-    /// When there is no such subscription.
     pub async fn rewind_subscription(
         &self,
         workspace: WorkspaceId,

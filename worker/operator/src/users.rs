@@ -69,9 +69,6 @@ pub struct UserDetail {
 
 impl Operator {
     /// Gives the user with this id, and as whom issuers know them.
-    ///
-    /// # Errors
-    /// When there is none.
     pub async fn user_detail(&self, id: UserId) -> Result<UserDetail, OperatorError> {
         Ok(UserDetail {
             row: self.user(id).await?,
@@ -80,18 +77,12 @@ impl Operator {
     }
 
     /// Gives the user with this id.
-    ///
-    /// # Errors
-    /// When there is none.
     pub async fn user(&self, id: UserId) -> Result<User, OperatorError> {
         let found = self.database.fetch_optional(&USER, &[&id]).await?;
         found.ok_or(Reason::NotFound("user").into())
     }
 
     /// Lists users, oldest first, at most `limit`.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn users(&self, limit: u32) -> Result<Vec<User>, OperatorError> {
         let limit = i64::from(limit);
         Ok(self.database.fetch_all(&USERS, &[&limit]).await?)

@@ -391,27 +391,18 @@ impl Operator {
     }
 
     /// Lists the webhooks of a workspace, deleted ones included.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         Ok(self.database.fetch_all(&WEBHOOKS, &[&workspace]).await?)
     }
 
     /// Gives one webhook.
-    ///
-    /// # Errors
-    /// When there is none.
     pub async fn webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
         let found = self.database.fetch_optional(&WEBHOOK, &[&webhook]).await?;
         found.ok_or(Reason::NotFound("webhook").into())
     }
 
     /// Lists the last refused deliveries of a webhook, newest first.
-    ///
-    /// # Errors
-    /// When there is no such webhook.
     pub async fn refusals(
         &self,
         webhook: WebhookId,
@@ -426,9 +417,6 @@ impl Operator {
     }
 
     /// Deletes a webhook: from the next request on its deliveries are refused. Its signals stay.
-    ///
-    /// # Errors
-    /// When there is no such webhook, or it is deleted already.
     pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
         let workspace = self.webhook(webhook).await?.workspace_id;
         let deleted = self

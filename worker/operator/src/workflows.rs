@@ -377,9 +377,6 @@ impl Operator {
     }
 
     /// The workspace of a workflow.
-    ///
-    /// # Errors
-    /// When there is no such workflow.
     pub(crate) async fn home(&self, workflow: WorkflowId) -> Result<WorkspaceId, OperatorError> {
         let found = self.database.fetch_optional(&HOME, &[&workflow]).await?;
         let (workspace,) = found.ok_or(GONE)?;
@@ -387,9 +384,6 @@ impl Operator {
     }
 
     /// Gives one workflow with its definition.
-    ///
-    /// # Errors
-    /// When there is no such workflow.
     pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
         let found = self
             .database
@@ -400,9 +394,6 @@ impl Operator {
 
     /// Lists the keys of all fields that forms of a workflow have had: those of the newest release
     /// first, each once.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
         let parameters = &[&self.home(workflow).await? as _, &workflow as _];
         let forms: Vec<(String,)> = self.database.fetch_all(&FORMS, parameters).await?;
@@ -419,9 +410,6 @@ impl Operator {
     }
 
     /// Lists the workflows of a workspace, deleted ones included.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn workflows(
         &self,
         workspace: WorkspaceId,

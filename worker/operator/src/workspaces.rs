@@ -249,17 +249,11 @@ impl Operator {
     }
 
     /// Lists all workspaces.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn workspaces(&self) -> Result<Vec<Workspace>, OperatorError> {
         Ok(self.database.fetch_all(&WORKSPACES, &[]).await?)
     }
 
     /// Tells how many runs a workspace may start in a month, and has started in this one.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
         let found = self
             .database
@@ -269,9 +263,6 @@ impl Operator {
     }
 
     /// Tells what a workspace uses.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
         let found = self.database.fetch_optional(&USAGE, &[&workspace]).await?;
         let mut usage: Usage = found.ok_or(Reason::NotFound("workspace"))?;
@@ -284,9 +275,6 @@ impl Operator {
 
     /// Sets how many runs a workspace may start in a calendar month (UTC); `None` is unlimited.
     /// What has started this month counts.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn set_allowance(
         &self,
         workspace: WorkspaceId,
@@ -300,9 +288,6 @@ impl Operator {
     }
 
     /// Tells how often actions of a workspace are tried.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
         let found = self
             .database
@@ -313,9 +298,6 @@ impl Operator {
 
     /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
     /// before the second one.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
         self.database
             .execute(
@@ -331,9 +313,6 @@ impl Operator {
     }
 
     /// Sets whether responses of accounts are kept, sealed, after their run has succeeded.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn keep_answers(
         &self,
         workspace: WorkspaceId,
@@ -348,9 +327,6 @@ impl Operator {
 
     /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs;
     /// off, for all: what stands for their values is deleted in small pieces.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn set_search(
         &self,
         workspace: WorkspaceId,
@@ -405,9 +381,6 @@ impl Operator {
 
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
     /// go on. Returns `false` if it was held already.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn hold(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
         if let Some(workspace) = workspace {
             self.need_workspace(workspace).await?;
@@ -421,9 +394,6 @@ impl Operator {
 
     /// Lets the runs of a workspace, or of all, begin actions again. Questions that waited for an
     /// answer meanwhile wait for so much longer. Returns `false` if it was not held.
-    ///
-    /// # Errors
-    /// When there is no such workspace.
     pub async fn release(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
         if let Some(workspace) = workspace {
             self.need_workspace(workspace).await?;

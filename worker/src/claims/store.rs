@@ -43,9 +43,6 @@ WHERE (SELECT true FROM form_submissions s
 }
 
 /// The positions of unclaimed signals.
-///
-/// # Errors
-/// When the database did not answer.
 pub(crate) async fn unclaimed_deliveries(
     database: &Database,
     signals: &[&Signal],
@@ -73,9 +70,6 @@ pub(crate) async fn unclaimed_deliveries(
 }
 
 /// The positions of unclaimed runs.
-///
-/// # Errors
-/// When the database did not answer.
 pub(crate) async fn unclaimed_submissions(
     database: &Database,
     runs: &[&NewRun],

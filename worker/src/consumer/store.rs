@@ -14,9 +14,6 @@ WHERE NOT is_alive(seen_at, 7) AND seen_at > now() - interval '1 day'";
 }
 
 /// Returns the number of work queues in each family.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn count_queues(database: &Database) -> Result<u16, DatabaseError> {
     let row = database.query_one(&COUNT_QUEUES, &[]).await?;
     let queues: i32 = row.try_get("queues")?;
@@ -24,9 +21,6 @@ pub(super) async fn count_queues(database: &Database) -> Result<u16, DatabaseErr
 }
 
 /// Returns how many workers have died within a day.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn count_dead_workers(database: &Database) -> Result<i64, DatabaseError> {
     let row = database.query_one(&COUNT_DEAD_WORKERS, &[]).await?;
     Ok(row.try_get("dead")?)

@@ -122,9 +122,6 @@ impl Egress {
     }
 
     /// Sends a request once, with its trace context if it is traced.
-    ///
-    /// # Errors
-    /// See [`EgressError`].
     pub(crate) async fn send(
         &self,
         request: &Request,
@@ -154,9 +151,6 @@ impl Egress {
 
 impl Egress {
     /// Sends a request as it is, once.
-    ///
-    /// # Errors
-    /// See [`EgressError`].
     pub(crate) async fn send_as_is(
         &self,
         request: http::Request<Vec<u8>>,

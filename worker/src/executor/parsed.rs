@@ -34,9 +34,6 @@ impl Parsed {
     }
 
     /// The actions of a release, or why they can't be executed.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub(super) async fn release(
         &self,
         workspace: WorkspaceId,
@@ -66,9 +63,6 @@ impl Parsed {
     }
 
     /// A version of the policy of a workspace, or why it can't be read. 0 is the default policy.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub(super) async fn policy(
         &self,
         workspace: WorkspaceId,

@@ -150,9 +150,6 @@ pub(super) async fn keep_failure(
 
 /// Whether an account that has refused this credential, sealed as it was loaded, gets another one;
 /// `is_again` if it has refused another one since it answered something else.
-///
-/// # Errors
-/// When the database does not answer.
 pub(crate) async fn refuse_token(
     database: &Database,
     workspace: WorkspaceId,

@@ -134,9 +134,6 @@ impl Mover {
 
     /// Does the next step. Returns `false` if there is nothing to do. After an error the next steps
     /// are smaller, because this one may have exceeded the time limit.
-    ///
-    /// # Errors
-    /// When the database did not answer.
     pub async fn step(&mut self) -> Result<bool, DatabaseError> {
         let done = self.next_step().await;
         match done {

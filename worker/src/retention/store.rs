@@ -15,9 +15,6 @@ statements! {
 }
 
 /// Deletes one piece and returns how many rows were examined; 0 when nothing is left.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn forget(
     database: &Database,
     what: Forgotten,
@@ -38,18 +35,12 @@ pub(super) async fn forget(
 }
 
 /// Destroys the secrets of replaced webhooks whose grace period is over.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn end_replaced_webhooks(database: &Database) -> Result<(), DatabaseError> {
     let ending = database.query_one(&END_REPLACED_WEBHOOKS, &[]).await;
     ending.map(drop)
 }
 
 /// Deletes batches of which no claim is left.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn forget_batches(database: &Database) -> Result<(), DatabaseError> {
     database.query_one(&FORGET_BATCHES, &[]).await.map(drop)
 }

@@ -37,9 +37,6 @@ pub(super) enum ValueError {
 impl AmountValue {
     /// Parses the text of a JSON number. Only its value matters: `1.50000` and `15e-1` have one
     /// decimal place.
-    ///
-    /// # Errors
-    /// See [`ValueError`].
     pub(super) fn parse(number: &str) -> Result<Self, ValueError> {
         let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

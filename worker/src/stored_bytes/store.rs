@@ -45,9 +45,6 @@ pub(super) async fn note(database: &Database, counts: &ByteCounts) -> Result<(),
 }
 
 /// Deletes counts older than a week.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn sweep(database: &Database) -> Result<(), DatabaseError> {
     database.execute(&SWEEP_STORED_BYTES, &[]).await.map(drop)
 }

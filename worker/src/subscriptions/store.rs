@@ -161,9 +161,6 @@ from_row!(Lag {
 });
 
 /// Leases at most `most` subscriptions that have something to publish.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn take(
     database: &Database,
     worker: Uuid,
@@ -190,9 +187,6 @@ pub(super) async fn take(
 }
 
 /// Reads on from the cursor; nothing if another worker has the lease.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn read(
     database: &Database,
     leased: &Leased,
@@ -255,9 +249,6 @@ pub(super) async fn release(
 }
 
 /// How far behind each subscription is that goes on.
-///
-/// # Errors
-/// When the database did not answer.
 pub(crate) async fn lags(database: &Database) -> Result<Vec<Lag>, DatabaseError> {
     database.fetch_all(&SUBSCRIPTION_LAGS, &[]).await
 }

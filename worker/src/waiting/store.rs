@@ -73,18 +73,12 @@ impl Backlog {
 }
 
 /// Whether this worker does what one worker is enough for.
-///
-/// # Errors
-/// When the database did not answer.
 pub(crate) async fn is_oldest(database: &Database, worker: Uuid) -> Result<bool, DatabaseError> {
     let row = database.query_one(&IS_OLDEST, &[&worker]).await?;
     Ok(row.try_get("is_oldest")?)
 }
 
 /// Measures waiting work; `None` if another worker reports it.
-///
-/// # Errors
-/// When the database did not answer.
 pub(super) async fn waiting(
     database: &Database,
     worker: Uuid,

@@ -236,9 +236,6 @@ impl Rules {
 }
 
 /// Generates a secret in the format of a scheme.
-///
-/// # Errors
-/// When the operating system gives no random bytes.
 pub fn secret_for(rules: &Rules) -> Result<Secret, RandomError> {
     let secret = generate_secret()?;
     Ok(match rules.secret {

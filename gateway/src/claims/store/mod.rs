@@ -215,9 +215,6 @@ impl Claims {
     }
 
     /// Counts the repeats whose payload differs from the first, and returns their number.
-    ///
-    /// # Errors
-    /// When the database did not answer.
     pub(crate) async fn count_changed_repeats<K: ClaimKey>(
         &self,
         repeats: &[K],

@@ -89,9 +89,6 @@ impl Finding {
 
 impl Operator {
     /// Looks at the database and, if it is given, the broker. Changes nothing.
-    ///
-    /// # Errors
-    /// When the database can't be asked.
     pub async fn doctor(
         &self,
         broker: Option<&BrokerTarget>,

@@ -115,9 +115,6 @@ WHERE workspace_id = $1 AND workflow_id = $2 AND release_id = $3";
 pub(in crate::executor) type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 
 /// Loads runs that were taken, by run.
-///
-/// # Errors
-/// When the database does not answer.
 pub(in crate::executor) async fn load_runs(
     database: &Database,
     taken: &[TakenRun],
@@ -163,9 +160,6 @@ pub(in crate::executor) async fn load_runs(
 }
 
 /// What holds now, for an action of `owner` that calls `account`.
-///
-/// # Errors
-/// When the database does not answer.
 pub(in crate::executor) async fn circumstances(
     database: &Database,
     workspace: WorkspaceId,
@@ -179,9 +173,6 @@ pub(in crate::executor) async fn circumstances(
 }
 
 /// The JSON texts of a release, and the version of the language that they were checked by.
-///
-/// # Errors
-/// When the database does not answer.
 pub(in crate::executor) async fn release(
     database: &Database,
     workspace: WorkspaceId,
@@ -200,9 +191,6 @@ pub(in crate::executor) async fn release(
 }
 
 /// What accounts have answered to these actions of a run, sealed; of those only that have kept it.
-///
-/// # Errors
-/// When the database does not answer.
 pub(in crate::executor) async fn answers(
     database: &Database,
     turn: Turn,
@@ -216,9 +204,6 @@ pub(in crate::executor) async fn answers(
 }
 
 /// The text of a policy.
-///
-/// # Errors
-/// When the database does not answer.
 pub(in crate::executor) async fn policy(
     database: &Database,
     workspace: WorkspaceId,

@@ -21,9 +21,6 @@ pub(super) struct Syntax<'s> {
 
 impl<'s> Syntax<'s> {
     /// Parses a template.
-    ///
-    /// # Errors
-    /// When the engine can't parse it.
     pub(super) fn of_template(source: &'s str) -> Result<Self, Error> {
         check_tokens(source, false)?;
         let parsed = machinery::parse(source, "<string>", Default::default(), Default::default())?;
@@ -34,9 +31,6 @@ impl<'s> Syntax<'s> {
     }
 
     /// Parses an expression.
-    ///
-    /// # Errors
-    /// When the engine can't parse it.
     pub(super) fn of_expression(source: &'s str) -> Result<Self, Error> {
         check_tokens(source, true)?;
         Ok(Self {

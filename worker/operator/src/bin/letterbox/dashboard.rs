@@ -116,18 +116,12 @@ impl Dashboard {
     }
 
     /// Deletes a user, if there is one.
-    ///
-    /// # Errors
-    /// When the dashboard does not answer or refuses.
     pub(crate) async fn delete_login(&self, login: &str) -> Result<(), DashboardError> {
         self.order(Method::DELETE, &format!("users/{login}"), None)
             .await
     }
 
     /// What the dashboard's API says at a path.
-    ///
-    /// # Errors
-    /// When the dashboard does not answer or refuses.
     pub(crate) async fn read(&self, path: &str) -> Result<Value, DashboardError> {
         match self.ask(Method::GET, path, None).await? {
             (status, text) if status.is_success() => {
@@ -138,9 +132,6 @@ impl Dashboard {
     }
 
     /// The same, of the virtual host.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub(crate) async fn read_of_host(&self, what: &str) -> Result<Value, DashboardError> {
         self.read(&format!("{what}/{}", self.virtual_host)).await
     }

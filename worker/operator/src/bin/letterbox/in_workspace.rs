@@ -51,9 +51,6 @@ impl InWorkspace {
 
     /// As [`Self::id`], for an order that gives rights or a credential: what was chosen once does
     /// not count.
-    ///
-    /// # Errors
-    /// As [`Self::id`].
     pub(crate) async fn id_to_grant(&self, operator: &Operator) -> Result<WorkspaceId, Failure> {
         if let Some(named) = &self.workspace {
             return Ok(operator.id(named).await?);
