@@ -10,28 +10,35 @@
 //! out, so a death just before it is covered; the entries of a message are applied one by one, so a
 //! part of it may be applied, too.
 //!
+//! Each key has a workspace of its own. Somebody may lock a row of the first one, and never let go
+//! of it. A statement that needs the row fails for all that it is about, so the others get one of
+//! their own: a lane answers the locked key alone with 503; a worker stores what else is in a
+//! message, holds the message aside or puts the rest of it behind the others, and goes on.
+//!
 //! Claims are made in one of two halves. A mover changes the halves, copies what is recorded of the
 //! other one into the memory, carries the rest over, and empties it. A claiming statement sees the
 //! claims of its half as they are when it ends, and the memory and the other half as they were when
 //! it began.
 //!
 //! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key is
-//! unrecorded, no key ends stuck. The last one is liveness. The model has no cycle, because every
-//! step uses up a post, a fault or a stage of a message. So it is enough to look where a run ends:
-//! there one more post of each key, with the leases over and no fault, is accepted and applied.
-//! Each [`Flaw`] breaks one of these promises, so none of them holds for want of schedules.
+//! unrecorded, no key ends stuck, unless its own row is locked. The last one is liveness. The model
+//! has no cycle, because every step uses up a post, a fault or a stage of a message. So it is enough
+//! to look where nothing is left but faults: there one more post of each key, all in one batch, with
+//! the leases over and no fault, is accepted and applied. Each [`Flaw`] breaks one of these
+//! promises, so none of them holds for want of schedules.
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use Action::{
-    Ack, Apply, Begin, Carry, Change, Clear, Confirm, Crash, Die, Free, Gather, Publish, Refuse,
-    Relay, Remember, Settle, Spill, SpillUnseen, TimeOut,
+    Ack, Apply, Begin, Carry, Change, Clear, Confirm, Crash, Die, Free, Gather, Lock, Publish,
+    Refuse, Relay, Remember, Separate, Settle, Spill, SpillUnseen, TimeOut, Unlock,
 };
 use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::stands_for;
+use crate::{Row, stands_for};
 
 const KEYS: usize = 2;
 /// The gateway of each lane: what one lane knows to be confirmed, the others of its gateway know,
@@ -49,11 +56,16 @@ const TWO_MOVED: Scope = ([2, 1], 1, true);
 /// How often the halves change at most.
 const CHANGES: u8 = 2;
 
-/// What a lane gathers. The first post of a key stands for all its posts in the batch.
-const GATHERS: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
+/// What a lane gathers: most of all both. The first post of a key stands for all its posts in the
+/// batch.
+const GATHERS: [&[usize]; 3] = [&[0, 1], &[0], &[1]];
 
-/// A set of message ids, one byte for each key.
+/// A set of ids of entries, one byte for each key.
 type Ids = u16;
+/// The ids of the first key.
+const FIRST: Ids = 0xff;
+/// Messages by their entries: a second copy adds nothing.
+type Messages = BTreeSet<Ids>;
 type Lane = usize;
 type BatchId = usize;
 
@@ -79,6 +91,18 @@ enum Flaw {
     /// The end of the lease overwrites a spill whose commit the gateway did not see.
     FreeDropsSpill,
     AckBeforeCommit,
+    /// One acknowledgement is for all messages, also for those that are held aside.
+    AckOfAll,
+    /// What is put behind the others is acknowledged before the broker has confirmed it.
+    AckBeforeSeparated,
+    /// A locked row fails the claim of the whole batch.
+    ClaimFailsWhole,
+    /// A locked row is taken for a database that is away: what comes behind it is not tried.
+    LockIsOutage,
+    /// A worker takes no other message while it tries the one again.
+    TriesInPlace,
+    /// What is held aside is not tried again.
+    HeldForEver,
     /// The claim commits asynchronously, as the settle does.
     ClaimNotDurable,
     DeletedBeforeCopied,
@@ -148,13 +172,15 @@ struct State {
     batches: Vec<Batch>,
     lanes: [(Stage, BatchId); LANES.len()],
     /// Published without a confirm: it may reach the queue at any time.
-    late: Ids,
-    /// In the queue or with a worker, not acked. A second copy adds nothing.
-    queued: Ids,
+    late: Messages,
+    /// In the queue or with a worker, not acked.
+    queued: Messages,
     /// In the workers' database.
     applied: Ids,
     /// Answered 202.
     accepted: Ids,
+    /// Of the first key's workspace: new claims and effects of this key need it.
+    row: Row,
     /// Faults so far.
     faults: u8,
 }
@@ -192,8 +218,15 @@ enum Action {
     Settle(Lane, BatchId),
     /// Fault: the database crashes and loses the deletion of the row.
     Crash(BatchId),
-    /// A worker that dies before its ack leaves the entry in the queue.
+    /// Fault: somebody locks the row, and may never let go of it.
+    Lock,
+    /// Counts as a fault, because nobody may rely on it.
+    Unlock,
+    /// A worker that dies before its ack leaves the message in the queue.
     Apply(Ids),
+    /// What can't be applied now is put behind the others, as a message of its own.
+    Separate(Ids),
+    /// All entries of the message are applied.
     Ack(Ids),
 }
 
@@ -215,15 +248,16 @@ stands_for! {
         "statement.store_signals" "statement.unclaimed_deliveries"
         "statement.insert_native_signals" "statement.insert_generic_signals"
         "statement.record_runs" "statement.unclaimed_submissions" "statement.insert_runs";
+    Separate(_) => "publish.webhooks" "publish.forms";
     Ack(_) => "acknowledge";
     // What others do, or do not.
-    Refuse(_) | TimeOut(_) | Die(_) | Crash(_) =>;
+    Refuse(_) | TimeOut(_) | Die(_) | Crash(_) | Lock | Unlock =>;
 }
 
 impl Action {
     fn is_fault(&self) -> bool {
         let is_loss = matches!(self, Refuse(_) | TimeOut(_) | SpillUnseen(_));
-        is_loss || matches!(self, Die(_) | Crash(_))
+        is_loss || matches!(self, Die(_) | Crash(_) | Lock | Unlock)
     }
 }
 
@@ -252,10 +286,27 @@ impl State {
         lanes.map(|lane| &self.batches[lane.1])
     }
 
+    /// The ids in messages that are in the queue, or may come to it.
+    fn published(&self) -> Ids {
+        let messages = self.late.iter().chain(&self.queued);
+        messages.fold(0, |ids, message| ids | message)
+    }
+
     /// The ids whose effect is there or certain to come.
     fn recorded(&self) -> Ids {
         let spilled = self.batches.iter().filter(|b| b.spilled && !b.deleted);
-        spilled.fold(self.queued | self.applied, |ids, batch| ids | batch.ids)
+        let ids = spilled.fold(self.applied, |ids, batch| ids | batch.ids);
+        self.queued.iter().fold(ids, |ids, message| ids | message)
+    }
+
+    fn is_locked(&self, key: usize) -> bool {
+        self.row == Row::Locked && key == 0
+    }
+
+    /// The ids that wait for the locked row.
+    fn locked(&self) -> Ids {
+        let ids = if self.is_locked(0) { FIRST } else { 0 };
+        ids & !self.applied
     }
 
     /// Moves a lane on with its batch.
@@ -287,14 +338,17 @@ impl Intake {
 
     /// The claiming statement. A batch that holds no key needs no row.
     fn claim(&self, s: &mut State, lane: Lane, keys: &[usize], is_over: bool) {
+        keys.iter().for_each(|&key| s.posts[key] -= 1);
         let batch = s.batches.len();
         let begun = s.begun.take_if(|begun| begun.0 == lane);
         let seen = begun.map_or_else(|| s.snapshot(), |(_, seen)| seen);
+        if self.flaw == Flaw::ClaimFailsWhole && keys.iter().any(|&key| s.is_locked(key)) {
+            return;
+        }
         let half = seen.filled;
         let (mut new, mut other) = (Batch::default(), Batch::default());
         let is_apart = self.flaw == Flaw::TakenIntoOtherBatch && lane == 0 && s.lanes[1].0 == Idle;
         for &key in keys {
-            s.posts[key] -= 1;
             let mut id = 1 << (8 * key + batch);
             if seen.memory[key] != 0 {
                 s.accepted |= seen.memory[key];
@@ -318,6 +372,9 @@ impl Intake {
                     other.ids |= id;
                     continue;
                 }
+            } else if s.is_locked(key) {
+                // It alone is answered 503.
+                continue;
             } else {
                 s.claims[key] = Some(Claim { id, batch, half });
             }
@@ -328,6 +385,21 @@ impl Intake {
             s.lanes[lane] = (Claimed, s.batches.len());
             s.batches.push(batch);
         }
+    }
+
+    /// The entries that workers can store now: all but locked ones. In a message, the entry of the
+    /// first key is before that of the second.
+    fn storable(&self, s: &State) -> Ids {
+        let is_held = |message: &&Ids| *message & s.locked() != 0;
+        let is_tried = |message: &&Ids| match self.flaw {
+            Flaw::LockIsOutage => !is_held(message),
+            Flaw::TriesInPlace => s.queued.iter().filter(is_held).all(|one| one == *message),
+            Flaw::HeldForEver => s.row != Row::Released || *message & FIRST == 0,
+            _ => true,
+        };
+        let tried = s.late.union(&s.queued).filter(is_tried);
+        let tried = tried.fold(0, |ids, message| ids | message);
+        tried & s.claimed() & !s.applied & !s.locked()
     }
 
     fn step(&self, s: &mut State, action: Action) {
@@ -344,12 +416,14 @@ impl Intake {
                 let batch = s.advance(lane, Idle);
                 batch.confirmed[LANES[lane]] = true;
                 let ids = batch.ids;
-                s.queued |= ids;
+                s.queued.insert(ids);
                 s.accepted |= ids;
             }
             Refuse(lane) | TimeOut(lane) => {
                 let ids = s.advance(lane, Failed).ids;
-                s.late |= when(action == TimeOut(lane), ids);
+                if action == TimeOut(lane) {
+                    s.late.insert(ids);
+                }
                 s.accepted |= when(is(Flaw::AnswerBeforeSpill), ids);
             }
             // A row that is deleted was relayed, so its spill has nothing left to do.
@@ -373,7 +447,9 @@ impl Intake {
                     if s.lanes[lane].0 != Idle {
                         let is_sent = s.lanes[lane].0 == Sent;
                         let ids = s.advance(lane, Idle).ids;
-                        s.late |= when(is_sent, ids);
+                        if is_sent {
+                            s.late.insert(ids);
+                        }
                     }
                 }
                 for batch in &mut s.batches {
@@ -411,18 +487,35 @@ impl Intake {
                 s.memory[key] = id;
             }
             Clear(key) => s.claims[key] = None,
+            Lock => s.row = Row::Locked,
+            Unlock => s.row = Row::Released,
             Apply(id) => s.applied |= id,
-            Ack(id) => s.queued &= !id,
+            Separate(message) => {
+                s.queued.remove(&message);
+                let rest = message & !s.applied;
+                match is(Flaw::AckBeforeSeparated) {
+                    true => s.late.insert(rest),
+                    false => s.queued.insert(rest),
+                };
+            }
+            Ack(_) if is(Flaw::AckOfAll) => s.queued.clear(),
+            Ack(message) => {
+                s.queued.remove(&message);
+            }
         }
-        // A late copy of an applied id has nothing left to do.
-        s.late &= !s.applied;
+        // A late copy of what is applied has nothing left to do.
+        s.late.retain(|message| message & !s.applied != 0);
     }
 
+    /// Whether nothing is left but faults.
     fn is_end(&self, s: &State) -> bool {
-        s.posts == [0; KEYS] && s.queued == 0 && self.next_states(s).is_empty()
+        let mut left = Vec::new();
+        self.actions(s, &mut left);
+        left.iter().all(Action::is_fault)
     }
 
-    /// Whether one more post of each key, with no lease and no fault, is accepted and applied.
+    /// Whether one more post of each key, all in one batch, with no lease and no fault, is accepted
+    /// and applied, unless its row is locked.
     fn is_open(&self, end: &State) -> bool {
         let mut s = end.clone();
         s.posts = [1; KEYS];
@@ -433,7 +526,7 @@ impl Intake {
         let done = s.accepted & s.applied;
         let is_done = |key: usize| {
             let claimed = s.claims[key].map_or(s.memory[key], |claim| claim.id);
-            claimed & done != 0
+            claimed & done != 0 || s.is_locked(key)
         };
         (0..KEYS).all(is_done)
     }
@@ -517,12 +610,21 @@ impl Model for Intake {
         }
         let deleted = (0..s.batches.len()).filter(|&id| s.batches[id].deleted);
         actions.extend(deleted.map(Crash));
-        let committed = |id| s.applied & id != 0 || self.flaw == Flaw::AckBeforeCommit;
-        for id in (0..Ids::BITS).map(|bit| 1 << bit) {
-            let apply = (s.late | s.queued) & !s.applied & id & s.claimed() != 0;
-            let ack = s.queued & id != 0 && committed(id);
-            actions.extend(apply.then_some(Apply(id)));
-            actions.extend(ack.then_some(Ack(id)));
+        let storable = self.storable(s);
+        let storable = (0..Ids::BITS).map(|bit| 1 << bit & storable);
+        actions.extend(storable.filter(|id| *id != 0).map(Apply));
+        for &message in &s.queued {
+            if message & s.locked() != 0 && message & s.applied != 0 {
+                actions.push(Separate(message));
+            }
+            if message & !s.applied == 0 || is(Flaw::AckBeforeCommit) {
+                actions.push(Ack(message));
+            }
+        }
+        match s.row {
+            Row::Free => actions.push(Lock),
+            Row::Locked => actions.push(Unlock),
+            Row::Released => {}
         }
         let (_, budget, _) = self.scope;
         actions.retain(|action| s.faults < budget || !action.is_fault());
@@ -541,7 +643,7 @@ impl Model for Intake {
         vec![
             always(LOST, |_, s| s.accepted & !s.recorded() == 0),
             always(TWICE, |_, s| {
-                let published = s.late | s.queued | s.applied;
+                let published = s.published() | s.applied;
                 let published = s.at(Sent).fold(published, |ids, batch| ids | batch.ids);
                 let keys = published.to_le_bytes();
                 keys.iter().all(|ids| ids.count_ones() <= 1)
@@ -599,6 +701,11 @@ impl Model for Intake {
                 let (_, _, has_mover) = model.scope;
                 !has_mover || s.is_carried
             }),
+            sometimes("a message is stored but for a locked entry", |model, s| {
+                let ([_, others], ..) = model.scope;
+                let is_held = |ids: &Ids| ids & s.locked() != 0 && ids & s.applied != 0;
+                others == 0 || s.queued.iter().any(is_held)
+            }),
             sometimes("a crash brings a settled row back", |model, s| {
                 let (_, budget, _) = model.scope;
                 s.faults < budget && s.batches.iter().any(|batch| batch.deleted)
@@ -611,7 +718,7 @@ const LOST: &str = "no accepted event is lost";
 const TWICE: &str = "no key has two effects";
 const UNRECORDED: &str = "no settled key is unrecorded";
 const UNCLAIMED: &str = "no accepted event is unclaimed before it is applied";
-const STUCK: &str = "no key ends stuck";
+const STUCK: &str = "no key ends stuck, unless its own row is locked";
 
 /// Goes through every schedule, and panics for one in which a promise is broken.
 pub fn check_every_schedule() {
@@ -622,7 +729,7 @@ pub fn check_every_schedule() {
         let checker = model.checker().threads(threads).spawn_bfs().join();
         let (states, depth) = (checker.unique_state_count(), checker.max_depth());
         let reached = checker.discoveries().len();
-        println!("intake model: {states} states, depth {depth}, {reached} of 11 reached");
+        println!("intake model: {states} states, depth {depth}, {reached} of 12 reached");
         checker.assert_properties();
         assert!(states > floor && depth > 20, "the model has shrunk");
     }
@@ -661,6 +768,12 @@ pub fn check_every_flaw() {
         (Flaw::FailureDeletesClaims, TWICE),
         (Flaw::FreeDropsSpill, LOST),
         (Flaw::AckBeforeCommit, LOST),
+        (Flaw::AckOfAll, LOST),
+        (Flaw::AckBeforeSeparated, LOST),
+        (Flaw::ClaimFailsWhole, STUCK),
+        (Flaw::LockIsOutage, STUCK),
+        (Flaw::TriesInPlace, STUCK),
+        (Flaw::HeldForEver, STUCK),
         (Flaw::ClaimNotDurable, TWICE),
         (Flaw::DeletedBeforeCopied, TWICE),
         (Flaw::DeletedBeforeSeen, TWICE),
