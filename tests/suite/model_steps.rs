@@ -110,7 +110,12 @@ fn every_step_of_the_protocols_is_in_a_model() {
     assert!(missing.is_empty(), "in no model: {missing:?}");
 }
 
+const CLAIMS: &str = "migrations/V6__claims.sql";
+const LANE: &str = "gateway/src/acceptance/lane.rs";
+const APPLY: &str = "worker/src/apply.rs";
+const HELD_ASIDE: &str = "worker/src/consumer/held.rs";
 const TURNS: &str = "worker/src/executor/turns/store.rs";
+const BATCHES: &str = "worker/src/executor/steps.rs";
 const PERMISSION: &str = "worker/src/executor/approvals.rs";
 const SEND: &str = "worker/src/executor/send.rs";
 const JUDGE: &str = "worker/src/executor/verdict.rs";
@@ -121,15 +126,25 @@ const WRITE: &str = "worker/src/executor/store/write.rs";
 const RUNS: &str = "migrations/V8__runs.sql";
 const ORDERS: &str = "migrations/V10__operation.sql";
 
-/// What the steps of the model of runs are in the code. Whoever renames or drops one of these looks
-/// in `models/runs.rs` whether the model still says what the code does.
-const HELD_TO: [(&str, &str, &str); 34] = [
+/// What the steps of the models are in the code: of intake those that a lock concerns, and all of
+/// runs. Whoever renames or drops one of these looks whether the model still says what the code
+/// does.
+const HELD_TO: [(&str, &str, &str); 40] = [
+    ("Gather", CLAIMS, "FOR NO KEY UPDATE SKIP LOCKED"),
+    ("Gather", LANE, "match divide(Group::items(groups), &error"),
+    ("Apply", APPLY, "match divide(part, &error"),
+    (
+        "Separate",
+        HELD_ASIDE,
+        "self.storing.separate(&delivery, &left)",
+    ),
     ("Take", TURNS, "TAKE_RUNS"),
     (
         "Take",
         TURNS,
         "idle_turns = idle_turns + 1,\n    turn = (random()",
     ),
+    ("Take", TURNS, "FOR NO KEY UPDATE OF a SKIP LOCKED"),
     ("Load", LOAD, "LOAD_RUNS"),
     ("Load", LOAD, "ACTION_RECORDS"),
     ("Load", PERMISSION, "fn permission"),
@@ -138,6 +153,7 @@ const HELD_TO: [(&str, &str, &str); 34] = [
         TURNS,
         "set_config('synchronous_commit', 'off', true)",
     ),
+    ("Begin", BATCHES, "match divide(part, &error"),
     ("Begin", BEGIN, "BEGIN_ATTEMPTS"),
     ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
     ("Begin", BEGIN, "held_workspaces"),
