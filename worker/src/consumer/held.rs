@@ -200,7 +200,10 @@ impl<'c> Held<'c> {
         let (now, room) = (Instant::now(), MAX_TRIED.saturating_sub(self.trying.len()));
         let due = self.doors.iter_mut();
         let due = due.filter(|(_, locked)| locked.due <= now && !locked.entries.is_empty());
-        for (door, locked) in due.take(room) {
+        let mut due: Vec<_> = due.collect();
+        // Those first that have waited longest: however many there are, each has its turn.
+        due.sort_unstable_by_key(|(_, locked)| locked.due);
+        for (door, locked) in due.into_iter().take(room) {
             let (door, entries) = (*door, std::mem::take(&mut locked.entries));
             let messages = entries.iter().map(|one| one.message).collect();
             let (storing, queue) = (self.storing, self.queue);
