@@ -236,8 +236,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT run_id FROM next ORDER BY run_id DESC LIMIT 1
 $$;
 COMMENT ON FUNCTION stop_search IS
-    'Removes the next `most` runs after the given one, null for the first, from the search; returns '
-    'the last of them, null when there are no more';
+    'Removes the next `most` runs after the given one, null for the first, from the search; '
+    'returns the last of them, null when there are no more';
 -- What letterbox check finds and mends. None of it can happen while the program is right.
 
 CREATE FUNCTION stray_runs()

@@ -20,12 +20,12 @@
 //! claims of its half as they are when it ends, and the memory and the other half as they were when
 //! it began.
 //!
-//! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key is
-//! unrecorded, no key ends stuck, unless its own row is locked. The last one is liveness. The model
-//! has no cycle, because every step uses up a post, a fault or a stage of a message. So it is enough
-//! to look where nothing is left but faults: there one more post of each key, all in one batch, with
-//! the leases over and no fault, is accepted and applied. Each [`Flaw`] breaks one of these
-//! promises, so none of them holds for want of schedules.
+//! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key
+//! is unrecorded, no key ends stuck, unless its own row is locked. The last one is liveness. The
+//! model has no cycle, because every step uses up a post, a fault or a stage of a message. So it
+//! is enough to look where nothing is left but faults: there one more post of each key, all in one
+//! batch, with the leases over and no fault, is accepted and applied. Each [`Flaw`] breaks one of
+//! these promises, so none of them holds for want of schedules.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;

@@ -16,10 +16,10 @@
 //! at earlier, and retry. Left out are what a policy denies, a member's right to approve and an
 //! account's connection: they are asked where the policy is.
 //!
-//! In the last scope a second workspace has such a run, too, and one worker has places for both. Its
-//! statements are for both, although they are one step after the other here. Somebody may lock a
-//! row of the first workspace, and never let go of it. A statement that needs the row fails for all
-//! that it is about, so the other run gets one of its own; a take skips what is locked.
+//! In the last scope a second workspace has such a run, too, and one worker has places for both.
+//! Its statements are for both, although they are one step after the other here. Somebody may lock
+//! a row of the first workspace, and never let go of it. A statement that needs the row fails for
+//! all that it is about, so the other run gets one of its own; a take skips what is locked.
 //!
 //! Proven in the scopes below are the promises named at the end of the model. The last one is
 //! liveness. Each fault and each order uses up a budget, and everything else a stage of an attempt

@@ -268,7 +268,8 @@ async fn a_damaged_secret_is_the_trouble_of_its_webhook() {
     let gateway = world.gateway().await;
     let (damaged, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let stored = format!(
-        "UPDATE webhooks SET secret_sealed = set_byte(secret_sealed, octet_length(secret_sealed) - 1,
+        "UPDATE webhooks SET secret_sealed = set_byte(secret_sealed,
+            octet_length(secret_sealed) - 1,
             255 - get_byte(secret_sealed, octet_length(secret_sealed) - 1))
         WHERE webhook_id = '{}'",
         damaged.address.webhook

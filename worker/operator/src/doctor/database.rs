@@ -8,11 +8,8 @@ use letterbox_database::{
     migrations, statements,
 };
 
-use super::{Finding, Verdict};
+use super::{Finding, Verdict, WRITES};
 use crate::{Operator, OperatorError};
-
-/// What a finding is about on which all that writes depends.
-pub(super) const WRITES: &str = "writes";
 
 /// How far clocks may differ: a tenth of the tolerance of webhooks' times.
 const MAX_CLOCK_SECONDS: f64 = 30.0;

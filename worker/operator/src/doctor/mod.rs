@@ -10,8 +10,10 @@ use serde::Serialize;
 
 pub use self::broker::examine_broker;
 pub(crate) use self::database::STATEMENTS;
-use self::database::WRITES;
 use crate::{Operator, OperatorError};
+
+/// What a finding is about on which all that writes depends.
+const WRITES: &str = "writes";
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
