@@ -95,7 +95,7 @@ impl BatchConsumer<'_> {
                     continue;
                 }
                 tried = held.tried() => {
-                    tried?;
+                    held.note(tried).await?;
                     continue;
                 }
                 batch = reader.next(stop) => batch?,
@@ -129,7 +129,8 @@ impl BatchConsumer<'_> {
     ) -> Result<(), BrokerError> {
         let entries = batch.iter_mut().flat_map(open).collect();
         let (entries, waiting) = held.split(entries);
-        let mut stored = self.0.store(held.queue, entries, stop).await?;
+        let storing = self.0.store(held.queue, entries, stop);
+        let mut stored = held.beside(storing).await?;
         stored.left.extend(waiting);
         let is_over = stored.left.is_empty() && stored.letters.is_empty();
         if let (true, true, Some(last)) = (is_all, is_over, batch.last()) {
@@ -146,7 +147,7 @@ impl BatchConsumer<'_> {
         }
         if is_idle {
             // What is published anew may be all that there is.
-            tokio::time::sleep(IDLE_PAUSE).await;
+            held.beside(tokio::time::sleep(IDLE_PAUSE)).await;
         }
         Ok(())
     }
@@ -162,7 +163,7 @@ impl BatchConsumer<'_> {
         let is_alone = entries.len() == 1;
         let may_separate = !is_alone && returns >= SEPARATED_FROM;
         let mut letters = Vec::new();
-        if may_separate && self.0.separate(&delivery, &entries).await {
+        if may_separate && held.beside(self.0.separate(&delivery, &entries)).await {
             // Every entry is confirmed as a message of its own. A crash before the acknowledgement
             // below leaves both copies, and storing an entry twice changes nothing.
             return held.settle(delivery, letters, Vec::new()).await;
@@ -178,15 +179,17 @@ impl BatchConsumer<'_> {
                     entry,
                     rejection: rejection.clone(),
                 };
-                letters.extend(self.0.dead_letter(held.queue, letter).await);
+                let publishing = self.0.dead_letter(held.queue, letter);
+                letters.extend(held.beside(publishing).await);
             }
             return held.settle(delivery, letters, Vec::new()).await;
         }
         if is_alone && returns >= LAST_TRIES_FROM {
-            let tried = self.0.attempt(held.queue, entries).await;
+            let trying = self.0.attempt(held.queue, entries);
+            let tried = held.beside(trying).await;
             (entries, letters) = (tried.left, tried.letters);
             // The worker lives: the entry is published anew, as one that has never returned.
-            if !entries.is_empty() && self.0.separate(&delivery, &entries).await {
+            if !entries.is_empty() && held.beside(self.0.separate(&delivery, &entries)).await {
                 entries.clear();
             }
         }
@@ -195,7 +198,8 @@ impl BatchConsumer<'_> {
         fastrand::shuffle(&mut entries);
         let (entries, mut left) = held.split(entries);
         for entry in entries {
-            let stored = self.0.store(held.queue, vec![entry], stop).await?;
+            let storing = self.0.store(held.queue, vec![entry], stop);
+            let stored = held.beside(storing).await?;
             letters.extend(stored.letters);
             left.extend(stored.left);
         }

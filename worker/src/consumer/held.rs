@@ -8,15 +8,17 @@
 //! and come again, behind the others.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use lapin::message::Delivery;
 use letterbox_broker::BrokerError;
+use letterbox_common::ids::WorkspaceId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
     in_hand::Hold,
@@ -33,6 +35,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(15);
 /// Doors that are tried at once: each may wait for a lock, with a connection.
 const MAX_TRIED: usize = 2;
+/// Doors of a workspace that wait each by itself. What comes for further ones waits together,
+/// without being tried first: the lock may be one of the workspace.
+const MAX_DOORS: usize = 4;
 
 /// The held messages of one queue.
 pub(super) struct Held<'c> {
@@ -41,7 +46,7 @@ pub(super) struct Held<'c> {
     /// In the order in which the broker has handed them out.
     messages: BTreeMap<Tag, HeldMessage>,
     doors: HashMap<Door, Locked>,
-    trying: FuturesUnordered<BoxFuture<'c, Tried>>,
+    trials: Trials<'c>,
 }
 
 struct HeldMessage {
@@ -58,13 +63,59 @@ struct Locked {
     entries: Vec<OpenEntry>,
     pause: Duration,
     due: Instant,
+    is_tried: bool,
+}
+
+impl Locked {
+    fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            pause: FIRST_PAUSE,
+            due: Instant::now() + FIRST_PAUSE,
+            is_tried: false,
+        }
+    }
 }
 
 /// What came of trying the entries of a door, and of which messages they were.
-struct Tried {
+pub(super) struct Tried {
     door: Door,
     messages: Vec<Tag>,
     attempted: Attempted,
+}
+
+/// The doors that are tried now. One may have locks: whatever else is done goes on
+/// [beside](Trials::beside) them, or it would wait for what nobody goes on with.
+#[derive(Default)]
+struct Trials<'c> {
+    running: FuturesUnordered<BoxFuture<'c, Tried>>,
+    over: VecDeque<Tried>,
+}
+
+impl Trials<'_> {
+    fn beside<T>(&mut self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        let mut work = Box::pin(work);
+        async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    done = &mut work => return done,
+                    Some(tried) = self.running.next() => self.over.push_back(tried),
+                }
+            }
+        }
+    }
+
+    /// Can be dropped while it waits.
+    async fn next(&mut self) -> Tried {
+        if let Some(tried) = self.over.pop_front() {
+            return tried;
+        }
+        match self.running.next().await {
+            Some(tried) => tried,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl<'c> Held<'c> {
@@ -74,7 +125,7 @@ impl<'c> Held<'c> {
             queue,
             messages: BTreeMap::new(),
             doors: HashMap::new(),
-            trying: FuturesUnordered::new(),
+            trials: Trials::default(),
         }
     }
 
@@ -82,11 +133,21 @@ impl<'c> Held<'c> {
         self.messages.is_empty()
     }
 
+    /// Does something while doors are tried.
+    pub(super) fn beside<T>(&mut self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        self.trials.beside(work)
+    }
+
     /// Separates the entries whose doors wait already: trying them would take the time of a lock.
     pub(super) fn split(&self, entries: Vec<OpenEntry>) -> (Vec<OpenEntry>, Vec<OpenEntry>) {
+        let mut doors: HashMap<WorkspaceId, usize> = HashMap::new();
+        for (workspace, _) in self.doors.keys() {
+            *doors.entry(*workspace).or_default() += 1;
+        }
+        let is_crowded = |workspace: WorkspaceId| doors.get(&workspace) >= Some(&MAX_DOORS);
         let waits = |one: &OpenEntry| {
             let door = one.entry.door();
-            door.is_some_and(|door| self.doors.contains_key(&door))
+            door.is_some_and(|door| self.doors.contains_key(&door) || is_crowded(door.0))
         };
         entries.into_iter().partition(|one| !waits(one))
     }
@@ -99,8 +160,11 @@ impl<'c> Held<'c> {
         mut left: Vec<OpenEntry>,
     ) -> Result<(), BrokerError> {
         let is_full = self.messages.len() >= self.storing.max_held();
-        if is_full && !left.is_empty() && self.storing.separate(&delivery, &left).await {
-            left.clear();
+        if is_full && !left.is_empty() {
+            let separating = self.storing.separate(&delivery, &left);
+            if self.trials.beside(separating).await {
+                left.clear();
+            }
         }
         if left.is_empty() && letters.is_empty() {
             return QueueReader::acknowledge(&delivery, false).await;
@@ -122,20 +186,27 @@ impl<'c> Held<'c> {
     }
 
     fn wait(&mut self, one: OpenEntry) {
-        let Some(door) = one.entry.door() else { return };
-        let locked = self.doors.entry(door).or_insert_with(|| Locked {
-            entries: Vec::new(),
-            pause: FIRST_PAUSE,
-            due: Instant::now() + FIRST_PAUSE,
-        });
+        let Some(mut door) = one.entry.door() else {
+            return;
+        };
+        if !self.doors.contains_key(&door) {
+            let of_workspace = self.doors.keys().filter(|(other, _)| *other == door.0);
+            if of_workspace.count() >= MAX_DOORS {
+                door.1 = Uuid::nil();
+            }
+        }
+        let locked = self.doors.entry(door).or_insert_with(Locked::new);
         locked.entries.push(one);
     }
 
-    /// Waits until something came of trying a door; for ever if none is tried.
-    pub(super) async fn tried(&mut self) -> Result<(), BrokerError> {
-        let Some(tried) = self.trying.next().await else {
-            return std::future::pending().await;
-        };
+    /// Waits until something came of trying a door, which is to be [noted](Self::note); for ever if
+    /// none is tried. Nothing is lost if it is dropped while it waits.
+    pub(super) async fn tried(&mut self) -> Tried {
+        self.trials.next().await
+    }
+
+    /// Notes what came of trying a door, and acknowledges the messages of which nothing is left.
+    pub(super) async fn note(&mut self, tried: Tried) -> Result<(), BrokerError> {
         let Tried {
             door,
             messages,
@@ -153,17 +224,17 @@ impl<'c> Held<'c> {
         for one in &attempted.left {
             *over.entry(one.message).or_default() -= 1;
         }
-        if let Some(locked) = self.doors.get_mut(&door) {
-            // What has come for this door meanwhile stays, too.
-            locked.entries.extend(attempted.left);
-            locked.pause = match attempted.done {
-                0 => LAST_PAUSE.min(locked.pause * 2),
-                _ => FIRST_PAUSE,
-            };
-            locked.due = Instant::now() + locked.pause;
-            if locked.entries.is_empty() {
-                self.doors.remove(&door);
-            }
+        let locked = self.doors.entry(door).or_insert_with(Locked::new);
+        // What has come for this door meanwhile stays, too.
+        locked.entries.extend(attempted.left);
+        locked.pause = match attempted.done {
+            0 => LAST_PAUSE.min(locked.pause * 2),
+            _ => FIRST_PAUSE,
+        };
+        locked.due = Instant::now() + locked.pause;
+        locked.is_tried = false;
+        if locked.entries.is_empty() {
+            self.doors.remove(&door);
         }
         for (tag, over) in over {
             if let Some(message) = self.messages.get_mut(&tag) {
@@ -197,17 +268,22 @@ impl<'c> Held<'c> {
             return Ok(());
         }
         self.release().await?;
-        let (now, room) = (Instant::now(), MAX_TRIED.saturating_sub(self.trying.len()));
+        let (now, room) = (
+            Instant::now(),
+            MAX_TRIED.saturating_sub(self.trials.running.len()),
+        );
         let due = self.doors.iter_mut();
-        let due = due.filter(|(_, locked)| locked.due <= now && !locked.entries.is_empty());
+        let is_due = |locked: &Locked| locked.due <= now && !locked.is_tried;
+        let due = due.filter(|(_, locked)| is_due(locked) && !locked.entries.is_empty());
         let mut due: Vec<_> = due.collect();
         // Those first that have waited longest: however many there are, each has its turn.
         due.sort_unstable_by_key(|(_, locked)| locked.due);
         for (door, locked) in due.into_iter().take(room) {
             let (door, entries) = (*door, std::mem::take(&mut locked.entries));
+            locked.is_tried = true;
             let messages = entries.iter().map(|one| one.message).collect();
             let (storing, queue) = (self.storing, self.queue);
-            self.trying.push(Box::pin(async move {
+            self.trials.running.push(Box::pin(async move {
                 Tried {
                     door,
                     messages,
@@ -231,7 +307,8 @@ impl<'c> Held<'c> {
         };
         let mut left = Vec::new();
         for letter in std::mem::take(&mut message.letters) {
-            left.extend(self.storing.dead_letter(self.queue, letter).await);
+            let publishing = self.storing.dead_letter(self.queue, letter);
+            left.extend(self.trials.beside(publishing).await);
         }
         message.letters = left;
         if !message.letters.is_empty() && message.since.elapsed() > MAX_HOLD {
@@ -263,7 +340,8 @@ impl<'c> Held<'c> {
             let Some(message) = self.messages.get_mut(&tag) else {
                 continue;
             };
-            if self.storing.separate(&message.delivery, &entries).await {
+            let separating = self.storing.separate(&message.delivery, &entries);
+            if self.trials.beside(separating).await {
                 message.waiting -= entries.len();
                 self.acknowledge(tag).await?;
             } else {
@@ -272,7 +350,32 @@ impl<'c> Held<'c> {
         }
         // A door whose entries are being tried stays known: its attempt reports to it.
         self.doors
-            .retain(|_, locked| !locked.entries.is_empty() || !self.trying.is_empty());
+            .retain(|_, locked| locked.is_tried || !locked.entries.is_empty());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use letterbox_common::ids::WorkspaceId;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Other work may wait for what a trial has locked; what came of the trial is not lost.
+    #[tokio::test]
+    async fn a_trial_goes_on_beside_other_work() {
+        let mut trials = Trials::default();
+        let (unlock, unlocked) = oneshot::channel();
+        trials.running.push(Box::pin(async move {
+            unlock.send(()).unwrap();
+            Tried {
+                door: (WorkspaceId::generate(), Uuid::nil()),
+                messages: vec![7],
+                attempted: Attempted::default(),
+            }
+        }));
+        trials.beside(unlocked).await.unwrap();
+        assert_eq!(trials.next().await.messages, [7]);
     }
 }
