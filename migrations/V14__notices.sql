@@ -168,7 +168,10 @@ DECLARE
     written bigint := 0;
     more bigint;
 BEGIN
-    DELETE FROM letters WHERE made_at < clock_timestamp() - interval '30 days';
+    -- Whoever looks at their notices keeps rows of theirs locked meanwhile: those are left.
+    DELETE FROM letters l WHERE (l.workspace_id, l.letter_id) IN (
+        SELECT old.workspace_id, old.letter_id FROM letters old
+        WHERE old.made_at < clock_timestamp() - interval '30 days' FOR UPDATE SKIP LOCKED);
     FOR tenant IN SELECT DISTINCT workspace_id FROM news WHERE happened_at < since LIMIT 100 LOOP
         -- Another worker writes them, or they were written less than a minute ago.
         PERFORM FROM workspaces WHERE workspace_id = tenant FOR NO KEY UPDATE SKIP LOCKED;
@@ -202,9 +205,12 @@ BEGIN
                 failures = l.failures + c.failures,
                 refused_accounts = l.refused_accounts + c.accounts,
                 ended_links = l.ended_links + c.links
-            FROM counted c
-            WHERE l.workspace_id = tenant AND l.user_id IS NOT NULL AND l.sent_at IS NULL
-                AND l.attempts = 0
+            FROM counted c, (
+                SELECT letter_id FROM letters
+                WHERE workspace_id = tenant AND user_id IS NOT NULL AND sent_at IS NULL
+                    AND attempts = 0 FOR NO KEY UPDATE SKIP LOCKED
+            ) waiting
+            WHERE l.workspace_id = tenant AND l.letter_id = waiting.letter_id
             RETURNING l.user_id
         )
         INSERT INTO letters (workspace_id, user_id, account_id, questions, failures,
@@ -288,7 +294,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
         SELECT network(set_masklen(client, CASE family(client) WHEN 4 THEN 32 ELSE 64 END)) AS by
     )
     INSERT INTO sign_in_requests (address, asked_by, browser_sha256)
-    SELECT lower(given), by, browser FROM asking WHERE char_length(given) BETWEEN 3 AND 200
+    SELECT lower(given), by, browser FROM asking WHERE char_length(lower(given)) BETWEEN 3 AND 200
         AND (SELECT count(*) FROM sign_in_requests r WHERE r.asked_by = by) < 10
         AND (SELECT count(*) FROM sign_in_requests) < 1000
     ON CONFLICT DO NOTHING
@@ -303,7 +309,9 @@ DECLARE
     asked sign_in_requests;
     known users;
 BEGIN
-    DELETE FROM sign_in_links WHERE expires_at < clock_timestamp();
+    DELETE FROM sign_in_links WHERE token_sha256 IN (
+        SELECT old.token_sha256 FROM sign_in_links old WHERE old.expires_at < clock_timestamp()
+        FOR UPDATE SKIP LOCKED);
     DELETE FROM sign_in_requests r WHERE r.address = (
         SELECT one.address FROM sign_in_requests one ORDER BY one.asked_at LIMIT 1
         FOR UPDATE SKIP LOCKED)

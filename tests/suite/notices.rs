@@ -424,3 +424,49 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
             .any(|entry| signed_in(&entry))
     );
 }
+
+/// Who looks at their notices may keep them locked: others are told all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_letters_hold_up_their_own_people_only() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, locked) = (&scene.world, &scene.form);
+    let gateway = world.gateway().await;
+    let other = world
+        .acting_form(&gateway, &peer.url, json!([post("send")]))
+        .await;
+    world.person(other.owner).await;
+    let (workspace, owner) = (locked.workspace, locked.owner);
+    let waiting = format!(
+        "INSERT INTO letters (workspace_id, user_id, questions, failures, refused_accounts,
+            ended_links, made_at, due_at)
+        SELECT '{workspace}', '{owner}', 1, 0, 0, 0, now() - age, now() + interval '1 day'
+        FROM unnest(ARRAY['31 days', '2 days']::interval[]) AS age"
+    );
+    world.database.batch_execute(&waiting).await.unwrap();
+    let tell = "UPDATE workspaces SET notify_by_email = true";
+    world.database.batch_execute(tell).await.unwrap();
+    let lock = world.session(Role::Login).await;
+    let order = "BEGIN; SELECT FROM letters FOR UPDATE";
+    lock.batch_execute(order).await.unwrap();
+    let news = format!(
+        "INSERT INTO news (workspace_id, kind, subject_id)
+        SELECT unnest(ARRAY['{workspace}', '{}']::uuid[]), 'question', gen_random_uuid()",
+        other.workspace
+    );
+    world.database.batch_execute(&news).await.unwrap();
+    let of_other = format!(
+        "SELECT count(*) FROM letters WHERE workspace_id = '{}' AND sent_at IS NOT NULL",
+        other.workspace
+    );
+    eventually("the other is told", async || {
+        world.count(&of_other).await == 1
+    })
+    .await;
+    drop(lock);
+    let old = "SELECT count(*) FROM letters WHERE made_at < now() - interval '30 days'";
+    eventually("the old letter is gone", async || {
+        world.count(old).await == 0
+    })
+    .await;
+}

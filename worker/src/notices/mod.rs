@@ -70,11 +70,16 @@ impl Notices {
     }
 
     async fn round(&self) -> Result<(), DatabaseError> {
-        store::write_letters(&self.database, self.gather).await?;
+        // Those that are written are sent, whatever keeps further ones from being written.
+        let written = store::write_letters(&self.database, self.gather).await;
         let letters = store::take_letters(&self.database, AT_ONCE).await?;
         // One that takes its time holds up none of the others.
         let sending = letters.iter().map(|letter| self.try_once(letter));
-        join_all(sending).await.into_iter().collect()
+        join_all(sending)
+            .await
+            .into_iter()
+            .collect::<Result<(), _>>()?;
+        written.map(drop)
     }
 
     async fn try_once(&self, letter: &Letter) -> Result<(), DatabaseError> {
