@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use letterbox_database::Role;
 use letterbox_tests::{Desk, Visitor, World};
 use reqwest::StatusCode;
 use tokio::{
@@ -83,6 +84,38 @@ async fn a_flood_of_strangers_shuts_nobody_out() {
     }
     assert_served(&desk, &ada).await;
     assert_eq!(at_once("who made room", status(&mut flood[0])).await, None);
+}
+
+/// Who shows a session that may be none has no more than who shows none.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_are_none_are_looked_up_in_a_share() {
+    let world = World::new().await;
+    let desk = Desk::start(&world).await;
+    // While it is locked, looking up takes its time.
+    let lock = world.session(Role::Login).await;
+    let order = "BEGIN; LOCK TABLE sessions";
+    lock.batch_execute(order).await.unwrap();
+    let host = desk.url.strip_prefix("http://").unwrap();
+    let head = format!(
+        "GET / HTTP/1.1\r\nhost: {host}\r\nx-forwarded-for: 192.0.2.1\r\n\
+         cookie: letterbox={}\r\n\r\n",
+        "0a".repeat(32)
+    );
+    let mut flood = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(host).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        flood.push(stream);
+    }
+    // The others wait.
+    let statuses = flood.iter_mut().map(|stream| {
+        let status = status(stream);
+        tokio::time::timeout(AT_ONCE / 2, status)
+    });
+    let statuses = futures_util::future::join_all(statuses).await;
+    drop(lock);
+    let refused = statuses.iter().filter(|status| **status == Ok(Some(429)));
+    assert_eq!(refused.count(), 32, "{statuses:?}");
 }
 
 /// Before anybody is known, little is read, and not for long.

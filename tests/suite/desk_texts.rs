@@ -240,3 +240,34 @@ async fn no_field_takes_what_is_too_long() {
         world.database.batch_execute("ROLLBACK").await.unwrap();
     }
 }
+
+/// What its field takes and the schema does not is refused, as everything else is that can't be
+/// done: the desk has seen no trouble.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_column_takes_is_refused() {
+    let orders = Orders::new().await;
+    let mut refused = 0;
+    for (path, filled) in &orders.all {
+        for field in filled.keys() {
+            let spoilt = match field.as_str() {
+                "token_url" | "authorize_url" => format!("https://x.example/{}", "x".repeat(9_000)),
+                "credential" | "secret" | "client_secret" => "x".repeat(9_900),
+                "scope" => "x".repeat(9_000),
+                "allow_from" => vec!["192.0.2.1"; 900].join(","),
+                _ => continue,
+            };
+            let mut form: Vec<_> = filled
+                .iter()
+                .map(|(a, b)| (a.as_str(), b.as_str()))
+                .collect();
+            form.retain(|(name, _)| name != field);
+            form.push((field, &spoilt));
+            let status = orders.owner.send(path, &form).await.status();
+            assert!(!status.is_server_error(), "{path} {field}: {status}");
+            refused += usize::from(status.is_client_error());
+        }
+    }
+    assert!(refused > 3, "{refused}");
+    let log = orders.desk.process.log();
+    assert!(!log.contains("ERROR"), "{log}");
+}

@@ -197,7 +197,10 @@ impl Oidc {
         let attempt = self.attempts.begin(client).ok_or(OidcError::TooMany)?;
         let ended = self.redeem(code, nonce, verifier).await;
         if ended.is_err() {
-            self.attempts.fail(attempt);
+            // An issuer that is away says nothing of who asks.
+            if !matches!(ended, Err(OidcError::Away(_))) {
+                self.attempts.fail(attempt);
+            }
             // Perhaps it has other keys now: they are asked for at the next sign-in.
             let mut known = self.known.lock().await;
             known.take_if(|(since, _)| since.elapsed() > NEW_FOR);

@@ -79,7 +79,10 @@ async fn inside(
 ) -> Result<Response, Trouble> {
     let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
     let (address, nothing) = (asked.address.clone(), Orderer::default());
+    // Whose session it is is not known yet, if it is one.
+    let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
     let person = Operator::in_session(&desk.database, &session, address, nothing).await?;
+    drop(looking_up);
     let mut operator = person.ok_or(Trouble::SignedOut)?;
     let _kept = place.keep();
     let user = operator.ordered_by().ok_or(Trouble::SignedOut)?;

@@ -61,6 +61,8 @@ pub(crate) struct Desk {
     pub(crate) pages: Pages,
     /// Requests of those who are not signed in.
     pub(crate) strangers: Shares<ClientAddress>,
+    /// Requests of which it is being looked up whose they are.
+    pub(crate) lookups: Shares<ClientAddress>,
     /// Requests of those who are.
     pub(crate) people: Shares<UserId>,
 }
@@ -99,6 +101,7 @@ pub(crate) async fn run(
         oidc: config.oidc,
         pages: Pages::new(),
         strangers: Shares::of(SHARE),
+        lookups: Shares::of(SHARE),
         people: Shares::of(SHARE),
     });
     serving.ready();

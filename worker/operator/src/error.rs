@@ -45,6 +45,9 @@ impl From<DatabaseError> for OperatorError {
             Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
                 Reason::NotAllowed(error.to_string()).into()
             }
+            Some(code) if *code == SqlState::CHECK_VIOLATION => {
+                Reason::NotStorable(error.to_string()).into()
+            }
             _ => Self::Database(error),
         }
     }
@@ -62,6 +65,9 @@ pub enum Reason {
     /// Holds the kind of thing.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// The schema has a rule against a value. Holds the database's words.
+    #[error("a value can't be stored, perhaps it is too long: {0}")]
+    NotStorable(String),
     /// The beginning of an id is too short to be looked for.
     #[error("no match: give at least 4 characters of the id")]
     IdTooShort,
