@@ -6,12 +6,15 @@ use letterbox_common::ids::{ReleaseId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError};
 use letterbox_workflow::{LANGUAGE, Policy, release::Release};
 use moka::sync::Cache;
+use tokio::sync::Mutex;
 
 use super::{evaluate::evaluate, record::Hindrance, store::load};
 
 /// Bytes of JSON texts whose parsed forms are kept.
 const MAX_RELEASES: u64 = 16 << 20;
 const MAX_POLICIES: u64 = 4 << 20;
+/// Workspaces of which it is remembered that a release is being loaded.
+const MAX_LOADING: u64 = 1_000;
 
 /// What is parsed, or why it can't be, and how long its text is.
 type Kept<T> = (Result<Arc<T>, String>, u32);
@@ -22,6 +25,8 @@ pub(super) struct Parsed {
     database: Database,
     releases: Cache<(WorkspaceId, ReleaseId), Kept<Release>>,
     policies: Cache<(WorkspaceId, i32), Kept<Policy>>,
+    /// Each workspace has one release loaded at a time, and each release once.
+    loading: Cache<WorkspaceId, Arc<Mutex<()>>>,
 }
 
 impl Parsed {
@@ -30,6 +35,7 @@ impl Parsed {
             database,
             releases: bounded(MAX_RELEASES),
             policies: bounded(MAX_POLICIES),
+            loading: Cache::new(MAX_LOADING),
         }
     }
 
@@ -44,6 +50,11 @@ impl Parsed {
         if let Some((known, _)) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));
         }
+        let loading = self.loading.get_with(workspace, Arc::default);
+        let _loading = loading.lock().await;
+        if let Some((known, _)) = self.releases.get(&key) {
+            return Ok(known.map_err(Hindrance::Lasting));
+        }
         let (texts, language) = load::release(&self.database, workspace, workflow, release).await?;
         if language > LANGUAGE {
             let reason = format!(
@@ -52,9 +63,18 @@ impl Parsed {
             );
             return Ok(Err(Hindrance::Local(reason)));
         }
-        let length = texts.length();
-        // Checking runs what it checks, with sample values.
-        let loaded = evaluate(move || Release::load(&texts)).await.map(Arc::new);
+        let (length, texts) = (texts.length(), Arc::new(texts));
+        let load = || {
+            let texts = texts.clone();
+            move || Release::load(&texts)
+        };
+        // Checking runs what it checks, with sample values. What is found is kept for all runs: a
+        // machine that has stood still for a moment says nothing of a release.
+        let loaded = match evaluate(load()).await {
+            Ok(release) => Ok(release),
+            Err(_) => evaluate(load()).await,
+        };
+        let loaded = loaded.map(Arc::new);
         if let Err(error) = &loaded {
             tracing::error!(release_id = %release, %error, "a release can't be loaded");
         }

@@ -302,10 +302,10 @@ pub(super) async fn take(
     taken.collect()
 }
 
-/// Lets at most so many due runs wait in their lanes.
-pub(super) async fn let_due_wait(database: &Database, most: usize) -> Result<(), DatabaseError> {
+/// Lets at most so many due runs wait in their lanes; returns how many do.
+pub(super) async fn let_due_wait(database: &Database, most: usize) -> Result<u64, DatabaseError> {
     let most = /* $1 most */ most as i64;
-    database.execute(&LET_DUE_WAIT, &[&most]).await.map(drop)
+    database.execute(&LET_DUE_WAIT, &[&most]).await
 }
 
 /// Forgets a worker that stops.
