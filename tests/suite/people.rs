@@ -1,5 +1,5 @@
-//! People, each as themselves: they prove who they are by a session or a login of their own, and
-//! see and change what their role in a workspace allows, whatever program they use.
+//! People, each as themselves: they prove who they are by a session of the desk, and see and change
+//! what their role in a workspace allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

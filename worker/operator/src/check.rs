@@ -120,7 +120,8 @@ WHERE q.state = 'pending' AND r.finished_at IS NOT NULL";
     /// Subscriptions whose cursor is beyond every signal: they would leave out what comes next.
     CURSORS_AHEAD = check_cursors "
 SELECT count(*) AS count, NULL::float8 AS oldest_seconds
-FROM subscriptions WHERE position > settled_position()";
+FROM subscriptions
+WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position() END";
 }
 
 /// Something that is counted.
