@@ -125,6 +125,51 @@ async fn a_locked_run_holds_up_itself_only() {
     assert_eq!(peer.received().len(), 16, "nothing was sent twice");
 }
 
+/// Also if it has more of them locked than one look takes up: what a worker that died had in hand
+/// goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_due_runs_hold_up_no_run_of_a_dead_worker() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let mut scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, locked) = (&scene.world, &scene.form);
+    let other = world
+        .acting_form(&scene.gateway, &peer.url, json!([post("send")]))
+        .await;
+    let (its, others) = (locked.workspace, other.workspace);
+    for (workspace, form) in [(its, locked), (others, &other)] {
+        world.order(format!("workspace hold {workspace}"));
+        form.assert_accepts("k").await;
+    }
+    world.await_runs(2).await;
+    scene.worker.terminate();
+    scene.worker.ended().await;
+    let due = format!(
+        "WITH added AS (
+            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+                received_at)
+            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, state, input,
+                received_at
+            FROM runs, generate_series(1, 1200) WHERE workspace_id = '{its}'
+            RETURNING workspace_id, run_id)
+        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
+        SELECT *, now() - interval '2 minutes', 'scheduled' FROM added;
+        UPDATE active_runs SET state = 'taken', turn = 1, due_at = now() - interval '1 second'
+        WHERE workspace_id = '{others}'"
+    );
+    world.database.batch_execute(&due).await.unwrap();
+    for workspace in [its, others] {
+        world.order(format!("workspace release {workspace}"));
+    }
+    let rows = format!("active_runs WHERE workspace_id = '{its}'");
+    let _lock = lock(world, &rows).await;
+    let _worker = world.worker().await;
+    eventually("the other's run is over", async || {
+        runs_of(world, &other, "succeeded").await == 1
+    })
+    .await;
+    assert_eq!(runs_of(world, locked, "succeeded").await, 0);
+}
+
 async fn bounded(world: &World, gateway: &Process) -> Form {
     let form = world.form(gateway).await;
     let closing = Closing {

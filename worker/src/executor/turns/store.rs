@@ -47,14 +47,15 @@ WHERE w.worker_id <> $1 AND w.seen_at > now() - interval '1 hour'";
     /// Runs whose time has come and that have no lane yet, or whose lease is over, the oldest
     /// first. $2: whether to look at those, too, that have been due for long. Usually there are
     /// none, and where an old snapshot keeps dead entries, looking through them takes its time.
-    /// Compares with `now()`, which does not change while the statement runs.
+    /// Compares with `now()`, which does not change while the statement runs. Runs that somebody
+    /// keeps locked take no place among the $1.
     RUNS_BY_TIME = runs_by_time "
 SELECT workspace_id, run_id,
        nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id, due_at
 FROM active_runs
 WHERE (state = 'ready') IS FALSE AND due_at <= now()
   AND due_at > CASE WHEN $2 THEN '-infinity' ELSE now() - interval '5 minutes' END
-ORDER BY due_at LIMIT $1";
+ORDER BY due_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED";
 
     /// At most $3 lanes in which runs are ready, from behind a workspace and account round to them,
     /// and since when the first run of each is due.
