@@ -3,7 +3,12 @@
 //! The items go out as a few messages of bounded size. Each is an open batch of its own, published
 //! and settled independently of the others.
 
-use std::{collections::BTreeSet, marker::PhantomData, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    marker::PhantomData,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use letterbox_broker::Entry;
@@ -23,6 +28,10 @@ use letterbox_common::{
     batcher::{Asked, BatchWork},
     fail_point::fails,
 };
+
+/// How long a batch whose claim fails is divided: nobody waits for an answer much longer, and the
+/// lane has others to do.
+const MAX_DIVIDING: Duration = Duration::from_secs(8);
 
 /// The parts that all lanes share.
 #[derive(Clone)]
@@ -90,7 +99,7 @@ impl<I: IntakeItem> Lane<I> {
     /// Claims, publishes and answers. A batch whose claim fails is divided, so that a row that
     /// somebody keeps locked is that tenant's trouble alone.
     async fn accept(&self, groups: Vec<Group<I>>) {
-        let mut parts = vec![groups];
+        let (began, mut parts) = (Instant::now(), vec![groups]);
         while let Some(groups) = parts.pop().filter(|groups| !groups.is_empty()) {
             let error = match self.claim(&groups).await {
                 Ok(claimed) => {
@@ -104,13 +113,13 @@ impl<I: IntakeItem> Lane<I> {
             };
             // The claim may have committed unseen. Its lease ends, so that a retry can take over.
             self.fail(groups.iter().map(|group| group.batch));
-            match divide(Group::items(groups), &error, |(_, one)| {
-                one.item.workspace()
-            }) {
+            let workspace = |(_, one): &(_, WaitingItem<I>)| one.item.workspace();
+            match divide(Group::items(groups), &error, workspace) {
                 Ok(smaller) => parts.extend(smaller.into_iter().map(Group::regroup)),
-                Err(items) => items
-                    .into_iter()
-                    .for_each(|(_, waiting)| waiting.answer(Outcome::Unavailable)),
+                Err(items) => unavailable(items.into_iter().map(|(_, waiting)| waiting)),
+            }
+            if began.elapsed() > MAX_DIVIDING {
+                unavailable(parts.drain(..).flatten().flat_map(|group| group.items));
             }
         }
     }
@@ -194,4 +203,11 @@ impl<I: IntakeItem> Lane<I> {
     fn fail(&self, batches: impl IntoIterator<Item = BatchId>) {
         self.parts.settlements.fail(batches);
     }
+}
+
+/// Asks the callers of items to try again later.
+fn unavailable<I: IntakeItem>(items: impl IntoIterator<Item = WaitingItem<I>>) {
+    items
+        .into_iter()
+        .for_each(|waiting| waiting.answer(Outcome::Unavailable));
 }
