@@ -6,8 +6,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use letterbox_common::sealing::{OpenError, Place, Seal};
+use letterbox_common::{
+    ids::WorkspaceId,
+    sealing::{OpenError, Place, Seal},
+};
 use letterbox_workflow::{References, TemplateContext};
+use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
@@ -20,8 +24,12 @@ use crate::stored_bytes::ROW_BYTES;
 
 /// How much of an answer is kept that made an action fail, in bytes.
 const MAX_EXCERPT: usize = 2 * 1024;
-/// What the answers that templates name may take in a worker at one moment, in KiB.
+/// What the answers that templates name may take in a worker at one moment, in KiB: of one workspace,
+/// and of all. What is left is there for the others.
+const SHARE: usize = 48 << 10;
 const BUDGET: usize = 64 << 10;
+/// Workspaces whose shares are kept.
+const MAX_SHARES: u64 = 1_000;
 /// How often an answer is in memory while it is read and opened.
 const COPIES: usize = 4;
 /// Bytes that one byte of JSON may take once it is parsed, and all values of a request.
@@ -32,7 +40,42 @@ const MAX_PARSED: usize = 8 << 20;
 /// dropped.
 pub(super) struct Values {
     pub(super) context: TemplateContext,
-    _budget: Option<OwnedSemaphorePermit>,
+    _budget: Option<[OwnedSemaphorePermit; 2]>,
+}
+
+/// The budget of a worker, in KiB.
+pub(super) struct Budget {
+    all: Arc<Semaphore>,
+    shares: Cache<WorkspaceId, Arc<Semaphore>>,
+}
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(BUDGET)),
+            shares: Cache::new(MAX_SHARES),
+        }
+    }
+
+    /// Waits until a workspace may open and parse answers of so many bytes. It waits for its own
+    /// share first: nobody stands behind it in the line of all.
+    async fn take(
+        &self,
+        workspace: WorkspaceId,
+        length: usize,
+    ) -> Option<[OwnedSemaphorePermit; 2]> {
+        let bytes = COPIES * length + MAX_PARSED.min(PARSED * length);
+        let kibibytes = u32::try_from(bytes.div_ceil(1024).min(SHARE)).ok()?;
+        if kibibytes == 0 {
+            return None;
+        }
+        let share = || Arc::new(Semaphore::new(SHARE));
+        let share = self.shares.get_with(workspace, share);
+        let own = share.acquire_many_owned(kibibytes).await.ok()?;
+        let all = Arc::clone(&self.all);
+        let of_all = all.acquire_many_owned(kibibytes).await.ok()?;
+        Some([own, of_all])
+    }
 }
 
 impl Executor {
@@ -47,7 +90,7 @@ impl Executor {
             .filter(|(id, _)| references.has_answer_of(id))
             .collect();
         let length = named.iter().map(|(_, kept)| kept.length).sum();
-        let budget = self.budget_for(length).await;
+        let budget = self.budget.take(run.turn.workspace, length).await;
         let mut context = run.context.clone();
         let mut absent = Vec::new();
         for (id, kept) in named {
@@ -71,17 +114,6 @@ impl Executor {
             context,
             _budget: budget,
         })
-    }
-
-    /// Waits until answers of so many bytes may be opened and parsed.
-    async fn budget_for(&self, length: usize) -> Option<OwnedSemaphorePermit> {
-        let bytes = COPIES * length + MAX_PARSED.min(PARSED * length);
-        let kibibytes = u32::try_from(bytes.div_ceil(1024).min(BUDGET)).ok()?;
-        if kibibytes == 0 {
-            return None;
-        }
-        let budget = Arc::clone(&self.budget);
-        budget.acquire_many_owned(kibibytes).await.ok()
     }
 
     /// Seals what an action was answered. None where that can't be done: then it is not kept.
@@ -126,11 +158,6 @@ impl Executor {
                 }
             })
     }
-}
-
-/// The budget of a worker.
-pub(super) fn budget() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(BUDGET))
 }
 
 fn place(turn: Turn, action: &str) -> Place<'_> {

@@ -46,11 +46,11 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{Condition, actions::Step as Kind};
 use moka::sync::Cache;
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::turns::{Hand, Limits, Turns};
 use self::{
+    answers::Budget,
     evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
@@ -115,7 +115,7 @@ pub(crate) struct Executor {
     steps: Steps,
     stored_bytes: StoredBytes,
     /// What the answers that templates name may take.
-    budget: Arc<Semaphore>,
+    budget: Budget,
     /// The accounts whose trouble the log has named recently.
     told: Cache<(WorkspaceId, String), ()>,
     /// Cancelled when the process is told to stop: no action begins any more.
@@ -152,7 +152,7 @@ impl Executor {
     ) -> Self {
         Self {
             stored_bytes,
-            budget: answers::budget(),
+            budget: Budget::new(),
             told: Cache::builder()
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TELL_EVERY)
