@@ -64,16 +64,19 @@ impl Session for Subscriptions {
         let mut look = tokio::time::interval(EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let is_lost = silent >= MAX_SILENT;
+            if is_lost && publishing.is_empty() {
+                // A node that was frozen may leave its channels hanging: the next one is asked. Only
+                // some queues may be silent: those of others are served first.
+                return Err(BrokerError::Ended("the broker takes no signals".into()));
+            }
+            let may_take = publishing.len() < AT_ONCE && !is_lost && !stop.is_cancelled();
             tokio::select! {
                 Some(is_silent) = publishing.next() => {
                     silent = if is_silent { silent + 1 } else { 0 };
-                    // A node that was frozen may leave its channels hanging: the next one is asked.
-                    if silent >= MAX_SILENT {
-                        return Err(BrokerError::Ended("the broker takes no signals".into()));
-                    }
                 }
                 () = stop.cancelled(), if publishing.is_empty() => return Ok(()),
-                _ = look.tick(), if publishing.len() < AT_ONCE && !stop.is_cancelled() => {
+                _ = look.tick(), if may_take => {
                     let free = (AT_ONCE - publishing.len()) as i64;
                     // The database crate logs the failure.
                     let leased = store::take(&self.database, self.worker, free, LEASE).await;
