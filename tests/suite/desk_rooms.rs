@@ -451,13 +451,14 @@ async fn owners_govern() {
                 ("how", how),
                 ("version", version),
             ];
-            boss.order(path, &[&form[..], &[("reason", "careful")]].concat())
-                .await
+            let form = [&form[..], &[("reason", "careful")]].concat();
+            boss.order_with_file(path, &form).await
         }
     };
     let asking = json!({"rules": [{"when": {"account": "crm"}, "decision": "approve"}],
-        "default": "deny", "approve_by": "person"})
-    .to_string();
+        "default": "deny", "approve_by": "person"});
+    // As long as no other form's fields may be.
+    let asking = format!("{asking}{}", " ".repeat(200_000));
     let preview = policy(&asking, "check", "0").await.text().await.unwrap();
     assert!(preview.contains("becomes approve"), "{preview}");
     let versions = "SELECT count(*) FROM policies";

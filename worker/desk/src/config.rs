@@ -13,7 +13,10 @@ use letterbox_common::process::{
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 use letterbox_operator::Addresses;
 
-use crate::oidc::{CLIENT_SECRET, Oidc};
+use crate::{
+    oidc::{CLIENT_SECRET, Oidc},
+    server::SHARE,
+};
 
 const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];
 
@@ -107,6 +110,12 @@ impl Config {
         let proxies = settings.trusted_proxies.parse::<Networks>();
         let proxies =
             proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?;
+        if url.scheme() == "https" && settings.trusted_proxies.is_empty() {
+            tracing::warn!(
+                "LETTERBOX_TRUSTED_PROXIES is empty: all who come through the proxy that terminates \
+                 TLS count as one client, and share its {SHARE} connections"
+            );
+        }
         let name = letterbox_common::process::name("letterbox-desk");
         let target = DatabaseTarget::from_environment()?;
         Ok(Self {

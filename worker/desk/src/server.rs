@@ -36,7 +36,7 @@ use crate::{
 const MAX_CONNECTIONS: usize = 256;
 /// What one party has of them at once: connections of a peer that is no trusted proxy, requests of
 /// a client that is not signed in, and of a person who is.
-const SHARE: usize = MAX_CONNECTIONS / 8;
+pub(crate) const SHARE: usize = MAX_CONNECTIONS / 8;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take, with its body and its answer's making.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -139,6 +139,7 @@ async fn accept(
         let counted = (!desk.proxies.contains(peer)).then(|| ClientAddress::from(peer));
         let share = counted.map(|peer| peers.take(peer));
         if let Some(None) = share {
+            tracing::debug!(%peer, "closed: it has its share of connections");
             continue;
         }
         let Some(place) = places.take().await else {
