@@ -24,7 +24,6 @@ CREATE TABLE memory (
 COMMENT ON TABLE memory IS
     'Keys of what was stored, which are no longer claims, a few hundred a row';
 COMMENT ON COLUMN memory.segment IS 'The segment; each has a table of its own';
-COMMENT ON COLUMN memory.workspace_id IS 'Tenant';
 COMMENT ON COLUMN memory.first_key IS 'The first of the keys';
 COMMENT ON COLUMN memory.filter IS
     'Bloom filter of 16 bits a key; a key''s bits are its last two pairs of bytes, each modulo the '

@@ -56,7 +56,6 @@ COMMENT ON TABLE subjects IS
     'As whom issuers know users; bound at the first sign-in, by the verified e-mail address';
 COMMENT ON COLUMN subjects.issuer IS 'The issuer';
 COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
-COMMENT ON COLUMN subjects.user_id IS 'The user';
 
 CREATE VIEW living_sessions AS
 SELECT * FROM sessions WHERE created_at > clock_timestamp() - interval '7 days'

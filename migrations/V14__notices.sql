@@ -15,7 +15,6 @@ CREATE TABLE news (
     PRIMARY KEY (workspace_id, news_id)
 );
 COMMENT ON TABLE news IS 'What nobody has been told yet, of workspaces that want to be told';
-COMMENT ON COLUMN news.workspace_id IS 'Tenant';
 COMMENT ON COLUMN news.news_id IS 'Increasing number';
 COMMENT ON COLUMN news.kind IS
     'question: one waits; failure: a run has failed; refused_account: an account has refused its '
@@ -43,7 +42,6 @@ CREATE TABLE letters (
     CONSTRAINT letters_have_a_recipient CHECK ((user_id IS NULL) <> (account_id IS NULL))
 );
 COMMENT ON TABLE letters IS 'Notices of the last thirty days, each to one recipient';
-COMMENT ON COLUMN letters.workspace_id IS 'Tenant';
 COMMENT ON COLUMN letters.letter_id IS
     'Message-ID of the e-mail, or idempotency key: the same for each attempt';
 COMMENT ON COLUMN letters.user_id IS 'Who gets it by e-mail; null if an account does';

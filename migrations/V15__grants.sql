@@ -29,7 +29,6 @@ CREATE TABLE grants (
         REFERENCES connected_accounts (workspace_id, account_id, user_id)
 );
 COMMENT ON TABLE grants IS 'How a connected account gets its access tokens, by OAuth 2.0';
-COMMENT ON COLUMN grants.workspace_id IS 'Tenant';
 COMMENT ON COLUMN grants.account_id IS 'The account, whose credential the access token is';
 COMMENT ON COLUMN grants.user_id IS 'The owner of the account';
 COMMENT ON COLUMN grants.token_url IS 'Where tokens are got';

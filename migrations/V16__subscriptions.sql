@@ -30,7 +30,6 @@ CREATE TABLE subscriptions (
     FOREIGN KEY (workspace_id, webhook_id) REFERENCES webhooks (workspace_id, webhook_id)
 );
 COMMENT ON TABLE subscriptions IS 'Queues that get the signals of a workspace';
-COMMENT ON COLUMN subscriptions.workspace_id IS 'Tenant';
 COMMENT ON COLUMN subscriptions.subscription_id IS
     'The first word of the routing keys of its messages';
 COMMENT ON COLUMN subscriptions.queue IS 'Its name on the broker: of one subscription only';
@@ -43,7 +42,6 @@ COMMENT ON COLUMN subscriptions.position IS
     'The cursor: the position of the last signal that was looked at';
 COMMENT ON COLUMN subscriptions.signal_id IS 'Its id';
 COMMENT ON COLUMN subscriptions.published IS 'How many messages the broker has confirmed';
-COMMENT ON COLUMN subscriptions.created_at IS 'Database clock';
 COMMENT ON COLUMN subscriptions.paused_at IS 'Since when nothing is published; null if it goes on';
 COMMENT ON COLUMN subscriptions.leased_by IS 'The worker that publishes; null if none does';
 COMMENT ON COLUMN subscriptions.leased_until IS 'Until when others leave it to that worker';

@@ -17,7 +17,6 @@ COMMENT ON TABLE users IS 'A person. Not a tenant row: membership joins people t
 COMMENT ON COLUMN users.user_id IS 'Identity under which the person''s workflows run';
 COMMENT ON COLUMN users.email IS 'As given; unique without regard to case';
 COMMENT ON COLUMN users.name IS 'Display name';
-COMMENT ON COLUMN users.created_at IS 'Database clock';
 COMMENT ON COLUMN users.has_signed_in IS
     'Whether they have ever been here themselves: who has not gets no notices';
 CREATE UNIQUE INDEX users_email_key ON users (lower(email));
@@ -38,7 +37,6 @@ CREATE TABLE workspaces (
 COMMENT ON TABLE workspaces IS 'A tenant. Everything but users belongs to exactly one';
 COMMENT ON COLUMN workspaces.workspace_id IS 'The orgId of a webhook URL';
 COMMENT ON COLUMN workspaces.name IS 'Display name; need not be unique';
-COMMENT ON COLUMN workspaces.created_at IS 'Database clock';
 COMMENT ON COLUMN workspaces.run_allowance IS
     'Runs that may start in a calendar month (UTC); null means no limit';
 COMMENT ON COLUMN workspaces.retry_attempts IS
@@ -70,10 +68,7 @@ CREATE TABLE members (
     PRIMARY KEY (workspace_id, user_id)
 );
 COMMENT ON TABLE members IS 'Who belongs to a workspace, and what they may do there';
-COMMENT ON COLUMN members.workspace_id IS 'Tenant';
-COMMENT ON COLUMN members.user_id IS 'The member';
 COMMENT ON COLUMN members.role IS 'owner, editor and runner may run workflows; viewer may not';
-COMMENT ON COLUMN members.created_at IS 'Database clock';
 COMMENT ON COLUMN members.deactivated_at IS
     'Time of deactivation, since which the member has no rights; null while active';
 COMMENT ON COLUMN members.may_run IS 'Whether workflows may run as this member';
@@ -113,7 +108,6 @@ CREATE TABLE workflows (
         CHECK (state <> 'deployed' OR live_release_id IS NOT NULL)
 );
 COMMENT ON TABLE workflows IS 'A workflow, started by a public form';
-COMMENT ON COLUMN workflows.workspace_id IS 'Tenant';
 COMMENT ON COLUMN workflows.workflow_id IS 'Identity over all releases';
 COMMENT ON COLUMN workflows.owner_id IS
     'Runs act as this user, who may meanwhile have left the workspace';
@@ -122,7 +116,6 @@ COMMENT ON COLUMN workflows.state IS
     'draft, deployed, paused or deleted; only a deployed workflow has a live form link';
 COMMENT ON COLUMN workflows.live_release_id IS
     'The release of the last deploy; live while the state is deployed';
-COMMENT ON COLUMN workflows.created_at IS 'Database clock';
 COMMENT ON COLUMN workflows.draft IS
     'JSON text {"form", "actions"} that the next deploy makes a release of; null if there is none';
 COMMENT ON COLUMN workflows.form_links_made IS
@@ -146,11 +139,9 @@ CREATE TABLE releases (
     FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows (workspace_id, workflow_id)
 );
 COMMENT ON TABLE releases IS 'One deploy of a workflow: its form and its actions. Never changed';
-COMMENT ON COLUMN releases.workspace_id IS 'Tenant';
 COMMENT ON COLUMN releases.workflow_id IS 'The deployed workflow';
 COMMENT ON COLUMN releases.release_id IS 'Runs and submissions are pinned to it';
 COMMENT ON COLUMN releases.number IS 'Counts the deploys of a workflow, from 1';
-COMMENT ON COLUMN releases.created_at IS 'Database clock';
 COMMENT ON COLUMN releases.form IS
     'JSON text of the form, exactly as answered to the public; text, because jsonb refuses U+0000';
 COMMENT ON COLUMN releases.actions IS 'JSON text of the list of actions';

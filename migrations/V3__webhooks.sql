@@ -46,7 +46,6 @@ COMMENT ON COLUMN webhooks.webhook_id IS 'Second part of the URL token';
 COMMENT ON COLUMN webhooks.name IS 'Display name: the tool that sends here';
 COMMENT ON COLUMN webhooks.secret_sealed IS
     'Signing secret, AES-256-GCM bound to this row; destroyed with the webhook';
-COMMENT ON COLUMN webhooks.created_at IS 'Database clock';
 COMMENT ON COLUMN webhooks.deleted_at IS
     'When the webhook was deleted; its deliveries and signals stay';
 COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
@@ -98,7 +97,6 @@ CREATE TABLE webhook_refusals (
 );
 COMMENT ON TABLE webhook_refusals IS
     'The last refused deliveries of each webhook, for its owner; senders are not told';
-COMMENT ON COLUMN webhook_refusals.workspace_id IS 'Tenant';
 COMMENT ON COLUMN webhook_refusals.webhook_id IS 'The webhook that its address named';
 COMMENT ON COLUMN webhook_refusals.refusal_id IS 'Counts up';
 COMMENT ON COLUMN webhook_refusals.refused_at IS 'By the gateway''s clock';

@@ -33,13 +33,11 @@ CREATE TABLE form_links (
 );
 COMMENT ON TABLE form_links IS
     'The links of a workflow''s form; at most one is live, an ended one stays ended';
-COMMENT ON COLUMN form_links.workspace_id IS 'Tenant';
 COMMENT ON COLUMN form_links.form_link_id IS 'Names the link to its owner without being its token';
 COMMENT ON COLUMN form_links.workflow_id IS 'The workflow that the form starts';
 COMMENT ON COLUMN form_links.release_id IS 'The release that was live when the link was made';
 COMMENT ON COLUMN form_links.token_sha256 IS
     'SHA-256 of the token; the token itself is stored nowhere';
-COMMENT ON COLUMN form_links.created_at IS 'Database clock';
 COMMENT ON COLUMN form_links.ended_at IS 'When the link died; null while it lives';
 COMMENT ON COLUMN form_links.owner_may_run_since IS
     'The owner''s mark when the link was made: the link is live only under this mark';
@@ -164,7 +162,8 @@ CREATE TRIGGER members_are_not_truncated BEFORE TRUNCATE ON members FOR EACH STA
 CREATE VIEW live_links AS
 SELECT l.token_sha256, l.workspace_id, l.workflow_id, l.form_link_id, l.release_id,
     (l.closes_at IS NULL OR l.closes_at > statement_timestamp())
-        AND (l.max_answers IS NULL OR l.answers < l.max_answers) AS is_open
+        AND (l.max_answers IS NULL OR l.answers < l.max_answers) AS is_open,
+    l.max_answers IS NOT NULL AS is_counted
 FROM form_links l
 JOIN workflows w ON w.workspace_id = l.workspace_id AND w.workflow_id = l.workflow_id
     AND w.state = 'deployed' AND w.live_release_id = l.release_id

@@ -129,7 +129,6 @@ COMMENT ON TABLE webhook_deliveries IS
     'accepted once';
 COMMENT ON COLUMN webhook_deliveries.batch_id IS
     'The claim is open while this batch has a row that is not spilled, otherwise settled';
-COMMENT ON COLUMN webhook_deliveries.workspace_id IS 'Tenant';
 COMMENT ON COLUMN webhook_deliveries.key_high IS
     'First half of SHA-256(webhook_id, SHA-256(body)), or of the id in place of the body';
 COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
@@ -280,7 +279,6 @@ COMMENT ON TABLE form_submissions IS
     'One accepted form post: the claim that lets its idempotency key start one run';
 COMMENT ON COLUMN form_submissions.batch_id IS
     'The claim is open while this batch has a row that is not spilled, otherwise settled';
-COMMENT ON COLUMN form_submissions.workspace_id IS 'Tenant';
 COMMENT ON COLUMN form_submissions.key_high IS
     'First half of SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link '
     'is still a retry';
@@ -308,102 +306,80 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     filled smallint := join_claiming('submissions');
     counted uuid[];
+    admitted uuid[];
 BEGIN
     PERFORM FROM form_links b
     WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
         AND b.answers < b.max_answers
       AND (b.closes_at IS NULL OR b.closes_at > statement_timestamp());
-    IF NOT FOUND THEN
-        RETURN QUERY
-        WITH closed AS (
-            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
-        ), wanted AS (
-            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, l.release_id,
-                n.payload_hash,
-                n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
-            FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
-                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, new_id,
-                     payload_hash)
-            JOIN live_links l ON l.token_sha256 = n.token_sha256
-                AND l.workspace_id = n.workspace_id
-            WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-                AND (SELECT true FROM form_submissions s
-                    WHERE s.half = 3 - filled AND s.workspace_id = n.workspace_id
-                        AND s.key_high = n.key_high AND s.key_low = n.key_low) IS NULL
-        ), claimed AS (
-            INSERT INTO form_submissions AS s
-                (workspace_id, key_high, key_low, half, batch_id, submission_id, release_ids,
-                    payload_hash)
-            SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id,
-                ARRAY[n.release_id], n.payload_hash
-            FROM wanted n WHERE NOT n.is_remembered
-            ORDER BY n.workspace_id, n.key_high, n.key_low
-            ON CONFLICT DO NOTHING
-            RETURNING s.batch_id, s.submission_id
-        ), opened AS (
-            INSERT INTO open_batches (batch_id, lease_until)
-            SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
-                FROM claimed c GROUP BY c.batch_id
-        )
-        SELECT c.submission_id, true FROM claimed c
-        UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
-    ELSE
+    IF FOUND THEN
         -- A link that others count on, or keep locked, is skipped: its keys stay unclaimed, and are
         -- tried again by those who wait for them alone.
         counted := ARRAY(SELECT b.form_link_id FROM form_links b
             WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
             ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE SKIP LOCKED);
-        RETURN QUERY
-        WITH closed AS (
-            DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
-        ), wanted AS (
-            SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.payload_hash,
-                l.release_id, b.form_link_id,
-                b.max_answers - b.answers AS places,
-                row_number() OVER (PARTITION BY b.form_link_id ORDER BY n.workspace_id, n.key_high,
-                    n.key_low) AS place
-            FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
-                 AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, new_id,
-                     payload_hash)
-            JOIN live_links l ON l.token_sha256 = n.token_sha256
-                AND l.workspace_id = n.workspace_id
-            LEFT JOIN form_links b
-                ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
-                    AND b.max_answers IS NOT NULL
-            WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-              AND (b.form_link_id IS NULL OR b.form_link_id = ANY (counted))
-              AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
-              AND NOT EXISTS (
-                  SELECT FROM form_submissions s
-                  WHERE s.workspace_id = n.workspace_id AND s.key_high = n.key_high
-                      AND s.key_low = n.key_low
-                      AND (s.half = 3 - filled OR b.form_link_id IS NOT NULL))
-        ), claimed AS (
-            INSERT INTO form_submissions AS s
-                (workspace_id, key_high, key_low, half, batch_id, submission_id, release_ids,
-                    payload_hash)
-            SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id,
-                ARRAY[n.release_id], n.payload_hash
-            FROM wanted n WHERE n.places IS NULL OR n.place <= n.places
-            ORDER BY n.workspace_id, n.key_high, n.key_low
-            ON CONFLICT DO NOTHING
-            RETURNING s.batch_id, s.submission_id
-        ), opened AS (
-            INSERT INTO open_batches (batch_id, lease_until)
-            SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
-                FROM claimed c GROUP BY c.batch_id
-        ), counted AS (
-            UPDATE form_links f SET answers = f.answers + t.times
-            FROM (
-                SELECT w.workspace_id, w.form_link_id, count(*) AS times
-                FROM claimed c JOIN wanted w ON w.new_id = c.submission_id
-                    WHERE w.form_link_id IS NOT NULL
-                GROUP BY w.workspace_id, w.form_link_id
-            ) t
-            WHERE f.workspace_id = t.workspace_id AND f.form_link_id = t.form_link_id
-        )
-        SELECT c.submission_id, true FROM claimed c;
+        admitted := ARRAY(
+            SELECT n.new_id FROM (
+                SELECT n.new_id, b.max_answers - b.answers AS places,
+                    row_number() OVER (PARTITION BY b.form_link_id
+                        ORDER BY n.workspace_id, n.key_high, n.key_low) AS place
+                FROM unnest(workspaces, highs, lows, doors, hashes, ids)
+                     AS n (workspace_id, key_high, key_low, token_sha256, sha256, new_id)
+                JOIN live_links l ON l.token_sha256 = n.token_sha256
+                    AND l.workspace_id = n.workspace_id
+                JOIN form_links b
+                    ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
+                WHERE b.form_link_id = ANY (counted)
+                  AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+                  AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
+                  AND NOT EXISTS (
+                      SELECT FROM form_submissions s
+                      WHERE s.workspace_id = n.workspace_id AND s.key_high = n.key_high
+                          AND s.key_low = n.key_low)) n
+            WHERE n.place <= n.places);
     END IF;
+    RETURN QUERY
+    WITH closed AS (
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
+    ), wanted AS (
+        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.payload_hash,
+            l.release_id, l.form_link_id,
+            n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
+        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
+             AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, new_id,
+                 payload_hash)
+        JOIN live_links l ON l.token_sha256 = n.token_sha256 AND l.workspace_id = n.workspace_id
+        WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
+            AND (NOT l.is_counted OR n.new_id = ANY (admitted))
+            AND (SELECT true FROM form_submissions s
+                WHERE s.half = 3 - filled AND s.workspace_id = n.workspace_id
+                    AND s.key_high = n.key_high AND s.key_low = n.key_low) IS NULL
+    ), claimed AS (
+        INSERT INTO form_submissions AS s
+            (workspace_id, key_high, key_low, half, batch_id, submission_id, release_ids,
+                payload_hash)
+        SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id,
+            ARRAY[n.release_id], n.payload_hash
+        FROM wanted n WHERE NOT n.is_remembered
+        ORDER BY n.workspace_id, n.key_high, n.key_low
+        ON CONFLICT DO NOTHING
+        RETURNING s.batch_id, s.submission_id
+    ), opened AS (
+        INSERT INTO open_batches (batch_id, lease_until)
+        SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
+            FROM claimed c GROUP BY c.batch_id
+    ), counted AS (
+        UPDATE form_links f SET answers = f.answers + t.times
+        FROM (
+            SELECT w.workspace_id, w.form_link_id, count(*) AS times
+            FROM claimed c JOIN wanted w ON w.new_id = c.submission_id
+            WHERE c.submission_id = ANY (admitted)
+            GROUP BY w.workspace_id, w.form_link_id
+        ) t
+        WHERE f.workspace_id = t.workspace_id AND f.form_link_id = t.form_link_id
+    )
+    SELECT c.submission_id, true FROM claimed c
+    UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
 END
 $$;
 COMMENT ON FUNCTION claim_submissions IS

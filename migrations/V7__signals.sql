@@ -97,7 +97,6 @@ CREATE TABLE signals (
 );
 COMMENT ON TABLE signals IS
     'An event from outside, native if it meets the proposal contract, otherwise generic';
-COMMENT ON COLUMN signals.workspace_id IS 'Tenant';
 COMMENT ON COLUMN signals.signal_id IS 'Id of the delivery (UUIDv7: sorts by time of receipt)';
 COMMENT ON COLUMN signals.webhook_id IS 'The webhook that received it';
 COMMENT ON COLUMN signals.kind IS 'The event''s type if it is native, or generic';

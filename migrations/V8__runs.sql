@@ -29,7 +29,6 @@ CREATE TABLE connected_accounts (
 );
 COMMENT ON TABLE connected_accounts IS
     'An account that a user''s workflows may call, with its credential';
-COMMENT ON COLUMN connected_accounts.workspace_id IS 'Tenant';
 COMMENT ON COLUMN connected_accounts.account_id IS
     'Identity, even if another account takes the name later';
 COMMENT ON COLUMN connected_accounts.user_id IS 'The owner; only this user''s workflows use it';
@@ -39,7 +38,6 @@ COMMENT ON COLUMN connected_accounts.base_url IS
 COMMENT ON COLUMN connected_accounts.header_name IS 'The header that carries the credential';
 COMMENT ON COLUMN connected_accounts.credential_sealed IS
     'Value of that header, sealed to this row; destroyed when disconnected';
-COMMENT ON COLUMN connected_accounts.created_at IS 'Database clock';
 COMMENT ON COLUMN connected_accounts.disconnected_at IS 'Null while connected';
 COMMENT ON COLUMN connected_accounts.is_refused IS
     'Whether it has answered 401 since it got its credential, or refused a token for its grant';
@@ -69,13 +67,11 @@ CREATE TABLE policies (
 );
 COMMENT ON TABLE policies IS
     'The policies of a workspace; the highest version applies, and without one the default policy';
-COMMENT ON COLUMN policies.workspace_id IS 'Tenant';
 COMMENT ON COLUMN policies.version IS 'Counts from 1; 0 stands for the default policy';
 COMMENT ON COLUMN policies.policy IS 'JSON text {"rules", "default"}';
 COMMENT ON COLUMN policies.approve_by IS
     'Who may approve, as the policy says; taken out when it is stored: what PostgreSQL can''t '
     'decode (U+0000) must fail then, and not when somebody answers';
-COMMENT ON COLUMN policies.created_at IS 'Database clock';
 CREATE TRIGGER policies_are_immutable BEFORE UPDATE ON policies
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
@@ -117,7 +113,6 @@ CREATE TABLE runs (
 ) WITH (fillfactor = 80);
 COMMENT ON TABLE runs IS
     'One production run of a release, started or refused; one for each submission';
-COMMENT ON COLUMN runs.workspace_id IS 'Tenant';
 COMMENT ON COLUMN runs.run_id IS 'Id of the submission (UUIDv7: sorts by time of receipt)';
 COMMENT ON COLUMN runs.workflow_id IS 'The workflow that runs';
 COMMENT ON COLUMN runs.release_id IS 'The release that the submission was validated against';
@@ -187,8 +182,6 @@ CREATE TABLE run_actions (
 ) WITH (fillfactor = 60);
 COMMENT ON TABLE run_actions IS
     'The executed actions of a run and its current one, one row per action';
-COMMENT ON COLUMN run_actions.workspace_id IS 'Tenant';
-COMMENT ON COLUMN run_actions.run_id IS 'The run';
 COMMENT ON COLUMN run_actions.action_id IS 'Its id in the release';
 COMMENT ON COLUMN run_actions.position IS 'Order in which the run reached its actions, from 1';
 COMMENT ON COLUMN run_actions.type IS 'Type of the action';
@@ -299,7 +292,6 @@ CREATE TABLE approvals (
 );
 COMMENT ON TABLE approvals IS
     'Approvals of requests by people. The request is in run_actions, exactly as it will be sent';
-COMMENT ON COLUMN approvals.workspace_id IS 'Tenant';
 COMMENT ON COLUMN approvals.approval_id IS
     'Identity of the question; one that is asked again has a new one';
 COMMENT ON COLUMN approvals.run_id IS 'The run that waits';
@@ -308,7 +300,6 @@ COMMENT ON COLUMN approvals.state IS 'Decided at most once';
 COMMENT ON COLUMN approvals.expires_at IS 'After this it can''t be approved';
 COMMENT ON COLUMN approvals.decided_by IS 'The user who decided; null if none did';
 COMMENT ON COLUMN approvals.decided_at IS 'Database clock';
-COMMENT ON COLUMN approvals.created_at IS 'Database clock';
 COMMENT ON COLUMN approvals.workflow_id IS 'The workflow of the run';
 COMMENT ON COLUMN approvals.proven_by IS
     'How the user who decided has proven who they are; null if none did';
@@ -425,8 +416,6 @@ CREATE TABLE active_runs (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 COMMENT ON TABLE active_runs IS
     'Runs that are not over: when each is due, and which worker''s turn it is. One row per run';
-COMMENT ON COLUMN active_runs.workspace_id IS 'Tenant';
-COMMENT ON COLUMN active_runs.run_id IS 'The run';
 COMMENT ON COLUMN active_runs.account_id IS
     'The account that the run calls next, or is calling; nil if unknown';
 COMMENT ON COLUMN active_runs.due_at IS
@@ -640,7 +629,6 @@ CREATE TABLE run_usage (
     PRIMARY KEY (workspace_id, month)
 );
 COMMENT ON TABLE run_usage IS 'How much of its allowance a workspace has used';
-COMMENT ON COLUMN run_usage.workspace_id IS 'Tenant';
 COMMENT ON COLUMN run_usage.month IS 'First day of a calendar month, UTC';
 COMMENT ON COLUMN run_usage.started IS 'Runs that have started in it; refused ones do not count';
 

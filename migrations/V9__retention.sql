@@ -17,7 +17,6 @@ CREATE TABLE stored_bytes (
 );
 COMMENT ON TABLE stored_bytes IS
     'Bytes stored per day, written every few seconds: for a limit, not for accounting';
-COMMENT ON COLUMN stored_bytes.workspace_id IS 'Tenant';
 COMMENT ON COLUMN stored_bytes.day IS 'In UTC';
 COMMENT ON COLUMN stored_bytes.webhook_id IS
     'The webhook whose deliveries are counted; null for the whole workspace, forms included';
@@ -30,7 +29,6 @@ CREATE TABLE erased_runs (
     PRIMARY KEY (workspace_id, run_id)
 );
 COMMENT ON TABLE erased_runs IS 'Deleted runs: repeats of their submissions start nothing';
-COMMENT ON COLUMN erased_runs.workspace_id IS 'Tenant';
 COMMENT ON COLUMN erased_runs.run_id IS 'The id of the submission';
 
 -- Old data is found by the time a signal was stored or a run finished, by the database's clock: new
@@ -57,7 +55,6 @@ CREATE TABLE forgotten_bodies (
     position     bigint NOT NULL
 );
 COMMENT ON TABLE forgotten_bodies IS 'The progress of the retention of bodies';
-COMMENT ON COLUMN forgotten_bodies.workspace_id IS 'Tenant';
 COMMENT ON COLUMN forgotten_bodies.position IS 'Signals up to here have none any more';
 
 CREATE FUNCTION forget_bodies(days integer, most integer) RETURNS integer
