@@ -5,16 +5,15 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_common::states::ActionState;
-use letterbox_database::DatabaseError;
 use letterbox_workflow::actions::{
     AGENT, Action, Agent, AgentPart, Branches, PartOutcome, Step, TOOL_CALL,
 };
 use serde_json::json;
 
 use super::{
-    Executor, Progress,
+    Executor,
     plan::Next,
-    record::{ActionKey, ActionRecord, Answer, Change, Failure},
+    record::{ActionKey, ActionRecord, Answer, Change, Failure, Hindrance, Outcome},
     run_in_progress::RunInProgress,
 };
 
@@ -28,16 +27,16 @@ impl Executor {
         run: &RunInProgress<'_>,
         next: &Next<'_>,
         agent: &Arc<Agent>,
-    ) -> Result<Progress, DatabaseError> {
+    ) -> Result<Outcome, Hindrance> {
         let id = &next.action.id;
         let Some(begun) = run.records.get(id) else {
             // Its own record comes before those of its parts.
             let record = ActionRecord::default();
-            return self.go_on(run, run.key(next), Change::Opened, record).await;
+            return Ok(Outcome::GoOn(run.key(next), Change::Opened, record));
         };
         if begun.age > MAX_TIME {
             let reason = "it has taken more than 30 days".to_owned();
-            return self.fail(run, run.key(next), reason, None).await;
+            return Err(reason.into());
         }
         let part_id = |number: usize| format!("{id}/{number}");
         let parts = (1..).map_while(|number| {
@@ -91,20 +90,15 @@ impl Executor {
                     part_of: Some(id),
                     arguments: None,
                 };
-                self.tell(run, run.key(&refused), reason, None).await
+                Ok(tell(run.key(&refused), reason, None))
             }
-            AgentPart::Done(said) => self.conclude_agent(run, next, said).await,
-            AgentPart::Fail(reason) => self.fail(run, run.key(next), reason, None).await,
+            AgentPart::Done(said) => Ok(self.conclude_agent(run, next, said)),
+            AgentPart::Fail(reason) => Err(reason.into()),
         }
     }
 
     /// An agent is done: what its model said last is its answer.
-    async fn conclude_agent(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        said: String,
-    ) -> Result<Progress, DatabaseError> {
+    fn conclude_agent(&self, run: &RunInProgress<'_>, next: &Next<'_>, said: String) -> Outcome {
         let id = &next.action.id;
         let answer = json!({ "content": said }).to_string().into_bytes();
         let answer = Some(answer).filter(|_| run.release.uses_answer_of(id));
@@ -118,35 +112,33 @@ impl Executor {
             status: Some(200),
             ..ActionRecord::done(None)
         };
-        self.go_on(run, run.key(next), change, record).await
+        Outcome::GoOn(run.key(next), change, record)
     }
+}
 
-    /// A call of an agent failed, with this answer if there was one: its model is told, and the run
-    /// goes on.
-    pub(super) async fn tell(
-        &self,
-        run: &RunInProgress<'_>,
-        key: ActionKey,
-        reason: String,
-        answer: Option<(Answer, Option<Vec<u8>>)>,
-    ) -> Result<Progress, DatabaseError> {
-        let (answer, body) = answer.unzip();
-        let body = body.flatten();
-        let record = ActionRecord {
-            is_done: true,
-            status: answer.as_ref().and_then(|answer| answer.status),
-            // An answer is an answer: the model is told what it says.
-            refused: body.is_none().then(|| reason.clone()),
-            answer: body,
-            ..ActionRecord::default()
-        };
-        let failure = Failure {
-            reason,
-            answer,
-            is_told: true,
-        };
-        self.go_on(run, key, Change::Failed(failure), record).await
-    }
+/// A call of an agent failed, with this answer if there was one: its model is told, and the run goes
+/// on.
+pub(super) fn tell(
+    key: ActionKey,
+    reason: String,
+    answer: Option<(Answer, Option<Vec<u8>>)>,
+) -> Outcome {
+    let (answer, body) = answer.unzip();
+    let body = body.flatten();
+    let record = ActionRecord {
+        is_done: true,
+        status: answer.as_ref().and_then(|answer| answer.status),
+        // An answer is an answer: the model is told what it says.
+        refused: body.is_none().then(|| reason.clone()),
+        answer: body,
+        ..ActionRecord::default()
+    };
+    let failure = Failure {
+        reason,
+        answer,
+        is_told: true,
+    };
+    Outcome::GoOn(key, Change::Failed(failure), record)
 }
 
 impl ActionRecord {

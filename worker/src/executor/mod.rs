@@ -44,7 +44,10 @@ use letterbox_common::{
     states::{ActionState, RunState},
 };
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
-use letterbox_workflow::{Condition, actions::Step as Kind};
+use letterbox_workflow::{
+    Condition,
+    actions::{Branch, Step as Kind},
+};
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -54,10 +57,7 @@ use self::{
     evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
-    record::{
-        ActionKey, ActionRecord, Answer, Change, End, Failure, Hindrance, Step, TakenRun, Then,
-        Turn, Written,
-    },
+    record::{ActionRecord, Change, End, Hindrance, Outcome, Step, TakenRun, Then, Turn, Written},
     run_in_progress::RunInProgress,
     steps::Steps,
     store::load::Loaded,
@@ -122,23 +122,6 @@ pub(crate) struct Executor {
     stop: CancellationToken,
 }
 
-/// What a step leaves to do for the worker that has the run.
-enum Progress {
-    /// Something is recorded of an action: continue.
-    Recorded {
-        action: String,
-        record: ActionRecord,
-    },
-    /// An action has failed, and the run with it, for this reason: continue with what follows that.
-    Failing {
-        action: String,
-        record: ActionRecord,
-        reason: String,
-    },
-    /// The run is over, waits, or belongs to another turn.
-    Stop,
-}
-
 impl Executor {
     /// An executor that writes with tasks of `writing`, which end when it is dropped.
     pub(crate) fn new(
@@ -192,8 +175,7 @@ impl Executor {
     ) -> Result<(), DatabaseError> {
         if taken.is_cancelled {
             // Whatever is written, it is cancelled with it.
-            let step = Step::of_run(taken.turn, Then::let_go());
-            return self.write(step).await.map(drop);
+            return self.write_of_run(taken.turn, Then::let_go()).await;
         }
         if taken.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
@@ -205,8 +187,7 @@ impl Executor {
                 return self.end(taken.turn, End::Failed(reason)).await;
             }
             Err(Hindrance::Local(reason)) => {
-                let step = Step::of_run(taken.turn, left_for(&reason));
-                return self.write(step).await.map(drop);
+                return self.write_of_run(taken.turn, left_for(&reason)).await;
             }
             Err(Hindrance::Database(error)) => return Err(error),
         };
@@ -214,227 +195,112 @@ impl Executor {
         // One action after the other. When the process stops, another one goes on at once.
         let began = Instant::now();
         while !self.stop.is_cancelled() && began.elapsed() <= TIME_SLICE {
-            match self.step(&run).await? {
-                Progress::Recorded { action, record } => run.note(action, record),
-                Progress::Failing {
-                    action,
-                    record,
-                    reason,
-                } => {
-                    run.note(action, record);
-                    run.begin_failing(reason);
-                }
-                Progress::Stop => return Ok(()),
+            let outcome = self.stage(&run).await?;
+            if !self.commit(&mut run, outcome).await? {
+                return Ok(());
             }
         }
-        self.let_go(&run, Then::let_go()).await.map(drop)
+        self.commit(&mut run, Outcome::let_go()).await.map(drop)
     }
 
-    /// Does the next action, or ends the run.
-    async fn step(&self, run: &RunInProgress<'_>) -> Result<Progress, DatabaseError> {
+    /// What the next action comes to, or how the run ends. Writes nothing of it but the beginning
+    /// of an attempt.
+    async fn stage(&self, run: &RunInProgress<'_>) -> Result<Outcome, DatabaseError> {
         let next = match run.next(None) {
             Ok(next) => next,
-            Err(end) => return self.let_go(run, Then::End(end)).await,
+            Err(end) => return Ok(Outcome::Leave(None, Then::End(end))),
         };
-        match &next.action.step {
-            Kind::Choose(condition) => match self.holds(condition, run, &next).await {
-                Ok(holds) => {
-                    let record = ActionRecord::done(Some(holds.into()));
-                    let change = Change::Chose(holds.into());
-                    self.go_on(run, run.key(&next), change, record).await
-                }
-                Err(Hindrance::Lasting(reason)) => {
-                    self.fail(run, run.key(&next), reason, None).await
-                }
-                Err(hindrance) => self.leave(run, hindrance).await,
-            },
+        let outcome = match &next.action.step {
+            Kind::Choose(condition) => self.choose(condition, run, &next).await,
             Kind::Send(outgoing) => self.send(run, &next, outgoing).await,
             Kind::Delegate(agent) => self.delegate(run, &next, agent).await,
-            Kind::Wait(time) => self.wait(run, &next, *time).await,
+            Kind::Wait(time) => Ok(wait(run, &next, *time)),
+        };
+        match outcome {
+            Ok(outcome) => Ok(outcome),
+            Err(Hindrance::Lasting(reason)) => Ok(Outcome::failed(run.key(&next), reason, None)),
+            Err(Hindrance::Local(reason)) => Ok(Outcome::Leave(None, left_for(&reason))),
+            Err(Hindrance::Database(error)) => Err(error),
         }
     }
 
-    /// Lets go of the run until its time has come.
-    async fn wait(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        time: Duration,
-    ) -> Result<Progress, DatabaseError> {
-        let record = run.record_of(next.action);
-        let time_left = match record.state {
-            Some(ActionState::Waiting) => record.retry_in,
-            _ => Some(time),
-        };
-        match time_left {
-            None => {
-                let record = ActionRecord::done(None);
-                self.go_on(run, run.key(next), Change::Waited, record).await
-            }
-            Some(time) => {
-                let change = Change::Waiting(time);
-                self.pause(run, run.key(next), change, Then::Release(time, None))
-                    .await
-            }
-        }
-    }
-
-    /// Writes what has happened to an action that the run goes on after; ends the run if that was
-    /// the last one.
-    async fn go_on(
-        &self,
-        run: &RunInProgress<'_>,
-        key: ActionKey,
-        change: Change,
-        record: ActionRecord,
-    ) -> Result<Progress, DatabaseError> {
-        let action = key.id.clone();
-        let then = match run.next(Some((&action, &record))) {
-            Ok(_) => Then::Continue,
-            Err(end) => Then::End(end),
-        };
-        let goes_on = matches!(then, Then::Continue);
-        let written = self.write_of(run, Some((key, change)), then).await?;
-        Ok(match written {
-            Written::Recorded if goes_on => Progress::Recorded { action, record },
-            _ => Progress::Stop,
-        })
-    }
-
-    /// Writes that an action failed, and the run with it; what follows a failure comes next, once.
-    async fn fail(
-        &self,
-        run: &RunInProgress<'_>,
-        key: ActionKey,
-        reason: String,
-        answer: Option<(Answer, Vec<u8>)>,
-    ) -> Result<Progress, DatabaseError> {
-        let action = key.id.clone();
-        let (answer, body) = answer.unzip();
-        let record = ActionRecord {
-            status: answer.as_ref().and_then(|answer| answer.status),
-            answer: body,
-            ..ActionRecord::default()
-        };
-        let why = format!("{action}: {reason}");
-        let failure = Failure {
-            reason,
-            answer,
-            is_told: false,
-        };
-        let change = Some((key, Change::Failed(failure)));
-        self.fail_run(run, change, why, (action, record)).await
-    }
-
-    /// Writes that the run fails for this reason, with what has happened to the action that
-    /// `record` is of.
-    async fn fail_run(
-        &self,
-        run: &RunInProgress<'_>,
-        change: Option<(ActionKey, Change)>,
-        why: String,
-        (action, record): (String, ActionRecord),
-    ) -> Result<Progress, DatabaseError> {
-        let then = match &run.failing {
-            Some(first) => Then::End(End::Failed(format!("{first}; after that, {why}"))),
-            None if run.release.on_failure.is_empty() => Then::End(End::Failed(why)),
-            None => {
-                let begin = Then::BeginFailing(why.clone());
-                return Ok(match self.write_of(run, change, begin).await? {
-                    Written::Recorded => Progress::Failing {
-                        action,
-                        record,
-                        reason: why,
-                    },
-                    Written::Cancelled | Written::NotOurs => Progress::Stop,
-                });
-            }
-        };
-        self.write_of(run, change, then)
-            .await
-            .map(|_| Progress::Stop)
-    }
-
-    /// Writes what has happened to an action, and lets go of the run.
-    async fn pause(
-        &self,
-        run: &RunInProgress<'_>,
-        key: ActionKey,
-        change: Change,
-        then: Then,
-    ) -> Result<Progress, DatabaseError> {
-        let written = self.write_of(run, Some((key, change)), then);
-        written.await.map(|_| Progress::Stop)
-    }
-
-    /// Whether a condition is true for the values of the run.
-    async fn holds(
+    /// Chooses a branch by the values of the run.
+    async fn choose(
         &self,
         condition: &Condition,
         run: &RunInProgress<'_>,
         next: &Next<'_>,
-    ) -> Result<bool, Hindrance> {
+    ) -> Result<Outcome, Hindrance> {
         let values = self.values(run, &next.action.references).await?;
         let (condition, context) = (condition.clone(), values.context.clone());
-        Ok(evaluate(move || condition.holds(&context)).await?)
+        let branch: Branch = evaluate(move || condition.holds(&context)).await?.into();
+        let (change, record) = (Change::Chose(branch), ActionRecord::done(Some(branch)));
+        Ok(Outcome::GoOn(run.key(next), change, record))
     }
 
-    /// Lets go of a run that this worker can't execute.
-    async fn leave(
+    /// Writes what a stage came to, and says what that changes for others: the only place that
+    /// writes about a run in hand. Returns whether this worker goes on with it.
+    async fn commit(
         &self,
-        run: &RunInProgress<'_>,
-        hindrance: Hindrance,
-    ) -> Result<Progress, DatabaseError> {
-        match hindrance {
-            Hindrance::Database(error) => Err(error),
-            Hindrance::Local(reason) | Hindrance::Lasting(reason) => {
-                self.let_go(run, left_for(&reason)).await
+        run: &mut RunInProgress<'_>,
+        outcome: Outcome,
+    ) -> Result<bool, DatabaseError> {
+        let (action, then, record) = match outcome {
+            Outcome::GoOn(key, change, record) => {
+                let then = match run.next(Some((&key.id, &record))) {
+                    Ok(_) => Then::Continue,
+                    Err(end) => Then::End(end),
+                };
+                let record = (key.id.clone(), record);
+                (Some((key, change)), then, Some(record))
             }
-        }
-    }
-
-    /// Lets go of the run, or ends it, without another word about its actions.
-    async fn let_go(&self, run: &RunInProgress<'_>, then: Then) -> Result<Progress, DatabaseError> {
-        self.write_of(run, None, then).await.map(|_| Progress::Stop)
-    }
-
-    async fn end(&self, turn: Turn, end: End) -> Result<(), DatabaseError> {
-        let step = Step::of_run(turn, Then::End(end));
-        self.write(step).await.map(drop)
-    }
-
-    /// Writes a step of a run in hand, and says what that changes for others.
-    async fn write_of(
-        &self,
-        run: &RunInProgress<'_>,
-        action: Option<(ActionKey, Change)>,
-        then: Then,
-    ) -> Result<Written, DatabaseError> {
-        let goes_on = matches!(then, Then::Continue | Then::BeginFailing(_));
-        if !goes_on {
+            Outcome::Fail {
+                change,
+                why,
+                record,
+            } => (change, run.after_failure(why), Some(record)),
+            Outcome::Leave(change, then) => (change, then, None),
+        };
+        let step = Arc::new(Step {
+            turn: run.turn,
+            action,
+            then,
+        });
+        if !step.goes_on() {
             // From here on another run may call its account: this one asks nothing any more.
             run.place.calls_no_more();
         }
-        let is_due = matches!(&then, Then::Release(after, _) if after.is_zero());
-        let written = self
-            .write(Step {
-                turn: run.turn,
-                action,
-                then,
-            })
-            .await?;
-        if is_due {
+        let written = self.write(&step).await?;
+        if matches!(&step.then, Then::Release(after, _) if after.is_zero()) {
             run.place.look_again();
         }
-        Ok(written)
+        if !step.goes_on() || written != Written::Recorded {
+            return Ok(false);
+        }
+        if let Some((action, record)) = record {
+            run.note(action, record);
+        }
+        if let Then::BeginFailing(why) = &step.then {
+            run.begin_failing(why.clone());
+        }
+        Ok(true)
+    }
+
+    async fn end(&self, turn: Turn, end: End) -> Result<(), DatabaseError> {
+        self.write_of_run(turn, Then::End(end)).await
+    }
+
+    /// Writes what becomes of a run that is not in hand.
+    async fn write_of_run(&self, turn: Turn, then: Then) -> Result<(), DatabaseError> {
+        let step = Arc::new(Step::of_run(turn, then));
+        self.write(&step).await.map(drop)
     }
 
     /// Writes a step, and tries again for as long as the database is unavailable.
-    async fn write(&self, step: Step) -> Result<Written, DatabaseError> {
-        let step = Arc::new(step);
+    async fn write(&self, step: &Arc<Step>) -> Result<Written, DatabaseError> {
         let (mut pauses, mut has_failed) = (outcome::pauses(), false);
         let written = loop {
-            match self.steps.write(&step, has_failed).await {
+            match self.steps.write(step, has_failed).await {
                 Err(error) if error.fault == Fault::Transient => {
                     tracing::warn!(%error, "a step is not recorded yet");
                     has_failed = true;
@@ -465,6 +331,23 @@ impl Executor {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stop.cancelled() => {}
             }
+        }
+    }
+}
+
+/// Lets go of the run until its time has come.
+fn wait(run: &RunInProgress<'_>, next: &Next<'_>, time: Duration) -> Outcome {
+    let record = run.record_of(next.action);
+    let time_left = match record.state {
+        Some(ActionState::Waiting) => record.retry_in,
+        _ => Some(time),
+    };
+    let key = run.key(next);
+    match time_left {
+        None => Outcome::GoOn(key, Change::Waited, ActionRecord::done(None)),
+        Some(time) => {
+            let change = Some((key, Change::Waiting(time)));
+            Outcome::Leave(change, Then::Release(time, None))
         }
     }
 }

@@ -357,6 +357,55 @@ impl Then {
     }
 }
 
+/// What a stage comes to: what is written of its action, if something is, and what becomes of the
+/// run.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The run goes on behind this record of the action, and ends if that was the last one.
+    GoOn(ActionKey, Change, ActionRecord),
+    /// The run fails for this reason: what follows a failure comes next, once. `record` is of the
+    /// action then.
+    Fail {
+        change: Option<(ActionKey, Change)>,
+        why: String,
+        record: (String, ActionRecord),
+    },
+    /// This worker lets go of the run, or ends it.
+    Leave(Option<(ActionKey, Change)>, Then),
+}
+
+impl Outcome {
+    /// Any worker may take the run at once.
+    pub(super) fn let_go() -> Self {
+        Self::Leave(None, Then::let_go())
+    }
+
+    /// An action has failed, with this answer if there was one, and the run with it.
+    pub(super) fn failed(
+        key: ActionKey,
+        reason: String,
+        answer: Option<(Answer, Vec<u8>)>,
+    ) -> Self {
+        let (answer, body) = answer.unzip();
+        let record = ActionRecord {
+            status: answer.as_ref().and_then(|answer| answer.status),
+            answer: body,
+            ..ActionRecord::default()
+        };
+        let (id, why) = (key.id.clone(), format!("{}: {reason}", key.id));
+        let failure = Failure {
+            reason,
+            answer,
+            is_told: false,
+        };
+        Self::Fail {
+            change: Some((key, Change::Failed(failure))),
+            why,
+            record: (id, record),
+        }
+    }
+}
+
 /// What came of writing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {

@@ -19,7 +19,7 @@ use letterbox_workflow::{
 use super::{
     kept_answers::Answers,
     plan::{self, Next},
-    record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Turn},
+    record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Then, Turn},
     turns::Place,
 };
 use crate::egress::MAX_BODY_BYTES;
@@ -105,6 +105,15 @@ impl<'p> RunInProgress<'p> {
                 .add(action.clone(), record.status, body, stored);
         }
         self.records.insert(action, record);
+    }
+
+    /// What becomes of it when it fails for this reason.
+    pub(super) fn after_failure(&self, why: String) -> Then {
+        match &self.failing {
+            Some(first) => Then::End(End::Failed(format!("{first}; after that, {why}"))),
+            None if self.release.on_failure.is_empty() => Then::End(End::Failed(why)),
+            None => Then::BeginFailing(why),
+        }
     }
 
     pub(super) fn begin_failing(&mut self, reason: String) {

@@ -20,13 +20,14 @@ use letterbox_workflow::actions::{Branch, Outgoing};
 use uuid::Uuid;
 
 use super::{
-    Executor, MARGIN, Progress, answers,
+    Executor, MARGIN, answers,
     approvals::{Permission, permission},
+    delegate::tell,
     plan::Next,
     prepare::{Prepared, prepare},
     record::{
         Account, ActionRecord, Answer, AttemptEnd, Beginning, Change, Circumstances, Decided, End,
-        Failure, Hindrance, Retries, Then,
+        Failure, Hindrance, Outcome, Retries, Then,
     },
     run_in_progress::RunInProgress,
     store,
@@ -65,97 +66,107 @@ struct Exchange {
     retries: Retries,
 }
 
+/// An action that sends a request, while it is in hand.
+struct Sending<'s> {
+    executor: &'s Executor,
+    run: &'s RunInProgress<'s>,
+    next: &'s Next<'s>,
+    outgoing: &'s Arc<dyn Outgoing>,
+    record: &'s ActionRecord,
+}
+
 impl Executor {
+    /// What comes of an action that sends a request.
     pub(super) async fn send(
         &self,
         run: &RunInProgress<'_>,
         next: &Next<'_>,
         outgoing: &Arc<dyn Outgoing>,
-    ) -> Result<Progress, DatabaseError> {
-        let record = run.record_of(next.action);
+    ) -> Result<Outcome, Hindrance> {
+        let sending = Sending {
+            executor: self,
+            run,
+            next,
+            outgoing,
+            record: run.record_of(next.action),
+        };
+        sending.stages().await
+    }
+}
+
+impl Sending<'_> {
+    async fn stages(&self) -> Result<Outcome, Hindrance> {
         // It failed, which was answered only after another worker had taken the run.
-        if let Some(reason) = &record.failed {
-            let why = format!("{}: {reason}", next.action.id);
-            let failed = (next.action.id.clone(), record.clone());
-            return self.fail_run(run, None, why, failed).await;
+        if let Some(reason) = &self.record.failed {
+            let id = self.next.action.id.clone();
+            return Ok(Outcome::Fail {
+                change: None,
+                why: format!("{id}: {reason}"),
+                record: (id, self.record.clone()),
+            });
         }
 
         // What holds now. What is to be sent from a held workspace waits until it is released.
-        let circumstances = self.circumstances(run, outgoing.account()).await?;
+        let circumstances = self.circumstances().await?;
         if circumstances.is_held {
-            return self.let_go(run, Then::let_go()).await;
+            return Ok(Outcome::let_go());
         }
 
         // What calls an account that waits for a token, or for its owner, waits in its lane.
         if let Some(account) = circumstances.account.as_ref().filter(|one| one.waits) {
             let then = Then::Release(Duration::ZERO, Some(account.id));
-            return self.let_go(run, then).await;
+            return Ok(Outcome::Leave(None, then));
         }
 
         // The account, the exact request, and what the policy says of it.
         let retries = circumstances.retries;
-        let prepared = match self.prepare(run, next, outgoing, circumstances).await {
+        let prepared = match self.prepare(circumstances).await {
             Ok(prepared) => prepared,
             Err(Hindrance::Lasting(reason)) => {
-                return self.refuse(run, next, outgoing.as_ref(), reason).await;
+                return Ok(self.fail(reason, None, self.record.unanswered));
             }
-            Err(hindrance) => return self.leave(run, hindrance).await,
+            Err(hindrance) => return Err(hindrance),
         };
         let decided = prepared.decided();
 
         // The permission of a person, if the policy wants that.
-        let (decision, limit) = (decided.ruling.decision, self.timeouts.approval);
-        match permission(decision, record.approval, limit) {
+        let (decision, limit) = (decided.ruling.decision, self.executor.timeouts.approval);
+        match permission(decision, self.record.approval, limit) {
             Permission::Granted => {}
             Permission::Awaited(limit) => {
-                self.count_request(run, record, &decided);
+                self.count_request(&decided);
                 let change = Change::AwaitsApproval(decided);
-                let then = Then::AwaitApproval(limit);
-                return self.pause(run, run.key(next), change, then).await;
+                return Ok(self.leave(change, Then::AwaitApproval(limit)));
             }
-            Permission::Denied(reason) => {
-                return self
-                    .deny(run, next, outgoing.as_ref(), decided, reason)
-                    .await;
-            }
+            Permission::Denied(reason) => return Ok(self.deny(decided, reason)),
         }
 
         // The beginning: recorded before the request leaves, so that after a crash its outcome is
         // known to be unknown.
-        let attempt = match self.begin(run, next, &prepared, decided).await? {
+        let attempt = match self.begin(&prepared, decided).await? {
             Ok(attempt) => attempt,
-            Err(then) => return self.let_go(run, then).await,
+            Err(then) => return Ok(Outcome::Leave(None, then)),
         };
 
-        // The exchange.
+        // The exchange, and what came of it.
         let asked = Instant::now();
-        let outgoing = outgoing.as_ref();
-        let answered = self
-            .exchange(run, next, outgoing, &prepared, &attempt)
-            .await;
+        let answered = self.exchange(&prepared, &attempt).await;
         let took = asked.elapsed();
         let is_renewed = self
-            .is_renewed(run, record, &prepared.account, &answered, &retries)
+            .is_renewed(&prepared.account, &answered, &retries)
             .await?;
-        let exchange = Exchange {
+        Ok(self.conclude(Exchange {
             attempt: attempt.number,
             took,
             answered,
             is_renewed,
             retries,
-        };
-
-        // What came of it.
-        self.conclude(run, next, outgoing, exchange).await
+        }))
     }
 
     /// What holds for an action that calls this account.
-    async fn circumstances(
-        &self,
-        run: &RunInProgress<'_>,
-        account: &str,
-    ) -> Result<Circumstances, DatabaseError> {
-        let known = &run.circumstances;
+    async fn circumstances(&self) -> Result<Circumstances, DatabaseError> {
+        let (known, account) = (&self.run.circumstances, self.outgoing.account());
         let is_of_account = known
             .account
             .as_ref()
@@ -163,59 +174,61 @@ impl Executor {
         if is_of_account && known.since.elapsed() < CIRCUMSTANCES_LAST {
             return Ok(known.clone());
         }
-        let (workspace, owner) = (run.turn.workspace, run.owner);
-        let ask = || store::load::circumstances(&self.database, workspace, owner, account);
-        self.persist(ask).await
+        let (workspace, owner) = (self.run.turn.workspace, self.run.owner);
+        let database = &self.executor.database;
+        let ask = || store::load::circumstances(database, workspace, owner, account);
+        self.executor.persist(ask).await
     }
 
     /// What would be sent, and what the policy says of it.
-    async fn prepare(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        outgoing: &Arc<dyn Outgoing>,
-        circumstances: Circumstances,
-    ) -> Result<Prepared, Hindrance> {
+    async fn prepare(&self, circumstances: Circumstances) -> Result<Prepared, Hindrance> {
+        let (executor, run, next) = (self.executor, self.run, self.next);
         let (workspace, version) = (run.turn.workspace, circumstances.policy_version);
-        let policy = || self.parsed.policy(workspace, version);
-        let policy = self.persist(policy).await??;
-        let record = run.record_of(next.action);
-        prepare(self, run, next, outgoing, record, circumstances, &policy).await
+        let policy = || executor.parsed.policy(workspace, version);
+        let policy = executor.persist(policy).await??;
+        let (outgoing, record) = (self.outgoing, self.record);
+        prepare(
+            executor,
+            run,
+            next,
+            outgoing,
+            record,
+            circumstances,
+            &policy,
+        )
+        .await
     }
 
     /// Begins an attempt; or says how the run is let go of, because it may not begin now.
     async fn begin(
         &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
         prepared: &Prepared,
         decided: Decided,
     ) -> Result<Result<Attempt, Then>, DatabaseError> {
-        let record = run.record_of(next.action);
         // A run may be taken before its retry is due.
-        if let Some(pause) = record.retry_in {
+        if let Some(pause) = self.record.retry_in {
             return Ok(Err(Then::Release(pause, None)));
         }
         // Only so many runs at once may call an account: it is counted when the run is taken.
         let account = prepared.account.id;
-        if run.account != Some(account) {
+        if self.run.account != Some(account) {
             return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
         }
         let beginning = Arc::new(Beginning {
-            turn: run.turn,
-            action: run.key(next),
+            turn: self.run.turn,
+            action: self.run.key(self.next),
             account,
             decided,
-            was_asked: record.approval.is_some(),
+            was_asked: self.record.approval.is_some(),
         });
         let has_failed = AtomicBool::new(false);
         let begin = || async {
             let asked = Instant::now();
             let again = has_failed.swap(true, Ordering::Relaxed);
-            Ok((asked, self.steps.begin(&beginning, again).await?))
+            Ok((asked, self.executor.steps.begin(&beginning, again).await?))
         };
-        let (asked, begun) = self.persist(begin).await?;
-        self.count_request(run, record, &beginning.decided);
+        let (asked, begun) = self.executor.persist(begin).await?;
+        self.count_request(&beginning.decided);
         let number = beginning.attempt();
         // A process that was paused meanwhile may have lost its turn to another one.
         let is_in_time = asked.elapsed() < MARGIN;
@@ -225,29 +238,25 @@ impl Executor {
     }
 
     /// Counts a request that is recorded now.
-    fn count_request(&self, run: &RunInProgress<'_>, record: &ActionRecord, decided: &Decided) {
-        if record.request.is_none() {
-            self.count(run, decided.request.len());
+    fn count_request(&self, decided: &Decided) {
+        if self.record.request.is_none() {
+            self.executor.count(self.run, decided.request.len());
         }
     }
 
     /// Sends the request. The credential is opened for it and not kept.
     async fn exchange(
         &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        outgoing: &dyn Outgoing,
         prepared: &Prepared,
         attempt: &Attempt,
     ) -> Result<HttpResponse, EgressError> {
-        let mut span = request_span(run, next, outgoing);
-        let answered = match self.open_credential(run, &prepared.account) {
+        let mut span = self.span();
+        let answered = match self.open_credential(&prepared.account) {
             Ok(credential) => {
                 let request = &prepared.rendered.request;
                 let traceparent = span.as_ref().map(Span::traceparent);
-                let sending = self
-                    .egress
-                    .send(request, &credential, attempt.key, traceparent);
+                let egress = &self.executor.egress;
+                let sending = egress.send(request, &credential, attempt.key, traceparent);
                 sending.await
             }
             Err(error) => Err(error),
@@ -260,12 +269,11 @@ impl Executor {
     /// something else, unless the token was to be renewed by then.
     async fn is_renewed(
         &self,
-        run: &RunInProgress<'_>,
-        record: &ActionRecord,
         account: &Account,
         answered: &Result<HttpResponse, EgressError>,
         retries: &Retries,
     ) -> Result<bool, DatabaseError> {
+        let (executor, record) = (self.executor, self.record);
         let is_refused = answered
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED);
@@ -274,25 +282,23 @@ impl Executor {
         if !is_refused || is_again && record.attempts + 1 >= max_attempts(retries) {
             return Ok(false);
         }
-        let (workspace, used) = (run.turn.workspace, &account.credential_sealed);
-        let refuse = || refuse_token(&self.database, workspace, account.id, used, is_again);
-        self.persist(refuse).await
+        let (workspace, used) = (self.run.turn.workspace, &account.credential_sealed);
+        let refuse = || refuse_token(&executor.database, workspace, account.id, used, is_again);
+        executor.persist(refuse).await
     }
 
-    /// Judges what came back, and writes what that means.
-    async fn conclude(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        outgoing: &dyn Outgoing,
-        exchange: Exchange,
-    ) -> Result<Progress, DatabaseError> {
-        let record = run.record_of(next.action);
-        let attempts = record.attempts + 1;
+    /// Judges what came back.
+    fn conclude(&self, exchange: Exchange) -> Outcome {
+        let attempts = self.record.attempts + 1;
         let max_attempts = max_attempts(&exchange.retries);
         let verdict = match exchange.is_renewed {
             true => Verdict::refused_token(UNAUTHORIZED),
-            false => judge(outgoing, &exchange.answered, attempts, max_attempts),
+            false => judge(
+                self.outgoing.as_ref(),
+                &exchange.answered,
+                attempts,
+                max_attempts,
+            ),
         };
         metrics::ACTION_DURATION.record([verdict.label()], exchange.took);
         let body = exchange.answered.ok().map(|response| response.body);
@@ -304,18 +310,15 @@ impl Executor {
         };
         match verdict {
             Verdict::Done { branch, status } => {
-                let answer = answer(AttemptEnd::Answered, Some(status));
-                self.done(run, next, (answer, body), branch).await
+                self.done(answer(AttemptEnd::Answered, Some(status)), body, branch)
             }
             Verdict::Fail {
                 reason,
                 status,
                 end,
             } => {
-                let left = end.left_unanswered(record.unanswered + 1);
-                let answered = Some((answer(end, status), body));
-                self.fail_action(run, next, outgoing, reason, answered, left)
-                    .await
+                let left = end.left_unanswered(self.record.unanswered + 1);
+                self.fail(reason, Some((answer(end, status), body)), left)
             }
             Verdict::Retry {
                 error,
@@ -323,29 +326,26 @@ impl Executor {
                 after,
                 end,
             } => {
-                let first = exchange.retries.first_pause.unwrap_or(self.timeouts.retry);
+                let first = exchange.retries.first_pause;
+                let first = first.unwrap_or(self.executor.timeouts.retry);
                 let pause = pause_between(after, first, attempts);
+                self.tell_of_trouble(&error, pause);
                 let change = Change::Retry {
                     answer: answer(end, status),
                     error,
                     pause,
                 };
-                self.tell_of_trouble(run, outgoing.account(), &change);
-                let then = Then::Release(pause, None);
-                self.pause(run, run.key(next), change, then).await
+                self.leave(change, Then::Release(pause, None))
             }
         }
     }
 
     /// Says in the log that an account could not be used, once a minute for each.
-    fn tell_of_trouble(&self, run: &RunInProgress<'_>, account: &str, change: &Change) {
-        let Change::Retry { error, pause, .. } = change else {
-            return;
-        };
-        let workspace = run.turn.workspace;
+    fn tell_of_trouble(&self, error: &str, pause: Duration) {
+        let (workspace, account) = (self.run.turn.workspace, self.outgoing.account());
         let key = (workspace, account.to_owned());
-        if self.told.get(&key).is_none() {
-            self.told.insert(key, ());
+        if self.executor.told.get(&key).is_none() {
+            self.executor.told.insert(key, ());
             let seconds = pause.as_secs();
             tracing::warn!(workspace_id = %workspace, account, %error, seconds,
                 "an action is tried again later");
@@ -353,17 +353,12 @@ impl Executor {
     }
 
     /// The action succeeded: continue with the next one. Its answer is kept if somebody may use it.
-    async fn done(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        (answer, body): (Answer, Option<Vec<u8>>),
-        branch: Option<Branch>,
-    ) -> Result<Progress, DatabaseError> {
-        let id = &next.action.id;
-        let body = body.filter(|_| next.part_of.is_some() || run.release.uses_answer_of(id));
+    fn done(&self, answer: Answer, body: Option<Vec<u8>>, branch: Option<Branch>) -> Outcome {
+        let (run, id) = (self.run, &self.next.action.id);
+        let is_kept = self.next.part_of.is_some() || run.release.uses_answer_of(id);
+        let body = body.filter(|_| is_kept);
         let sealed = body.as_deref();
-        let sealed = sealed.and_then(|body| self.seal_answer(run, id, body));
+        let sealed = sealed.and_then(|body| self.executor.seal_answer(run, id, body));
         let record = ActionRecord {
             answer: body,
             status: answer.status,
@@ -373,41 +368,29 @@ impl Executor {
             answer: Answer { sealed, ..answer },
             branch,
         };
-        self.go_on(run, run.key(next), change, record).await
+        Outcome::GoOn(run.key(self.next), change, record)
     }
 
-    /// The action can't be sent, for this reason.
-    async fn refuse(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        outgoing: &dyn Outgoing,
-        reason: String,
-    ) -> Result<Progress, DatabaseError> {
-        let unanswered = run.record_of(next.action).unanswered;
-        self.fail_action(run, next, outgoing, reason, None, unanswered)
-            .await
+    /// Whether the model that has called it is told that it failed, and may try something else; but
+    /// not if what it has called may have been done (`unanswered` attempts): it would be done twice.
+    fn is_told(&self, unanswered: i32) -> bool {
+        let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&self.outgoing.method());
+        self.next.is_tool_call() && !may_be_done
     }
 
-    /// The action has failed, with this answer if there was one. The model that has called it is
-    /// told, and may try something else; but not if what it has called may have been done
-    /// (`unanswered` attempts): it would be done twice.
-    async fn fail_action(
+    /// The action has failed, with this answer if there was one.
+    fn fail(
         &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        outgoing: &dyn Outgoing,
         reason: String,
         answered: Option<(Answer, Option<Vec<u8>>)>,
         unanswered: i32,
-    ) -> Result<Progress, DatabaseError> {
-        let id = &next.action.id;
-        let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&outgoing.method());
+    ) -> Outcome {
+        let (run, id) = (self.run, &self.next.action.id);
         let seal = |answer: Answer, body: &Vec<u8>| Answer {
-            sealed: self.seal_answer(run, id, body),
+            sealed: self.executor.seal_answer(run, id, body),
             ..answer
         };
-        if next.is_tool_call() && !may_be_done {
+        if self.is_told(unanswered) {
             let answered = answered.map(|(answer, body)| {
                 let body = body.filter(|_| answer.status.is_some());
                 match body {
@@ -415,36 +398,26 @@ impl Executor {
                     None => (answer, None),
                 }
             });
-            return self.tell(run, run.key(next), reason, answered).await;
+            return tell(run.key(self.next), reason, answered);
         }
         // The beginning of the answer, for whoever looks why.
         let answered = answered.map(|(answer, body)| match body.map(answers::excerpt) {
             Some(body) => (seal(answer, &body), body),
             None => (answer, Vec::new()),
         });
-        self.fail(run, run.key(next), reason, answered).await
+        Outcome::failed(run.key(self.next), reason, answered)
     }
 
     /// The policy or a person denies the action. The model that has called it is told; otherwise
     /// the run ends, but what follows a failure does not make it a denial.
-    async fn deny(
-        &self,
-        run: &RunInProgress<'_>,
-        next: &Next<'_>,
-        outgoing: &dyn Outgoing,
-        decided: Decided,
-        reason: &str,
-    ) -> Result<Progress, DatabaseError> {
-        let unanswered = run.record_of(next.action).unanswered;
-        let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&outgoing.method());
-        let is_told = next.is_tool_call() && !may_be_done;
+    fn deny(&self, decided: Decided, reason: &str) -> Outcome {
+        let is_told = self.is_told(self.record.unanswered);
         let failure = Failure {
             reason: reason.to_owned(),
             answer: None,
             is_told,
         };
         let change = Change::Denied(failure, decided);
-        let id = &next.action.id;
         if is_told {
             let record = ActionRecord {
                 is_done: true,
@@ -452,67 +425,71 @@ impl Executor {
                 refused: Some(reason.to_owned()),
                 ..ActionRecord::default()
             };
-            return self.go_on(run, run.key(next), change, record).await;
+            return Outcome::GoOn(self.run.key(self.next), change, record);
         }
-        if next.is_tool_call() || run.failing.is_some() {
-            let why = format!("{id}: {reason}");
-            let failed = (id.clone(), ActionRecord::default());
-            let change = Some((run.key(next), change));
-            return self.fail_run(run, change, why, failed).await;
+        if self.next.is_tool_call() || self.run.failing.is_some() {
+            let id = self.next.action.id.clone();
+            return Outcome::Fail {
+                change: Some((self.run.key(self.next), change)),
+                why: format!("{id}: {reason}"),
+                record: (id, ActionRecord::default()),
+            };
         }
-        let then = Then::End(End::Denied(reason.to_owned()));
-        self.pause(run, run.key(next), change, then).await
+        self.leave(change, Then::End(End::Denied(reason.to_owned())))
+    }
+
+    fn leave(&self, change: Change, then: Then) -> Outcome {
+        Outcome::Leave(Some((self.run.key(self.next), change)), then)
     }
 
     /// Opens a credential, for the moment of its use. A missing key may come back; what was altered
     /// stays so.
-    fn open_credential(
-        &self,
-        run: &RunInProgress<'_>,
-        account: &Account,
-    ) -> Result<Credential, EgressError> {
+    fn open_credential(&self, account: &Account) -> Result<Credential, EgressError> {
         let place = Place::AccountCredential {
-            workspace: run.turn.workspace,
+            workspace: self.run.turn.workspace,
             account: account.id,
-            user: run.owner,
+            user: self.run.owner,
             header: &account.header,
             base_url: &account.base_url,
         };
-        let value = self
-            .keys
-            .open(place, &account.credential_sealed)
-            .map_err(|error| {
-                metrics::UNOPENED_CREDENTIALS.increment(1);
-                tracing::error!(account_id = %account.id, %error, "a credential does not open");
-                let reason = format!("the account's credential does not open: {error}");
-                match error {
-                    OpenError::UnknownKey { .. } => EgressError::NotSent(reason),
-                    OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
-                }
-            })?;
+        let keys = &self.executor.keys;
+        let opened = keys.open(place, &account.credential_sealed);
+        let value = opened.map_err(|error| {
+            metrics::UNOPENED_CREDENTIALS.increment(1);
+            tracing::error!(account_id = %account.id, %error, "a credential does not open");
+            let reason = format!("the account's credential does not open: {error}");
+            match error {
+                OpenError::UnknownKey { .. } => EgressError::NotSent(reason),
+                OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
+            }
+        })?;
         Ok(Credential {
             header: account.header.clone(),
             value,
         })
+    }
+
+    /// The step of a trace that a request is. Neither its address nor what it carries is told: a
+    /// stranger may have written it.
+    fn span(&self) -> Option<Span> {
+        let method = self.outgoing.method();
+        let mut span = child(
+            SpanKind::Client,
+            method.to_owned(),
+            &self.run.traceparent()?,
+        )?;
+        span.set("http.request.method", method.to_owned());
+        let attempts = i64::from(self.record.attempts);
+        span.set("http.request.resend_count", attempts);
+        span.set("letterbox.action_id", self.next.action.id.clone());
+        span.set("letterbox.account", self.outgoing.account().to_owned());
+        Some(span)
     }
 }
 
 /// How often an action may be tried.
 fn max_attempts(retries: &Retries) -> i32 {
     retries.attempts.unwrap_or(MAX_ATTEMPTS)
-}
-
-/// The step of a trace that a request is. Neither its address nor what it carries is told: a
-/// stranger may have written it.
-fn request_span(run: &RunInProgress<'_>, next: &Next<'_>, outgoing: &dyn Outgoing) -> Option<Span> {
-    let method = outgoing.method();
-    let mut span = child(SpanKind::Client, method.to_owned(), &run.traceparent()?)?;
-    let attempts = run.record_of(next.action).attempts;
-    span.set("http.request.method", method.to_owned());
-    span.set("http.request.resend_count", i64::from(attempts));
-    span.set("letterbox.action_id", next.action.id.clone());
-    span.set("letterbox.account", outgoing.account().to_owned());
-    Some(span)
 }
 
 fn note_answer(span: &mut Option<Span>, sent: &Result<HttpResponse, EgressError>) {
