@@ -3,15 +3,13 @@
 -- key if its outcome is unknown, so that nothing is done twice. Held runs wait. A workspace is
 -- deleted in two steps: it is closed, so that nothing new arrives, then emptied in small pieces.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE FUNCTION cancel_run(tenant uuid, cancelled uuid, why text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     active active_runs;
 BEGIN
     PERFORM demand_control(tenant, cancelled);
+    why := left(why, 1000);
     SELECT * INTO active FROM active_runs WHERE workspace_id = tenant AND run_id = cancelled
         FOR UPDATE;
     IF active.run_id IS NULL THEN
@@ -314,7 +312,6 @@ CREATE TABLE processes (
 COMMENT ON TABLE processes IS 'The gateways and workers that are alive';
 COMMENT ON COLUMN processes.process_id IS 'New at each start';
 COMMENT ON COLUMN processes.program IS 'What it is';
-COMMENT ON COLUMN processes.name IS 'Name of its connections to the database and the broker';
 COMMENT ON COLUMN processes.is_ready IS 'What its /readyz says';
 COMMENT ON COLUMN processes.trouble IS
     'What it waits for or does without, and why; null if nothing';

@@ -2,9 +2,6 @@
 -- greater ones, in the same transaction: no program can omit it, and no role can change or delete
 -- an entry. Secret values, and values that a person may ask to have erased, are not recorded.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE audit_log (
     workspace_id uuid,
     entry_id     bigint GENERATED ALWAYS AS IDENTITY,
@@ -24,8 +21,6 @@ CREATE TABLE audit_log (
 COMMENT ON TABLE audit_log IS
     'Every change by an operator or approver; kept when its workspace is deleted';
 COMMENT ON COLUMN audit_log.workspace_id IS 'Tenant; null if it concerns none';
-COMMENT ON COLUMN audit_log.entry_id IS 'Increasing number';
-COMMENT ON COLUMN audit_log.ordered_at IS 'Database clock';
 COMMENT ON COLUMN audit_log.ordered_by IS 'The user who is responsible, if one was named';
 COMMENT ON COLUMN audit_log.proven_by IS
     'How that user has proven who they are: by an operator''s word alone, or by a session of the '
@@ -36,7 +31,6 @@ COMMENT ON COLUMN audit_log.address IS
 COMMENT ON COLUMN audit_log.command IS
     'The command, such as run cancel; otherwise the statement and its table';
 COMMENT ON COLUMN audit_log.subject IS 'The table of the changed row';
-COMMENT ON COLUMN audit_log.subject_id IS 'The changed row';
 COMMENT ON COLUMN audit_log.reason IS
     'The reason, if one was given; as long as it may be, since it is kept for ever';
 COMMENT ON COLUMN audit_log.before IS

@@ -9,9 +9,6 @@
 -- A key is the first half of a claim's. What is remembered is looked up in every segment, so each
 -- row carries a Bloom filter: of a segment that does not know a key, few keys are read.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE memory (
     segment      smallint NOT NULL,
     workspace_id uuid NOT NULL,

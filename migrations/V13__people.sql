@@ -3,9 +3,6 @@
 -- are limited by row-level security: whatever the desk asks, a person sees and changes what their
 -- roles in workspaces allow. What that is, worker/README.md says.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE sign_in_links (
     token_sha256   bytea PRIMARY KEY CHECK (octet_length(token_sha256) = 32),
     user_id        uuid NOT NULL REFERENCES users,
@@ -54,7 +51,6 @@ CREATE TABLE subjects (
 );
 COMMENT ON TABLE subjects IS
     'As whom issuers know users; bound at the first sign-in, by the verified e-mail address';
-COMMENT ON COLUMN subjects.issuer IS 'The issuer';
 COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
 
 CREATE VIEW living_sessions AS

@@ -3,9 +3,6 @@
 -- each who is to be told of all that came within a minute, and sends it, by e-mail or through an
 -- account. No letter has a word of a stranger's. Links to sign in are sent in the same way.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE news (
     workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
     news_id      bigint GENERATED ALWAYS AS IDENTITY,
@@ -15,13 +12,11 @@ CREATE TABLE news (
     PRIMARY KEY (workspace_id, news_id)
 );
 COMMENT ON TABLE news IS 'What nobody has been told yet, of workspaces that want to be told';
-COMMENT ON COLUMN news.news_id IS 'Increasing number';
 COMMENT ON COLUMN news.kind IS
     'question: one waits; failure: a run has failed; refused_account: an account has refused its '
     'credential; ended_link: a form link has ended because its owner may not run workflows any '
     'more';
 COMMENT ON COLUMN news.subject_id IS 'The approval, the run, the account or the workflow';
-COMMENT ON COLUMN news.happened_at IS 'Database clock';
 
 CREATE TABLE letters (
     workspace_id     uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
@@ -45,16 +40,13 @@ COMMENT ON TABLE letters IS 'Notices of the last thirty days, each to one recipi
 COMMENT ON COLUMN letters.letter_id IS
     'Message-ID of the e-mail, or idempotency key: the same for each attempt';
 COMMENT ON COLUMN letters.user_id IS 'Who gets it by e-mail; null if an account does';
-COMMENT ON COLUMN letters.account_id IS 'The account through which it is sent';
 COMMENT ON COLUMN letters.questions IS 'How many questions it tells of';
 COMMENT ON COLUMN letters.failures IS 'How many failed runs';
 COMMENT ON COLUMN letters.refused_accounts IS 'How many accounts that refused their credential';
 COMMENT ON COLUMN letters.ended_links IS 'How many workflows whose form link ended';
-COMMENT ON COLUMN letters.made_at IS 'Database clock';
 COMMENT ON COLUMN letters.due_at IS 'When it is tried next';
 COMMENT ON COLUMN letters.attempts IS 'How often it was tried';
 COMMENT ON COLUMN letters.sent_at IS 'When it was taken; null before';
-COMMENT ON COLUMN letters.error IS 'Why the last attempt failed';
 COMMENT ON COLUMN letters.is_seen IS
     'Whether its user was here since: the more are not seen, the longer is the pause';
 CREATE INDEX letters_by_time ON letters (made_at);
@@ -78,7 +70,6 @@ CREATE TABLE sign_in_requests (
 COMMENT ON TABLE sign_in_requests IS
     'E-mail addresses, known or not, for which somebody wants a link to sign in';
 COMMENT ON COLUMN sign_in_requests.address IS 'In lower case';
-COMMENT ON COLUMN sign_in_requests.asked_at IS 'Database clock';
 COMMENT ON COLUMN sign_in_requests.asked_by IS
     'The client; of an IPv6 address the network, of which clients have many addresses';
 COMMENT ON COLUMN sign_in_requests.browser_sha256 IS

@@ -3,9 +3,6 @@
 -- exchanges it, and renews the token before it ends, one for all. While an account waits for its
 -- token, or for its owner, no run calls it: its runs wait, and go on after.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE grants (
     workspace_id         uuid NOT NULL,
     account_id           uuid NOT NULL,
@@ -30,7 +27,6 @@ CREATE TABLE grants (
 );
 COMMENT ON TABLE grants IS 'How a connected account gets its access tokens, by OAuth 2.0';
 COMMENT ON COLUMN grants.account_id IS 'The account, whose credential the access token is';
-COMMENT ON COLUMN grants.user_id IS 'The owner of the account';
 COMMENT ON COLUMN grants.token_url IS 'Where tokens are got';
 COMMENT ON COLUMN grants.authorize_url IS
     'Where the owner lets Letterbox in; null for client credentials, which need nobody';

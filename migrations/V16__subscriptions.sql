@@ -3,9 +3,6 @@
 -- leased reads from there; whoever moves it must find it where they have read, so that of two
 -- workers (one may have been frozen) only one does.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE subscriptions (
     workspace_id    uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
     subscription_id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -40,7 +37,6 @@ COMMENT ON COLUMN subscriptions.login IS
     'The broker''s user that was made for it; null if none was';
 COMMENT ON COLUMN subscriptions.position IS
     'The cursor: the position of the last signal that was looked at';
-COMMENT ON COLUMN subscriptions.signal_id IS 'Its id';
 COMMENT ON COLUMN subscriptions.published IS 'How many messages the broker has confirmed';
 COMMENT ON COLUMN subscriptions.paused_at IS 'Since when nothing is published; null if it goes on';
 COMMENT ON COLUMN subscriptions.leased_by IS 'The worker that publishes; null if none does';
@@ -48,7 +44,6 @@ COMMENT ON COLUMN subscriptions.leased_until IS 'Until when others leave it to t
 COMMENT ON COLUMN subscriptions.due_at IS 'When it is tried next after a failure';
 COMMENT ON COLUMN subscriptions.failing_since IS
     'Since when nothing was confirmed; null if all is well';
-COMMENT ON COLUMN subscriptions.failure IS 'Why';
 
 CREATE FUNCTION read_subscription(tenant uuid, wanted uuid, worker uuid, most integer,
     most_bytes bigint) RETURNS TABLE ("position" bigint, signal_id uuid, is_wanted boolean,

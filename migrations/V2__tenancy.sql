@@ -3,9 +3,6 @@
 -- so that the tables can be distributed by workspace. Users belong to no workspace: one person may
 -- be a member of many.
 
--- The search path of the functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE users (
     user_id       uuid PRIMARY KEY,
     email         text NOT NULL CHECK (char_length(email) BETWEEN 3 AND 200),
@@ -36,7 +33,6 @@ CREATE TABLE workspaces (
 );
 COMMENT ON TABLE workspaces IS 'A tenant. Everything but users belongs to exactly one';
 COMMENT ON COLUMN workspaces.workspace_id IS 'The orgId of a webhook URL';
-COMMENT ON COLUMN workspaces.name IS 'Display name; need not be unique';
 COMMENT ON COLUMN workspaces.run_allowance IS
     'Runs that may start in a calendar month (UTC); null means no limit';
 COMMENT ON COLUMN workspaces.retry_attempts IS
@@ -139,7 +135,6 @@ CREATE TABLE releases (
     FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows (workspace_id, workflow_id)
 );
 COMMENT ON TABLE releases IS 'One deploy of a workflow: its form and its actions. Never changed';
-COMMENT ON COLUMN releases.workflow_id IS 'The deployed workflow';
 COMMENT ON COLUMN releases.release_id IS 'Runs and submissions are pinned to it';
 COMMENT ON COLUMN releases.number IS 'Counts the deploys of a workflow, from 1';
 COMMENT ON COLUMN releases.form IS

@@ -1,9 +1,6 @@
 -- Webhooks. A webhook is an address and a sealed secret. Looking up an unknown webhook takes as
 -- long as looking up a live one: if no live row is found, a decoy is fetched.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE webhooks (
     workspace_id  uuid NOT NULL REFERENCES workspaces,
     webhook_id    uuid NOT NULL,
@@ -97,10 +94,7 @@ CREATE TABLE webhook_refusals (
 );
 COMMENT ON TABLE webhook_refusals IS
     'The last refused deliveries of each webhook, for its owner; senders are not told';
-COMMENT ON COLUMN webhook_refusals.webhook_id IS 'The webhook that its address named';
-COMMENT ON COLUMN webhook_refusals.refusal_id IS 'Counts up';
 COMMENT ON COLUMN webhook_refusals.refused_at IS 'By the gateway''s clock';
-COMMENT ON COLUMN webhook_refusals.reason IS 'Why it was refused';
 COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id of the answer to the sender';
 
 CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestamptz[],

@@ -10,9 +10,6 @@
 -- transaction sees, a link with another mark is dead. Rows are locked in the order member,
 -- workflow, link.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE form_links (
     workspace_id        uuid NOT NULL,
     form_link_id        uuid NOT NULL,
@@ -34,7 +31,6 @@ CREATE TABLE form_links (
 COMMENT ON TABLE form_links IS
     'The links of a workflow''s form; at most one is live, an ended one stays ended';
 COMMENT ON COLUMN form_links.form_link_id IS 'Names the link to its owner without being its token';
-COMMENT ON COLUMN form_links.workflow_id IS 'The workflow that the form starts';
 COMMENT ON COLUMN form_links.release_id IS 'The release that was live when the link was made';
 COMMENT ON COLUMN form_links.token_sha256 IS
     'SHA-256 of the token; the token itself is stored nowhere';

@@ -2,9 +2,6 @@
 -- write per subject is enough. Hits are in the order in which they were let through, so a binary
 -- search finds how many have expired. The table need not survive a crash.
 
--- The search path of the functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE UNLOGGED TABLE rate_limits (
     key  bytea PRIMARY KEY,
     hits timestamptz[] NOT NULL

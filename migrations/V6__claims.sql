@@ -17,9 +17,6 @@
 -- functions that check the door, and that the key belongs to the door; and workers trust only
 -- claimed entries.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE FUNCTION is_key_of(door uuid, sha256 bytea, key_high uuid, key_low uuid)
     RETURNS boolean LANGUAGE sql IMMUTABLE
 RETURN sha256(uuid_send(door) || sha256) = uuid_send(key_high) || uuid_send(key_low);
@@ -282,7 +279,6 @@ COMMENT ON COLUMN form_submissions.batch_id IS
 COMMENT ON COLUMN form_submissions.key_high IS
     'First half of SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link '
     'is still a retry';
-COMMENT ON COLUMN form_submissions.key_low IS 'Second half';
 COMMENT ON COLUMN form_submissions.submission_id IS 'Id of the run; the same for every attempt';
 COMMENT ON COLUMN form_submissions.release_ids IS
     'Releases of the links through which it came, in one attempt each';
@@ -292,7 +288,6 @@ COMMENT ON COLUMN form_submissions.payload_hash IS
     'its run is not kept';
 COMMENT ON COLUMN form_submissions.changed_repeats IS
     'How often the key was repeated with another payload, which changed nothing';
-COMMENT ON COLUMN form_submissions.half IS 'Each half has a table of its own; no key is in both';
 CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
 
 -- A claim through a link with a limit locks the link's row, and so sees all earlier claims.

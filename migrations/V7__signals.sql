@@ -1,8 +1,5 @@
 -- Signals, made from deliveries.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 -- Signals are read in the order of their positions: the number of the transaction that stored them,
 -- which grows. Transactions end in any order, so a reader takes only what is below the oldest that
 -- is under way and may store signals: then nothing is left out, however late somebody commits. A
@@ -98,7 +95,6 @@ CREATE TABLE signals (
 COMMENT ON TABLE signals IS
     'An event from outside, native if it meets the proposal contract, otherwise generic';
 COMMENT ON COLUMN signals.signal_id IS 'Id of the delivery (UUIDv7: sorts by time of receipt)';
-COMMENT ON COLUMN signals.webhook_id IS 'The webhook that received it';
 COMMENT ON COLUMN signals.kind IS 'The event''s type if it is native, or generic';
 COMMENT ON COLUMN signals.generic_reason IS
     'The first rule of the proposal contract that the body broke; null when native';

@@ -5,9 +5,6 @@
 -- what becomes of it. The answer to an attempt counts if that attempt is the latest, whoever has
 -- the run meanwhile.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 CREATE TABLE connected_accounts (
     workspace_id      uuid NOT NULL REFERENCES workspaces,
     account_id        uuid NOT NULL,
@@ -32,7 +29,6 @@ COMMENT ON TABLE connected_accounts IS
 COMMENT ON COLUMN connected_accounts.account_id IS
     'Identity, even if another account takes the name later';
 COMMENT ON COLUMN connected_accounts.user_id IS 'The owner; only this user''s workflows use it';
-COMMENT ON COLUMN connected_accounts.name IS 'The name by which actions refer to it';
 COMMENT ON COLUMN connected_accounts.base_url IS
     'Scheme, host, port and beginning of the path of every request';
 COMMENT ON COLUMN connected_accounts.header_name IS 'The header that carries the credential';
@@ -114,7 +110,6 @@ CREATE TABLE runs (
 COMMENT ON TABLE runs IS
     'One production run of a release, started or refused; one for each submission';
 COMMENT ON COLUMN runs.run_id IS 'Id of the submission (UUIDv7: sorts by time of receipt)';
-COMMENT ON COLUMN runs.workflow_id IS 'The workflow that runs';
 COMMENT ON COLUMN runs.release_id IS 'The release that the submission was validated against';
 COMMENT ON COLUMN runs.run_as IS 'The workflow''s owner when the run started';
 COMMENT ON COLUMN runs.state IS
@@ -127,9 +122,7 @@ COMMENT ON COLUMN runs.input IS
 COMMENT ON COLUMN runs.input_trust IS 'Submitted text is never trusted';
 COMMENT ON COLUMN runs.received_at IS 'When the gateway received it, by the gateway''s clock';
 COMMENT ON COLUMN runs.created_at IS 'When the worker recorded it, by the database''s clock';
-COMMENT ON COLUMN runs.failure IS 'Why it failed, was denied or was cancelled';
 COMMENT ON COLUMN runs.started_at IS 'When a worker first took it; written when it ends';
-COMMENT ON COLUMN runs.finished_at IS 'When it finished';
 COMMENT ON COLUMN runs.cancel_reason IS
     'Why it is to be cancelled; null if its cancellation was not requested';
 COMMENT ON COLUMN runs.failing IS 'Why it fails, once the actions that follow a failure have begun';
@@ -184,7 +177,6 @@ COMMENT ON TABLE run_actions IS
     'The executed actions of a run and its current one, one row per action';
 COMMENT ON COLUMN run_actions.action_id IS 'Its id in the release';
 COMMENT ON COLUMN run_actions.position IS 'Order in which the run reached its actions, from 1';
-COMMENT ON COLUMN run_actions.type IS 'Type of the action';
 COMMENT ON COLUMN run_actions.state IS
     'running: begun, its outcome may be unknown; retrying: waits for its next attempt, or for an '
     'order to retry its run; waiting: waits for its time';
@@ -193,7 +185,6 @@ COMMENT ON COLUMN run_actions.untrusted IS
     'control: one of them steered the run here';
 COMMENT ON COLUMN run_actions.steered_by IS
     'How untrusted text had a part in the decision to run it; empty without control';
-COMMENT ON COLUMN run_actions.decision IS 'The decision of the policy';
 COMMENT ON COLUMN run_actions.decision_rule IS
     'The rule that decided, from 1; null if the default decided';
 COMMENT ON COLUMN run_actions.policy_version IS 'The version of the policy that decided';
@@ -203,11 +194,7 @@ COMMENT ON COLUMN run_actions.idempotency_key IS 'Sent with every attempt';
 COMMENT ON COLUMN run_actions.attempts IS
     'Attempts that were answered, or are known to have failed';
 COMMENT ON COLUMN run_actions.response_status IS 'HTTP status of the last answer';
-COMMENT ON COLUMN run_actions.branch IS 'The branch that a condition chose';
-COMMENT ON COLUMN run_actions.error IS 'Error of the last attempt';
 COMMENT ON COLUMN run_actions.retry_at IS 'Time of the next attempt, while retrying';
-COMMENT ON COLUMN run_actions.started_at IS 'Database clock';
-COMMENT ON COLUMN run_actions.finished_at IS 'Database clock; null until it has finished';
 COMMENT ON COLUMN run_actions.unanswered IS
     'Attempts under its key that may have taken effect without an answer';
 COMMENT ON COLUMN run_actions.answer_sealed IS
@@ -294,13 +281,9 @@ COMMENT ON TABLE approvals IS
     'Approvals of requests by people. The request is in run_actions, exactly as it will be sent';
 COMMENT ON COLUMN approvals.approval_id IS
     'Identity of the question; one that is asked again has a new one';
-COMMENT ON COLUMN approvals.run_id IS 'The run that waits';
-COMMENT ON COLUMN approvals.action_id IS 'The action that waits';
 COMMENT ON COLUMN approvals.state IS 'Decided at most once';
 COMMENT ON COLUMN approvals.expires_at IS 'After this it can''t be approved';
 COMMENT ON COLUMN approvals.decided_by IS 'The user who decided; null if none did';
-COMMENT ON COLUMN approvals.decided_at IS 'Database clock';
-COMMENT ON COLUMN approvals.workflow_id IS 'The workflow of the run';
 COMMENT ON COLUMN approvals.proven_by IS
     'How the user who decided has proven who they are; null if none did';
 CREATE INDEX approvals_by_age ON approvals (created_at) WHERE state = 'pending';
@@ -420,7 +403,6 @@ COMMENT ON COLUMN active_runs.account_id IS
     'The account that the run calls next, or is calling; nil if unknown';
 COMMENT ON COLUMN active_runs.due_at IS
     'When it is due; once taken, the end of the lease, after which another worker may take it';
-COMMENT ON COLUMN active_runs.started_at IS 'When a worker first took it';
 COMMENT ON COLUMN active_runs.turn IS
     'Fencing token, drawn anew whenever a worker takes it; only the last one decides about it. '
     'Null before the first';
@@ -482,7 +464,6 @@ CREATE TABLE workers (
 COMMENT ON TABLE workers IS
     'The live workers and what each has taken: fairness is decided on what all of them have';
 COMMENT ON COLUMN workers.worker_id IS 'New at each start; sorts by time';
-COMMENT ON COLUMN workers.name IS 'Name of its connections to the database and the broker';
 COMMENT ON COLUMN workers.places IS 'Maximum runs that it executes at once';
 COMMENT ON COLUMN workers.seen_at IS 'Time of its last report';
 COMMENT ON COLUMN workers.workspaces IS 'The workspaces of `runs`';

@@ -3,9 +3,6 @@
 -- repeats are recognized is never deleted: keys are remembered, a signal stays without its body,
 -- and of a deleted run the id stays.
 
--- The search path of the SECURITY DEFINER functions below.
-SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
-
 -- What workers write for all tenants refers to no row that a tenant's people may lock.
 
 CREATE TABLE stored_bytes (

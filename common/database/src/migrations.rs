@@ -14,6 +14,10 @@ mod embedded {
 /// The advisory lock that makes migrating processes wait for each other. An arbitrary number.
 const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
 
+/// What names mean in the migrations, and in the functions that they pin.
+const PIN: &str =
+    "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', false)";
+
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
@@ -62,6 +66,8 @@ pub struct Applied {
 /// When a migration fails (it is rolled back), or the migrations that the database has applied
 /// differ from those that this program knows.
 pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError> {
+    let pinned = client.execute(PIN, &[]).await;
+    pinned.map_err(DatabaseError::from)?;
     client
         .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
         .await

@@ -36,8 +36,8 @@ pub(crate) const CALLBACK: &str = "/sign-in/oidc/callback";
 const KNOWN_FOR: Duration = Duration::from_secs(300);
 /// What is as new as this is relied on although a sign-in has failed: strangers can make them fail.
 const NEW_FOR: Duration = Duration::from_secs(60);
-/// Sign-ins of one client that are under way, or have failed within the last minute. A client may be
-/// the address of a whole company or of a carrier's customers.
+/// Sign-ins of one client that are under way, or have failed within the last minute. A client may
+/// be the address of a whole company, or of a carrier's customers.
 const ATTEMPTS: usize = 30;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of an answer of the issuer.
