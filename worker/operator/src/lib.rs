@@ -153,9 +153,6 @@ pub struct Migrated {
 }
 
 /// Brings the schema up to date.
-///
-/// # Errors
-/// When the database can't be reached or a migration fails.
 pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError> {
     let mut client = connect_once(target, Role::Login, PROGRAM).await?;
     let applied = migrations::migrate(&mut client).await?;

@@ -176,9 +176,6 @@ impl Operator {
     }
 
     /// Removes a member.
-    ///
-    /// # Errors
-    /// When the user is not a member.
     pub async fn remove_member(
         &self,
         workspace: WorkspaceId,

@@ -51,9 +51,6 @@ impl Operator {
     }
 
     /// Sets whether the owners and editors of a workspace are told by e-mail.
-    ///
-    /// # Errors
-    /// When there is no such workspace, or a person may not do this.
     pub async fn notify_by_email(
         &self,
         workspace: WorkspaceId,
@@ -68,9 +65,6 @@ impl Operator {
 
     /// Sets the account through which a workspace is told, by a message `{"text": …}` to its base
     /// URL; `None` for none. A person can give only an account of their own.
-    ///
-    /// # Errors
-    /// When there is no such workspace or connected account, or a person may not do this.
     pub async fn notify_through(
         &self,
         workspace: WorkspaceId,

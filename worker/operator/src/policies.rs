@@ -155,9 +155,6 @@ impl Operator {
     }
 
     /// Gives a former version of a policy; 0 is the default.
-    ///
-    /// # Errors
-    /// When there is no such workspace, or no such version.
     pub async fn policy_version(
         &self,
         workspace: WorkspaceId,
@@ -196,9 +193,6 @@ impl Operator {
 
     /// Tells what setting a policy would change for the workflows that are deployed now. Sets
     /// nothing.
-    ///
-    /// # Errors
-    /// When the policy is invalid, or there is no such workspace.
     pub async fn preview_policy(
         &self,
         workspace: WorkspaceId,
@@ -258,9 +252,6 @@ impl Operator {
     }
 
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.
-    ///
-    /// # Errors
-    /// When the policy is invalid, or there is no such workspace.
     pub async fn set_policy(
         &self,
         workspace: WorkspaceId,

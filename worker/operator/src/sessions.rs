@@ -221,9 +221,6 @@ impl Operator {
     }
 
     /// Takes that back. Sessions that have begun go on.
-    ///
-    /// # Errors
-    /// When it is not trusted.
     pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
         let gone = self.database.execute(&DISTRUST_ISSUER, &[&issuer]).await?;
         if gone == 0 {
@@ -238,9 +235,6 @@ impl Operator {
     }
 
     /// Forgets as whom an issuer knows a user: whoever has their e-mail address there next is them.
-    ///
-    /// # Errors
-    /// When it does not know them.
     pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
         let gone = self
             .database
@@ -356,9 +350,6 @@ impl Operator {
     }
 
     /// Says the name of the person whose orders these are.
-    ///
-    /// # Errors
-    /// When it is no name.
     pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
         check_name(name)?;
         self.database.execute(&CALL_ME, &[&name]).await?;

@@ -137,9 +137,6 @@ impl Operator {
     }
 
     /// Gives one subscription.
-    ///
-    /// # Errors
-    /// When there is none to this queue in this workspace.
     pub async fn subscription(
         &self,
         workspace: WorkspaceId,
@@ -282,9 +279,6 @@ impl Operator {
     }
 
     /// Ends a subscription. What is in the queue stays there unless `deletes`.
-    ///
-    /// # Errors
-    /// When there is no such subscription, or the broker fails.
     pub async fn unsubscribe(
         &self,
         broker: &BrokerTarget,

@@ -117,9 +117,6 @@ impl Segment {
 }
 
 /// The segments.
-///
-/// # Errors
-/// When the database did not answer; so have all functions here.
 pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, DatabaseError> {
     database.fetch_all(&SEGMENTS, &[]).await
 }

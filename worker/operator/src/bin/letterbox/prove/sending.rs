@@ -62,9 +62,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Sends everything, and waits for the last answer.
-///
-/// # Errors
-/// When there is no HTTP client to be had.
 pub(super) async fn send_all(
     url: &Url,
     signer: &Signer,
