@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use letterbox_broker::{BrokerTarget, QueueLength, topology::DEAD_LETTERS_QUEUE};
-use letterbox_database::{Database, Statement, from_row, statements};
+use letterbox_database::{Database, FromRow, Statement, statements};
 
 use crate::{Finding, KeyRings, Operator, OperatorError, Verdict};
 
@@ -125,15 +125,11 @@ WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position(
 }
 
 /// Something that is counted.
+#[derive(FromRow)]
 struct Count {
     count: i64,
     oldest_seconds: Option<f64>,
 }
-
-from_row!(Count {
-    count,
-    oldest_seconds
-});
 
 /// What is looked at, how bad it is, and what mends it.
 struct Look {

@@ -284,6 +284,11 @@ fn check_name(name: &str) -> Result<(), OperatorError> {
     }
 }
 
+/// Text that was stored; what is not UTF-8 is replaced.
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
+
 /// JSON text that was stored, as a value. What is not JSON is shown as a text: an operator must be
 /// able to look at it, and to repair it.
 fn json(text: &str) -> Value {

@@ -7,10 +7,10 @@ use letterbox_common::{
     states::{RefusedReason, RunState},
     text_enum,
 };
-use letterbox_database::{Statement, from_row, statements};
+use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, WorkflowRow};
+use crate::{Operator, OperatorError, Reason, WorkflowRow, lossy};
 
 text_enum! {
     /// The outcome of an order to cancel a run.
@@ -81,7 +81,7 @@ FROM unnest($2::uuid[], $3::float8[]) AS retried (run_id, due_in)";
 }
 
 /// A run that was ordered to be cancelled.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct Cancelled {
     /// The run.
     pub run_id: RunId,
@@ -93,17 +93,13 @@ pub struct Cancelled {
 pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUNS, &CANCEL_RUNS, &RETRY_RUNS];
 
 /// A run that was ordered to be retried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct Retried {
     /// The run.
     pub run_id: RunId,
     /// Whether it goes on, or why not.
     pub outcome: Option<RetryOutcome>,
 }
-
-from_row!(Cancelled { run_id, outcome });
-
-from_row!(Retried { run_id, outcome });
 
 /// Which runs of a workspace to list.
 #[derive(Debug, Clone)]
@@ -152,7 +148,7 @@ impl RunFilter {
 }
 
 /// A run in a list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct RunRow {
     /// The id of the submission that it is for.
     pub run_id: RunId,
@@ -182,24 +178,8 @@ pub struct RunRow {
     pub finished_at: Option<Timestamp>,
 }
 
-from_row!(RunRow {
-    run_id,
-    workspace_id,
-    workflow_id,
-    release_id,
-    run_as,
-    state,
-    is_retrying,
-    refused_reason,
-    failure,
-    received_at,
-    created_at,
-    started_at,
-    finished_at
-});
-
 /// A submission to a form.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub struct FormAnswer {
     /// The run that it started.
     pub run_id: RunId,
@@ -208,15 +188,9 @@ pub struct FormAnswer {
     /// When it was received, by the gateway's clock.
     pub received_at: Timestamp,
     /// JSON text: values by the keys of their fields, as they were submitted.
+    #[row(with = lossy)]
     pub input: String,
 }
-
-from_row!(FormAnswer {
-    run_id,
-    state,
-    received_at,
-    input: lossy
-});
 
 /// How long before it was received a run may have got its id, if its claim was taken over.
 const CLAIMED_BEFORE: SignedDuration = SignedDuration::from_hours(24);
@@ -367,9 +341,4 @@ impl Operator {
             .await?;
         Ok(retried)
     }
-}
-
-/// Text that was stored; what is not UTF-8 is replaced.
-fn lossy(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).into_owned()
 }

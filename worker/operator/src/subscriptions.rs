@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     states::SignalKind,
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ pub struct NewSubscription {
 }
 
 /// A subscription.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct SubscriptionRow {
     /// The first word of the routing keys of its messages.
     pub subscription_id: Uuid,
@@ -103,23 +103,6 @@ pub struct SubscriptionRow {
     /// Why.
     pub failure: Option<String>,
 }
-
-from_row!(SubscriptionRow {
-    subscription_id,
-    workspace_id,
-    queue,
-    webhook_id,
-    webhook_name,
-    kind,
-    login,
-    lag_signals,
-    lag_seconds,
-    published,
-    created_at,
-    paused_at,
-    failing_since,
-    failure
-});
 
 impl Operator {
     /// Lists the subscriptions of a workspace.

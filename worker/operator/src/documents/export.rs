@@ -1,7 +1,7 @@
 //! Writes what there is as documents, and everything that they can say.
 
 use letterbox_common::{ids::WorkspaceId, states::WorkflowState};
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde_json::Value;
 
 use super::{
@@ -31,6 +31,7 @@ FROM webhooks WHERE workspace_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
 ORDER BY name, webhook_id";
 }
 
+#[derive(FromRow)]
 struct Settings {
     name: String,
     run_allowance: Option<i32>,
@@ -41,47 +42,25 @@ struct Settings {
     notify_by_email: bool,
 }
 
-from_row!(Settings {
-    name,
-    run_allowance,
-    retry_attempts,
-    retry_first_milliseconds,
-    keep_answers,
-    is_searchable,
-    notify_by_email
-});
-
+#[derive(FromRow)]
 struct Workflow {
     name: String,
     email: String,
     state: WorkflowState,
+    #[row(with = json)]
     definition: Value,
 }
 
-from_row!(Workflow {
-    name,
-    email,
-    state,
-    definition: json
-});
-
+#[derive(FromRow)]
 struct Webhook {
     name: String,
     scheme: String,
+    #[row(with = optional_json)]
     scheme_rules: Option<Value>,
     allow_from: Option<String>,
     kept_headers: Vec<String>,
     same_by_id: bool,
 }
-
-from_row!(Webhook {
-    name,
-    scheme,
-    scheme_rules: optional_json,
-    allow_from,
-    kept_headers,
-    same_by_id
-});
 
 impl Operator {
     /// Writes a workspace as documents: the same that, applied to it, change nothing. What is not
