@@ -68,7 +68,7 @@ pub use self::{
     plans::{Changes, DeployPlan, ReleaseChanges, ReleaseRow},
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
     run_detail::{ActionApproval, RunAction, RunDetail},
-    runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
+    runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},

@@ -9,6 +9,7 @@ use letterbox_common::{
 };
 use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
+use tokio_postgres::types::FromSqlOwned;
 
 use crate::{Operator, OperatorError, Reason, WorkflowRow, lossy};
 
@@ -80,26 +81,17 @@ SELECT run_id, retry_run($1, run_id, due_in) AS outcome
 FROM unnest($2::uuid[], $3::float8[]) AS retried (run_id, due_in)";
 }
 
-/// A run that was ordered to be cancelled.
+/// A run that was ordered to be cancelled, or to go on.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
-pub struct Cancelled {
+pub struct Ordered<O: FromSqlOwned> {
     /// The run.
     pub run_id: RunId,
-    /// `None` if it was over already.
-    pub outcome: Option<CancelOutcome>,
+    /// `None` if it was over already, or is not there.
+    pub outcome: Option<O>,
 }
 
 /// Those of people.
 pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUNS, &CANCEL_RUNS, &RETRY_RUNS];
-
-/// A run that was ordered to be retried.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
-pub struct Retried {
-    /// The run.
-    pub run_id: RunId,
-    /// Whether it goes on, or why not.
-    pub outcome: Option<RetryOutcome>,
-}
 
 /// Which runs of a workspace to list.
 #[derive(Debug, Clone)]
@@ -293,7 +285,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         runs: &[RunId],
-    ) -> Result<Vec<Cancelled>, OperatorError> {
+    ) -> Result<Vec<Ordered<CancelOutcome>>, OperatorError> {
         let why = match &self.orderer.reason {
             Some(reason) => format!("cancelled: {reason}"),
             None => "cancelled".to_owned(),
@@ -315,12 +307,9 @@ impl Operator {
     ) -> Result<Vec<RunId>, OperatorError> {
         let hurried = self
             .database
-            .query(&HURRY_RUNS, &[&workspace, &account, &run])
+            .fetch_all(&HURRY_RUNS, &[&workspace, &account, &run])
             .await?;
-        hurried
-            .iter()
-            .map(|row| Ok(row.try_get("run_id")?))
-            .collect()
+        Ok(hurried.into_iter().map(|(run,)| run).collect())
     }
 
     /// Lets runs of one workspace go on that failed, were denied or cancelled, at the action that
@@ -331,7 +320,7 @@ impl Operator {
         workspace: WorkspaceId,
         runs: &[RunId],
         pace: Option<(f64, u32)>,
-    ) -> Result<Vec<Retried>, OperatorError> {
+    ) -> Result<Vec<Ordered<RetryOutcome>>, OperatorError> {
         let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
         let places = (before..).take(runs.len());
         let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();

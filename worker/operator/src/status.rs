@@ -248,9 +248,9 @@ pub struct Status {
 
 /// How many of one kind wait in the database, and for how long the oldest.
 #[derive(FromRow)]
-struct Count {
-    count: i64,
-    oldest_seconds: Option<f64>,
+pub(crate) struct Count {
+    pub(crate) count: i64,
+    pub(crate) oldest_seconds: Option<f64>,
 }
 
 /// Runs that wait for a worker.
